@@ -15,15 +15,19 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, SCHEDULE
 from attn_mlir.dialect.attn.operands import ELEMENT_TYPES as TYPES_OF_DTYPES
+from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.storage import (
     cache_views,
+    factors_view,
     logical_type,
     sequences_view,
     stored_type,
 )
 
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
+ROPE_FACTORS = "k_rope_descale"  # of its positions
+NARROW_ROPE = ("bf16", "f8E4M3FN")  # of the other operands, and of k_rope under these
 
 _AXES: dict[str, Axes] = {
     "q_nope": ("batch", "sq", "heads", "nope"),
@@ -47,6 +51,9 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
         s[i, j] = q_nope[i] . k_nope[j]  +  q_rope[i] . k_rope[j]
 
+    k_rope may be of 8 bits under operands of bf16, with a factor for each position (`attn.scaled`): its
+    elements times their factors, rounded to bf16, are what is multiplied.
+
     Rope columns of keys are those of all heads: k_rope has one. It may lie in a latent cache of its
     own sequences (`attn.paged`, `attn.columns`), while k_nope and v lie as they were projected; a
     sequence then has the keys that both have. Head sizes are static; query head h reads head
@@ -60,11 +67,11 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
       that it does not have are not written.
 
     Operands:
-      q_nope: [batch, sq, heads, nope], bf16, f16, f8E4M3FN or f8E5M2, as all operands; tensors or
-        views of other storage, see `storage`.
+      q_nope: [batch, sq, heads, nope], bf16, f16, f8E4M3FN or f8E5M2, as all operands but maybe
+        k_rope; tensors or views of other storage, see `storage`.
       q_rope: [batch, sq, heads, rope].
       k_nope: [batch, sk, kv_heads, nope].
-      k_rope: [batch, sk, 1, rope].
+      k_rope: [batch, sk, 1, rope]; of f8E4M3FN also where the others are bf16.
       v: [batch, sk, kv_heads, v_head_dim].
       scale: f32. It is the model's: nothing here follows from head sizes.
 
@@ -135,6 +142,11 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
         return logical_type(self.q_nope).element_type
 
     @property
+    def has_narrow_rope(self) -> bool:
+        """Whether k_rope has fewer bits than the other operands."""
+        return logical_type(self.k_rope).element_type != self.element_type
+
+    @property
     def output_type(self) -> ir.Type:
         """Element type of o."""
         return self.o.type.element_type
@@ -174,9 +186,13 @@ def _type_misfit(op: MlaOp) -> str:
     if str(element) not in ELEMENT_TYPES:
         return f"q_nope elements of type {', '.join(ELEMENT_TYPES)}, got {element}"
     for name in _OPERANDS:
-        if types[name].element_type != element:
-            got = types[name].element_type
-            return f"{name} elements of q_nope's type {element}, got {got}"
+        got = types[name].element_type
+        allowed = [str(element)]
+        if name == "k_rope" and str(element) == NARROW_ROPE[0]:
+            allowed.append(NARROW_ROPE[1])
+        if str(got) not in allowed:
+            beside = "".join(f" or {other}" for other in allowed[1:])
+            return f"{name} elements of q_nope's type {element}{beside}, got {got}"
     if str(op.output_type) not in OUTPUT_TYPES:
         return f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}"
     if str(op.lse.type.element_type) != "f32":
@@ -229,7 +245,8 @@ def emit_mla(
     """Builds one `attn.mla` at the insertion point, with the operations that say how operands lie.
 
     Args:
-      arguments: the operands by name, and the index arrays and numbers of `lengths` and `cache`.
+      arguments: the operands by name, with `k_rope_descale` where k_rope has factors, and the index
+        arrays and numbers of `lengths` and `cache`.
       mask: which keys each row sees.
       out_dtype: of o.
       lengths: what tells the lengths of sequences; those of keys by number are the cache's, where
@@ -245,10 +262,14 @@ def emit_mla(
         return sequences_view(arguments[name], of_tensors, arguments, of_keys=of_keys)
 
     def rope() -> ir.Value:
+        factors = arguments.get(ROPE_FACTORS)
         if cache is None:
-            return stored("k_rope")
+            rows = stored("k_rope")
+            return rows if factors is None else make_scaled(rows, stored(ROPE_FACTORS))
         told = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
         (rows,) = cache_views(cache, told, [arguments["k_rope"]], arguments)
+        if factors is not None:
+            rows = make_scaled(rows, factors_view(factors, cache, arguments, of_values=False))
         return make_columns(rows, LATENT_COLUMNS, ROPE_COLUMNS)
 
     q_nope, q_rope, k_nope = (stored(name) for name in ("q_nope", "q_rope", "k_nope"))

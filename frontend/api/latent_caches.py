@@ -7,26 +7,39 @@ import dataclasses
 from attn_mlir.api.cache_scales import POOL_RANK, heads_inside
 from attn_mlir.api.caches import Cached, cached
 from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.dialect.attn.cache import TABLES
 from attn_mlir.dialect.attn.latent import ROW_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import TensorView, view
 
 
-def latent_cached(cache: ContiguousKV | PagedKV, columns: int = ROW_COLUMNS) -> Cached:
+def latent_cached(
+    cache: ContiguousKV | PagedKV, columns: int = ROW_COLUMNS, *, may_scale: bool = False
+) -> Cached:
     """The rows and index arrays of a latent cache: both operands, `k` and `v`, are all of its rows.
 
     Args:
       cache: with `k_pages` [pages, page, 1, columns] alone, or `k` [rows, positions, 1, columns] and a
         `v` of None.
       columns: of its rows.
+      may_scale: whether `k_scale` may have a factor for each position of rows of 8 bits.
 
     Raises:
       SpecError: values or factors of its own, other columns or heads, or what `cached` refuses.
     """
-    keys, values = _check_alone(cache)
-    found = cached(dataclasses.replace(cache, **{values: getattr(cache, keys)}))
+    rows = getattr(cache, "k_pages" if isinstance(cache, PagedKV) else "k")
+    may_scale = may_scale and view(rows, "k").dtype in NARROW_DTYPES
+    keys, values = _check_alone(cache, may_scale=may_scale)
+    both = {values: getattr(cache, keys), "v_scale": cache.k_scale}
+    found = cached(dataclasses.replace(cache, **both))
     _check_columns(keys, found.operands["k"].shape, columns)
+    if cache.k_scale is not None and not (found.kind and found.kind.scale_dtype):
+        layout = "[rows, positions, 1, groups]" if keys == "k" else "in pages as k_pages"
+        raise SpecError(
+            f"k_scale of a latent cache must be of each position, {layout}, got shape "
+            f"{list(view(cache.k_scale, 'k_scale').shape)}"
+        )
     if found.kind is not None and found.kind.pages == TABLES:
         raise SpecError("page_table of a latent cache must be [batch, columns]: pages hold both")
     return found
@@ -80,8 +93,11 @@ def one_behind_the_other(pool: TensorView, name: str) -> TensorView:
     return pool.reshaped((pages * page, *row), (pitch, *steps[1:]))
 
 
-def _check_alone(cache: ContiguousKV | PagedKV) -> tuple[str, str]:
+def _check_alone(cache: ContiguousKV | PagedKV, *, may_scale: bool = False) -> tuple[str, str]:
     """The names of the fields of keys and of values, which a latent cache has none of its own of.
+
+    Args:
+      may_scale: whether it may have factors of keys.
 
     Raises:
       SpecError: it has, or factors.
@@ -89,7 +105,9 @@ def _check_alone(cache: ContiguousKV | PagedKV) -> tuple[str, str]:
     values = "v_pages" if isinstance(cache, PagedKV) else "v"
     if getattr(cache, values) is not None:
         raise SpecError(f"{values} must be None: the rows of a latent cache hold keys and values")
-    for name in ("k_scale", "v_scale"):
+    if may_scale and cache.v_scale is not None:
+        raise SpecError("v_scale must be None: the rows of a latent cache have k_scale")
+    for name in () if may_scale else ("k_scale", "v_scale"):
         if getattr(cache, name) is not None:
             raise SpecError(f"{name} must be None for a latent cache of 16 bits")
     return values.replace("v", "k"), values

@@ -9,6 +9,7 @@ from typing import Any
 from attn_mlir.api.attention import check_scale, output_dtype_of
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_caches import latent_cached
+from attn_mlir.api.latent_factors import rope_factors
 from attn_mlir.api.lengths import Told, told_by
 from attn_mlir.api.plan import (
     Allocation,
@@ -22,7 +23,7 @@ from attn_mlir.api.plan import (
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
-from attn_mlir.compiling.latent import MlaSpec
+from attn_mlir.compiling.latent import NARROW_ROPE, MlaSpec
 from attn_mlir.compiling.schedules import check_claimed
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.errors import SpecError
@@ -55,6 +56,7 @@ def mla(
     seqused_k: Any = None,
     cache_seqlens: Any = None,
     cache_counts_new: bool = False,
+    k_rope_descale: Any = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
     out: Any = None,
@@ -74,6 +76,9 @@ def mla(
         rows of 576 columns, the last 64 of which are rope. A sequence of k_nope then has at most as
         many positions as the cache; where k_nope has a dimension for the sequence, the cache's
         `seqused` says how many of them there are.
+        Where the other operands are bf16, it may be of e4m3: it is widened to bf16 on the way, on
+        targets with tensor memory. A cache may then have factors of its positions, `k_scale`, of which
+        that of rope's columns counts.
       v: [batch, sk, kv_heads, v_head_dim].
       mask: see `masks`; `full()` when left out.
       scale: of the scores, finite and greater than 0: the model's, which no head size tells.
@@ -82,6 +87,8 @@ def mla(
       cu_seqlens_k, max_seqlen_k: lengths of k_nope, v and, where it is a tensor, k_rope.
       seqused_k, cache_seqlens, cache_counts_new: of these as well; refused next to a cache, which
         has `seqused`.
+      k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk], or
+        [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to bf16.
       query_tiles, tile_order, out, device, stream: as of `attention`.
 
     Returns:
@@ -94,12 +101,14 @@ def mla(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    cache = latent_cached(k_rope) if isinstance(k_rope, CACHES) else None
+    cache = latent_cached(k_rope, may_scale=True) if isinstance(k_rope, CACHES) else None
     if cache is not None:
         k_rope = cache.operands["k"]
         _check_replaced(
             seqused_k=seqused_k, cache_seqlens=cache_seqlens, cache_counts_new=cache_counts_new
         )
+        if k_rope_descale is not None:
+            raise SpecError("k_rope_descale is for k_rope as a tensor: the cache has k_scale")
     given = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
     operands = {name: view(value, name) for name, value in given.items()}
     _check_dtypes(operands, cache)
@@ -125,17 +134,32 @@ def mla(
     _check_shapes(operands, cache)
     if out is not None and out_dtype is None:
         out_dtype = output_dtype_of(out)
+    factors = rope_factors(operands, k_rope_descale, cache)
     machine = machine_of(device, operands["q_nope"])
     target = machine.target or DEFAULT_TARGET
-    spec = _spec_of(operands, told, mask=mask, out_dtype=out_dtype, return_lse=return_lse)
+    options: dict[str, Any] = {"mask": mask, "out_dtype": out_dtype, "return_lse": return_lse}
+    options["rope_factors"] = k_rope_descale is not None
+    spec = _spec_of(operands, told, options)
     chip = target_named(target)
     if chip.accumulator == "registers":
         check_claimed(tile_order, target)
+        if spec.rope_dtype != spec.dtype:
+            raise SpecError(
+                f"k_rope is {spec.rope_dtype}, q_nope is {spec.dtype}: on {target} all must be the same"
+            )
     if query_tiles is None:
         query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
+        if spec.rope_dtype != spec.dtype and tile_order == "clc":
+            query_tiles = 1
     spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     stream = stream_of(stream, device, q_nope, operands["q_nope"])
-    arguments = {**operands, **told.arrays, **told.scalars, "scale": model_scale(scale)}
+    arguments = {
+        **operands,
+        **factors,
+        **told.arrays,
+        **told.scalars,
+        "scale": model_scale(scale),
+    }
     return _planned(spec, arguments, operands, model=q_nope, out=out, on=(device, stream, target))
 
 
@@ -232,13 +256,15 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
     q = operands["q_nope"]
     for name, operand in operands.items():
         called = name if cache is None or name != "k_rope" else cache.names.get("k", "k")
-        if operand.dtype not in WIDE_DTYPES:
+        may_narrow = name == "k_rope"
+        allowed = (*WIDE_DTYPES, *([NARROW_ROPE] if may_narrow else []))
+        if operand.dtype not in allowed:
+            raise SpecError(f"{called} has dtype {operand.dtype}, allowed are {', '.join(allowed)}")
+        is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW_ROPE, "bf16")
+        if operand.dtype != q.dtype and not is_narrow:
+            beside = f", or {NARROW_ROPE} under bf16" if may_narrow else ""
             raise SpecError(
-                f"{called} has dtype {operand.dtype}, allowed are {', '.join(WIDE_DTYPES)}"
-            )
-        if operand.dtype != q.dtype:
-            raise SpecError(
-                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same"
+                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same{beside}"
             )
 
 
@@ -273,17 +299,9 @@ def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
             raise SpecError(f"{name} has 0 heads: shape {shapes[name]}")
 
 
-def _spec_of(
-    operands: Mapping[str, TensorView],
-    told: Told,
-    *,
-    mask: Mask | None,
-    out_dtype: object,
-    return_lse: bool,
-) -> MlaSpec:
-    """The request that these operands make; errors as of `MlaSpec`."""
+def _spec_of(operands: Mapping[str, TensorView], told: Told, options: Mapping[str, Any]) -> MlaSpec:
+    """The request that these operands make, with further options; errors as of `MlaSpec`."""
     q, rope, k, v = (operands[name] for name in ("q_nope", "q_rope", "k_nope", "v"))
-    options: dict[str, Any] = {"mask": mask, "out_dtype": out_dtype}
     return MlaSpec(
         heads=int(q.shape[-2]),
         kv_heads=int(k.shape[-2]),
@@ -291,7 +309,7 @@ def _spec_of(
         rope_dim=int(rope.shape[-1]),
         v_head_dim=int(v.shape[-1]),
         dtype=q.dtype,
-        return_lse=return_lse,
+        rope_dtype=operands["k_rope"].dtype,
         lengths=told.kinds,
         cache=told.cache,
         **options,

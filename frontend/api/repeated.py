@@ -48,7 +48,7 @@ OPERANDS = frozenset(
 )  # arrays whose elements no planner reads
 INDICES = frozenset(
     "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "
-    "v_descale positions batch_indices slot_mapping indices topk_length extra_indices "
+    "v_descale k_rope_descale positions batch_indices slot_mapping indices topk_length extra_indices "
     "extra_topk_length page_table batch_of_query".split()
 )  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
 LINE = 256  # bytes; where a piece of a workspace begins, as allocations do

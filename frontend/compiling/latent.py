@@ -12,13 +12,17 @@ from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import check_output
 from attn_mlir.compiling.sequences import GroupedRequest
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
+from attn_mlir.runtime.scalars import flag
 
 NOPE_STEP = 64  # a line of 128 bytes of a tile, with which its rope columns begin
 ROPE_STEP = 16  # the depth of one product of the tensor core
+NARROW_ROPE = "e4m3"  # of rope under operands of bf16
+ROPE_FACTORS = "k_rope_descale"
+MAX_QUERY_TILES = 2  # with which no warp is left of those of single roles
 
 
 @request
@@ -34,6 +38,9 @@ class MlaSpec(GroupedRequest):
       rope_dim: columns of q_rope and k_rope, a multiple of 16; at most 256 with those of nope.
       v_head_dim: columns of v and O, a multiple of 8 up to 256; `nope_dim` when left out.
       dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`.
+      rope_dtype: of k_rope: `dtype`, as when left out, or `e4m3` where that is `bf16`.
+      rope_factors: whether `k_rope_descale` has a factor of f32 for each position of k_rope of 8 bits
+        that is a tensor. Those of a cache are a property of that.
       mask: which keys a query sees; `full()` when left out.
       query_tiles, tile_order: as of `MhaSpec`.
       out_dtype: of O: `bf16`, `f16` or `f32`; `dtype` when left out.
@@ -57,9 +64,17 @@ class MlaSpec(GroupedRequest):
         converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
     )
 
+    rope_dtype: str = option(
+        converter=partial(dtype_name, argument="rope_dtype", allowed=(*WIDE_DTYPES, NARROW_ROPE)),
+        default=None,
+    )
+    rope_factors: bool = option(converter=partial(flag, "rope_factors"), default=False)
+
     def completed(self) -> Mapping[str, object]:
-        """As many heads of keys as query heads, values of the size of nope, O of the operands' dtype."""
-        return {**super().completed(), "v_head_dim": self.nope_dim, "out_dtype": self.dtype}
+        """As many heads of keys as query heads, values of the size of nope, rope and O of the operands'
+        dtype."""
+        own = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": self.dtype}
+        return {**super().completed(), **own}
 
     def check_together(self) -> None:
         """Refuses head counts, sizes and caches that have no kernel together.
@@ -76,6 +91,7 @@ class MlaSpec(GroupedRequest):
         check_output(self.out_dtype, self.v_head_dim)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
+        self._check_rope()
         if self.cache is None:
             return
         if self.rope_dim != ROPE_COLUMNS:
@@ -83,8 +99,38 @@ class MlaSpec(GroupedRequest):
                 f"rope_dim must be {ROPE_COLUMNS} where k_rope is a latent cache of {ROW_COLUMNS} "
                 f"columns, got {self.rope_dim}"
             )
-        if self.cache.scale_dtype:
-            raise SpecError("cache of k_rope must have no factors of positions")
+
+    def _check_rope(self) -> None:
+        """Refuses dtypes of rope without a kernel, and factors where it has none.
+
+        Raises:
+          SpecError: names the option and what is allowed.
+        """
+        is_narrow = self.rope_dtype != self.dtype
+        if is_narrow and (self.dtype, self.rope_dtype) != ("bf16", NARROW_ROPE):
+            raise SpecError(
+                f"rope_dtype {self.rope_dtype} has no kernel under {self.dtype}: supported are the "
+                f"same, and {NARROW_ROPE} under bf16"
+            )
+        has_cache = self.cache is not None
+        if self.rope_factors and (has_cache or not is_narrow):
+            raise SpecError(
+                f"rope_factors must be False but for k_rope of {NARROW_ROPE} as a tensor"
+            )
+        if self.cache is not None and self.cache.scale_dtype:
+            if not is_narrow:
+                raise SpecError(f"cache of k_rope of {self.rope_dtype} must have no factors")
+            columns = ROW_COLUMNS // self.cache.k_groups
+            if LATENT_COLUMNS // columns != (ROW_COLUMNS - 1) // columns:
+                raise SpecError(
+                    f"cache of k_rope must have one factor for its {ROPE_COLUMNS} columns of rope, "
+                    f"got {self.cache.k_groups} for {ROW_COLUMNS}"
+                )
+        if is_narrow and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
+            raise SpecError(
+                f"tile_order clc has no kernel for k_rope of {NARROW_ROPE} with query_tiles "
+                f"{self.query_tiles}: supported is 1"
+            )
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -100,13 +146,26 @@ class MlaSpec(GroupedRequest):
             Operand("q_nope", self.dtype, (*rows_q, self.heads, self.nope_dim)),
             Operand("q_rope", self.dtype, (*rows_q, self.heads, self.rope_dim)),
             Operand("k_nope", self.dtype, (*rows_k, self.kv_heads, self.nope_dim)),
-            Operand("k_rope", self.dtype, rope),
+            Operand("k_rope", self.rope_dtype, rope),
             Operand("v", self.dtype, (*rows_k, self.kv_heads, self.v_head_dim)),
             Operand("o", self.out_dtype, (*rows_q, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar"),
+            *self._factors(rope),
             *self.index_operands,
         )
+
+    def _factors(self, rope: tuple[int | str, ...]) -> tuple[Operand, ...]:
+        """The factors of k_rope, which lie as it does, whose extents these are."""
+        if self.rope_factors:
+            dtype, groups, page = "f32", 1, 0
+        elif self.cache is not None and self.cache.scale_dtype:
+            dtype, groups, page = self.cache.scale_dtype, self.cache.k_groups, self.cache.page_size
+        else:
+            return ()
+        rows: list[int | str] = [f"{ROPE_FACTORS}_{axis}" for axis in range(len(rope) - 2)]
+        rows[-1] = page or rows[-1]
+        return (Operand(ROPE_FACTORS, dtype, (*rows, 1, groups)),)
 
     @property
     def kernel_name(self) -> str:
@@ -114,7 +173,9 @@ class MlaSpec(GroupedRequest):
         cache = "" if self.cache is None else f"latent{self.cache.short_name}"
         out = f"o{self.out_dtype}" if self.out_dtype != self.dtype else ""
         heads = f"h{self.heads}k{self.kv_heads}"
-        words = (self.mask_name, cache, self.lengths.short_name, self.dtype, out, heads)
+        rope = f"rope{self.rope_dtype}" if self.rope_dtype != self.dtype else ""
+        rope += "s" if self.rope_factors else ""
+        words = (self.mask_name, cache, self.lengths.short_name, self.dtype, rope, out, heads)
         sizes = f"d{self.nope_dim}r{self.rope_dim}v{self.v_head_dim}"
         return f"attn_mla_{'_'.join(filter(None, words))}_{sizes}"
 

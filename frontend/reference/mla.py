@@ -25,6 +25,7 @@ def mla_f64(
     *,
     scale: float,
     mask: Mask | None = None,
+    k_rope_descale: Array | None = None,
 ) -> Attention:
     """The truth: `softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), mask) v` in float64.
 
@@ -34,10 +35,12 @@ def mla_f64(
       v: [batch, sk, kv_heads, v_head_dim].
       scale: of the scores.
       mask: which keys a query sees; all of them when left out.
+      k_rope_descale: [batch, sk], factors of k_rope.
 
     Raises:
       SpecError: shapes that do not belong together.
     """
+    k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
     return attention_f64(q, k, v, mask=mask, scale=scale)
 
@@ -52,10 +55,25 @@ def mla_yardstick(
     scale: float,
     mask: Mask | None = None,
     out_dtype: npt.DTypeLike | None = None,
+    k_rope_descale: Array | None = None,
 ) -> Attention:
     """The same formula in a kernel's types; arguments as of `mla_f64` and `attention_yardstick`."""
+    k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
     return attention_yardstick(q, k, v, mask=mask, scale=scale, out_dtype=out_dtype)
+
+
+def widened_rope(k_rope: Array, dtype: npt.DTypeLike, factors: Array | None) -> Array:
+    """Rope of 8 bits, [batch, sk, 1, columns], times its factors [batch, sk], rounded to `dtype`: what a
+    kernel multiplies queries with. Other rope as it is."""
+    if k_rope.dtype == dtype:
+        return k_rope
+    wide = k_rope.astype(np.float32)
+    if factors is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = wide * factors[..., None, None].astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return wide.astype(dtype)
 
 
 def side_by_side(nope: Array, rope: Array) -> Array:

@@ -32,7 +32,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xf32>, %q_rope: tensor<?x?x4x64xf32>, %k_n
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op expects k_rope elements of q_nope's type bf16, got f16}}
+  // expected-error @below {{'attn.mla' op expects k_rope elements of q_nope's type bf16 or f8E4M3FN, got f16}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -156,4 +156,14 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = 1 : i32}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q_nope: tensor<?x?x4x128xf16>, %q_rope: tensor<?x?x4x64xf16>, %k_nope: tensor<?x?x4x128xf16>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xf16>, %scale: f32)
+    -> (tensor<?x?x4x128xf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mla' op expects k_rope elements of q_nope's type f16, got f8E4M3FN}}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
+    : (tensor<?x?x4x128xf16>, tensor<?x?x4x64xf16>, tensor<?x?x4x128xf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xf16>, f32) -> (tensor<?x?x4x128xf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xf16>, tensor<?x4x?xf32>
 }

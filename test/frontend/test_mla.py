@@ -14,11 +14,16 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 
-BF16 = ml_dtypes.bfloat16
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+WIDE = {"q_nope": 128, "q_rope": 64, "k_nope": 128, "v": 128}  # columns
 
 
 def zeros(*shape: int, dtype: Any = BF16) -> Any:
     return np.zeros(shape, dtype)
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
 
 
 def ints(*values: int) -> Any:
@@ -57,7 +62,48 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two dtypes": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=np.float16)},
-        r"k_rope is f16, q_nope is bf16: all must be the same",
+        r"k_rope is f16, q_nope is bf16: all must be the same, or e4m3 under bf16",
+    ),
+    "rope of 8 bits of another kind": (
+        {"k_rope": zeros(2, 40, 1, 64, dtype=ml_dtypes.float8_e5m2)},
+        r"k_rope has dtype e5m2, allowed are bf16, f16, e4m3",
+    ),
+    "rope of 8 bits under f16": (
+        {x: zeros(2, 3 if x[0] == "q" else 40, 2, n, dtype=np.float16) for x, n in WIDE.items()}
+        | {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3)},
+        r"k_rope is e4m3, q_nope is f16: all must be the same, or e4m3 under bf16",
+    ),
+    "factors of rope of 16 bits": (
+        {"k_rope_descale": ones(2, 40)},
+        r"k_rope_descale is for k_rope of e4m3, got bf16: leave it out",
+    ),
+    "shape of factors of rope": (
+        {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "k_rope_descale": ones(2, 1)},
+        r"k_rope_descale must be f32 \[2, 40\], of each position of k_rope, got \[2, 1\] of f32",
+    ),
+    "dtype of factors of rope": (
+        {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "k_rope_descale": zeros(2, 40)},
+        r"k_rope_descale must be f32 \[2, 40\], of each position of k_rope, got \[2, 40\] of bf16",
+    ),
+    "factors of a tensor beside a cache": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3)), "k_rope_descale": ones(2, 40)},
+        r"k_rope_descale is for k_rope as a tensor: the cache has k_scale",
+    ),
+    "factors of a cache for each head": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), k_scale=ones(1))},
+        r"k_scale of a latent cache must be of each position, in pages as k_pages, got shape \[1\]",
+    ),
+    "factors of values of a cache": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), v_scale=ones(6, 16, 1, 1))},
+        r"v_scale must be None: the rows of a latent cache have k_scale",
+    ),
+    "factors of other pages": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), k_scale=ones(5, 16, 1, 1))},
+        r"k_scale has 5 pages, k has 6 \(pass scale_table\?\)",
+    ),
+    "two query tiles and claimed tiles": (
+        {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "query_tiles": 2, "tile_order": "clc"},
+        r"tile_order clc has no kernel for k_rope of e4m3 with query_tiles 2: supported is 1",
     ),
     "rank of queries": (
         {"q_nope": zeros(3, 2, 128)},
@@ -169,6 +215,29 @@ def test_an_order_that_the_machine_does_not_have() -> None:
         plan(**operands(tile_order="clc"), device=am.EmulatorDevice(target="sm_90a"))
 
 
+def test_rope_of_8_bits_where_products_leave_their_sums_in_registers() -> None:
+    given = operands(k_rope=zeros(2, 40, 1, 64, dtype=E4M3))
+    message = r"k_rope is e4m3, q_nope is bf16: on sm_90a all must be the same"
+    with pytest.raises(SpecError, match=message):
+        plan(**given, device=am.EmulatorDevice(target="sm_90a"))
+
+
+def test_factors_of_rope_in_pages_of_their_own() -> None:
+    cache = pages(
+        k_pages=zeros(6, 16, 1, 576, dtype=E4M3),
+        k_scale=np.ones((9, 16, 1, 2), np.float16),
+        scale_table=np.arange(6, dtype=np.int32).reshape(2, 3),
+    )
+    (step,) = plan(**operands(k_rope=cache, tile_order="clc")).steps
+    assert step.request == am.MlaSpec(
+        heads=2, nope_dim=128, rope_dim=64, rope_dtype="e4m3", query_tiles=1, tile_order="clc",
+        cache=Cache(16, "table", scale_dtype="f16", k_groups=2, v_groups=2, own_scale_table=True),
+        return_lse=False,
+    )  # fmt: skip
+    factors = step.request.operand("k_rope_descale")
+    assert factors is not None and factors.extents == ("k_rope_descale_0", 16, 1, 2)
+
+
 def test_an_output_of_f32_that_shared_memory_has_no_room_for() -> None:
     with pytest.raises(SpecError, match="out_dtype f32 needs v_head_dim of at most 192, got 256"):
         plan(**operands(v=zeros(2, 40, 2, 256), out_dtype="f32"))
@@ -196,6 +265,11 @@ def test_there_is_no_scale_that_follows_from_sizes() -> None:
     "options",
     [
         {"dtype": "e4m3"},
+        {"dtype": "f16", "rope_dtype": "e4m3"},
+        {"rope_dtype": "f16"},
+        {"rope_factors": True},
+        {"rope_dtype": "e4m3", "rope_factors": True, "cache": Cache(16, "table")},
+        {"rope_dtype": "e4m3", "cache": Cache(16, "table", scale_dtype="f32", k_groups=16)},
         {"rope_dim": 40},
         {"rope_dim": 32, "cache": Cache(page_size=16, pages="table")},
         {"cache": Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1, v_groups=1)},

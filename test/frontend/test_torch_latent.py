@@ -74,6 +74,35 @@ def test_dense_prefill_with_the_rope_of_a_cache() -> None:
             assert (lse[b] - sums.T).abs().max() < 0.01
 
 
+def test_dense_prefill_with_rope_of_8_bits() -> None:
+    pool, factors = (
+        normal(PAGES, PAGE, 1, 576).to(torch.float8_e4m3fn),
+        torch.rand(PAGES, PAGE, 1, 1),
+    )
+
+    def function(q: Any, rope: Any, k: Any, v: Any, k_rope: Any, told: Any) -> tuple[Any, Any]:
+        cache = am.PagedKV(pool, None, i32(*TABLE[: q.shape[0]]), k_scale=factors)
+        first = am.mla(q, rope, k, cache, v, scale=SCALE)
+        return first, am.mla(q, rope, k, k_rope, v, scale=SCALE, k_rope_descale=told)
+
+    def call(batch: int) -> tuple[Any, ...]:
+        keys = torch.tensor(TABLE[:batch])
+        rows, told = pool.float()[keys].flatten(1, 2), factors[keys].flatten(1)
+        q, rope = normal(batch, 5, 1, 64), normal(batch, 5, 1, 64)
+        k, v = normal(batch, 2 * PAGE, 1, 64), normal(batch, 2 * PAGE, 1, 64)
+        return q, rope, k, v, rows[..., 512:].to(torch.float8_e4m3fn), told
+
+    given = call(BATCHES[0])
+    ((of_cache, of_tensor),) = in_one_graph(function, given)
+    assert torch.equal(of_cache, of_tensor)
+    q, rope, k, v, k_rope, told = given
+    for b in range(BATCHES[0]):
+        wide = k_rope[b, :, 0].double() * told[b, :, None].double()
+        keys = torch.cat([k[b, :, 0].double(), wide], -1)
+        wanted, _ = attended(torch.cat([q[b], rope[b]], -1), keys, v[b, :, 0].double())
+        assert (of_tensor[b] - wanted).abs().max() < 0.03
+
+
 def test_sparse_prefill_with_pages_and_sinks() -> None:
     """Queries of a graph may be any number, and entries that count any."""
     pool, sinks = normal(PAGES, PAGE, 1, 512), torch.full((HEADS,), -torch.inf)

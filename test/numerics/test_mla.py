@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.validation.numerics import prefill_sweep
-from attn_mlir.validation.numerics.latent import LatentProblem
+from attn_mlir.validation.numerics.latent import LatentProblem, NarrowRope
 from attn_mlir.validation.numerics.latent_draws import failure
 from attn_mlir.validation.numerics.stored import Form
 
@@ -54,6 +54,32 @@ CASES = {
 @pytest.mark.long("used keys, f16", "compressed rows", "ragged", "pages under dense keys")
 def test_mla(name: str) -> None:
     CASES[name].run()
+
+
+ROPE_CASES = {
+    "two query tiles, pages of factors of their own": LatentProblem(
+        (130,), (140,), cache=Form(64, scales_apart=True), rope=NarrowRope((-2, 2)),
+        sizes=(64, 64, 64), call={"query_tiles": 2},
+    ),
+    "ragged, factors of a tensor": LatentProblem(
+        (9, 0, 3), (140, 7, 0), ragged="qk", rope=NarrowRope((28, 30)), device=ADVERSARIAL,
+        sizes=(64, 32, 64), call=ONE,
+    ),
+    "rows by index, padded": LatentProblem(
+        (40, 40), PAIR, cache=Form(selected=True, padded=True), rope=NarrowRope((-30, -28)),
+        options={"mask": am.causal()}, call={"tile_order": "clc"},
+    ),
+    "compressed rows, no factors, two query tiles": LatentProblem(
+        (150,), (300,), cache=Form(16, compressed=True), rope=NarrowRope(), device=ADVERSARIAL
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROPE_CASES)
+@pytest.mark.long("rows by index, padded", "compressed rows, no factors, two query tiles")
+def test_rope_of_8_bits(name: str) -> None:
+    """NaN in rows and factors that no position has; pages outside the pool in the tables."""
+    ROPE_CASES[name].run()
 
 
 HELD = ("ragged", "pages under dense keys", "other sizes, a group of heads")

@@ -184,6 +184,30 @@ def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
     assert bundle.report["spill_bytes"] == 0
 
 
+def narrow_rope() -> Iterator[Any]:
+    """Latent attention with rope of 8 bits: all but one take long together."""
+    some: dict[str, Any] = {"mask": am.sliding_window(100, 0) | am.chunked(150)}
+    some["cache"] = Cache(
+        16, "csr", scale_dtype="bf16", k_groups=1, v_groups=1, own_scale_table=True
+    )
+    for tiles, order in ((2, "single"), (2, "ragged"), (1, "ragged"), (1, "clc")):
+        lengths = Lengths(ragged_q=True, ragged_k=True) if order == "ragged" else DENSE
+        options = {**some, "query_tiles": tiles, "tile_order": order, "lengths": lengths}
+        marks = () if (tiles, order) == (2, "single") else pytest.mark.long
+        yield pytest.param(options, id=f"{order}, {tiles}", marks=marks)
+    for sizes in ((64, 32, 72), (128, 16, 40), (192, 64, 256), (128, 128, 128)):
+        named = dict(zip(("nope_dim", "rope_dim", "v_head_dim"), sizes, strict=True))
+        yield pytest.param({**named, "rope_factors": True}, id=str(sizes), marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("options", list(narrow_rope()))
+def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict[str, Any]) -> None:
+    given = {"heads": 2, "nope_dim": 128, "rope_dim": 64, "rope_dtype": "e4m3"} | options
+    bundle = am.compile(am.MlaSpec(**given), target="sm_100a")
+    assert bundle.cubin[:4] == b"\x7fELF"
+    assert bundle.report["spill_bytes"] == 0
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -19,7 +19,36 @@ from attn_mlir.validation.numerics.stored import Form
 Array = npt.NDArray[Any]
 
 SCALE = 192**-0.5
+E4M3 = ml_dtypes.float8_e4m3fn
 NAMES = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
+
+
+FACTORS = "k_rope_descale"
+
+
+@dataclass(frozen=True)
+class NarrowRope:
+    """Rope of keys in e4m3.
+
+    Attributes:
+      exponents: between which two powers of 10 the factors of positions are, and those of the elements
+        of rope of q the other way round; None for no factors.
+      dtype: of factors in a cache.
+    """
+
+    exponents: tuple[float, float] | None = None
+    dtype: Any = np.float32
+
+    def of(self, one: dict[str, Array], random: np.random.Generator) -> dict[str, Array]:
+        """The operands of a sequence, of which k_rope is stored so, with its factors [sk, 1, 1]."""
+        rope = one["k_rope"].astype(np.float32)
+        if self.exponents is None:
+            return one | {"k_rope": rope.astype(E4M3)}
+        low, high = self.exponents
+        factors = 10 ** random.uniform(low, high, (len(rope), 1, 1))
+        queries = one["q_rope"].astype(np.float32) * 10 ** -((low + high) / 2)
+        changed = {"q_rope": queries.astype(one["q_rope"].dtype), "k_rope": rope.astype(E4M3)}
+        return one | changed | {FACTORS: factors.astype(self.dtype)}
 
 
 @dataclass(frozen=True)
@@ -36,6 +65,7 @@ class LatentProblem:
       heads: of queries, and of k_nope and v.
       sizes: columns of nope, rope and v.
       magnitude: of the elements of q.
+      rope: how k_rope is stored, if not as the other operands.
       options: of `mla` and of the reference; `call` of the former alone.
       device: of `EmulatorDevice`.
       seed: of the numbers.
@@ -50,6 +80,7 @@ class LatentProblem:
     sizes: tuple[int, int, int] = (128, 64, 128)
     dtype: Any = ml_dtypes.bfloat16
     magnitude: float = 1.0
+    rope: NarrowRope | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -63,7 +94,7 @@ class LatentProblem:
         def normal(*shape: int) -> Array:
             return random.standard_normal(shape).astype(np.float32)
 
-        return [
+        found = [
             {
                 "q_nope": (self.magnitude * normal(sq, heads, nope)).astype(self.dtype),
                 "q_rope": (self.magnitude * normal(sq, heads, rope)).astype(self.dtype),
@@ -73,14 +104,17 @@ class LatentProblem:
             }
             for sq, sk in zip(self.queries, self.keys, strict=True)
         ]
+        return found if self.rope is None else [self.rope.of(one, random) for one in found]
 
     def call_of(self, sequences: list[dict[str, Array]]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The operands of the call as they are stored, and what tells their lengths."""
         told: dict[str, Any] = {}
         operands: dict[str, Any] = {}
-        for name in NAMES:
+        for name in [x for x in (*NAMES, FACTORS) if x in sequences[0]]:
             side = name[0] if name != "v" else "k"
             parts = [one[name] for one in sequences]
+            if name == FACTORS:
+                parts = [part[:, 0, 0] for part in parts]
             if side in self.ragged:
                 ends = np.cumsum([0, *(len(part) for part in parts)])
                 told[f"cu_seqlens_{side}"] = ends.astype(np.int32)
@@ -91,6 +125,7 @@ class LatentProblem:
             told["seqused_k"] = np.array(self.keys, np.int32)
         if self.cache is not None:
             operands["k_rope"] = self._cached(sequences)
+            operands.pop(FACTORS, None)
         return operands, told
 
     def _cached(self, sequences: list[dict[str, Array]]) -> am.PagedKV | am.ContiguousKV:
@@ -98,16 +133,24 @@ class LatentProblem:
         assert self.cache is not None
         rows: list[Array] = []
         for one in sequences:
-            row = np.full((len(one["k_rope"]) + self.spare, 1, ROW_COLUMNS), np.nan, self.dtype)
-            row[: len(one["k_rope"]), :, -ROPE_COLUMNS:] = one["k_rope"]
+            rope = one["k_rope"]
+            row = np.full((len(rope) + self.spare, 1, ROW_COLUMNS), np.nan, rope.dtype)
+            row[: len(rope), :, -ROPE_COLUMNS:] = rope
             rows.append(row)
+        fields: dict[str, Any] = {}
+        if FACTORS in sequences[0]:
+            spare = np.full((self.spare, 1, 1), np.nan)
+            factors = [
+                np.concatenate([x[FACTORS], spare.astype(x[FACTORS].dtype)]) for x in sequences
+            ]
+            fields = {"k_scale": factors, "v_scale": factors}
         room = max(max(self.keys) + self.spare, 1)
         size = max(self.cache.page_size, 1)
         random = np.random.default_rng(self.seed)
         new = list(self.queries)
-        made = self.cache.stored(rows, rows, new, random, -(-room // size) * size)
+        made = self.cache.stored(rows, rows, new, random, -(-room // size) * size, **fields)
         values = "v_pages" if isinstance(made, am.PagedKV) else "v"
-        return dataclasses.replace(made, **{values: None})
+        return dataclasses.replace(made, **{values: None, "v_scale": None})
 
     def run(self) -> tuple[Array, Array]:
         """O and LSE on the emulator.
@@ -145,6 +188,8 @@ class LatentProblem:
                 span = slice(rows[number], rows[number + 1])
                 place, of_lse = (span,), (slice(None), span)
             single = {name: array[None] for name, array in one.items()}
+            if FACTORS in single:
+                single[FACTORS] = single[FACTORS][..., 0, 0]
             truth = mla_f64(**single, **options)
             yardstick = mla_yardstick(**single, **options, out_dtype=o.dtype)
             verdict = compare(o[place][None], lse[of_lse][None], truth, yardstick)

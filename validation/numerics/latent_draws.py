@@ -9,6 +9,7 @@ Exit code: 0 when all passed, 1 when one failed.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import random
 import sys
@@ -22,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 import attn_mlir as am
-from attn_mlir.validation.numerics.latent import LatentProblem
+from attn_mlir.validation.numerics.latent import LatentProblem, NarrowRope
 from attn_mlir.validation.numerics.stored import Form
 
 TARGETS = ("sm_100a", "sm_90a")
@@ -48,6 +49,15 @@ CACHES = (
 )
 SIZES = ((128, 64, 128), (128, 64, 64), (64, 64, 256), (192, 64, 96))  # rope of 64: a cache fits
 OTHER_SIZES = ((64, 32, 72), (128, 16, 40))
+NARROW_SHARE = 0.4  # of draws
+ROPES = (  # of keys, in 8 bits
+    NarrowRope(),
+    NarrowRope((-2, 2)),
+    NarrowRope((28, 30)),
+    NarrowRope((-30, -28)),
+    NarrowRope((-2, 2), np.float16),
+    NarrowRope((28, 30), ml_dtypes.bfloat16),
+)
 
 
 def drawn(seed: int, target: str = "") -> LatentProblem:
@@ -80,7 +90,7 @@ def drawn(seed: int, target: str = "") -> LatentProblem:
         mask = choose.choice((mask & other, mask | other, mask & ~other))
     spare = choose.choice((0, 40)) if "k" in ragged and cache is not None else 0
     sizes = choose.choice(SIZES if cache is not None else SIZES + OTHER_SIZES)
-    return LatentProblem(
+    found = LatentProblem(
         queries=tuple(sq),
         keys=tuple(sk),
         ragged=ragged,
@@ -99,6 +109,24 @@ def drawn(seed: int, target: str = "") -> LatentProblem:
         device=device,
         seed=seed,
     )
+    is_narrow = choose.random() < NARROW_SHARE
+    return _narrowed(found, choose) if is_narrow and device["target"] == "sm_100a" else found
+
+
+def _narrowed(problem: LatentProblem, choose: random.Random) -> LatentProblem:
+    """The problem with rope of keys in 8 bits, as far as there is a kernel."""
+    rope = choose.choice(ROPES)
+    call = dict(problem.call)
+    if problem.cache is None:
+        rope = NarrowRope(rope.exponents)  # factors of f32
+    elif problem.cache.page_size:
+        apart = choose.random() < 0.5
+        problem = dataclasses.replace(
+            problem, cache=dataclasses.replace(problem.cache, scales_apart=apart)
+        )
+    if call["tile_order"] == "clc":
+        call["query_tiles"] = choose.choice((None, 1))
+    return dataclasses.replace(problem, rope=rope, dtype=ml_dtypes.bfloat16, call=call)
 
 
 def failure(seed: int) -> str:

@@ -10,7 +10,8 @@ k  [tile_n, nope + rope]  | k_nope | k_rope |     one product of depth nope + ro
 v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, where they share a ring
 ```
 Where shared memory has room for too few slots of whole keys, rope has a ring of its own, and scores
-are two products; see `latent_storage`.
+are two products; see `latent_storage`. So it has where it is stored in 8 bits: then `widen` fills it,
+the one warp that is left of the warps of single roles, or four with one query tile (`narrow_rope`).
 """
 
 import dataclasses
@@ -23,10 +24,15 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels import mha, mha_config, mha_registers
+from attn_mlir.passes.schedule.kernels.mha import WARPS_PER_GROUP
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.attention import every_tile_with_queries
 from attn_mlir.passes.schedule.parts.held import HeldStorage
 from attn_mlir.passes.schedule.parts.latent_kernel import latent_kernel
-from attn_mlir.passes.schedule.parts.latent_storage import LatentStorage, RingSlots
+from attn_mlir.passes.schedule.parts.latent_storage import LatentStorage, OwnKeys, RingSlots
+from attn_mlir.passes.schedule.parts.narrow_rope import NarrowRope, widen
 from attn_mlir.passes.schedule.parts.operands import page_size_of
+from attn_mlir.passes.schedule.parts.problem import Problem
 from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
@@ -36,6 +42,17 @@ ELEMENT_TYPES = ("bf16", "f16")
 LINE_BYTES = 128  # of a tile's columns, which lie together; the parts of a slot begin with one
 REGISTERS = {"softmax_registers": 184, "correction_registers": 72, "other_registers": 72}
 # where rope has a ring: the role that issues products has more descriptors, and spills with 64
+WIDENING_REGISTERS: dict[int, dict[str, int]] = {
+    1: {
+        "softmax_registers": 208,
+        "correction_registers": 88,
+        "other_registers": 88,
+        "widen_registers": 128,
+    },
+    2: {"softmax_registers": 184, "correction_registers": 64, "other_registers": 80},
+}  # by query tiles; with one, the warps that widen rope are a group of their own
+CLAIMED = "clc"  # the order for which a warp claims work tiles
+LEAST_SLOTS = 2  # of keys and values
 STEP_BYTES = 32  # depth of one product of the tensor core
 
 
@@ -45,9 +62,12 @@ class MlaConfig(mha_config.MhaConfig):
 
     Attributes:
       rope_stages: slots of the ring of rope of keys; 0 where it lies behind nope in a slot of K.
+      widen_registers: per thread, of the warps that widen rope of 8 bits; 0 where one does, of the same
+        group as the other single warps.
     """
 
     rope_stages: int = 0
+    widen_registers: int = 0
 
 
 @register
@@ -74,11 +94,15 @@ class MlaTensor:
         """
         _refuse_unsupported(op)
         wishes, page_size = mha_config.Options(**options), page_size_of(op.k_rope)
+        if op.has_narrow_rope and wishes.tile_order == CLAIMED and not wishes.q_tiles:
+            wishes = dataclasses.replace(wishes, q_tiles=1)
         given = MlaConfig.given(op)
         config = mha_config.chosen_config(
             op, target, wishes, queries=op.q_nope, page_size=page_size, kind=MlaConfig
         )
-        if not wishes.kv_stages and not {"kv_stages", "rope_stages"} & set(given):
+        if op.has_narrow_rope:
+            config = _that_widens(op, target, config)
+        elif not wishes.kv_stages and not {"kv_stages", "rope_stages"} & set(given):
             config = _with_rings(op, target, config)
         if config.rope_stages < 0:
             raise op_error(op, f"expects rope_stages of 0 or more, got {config.rope_stages}")
@@ -90,11 +114,16 @@ class MlaTensor:
         Raises:
           VerifyError: as `latent_kernel`.
         """
-        with latent_kernel(function, op, MlaConfig) as (kernel, problem, source):
-            config = MlaConfig.of(op)
-            apart = config.rope_stages
-            storage = LatentStorage(problem, apart) if apart else Storage(problem)
-            mha.emit_roles(problem, config, storage, source)
+        config = MlaConfig.of(op)
+        apart = config.rope_stages
+        with latent_kernel(function, op, MlaConfig) as (kernel, problem, source, narrow):
+            if narrow is not None:
+                widened = LatentStorage(problem, apart, OwnKeys)
+                mha.emit_roles(problem, config, widened, source)
+                _emit_widening(problem, config, widened, narrow)
+            else:
+                storage = LatentStorage(problem, apart) if apart else Storage(problem)
+                mha.emit_roles(problem, config, storage, source)
         return kernel
 
 
@@ -117,6 +146,10 @@ class MlaRegisters:
     def configure(self, op: attn.MlaOp, target: Target, options: Mapping[str, Any]) -> None:
         """As `MlaTensor.configure`."""
         _refuse_unsupported(op)
+        if op.has_narrow_rope:
+            raise op_error(
+                op, f"has no kernel for k_rope of 8 bits on {target.chip}: supported is bf16 there"
+            )
         wishes, page_size = mha_registers.Options(**options), page_size_of(op.k_rope)
         config = mha_registers.chosen_config(
             op, target, wishes, queries=op.q_nope, page_size=page_size
@@ -126,28 +159,77 @@ class MlaRegisters:
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
         """As `MlaTensor.build`."""
         kind = mha_registers.HeldConfig
-        with latent_kernel(function, op, kind) as (kernel, problem, source):
+        with latent_kernel(function, op, kind) as (kernel, problem, source, _):
             mha_registers.emit_roles(problem, kind.of(op), HeldStorage(problem), source)
         return kernel
 
 
+def _emit_widening(
+    problem: Problem, config: MlaConfig, storage: LatentStorage, rope: NarrowRope
+) -> None:
+    """The role that fills the ring of rope: a group of warps, or the one that is left of the last group."""
+    own = config.widen_registers
+    warps, registers = (WARPS_PER_GROUP, own) if own else (1, config.other_registers)
+    first = WARPS_PER_GROUP * (config.q_tiles + 2) - (0 if own else 1)
+    with (
+        b.role("widen", first=first, warps=warps, registers=registers),
+        every_tile_with_queries(problem, storage.answers) as tile,
+    ):
+        widen(problem, rope, storage.rope, tile, warps=warps)
+
+
+def _that_widens(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
+    """The configuration with a ring of rope that warps fill, as far as none is given.
+
+    Raises:
+      VerifyError: there is no room, or no warp left for this.
+    """
+    given = MlaConfig.given(op)
+    if config.q_tiles > 1 and config.tile_order == CLAIMED:
+        raise op_error(
+            op,
+            f"expects q_tiles of 1 for the tile_order {CLAIMED} where k_rope has 8 bits, got "
+            f"{config.q_tiles}: no warp is left to widen it",
+        )
+    slots = _slots(op, target, config, is_apart=True)
+    if slots.kv < LEAST_SLOTS:
+        raise op_error(op, "has no room for two tiles of keys where k_rope has 8 bits")
+    if "kv_stages" in given:
+        slots = RingSlots(config.kv_stages, -(-config.kv_stages // 2))
+    chosen = {
+        **WIDENING_REGISTERS[config.q_tiles],
+        "kv_stages": slots.kv,
+        "rope_stages": slots.rope,
+        **given,
+    }
+    return dataclasses.replace(config, **chosen)
+
+
 def _with_rings(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
     """The configuration with the rings that give the most slots."""
+    slots = _slots(op, target, config)
+    if slots.rope:
+        registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
+        config = dataclasses.replace(config, **registers)
+    return dataclasses.replace(config, kv_stages=slots.kv, rope_stages=slots.rope)
+
+
+def _slots(
+    op: attn.MlaOp, target: Target, config: MlaConfig, *, is_apart: bool = False
+) -> RingSlots:
+    """See `RingSlots.of`."""
     rows, bits = config.tile_m, ws.element_bits(op.output_type)
     q = shared_tile_bytes(rows, op.head_dim, 16)
     o = shared_tile_bytes(rows, op.v_head_dim, bits)
     staged = q + o if config.tile_order in LOOPING_ORDERS else max(q, o)
-    slots = RingSlots.of(
+    return RingSlots.of(
         target,
         (op.nope_dim, op.rope_dim, op.v_head_dim),
         whole=config.kv_stages,
         tile_n=config.tile_n,
         staged_bytes=config.q_tiles * staged,
+        is_apart=is_apart,
     )
-    if slots.rope:
-        registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
-        config = dataclasses.replace(config, **registers)
-    return dataclasses.replace(config, kv_stages=slots.kv, rope_stages=slots.rope)
 
 
 def _refuse_unsupported(op: attn.MlaOp) -> None:

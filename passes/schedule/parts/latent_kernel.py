@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
@@ -10,9 +10,10 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
 from .config import Config
 from .factors import Factors
-from .kv_source import KVSource
+from .kv_source import KVSource, TensorKV
 from .latent import Common, LatentKV, Rope, RopePages, RopeRows
 from .modifier import Unmodified
+from .narrow_rope import NarrowRope
 from .operands import (
     are_alike,
     check_alike,
@@ -40,10 +41,24 @@ TENSOR_DIMS = {
 }
 
 
+class OpenedLatent(NamedTuple):
+    """A kernel of latent attention whose body is being built.
+
+    Attributes:
+      kernel: the operation.
+      problem: what it computes.
+      source: of keys and values; of nope and values where rope has to be widened.
+      narrow: rope that has to be; None otherwise.
+    """
+
+    kernel: ws.KernelOp
+    problem: Problem
+    source: KVSource
+    narrow: NarrowRope | None
+
+
 @contextmanager
-def latent_kernel(
-    function: Any, op: attn.MlaOp, kind: type[Config]
-) -> Generator[tuple[ws.KernelOp, Problem, KVSource]]:
+def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generator[OpenedLatent]:
     """The kernel of a function of one `attn.mla`; what is built inside is its body.
 
     Args:
@@ -82,11 +97,12 @@ def latent_kernel(
             visited=KeyTiles,
             config=config,
         )
-        yield (
-            kernel,
-            problem,
-            LatentKV(problem, _rope(op, tensors["k_rope"], captured, config.tile_n)),
-        )
+        if op.has_narrow_rope:
+            narrow = NarrowRope.of(op.k_rope, tensors["k_rope"], captured)
+            yield OpenedLatent(kernel, problem, TensorKV(problem), narrow)
+        else:
+            rope_source = _rope(op, tensors["k_rope"], captured, config.tile_n)
+            yield OpenedLatent(kernel, problem, LatentKV(problem, rope_source), None)
 
 
 def _rope(op: attn.MlaOp, tensor: Any, captured: Mapping[Any, Any], tile_n: int) -> Rope:

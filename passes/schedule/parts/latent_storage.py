@@ -5,7 +5,8 @@ kv    [tile_n, max(nope, v_head_dim)]   nope(0) V(0) nope(1) V(1) ...
 rope  [tile_n, rope]                    rope(0) rope(1) ...
 ```
 A slot of `kv` then has no columns that a tile of values would leave empty, and shared memory has room
-for one more. Scores are two products, of which the second adds to the first.
+for one more. Scores are two products, of which the second adds to the first. Rope of 8 bits always has
+such a ring, which warps of its own fill (`narrow_rope`).
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from attn_mlir.passes.target.tiling import SMEM_FOR_BARRIERS
 
 from . import builder as b
 from .key_slots import KeySlots
-from .kv_source import KVSource
+from .kv_source import KEYS, KVSource
 from .latent import LatentKV
 from .problem import Problem, Value, WorkTile
 from .queries import columns_of
@@ -69,12 +70,24 @@ class PartedKeys:
         return b.view(slot, [self._problem.config.tile_n, self._nope], self._problem.element)
 
 
+class OwnKeys(PartedKeys):
+    """As `PartedKeys`, of which others fill the slots of rope."""
+
+    def fill(
+        self, source: KVSource, tile: WorkTile, first_column: Value, found: Sequence[Value]
+    ) -> None:
+        """The slot of the columns of a head."""
+        slot = self._own.acquire()
+        source.load(KEYS, self._nope_in(slot), tile, first_column, found)
+        b.commit(slot, "copy_engine")
+
+
 class LatentStorage(Storage):
     """As `Storage`, with a ring of rope."""
 
-    def __init__(self, problem: Problem, rope_stages: int):
-        """With so many slots for rope."""
-        self._rope_stages = rope_stages
+    def __init__(self, problem: Problem, rope_stages: int, keys: type[PartedKeys] = PartedKeys):
+        """With so many slots for rope; `keys` says who fills them."""
+        self._rope_stages, self._kind = rope_stages, keys
         super().__init__(problem)
 
     def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
@@ -82,8 +95,10 @@ class LatentStorage(Storage):
         shape = [config.tile_n, max(nope, problem.v_columns)]
         kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)
         shape = [config.tile_n, problem.columns - nope]
-        rope = b.Ring("rope", b.tile(shape, problem.element, "shared"), stages=self._rope_stages)
-        return PartedKeys(problem, kv, rope), kv
+        self.rope = b.Ring(
+            "rope", b.tile(shape, problem.element, "shared"), stages=self._rope_stages
+        )
+        return self._kind(problem, kv, self.rope), kv
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,13 @@ class RingSlots:
 
     @staticmethod
     def of(
-        target: Target, sizes: tuple[int, int, int], *, whole: int, tile_n: int, staged_bytes: int
+        target: Target,
+        sizes: tuple[int, int, int],
+        *,
+        whole: int,
+        tile_n: int,
+        staged_bytes: int,
+        is_apart: bool = False,
     ) -> "RingSlots":
         """Rope apart where that gives the three slots that overlap needs, and whole keys do not.
 
@@ -108,12 +129,13 @@ class RingSlots:
           sizes: columns of nope, rope and values, 16 bits each.
           whole: slots of whole keys that there is room for.
           staged_bytes: what is staged of Q and O.
+          is_apart: whether rope is apart in any case; 0 slots of keys where there is no room.
         """
         nope, rope, values = sizes
         slot = shared_tile_bytes(tile_n, max(nope, values), 16)
         shared = shared_tile_bytes(tile_n, rope, 16)
         left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
         kv = max((n for n in range(2, 16) if n * slot + -(-n // 2) * shared <= left), default=0)
-        if whole >= ENOUGH_STAGES or kv < ENOUGH_STAGES:
+        if not is_apart and (whole >= ENOUGH_STAGES or kv < ENOUGH_STAGES):
             return RingSlots(whole, 0)
         return RingSlots(kv, -(-kv // 2))

@@ -53,13 +53,13 @@ class PositionFactors:
 
     @classmethod
     def of(cls, operand: Value, arguments: Mapping[Value, Value]) -> "PositionFactors | None":
-        """The factors of an operand of `attn.mha`, or None; `arguments` as in `sequences_of`."""
+        """The factors of an operand of attention, or None; `arguments` as in `sequences_of`."""
         step = position_factors(operand)
         if step is None:
             return None
         tensor = arguments[root(step.factors)]
         lies = (step.factors, tensor, arguments)
-        group = attn.logical_type(operand).shape[3] // step.groups
+        group = attn.logical_type(step.source).shape[3] // step.groups
         return cls(tensor, sequences_of(*lies), pages_of(*lies), group)
 
     @property
