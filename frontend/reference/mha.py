@@ -19,6 +19,7 @@ import numpy.typing as npt
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.reference.modifier import Modifier
+from attn_mlir.reference.sums import cut_product
 from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
@@ -111,6 +112,7 @@ def attention_yardstick(
     q_descale: Any = None,
     k_descale: Any = None,
     v_descale: Any = None,
+    score_bits: int | None = None,
 ) -> Attention:
     """The same formula in a kernel's types: its error is what these types make unavoidable.
 
@@ -123,7 +125,9 @@ def attention_yardstick(
     `NARROW_P`, and so is its divisor, since small numbers lose less there.
 
     Args:
-      out_dtype: dtype of O; by default the operands'. Other arguments as in `attention_f64`.
+      out_dtype: dtype of O; by default the operands'.
+      score_bits: bits that sums of Q K^T keep, as `cut_product` says; all of float32 by default. Other
+        arguments as in `attention_f64`.
 
     Raises:
       as `attention_f64`.
@@ -143,7 +147,9 @@ def attention_yardstick(
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
-        scores = (q[b, rows, h].astype(np.float32) @ keys.T) * (factor * of_scores[b, g])
+        queries = q[b, rows, h].astype(np.float32)
+        sums = cut_product(queries, keys, score_bits) if score_bits else queries @ keys.T
+        scores = sums * (factor * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
         product = (p.weights * largest).astype(dtype).astype(np.float32) @ values
         weighed = product / (p.divisor * largest)[:, None] * of_values[b, g]
