@@ -155,10 +155,9 @@ def flash_attn_with_kvcache(
         total, counts_new = _with_new(lengths, k, shape, cu_seqlens_q, cu_seqlens_k_new)
     score_mod = score_mod_of(softcap)
     if alibi_slopes is not None:
-        keys = total if total is not None else full_like(q, batch, _room(k_cache, table))
-        if not counts_new:
-            keys = keys + shape[-3]
-        ahead = keys - _counts(shape, cu_seqlens_q)
+        ahead = total if total is not None else full_like(q, batch, _room(k_cache, table))
+        if counts_new:
+            ahead = ahead - _counts(shape, cu_seqlens_q)
         ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
         biased = alibi(alibi_slopes, offset=ahead)
         score_mod = biased if score_mod is None else compose(score_mod, biased)

@@ -81,6 +81,7 @@ CASES = {
         paged=False, begin=(7, 0, 20), columns=32, given={"cache_leftpad": i32(7, 0, 20)}
     ),
     "ragged": Case((5, 0, 2), (5, 0, 2), (True, True), columns=32, interleaved=False),
+    "ragged with slopes": Case((5, 0, 2), (5, 0, 2), (True, True), options={"alibi_slopes": SLOPES}),
     "ragged keys": Case((9, 3, 17), ragged=(True, False), columns=32),
     "ragged, each its own": Case(
         (1, 17, 3), (2, 3, 0), (True, True), columns=32, first=(5, 0, 20),
