@@ -128,6 +128,21 @@ def given_output(
     return Output(out, lambda: out)
 
 
+def check_memory(
+    name: str, value: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
+) -> None:
+    """Refuses memory of the caller that his library could not write a result to; any strides will do.
+
+    Args:
+      others: by name, with which it must share no memory.
+
+    Raises:
+      SpecError: another shape or dtype, or memory that cannot be written to.
+    """
+    wanted = TensorArg(name, "out", dtype, shape, None, 1)
+    check_output(wanted, view(value, name), others)
+
+
 def dense_on_host(value: object, name: str) -> object:
     """A small array as kernels take it: a dense copy if it is in host memory and not dense.
 

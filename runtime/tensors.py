@@ -153,9 +153,13 @@ def view(value: object, name: str) -> TensorView:
 
 
 def shape_of(value: Any, name: str) -> tuple[int, ...]:
-    """The shape of an array, by its own account where it gives one, which graphs of PyTorch trace."""
+    """The shape of an array, by its own account where it gives one, which graphs of PyTorch trace.
+
+    Raises:
+      SpecError: not an array.
+    """
     shape = getattr(value, "shape", None)
-    return view(value, name).shape if shape is None else tuple(shape)
+    return tuple(shape) if isinstance(shape, tuple) else view(value, name).shape
 
 
 def view_as(value: object, name: str, dtype: str) -> TensorView:

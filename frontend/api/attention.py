@@ -433,14 +433,15 @@ def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> Non
             )
 
 
-def check_scale(scale: object, head_dim: int = 1) -> float:
+def check_scale(scale: object, head_dim: int = 1, *, name: str = "scale") -> float:
     """Checks a scale of scores before anything is compiled, and returns it.
 
     Args:
       scale: as in `attention`.
       head_dim: determines the scale if it is None.
+      name: the caller's.
 
     Raises:
       SpecError: says what was got.
     """
-    return f32_number("scale", head_dim**-0.5 if scale is None else scale, 0.0, MAX_SCALE)
+    return f32_number(name, head_dim**-0.5 if scale is None else scale, 0.0, MAX_SCALE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.flash_options import (
@@ -16,11 +17,13 @@ from attn_mlir.api.flash_options import (
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
-from attn_mlir.flash.rotary import check_angles, full_like, positions_of, rotated
+from attn_mlir.flash.rotary import check_angles, check_rows, full_like, positions_of, rotated
+from attn_mlir.library import check_one_library
 from attn_mlir.masks import full
 from attn_mlir.mods import alibi, compose
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.tensors import shape_of
 
 NAME = "flash_attn_with_kvcache"
 
@@ -125,30 +128,45 @@ def flash_attn_with_kvcache(
     if lengths is not None and not getattr(lengths, "shape", ()):
         lengths = full_like(q, batch, integer("cache_seqlens", lengths))
     mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
+    told = {"cache_seqlens": lengths, "cache_leftpad": cache_leftpad}
+    told |= {"rotary_seqlens": rotary_seqlens}
+    offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k_new": cu_seqlens_k_new}
+    if k is not None or alibi_slopes is not None:
+        check_one_library({"q": q, **told, **offsets, **new})
+        _check_extents(told, batch)
+        _check_extents(offsets, batch + 1)
     rotary: tuple[Any, Any, bool] | None = None
     if rotary_cos is not None:
         check_angles(rotary_cos, rotary_sin, shape[-1])
         is_interleaved = flag("rotary_interleaved", rotary_interleaved)
-        first = lengths if rotary_seqlens is None else rotary_seqlens
-        rows = positions_of(first, shape[-3], cu_seqlens_q, grows=mask != full())
+        named = "cache_seqlens" if rotary_seqlens is None else "rotary_seqlens"
+        first, grows = told[named], mask != full()
+        check_rows(named, first, _counts(shape, cu_seqlens_q) if grows else 1, rotary_cos)
+        rows = positions_of(first, shape[-3], cu_seqlens_q, grows=grows)
         q = rotated(q, rotary_cos, rotary_sin, rows, is_interleaved=is_interleaved)
         if rotary_seqlens is None and cache_leftpad is None:
             rotary = (rotary_cos, rotary_sin, is_interleaved)
         else:  # rows that are not those of the tokens' positions in their sequences
-            count = _shape("k", k, 4 if cu_seqlens_k_new is None else 3)[-3]
-            rows = positions_of(first, count, cu_seqlens_k_new, grows=True)
+            k_shape = _shape("k", k, 4 if cu_seqlens_k_new is None else 3)
+            is_wrong = cu_seqlens_k_new is None and k_shape[0] != batch
+            if is_wrong or k_shape[-1] != shape[-1]:
+                raise SpecError(
+                    f"k must be of {batch} sequences and {shape[-1]} columns, got {list(k_shape)}"
+                )
+            check_rows(named, first, _counts(k_shape, cu_seqlens_k_new), rotary_cos)
+            rows = positions_of(first, k_shape[-3], cu_seqlens_k_new, grows=True)
             k = rotated(k, rotary_cos, rotary_sin, rows, is_interleaved=is_interleaved)
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
-        told: dict[str, Any] = {
+        others: dict[str, Any] = {
             "counts_new": counts_new,
             "k_scale": k_descale,
             "v_scale": v_descale,
         }
         if table is not None:
-            return PagedKV(k_cache, v_cache, table, seqused, **told)
+            return PagedKV(k_cache, v_cache, table, seqused, **others)
         places = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
-        return ContiguousKV(k_cache, v_cache, seqused, **places, **told)
+        return ContiguousKV(k_cache, v_cache, seqused, **places, **others)
 
     total, counts_new = lengths, True
     if k is not None:
@@ -224,9 +242,9 @@ def _with_new(
     return lengths + (cu_seqlens_k_new[1:] - cu_seqlens_k_new[:-1]), True
 
 
-def _counts(q_shape: tuple[int, ...], cu_seqlens_q: Any) -> Any:
-    """Queries of each sequence."""
-    return q_shape[1] if cu_seqlens_q is None else cu_seqlens_q[1:] - cu_seqlens_q[:-1]
+def _counts(shape: tuple[int, ...], offsets: Any) -> Any:
+    """Queries or new keys of each sequence."""
+    return shape[1] if offsets is None else offsets[1:] - offsets[:-1]
 
 
 def _room(k_cache: Any, table: Any) -> int:
@@ -241,7 +259,18 @@ def _shape(name: str, array: Any, rank: int) -> tuple[int, ...]:
     Raises:
       SpecError: no array, or one of another rank.
     """
-    shape = tuple(getattr(array, "shape", ()))
+    shape = shape_of(array, name)
     if len(shape) != rank:
         raise SpecError(f"{name} must be an array of rank {rank}, got shape {list(shape)}")
     return shape
+
+
+def _check_extents(arrays: Mapping[str, Any], extent: int) -> None:
+    """Refuses arrays of another length; None is left out.
+
+    Raises:
+      SpecError: names the array.
+    """
+    for name, array in arrays.items():
+        if array is not None and _shape(name, array, 1) != (extent,):
+            raise SpecError(f"{name} must be [{extent}], got {list(shape_of(array, name))}")

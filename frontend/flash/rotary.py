@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError
+from attn_mlir.library import library_of
+from attn_mlir.runtime.tensors import shape_of, view
 
+ANGLE_DTYPES = ("bfloat16", "float16", "float32")
 STEP = 16  # of rotary_dim, the columns that are rotated; FlashAttention has no other
 
 
@@ -29,15 +32,43 @@ def check_angles(cos: Any, sin: Any, head_dim: int) -> None:
     Raises:
       SpecError: names the argument.
     """
-    shape = tuple(getattr(cos, "shape", ()))
+    shape = shape_of(cos, "rotary_cos")
     if len(shape) != 2 or 2 * shape[1] % STEP or not 0 < 2 * shape[1] <= head_dim:
         raise SpecError(
             f"rotary_cos must be [positions, rotary_dim / 2] for a rotary_dim of {STEP} or a multiple, "
-            f"at most {head_dim}, got {list(shape) or shown(cos, 40)}"
+            f"at most {head_dim}, got {list(shape)}"
         )
-    if tuple(getattr(sin, "shape", ())) != shape:
-        got = list(getattr(sin, "shape", ())) or shown(sin, 40)
-        raise SpecError(f"rotary_sin must be {list(shape)} as rotary_cos, got {got}")
+    if (found := shape_of(sin, "rotary_sin")) != shape:
+        raise SpecError(f"rotary_sin must be {list(shape)} as rotary_cos, got {list(found)}")
+    for name, angle in (("rotary_cos", cos), ("rotary_sin", sin)):
+        dtype = str(angle.dtype).rpartition(".")[2]
+        if dtype not in ANGLE_DTYPES:
+            raise SpecError(f"{name} has dtype {dtype}, allowed are {', '.join(ANGLE_DTYPES)}")
+
+
+def check_rows(name: str, first: Any, counts: Any, cos: Any) -> None:
+    """Refuses rows of angles that are not there, where they can be read without waiting.
+
+    Args:
+      name: of `first`.
+      first: [batch], the row of each sequence's first token.
+      counts: tokens of each sequence, a number or [batch]: one row each, from `first` on.
+      cos: [positions, ...].
+
+    Raises:
+      SpecError: names the sequence and its row.
+    """
+    if not _is_readable(first):
+        return
+    begin = np.asarray(first).astype(np.int64)
+    many = np.broadcast_to(np.asarray(counts), begin.shape)
+    wrong = (many > 0) & ((begin < 0) | (begin + many > cos.shape[0]))
+    if wrong.any():
+        b = int(np.argmax(wrong))
+        raise SpecError(
+            f"{name}[{b}] is {begin[b]}, with {many[b]} tokens behind it: rotary_cos has rows 0 to "
+            f"{cos.shape[0] - 1}"
+        )
 
 
 def positions_of(
@@ -104,16 +135,17 @@ def full_like(model: Any, count: int, number: int) -> Any:
             return np.full((count,), number, np.int32)
 
 
-def library_of(array: Any) -> str:
-    """The library of an array, of those that index and compute alike.
-
-    Raises:
-      SpecError: another one.
-    """
-    name = type(array).__module__.partition(".")[0]
-    if name not in ("numpy", "torch", "cupy"):
-        raise SpecError(f"positions are computed for numpy, torch and cupy, got {shown(array, 40)}")
-    return name
+def _is_readable(array: Any) -> bool:
+    """Whether numbers lie in host memory, and no compiler is tracing."""
+    match library_of(array):
+        case "torch":
+            torch: Any = sys.modules["torch"]
+            if torch.compiler.is_compiling():
+                return False
+            found = view(array, "an array")
+            return found.device == "cpu" and found.has_memory
+        case library:
+            return library == "numpy"
 
 
 def _steps(model: Any, count: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import mla_decode
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.library import check_one_library
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.runtime.kernel import DeviceChoice
@@ -36,16 +37,14 @@ class FlashMLASchedMeta:
 
     config: dict[str, object] | None = None
 
-    def agree(self, config: dict[str, object]) -> None:
-        """Notes the sizes of the first call, and compares those of others with it.
+    def check(self, config: dict[str, object]) -> None:
+        """Compares the sizes of a call with those of the first one, if there was one.
 
         Raises:
           SpecError: names what differs.
         """
-        if self.config is None:
-            self.config = config
-        for name, got in config.items():
-            if got != (was := self.config[name]):
+        for name, was in (self.config or {}).items():
+            if (got := config[name]) != was:
                 raise SpecError(
                     f"tile_scheduler_metadata is of calls with {name} = {was}, got {got}: make others "
                     "with get_mla_metadata()"
@@ -136,9 +135,10 @@ def flash_mla_with_kvcache(
     _check_extra(indices, extra_k_cache, extra_indices_in_kvcache, extra_topk_length)
     if indices is not None and is_causal:
         raise SpecError("causal must be False with indices, which say what a query sees")
-    given = {"q": q, "k_cache": k_cache, "indices": indices, "extra_k_cache": extra_k_cache}
-    given["extra_indices_in_kvcache"] = extra_indices_in_kvcache
-    shapes = {name: shape_of(x, name) for name, x in given.items() if x is not None}
+    optional = {"indices": indices, "extra_k_cache": extra_k_cache}
+    optional["extra_indices_in_kvcache"] = extra_indices_in_kvcache
+    given = {"q": q, "k_cache": k_cache} | {n: x for n, x in optional.items() if x is not None}
+    shapes = {name: shape_of(x, name) for name, x in given.items()}
     for name, rank in RANKS.items():
         if name in shapes and len(shapes[name]) != rank:
             raise SpecError(f"{name} must have {rank} dimensions, got {list(shapes[name])}")
@@ -148,7 +148,7 @@ def flash_mla_with_kvcache(
     config |= {"causal": is_causal, "is_fp8_kvcache": is_narrow}
     for name, (axis, argument) in EXTENTS.items():
         config[name] = shapes[argument][axis] if argument in shapes else None
-    tile_scheduler_metadata.agree(config)
+    tile_scheduler_metadata.check(config)
     options: dict[str, Any] = {"mask": causal_mask() if is_causal else full()}
     if indices is None:
         cache: PagedKV | ContiguousKV = PagedKV(k_cache, None, block_table, cache_seqlens)
@@ -167,12 +167,13 @@ def flash_mla_with_kvcache(
     out, lse = mla_decode(
         q,
         cache,
-        scale=columns**-0.5 if softmax_scale is None else softmax_scale,
+        scale=max(columns, 1) ** -0.5 if softmax_scale is None else softmax_scale,
         sinks=attn_sink,
         device=device,
         stream=stream,
         **options,
     )
+    tile_scheduler_metadata.config = config
     lse[lse == -math.inf] = math.inf
     return out, lse
 
@@ -199,6 +200,7 @@ def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:
     Raises:
       SpecError: lengths of another shape.
     """
+    check_one_library({"lists": indices, name: lengths})
     found, (batch, _, topk) = shape_of(lengths, name), indices.shape
     if found != (batch,):
         raise SpecError(f"{name} must be [{batch}], got {list(found)}")

@@ -7,11 +7,15 @@ from typing import Any, cast
 
 import numpy as np
 
+from attn_mlir.arrays import check_memory
 from attn_mlir.caches import PagedKV
 from attn_mlir.calls import append_kv
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError
+from attn_mlir.library import check_one_library, in_i32, library_of
 from attn_mlir.runtime.scalars import integer
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.tensors import TensorView, host_array, view
+
+INDEX_DTYPES = ("i32", "i64")
 
 
 def append_paged_kv_cache(
@@ -88,18 +92,52 @@ def get_batch_indices_positions(
       SpecError: an argument is wrong.
     """
     count = integer("nnz", nnz)
-    offsets, lengths = (
-        view(x, n) for x, n in ((append_indptr, "append_indptr"), (seq_lens, "seq_lens"))
-    )
+    given = {"append_indptr": append_indptr, "seq_lens": seq_lens}
+    memory = {"batch_indices": batch_indices, "positions": positions}
+    offsets, lengths = (view(x, name) for name, x in given.items())
+    for name, found in zip(given, (offsets, lengths), strict=True):
+        if found.dtype not in INDEX_DTYPES:
+            raise SpecError(f"{name} must be of {' or '.join(INDEX_DTYPES)}, got {found.dtype}")
     if len(offsets.shape) != 1 or not offsets.shape[0]:
         raise SpecError(f"append_indptr must be [batch + 1], got {list(offsets.shape)}")
     if lengths.shape != (offsets.shape[0] - 1,):
         raise SpecError(f"seq_lens must be [{offsets.shape[0] - 1}], got {list(lengths.shape)}")
-    sequence, position = _found(append_indptr, seq_lens, count)
-    return (
-        _written("batch_indices", batch_indices, sequence),
-        _written("positions", positions, position),
+    check_one_library(given | memory)
+    if library_of(append_indptr) == "cupy":
+        raise SpecError("append_indptr must be an array of numpy or torch, got one of cupy")
+    for name, array in memory.items():
+        if array is not None:
+            check_memory(name, array, (count,), "i32", {x: view(given[x], x) for x in given})
+    _check_offsets(offsets, lengths)
+    found = _found(append_indptr, seq_lens, count)
+    for array, numbers in zip(memory.values(), found, strict=True):
+        if array is not None:
+            array[:] = numbers
+    first, second = (
+        numbers if array is None else array
+        for array, numbers in zip(memory.values(), found, strict=True)
     )
+    return first, second
+
+
+def _check_offsets(offsets: TensorView, lengths: TensorView) -> None:
+    """Refuses offsets in host memory that are none, and lengths that do not count the new tokens.
+
+    Raises:
+      SpecError: names the entry.
+    """
+    if not (
+        offsets.device == lengths.device == "cpu" and offsets.has_memory and lengths.has_memory
+    ):
+        return
+    ends, room = (host_array(x).astype(np.int64) for x in (offsets, lengths))
+    if ends[0] < 0:
+        raise SpecError(f"append_indptr must begin at 0 or later, got {ends[0]}")
+    for b, new in enumerate(np.diff(ends).tolist()):
+        if new < 0:
+            raise SpecError(f"append_indptr must not decrease: sequence {b} has {new} tokens")
+        if room[b] < new:
+            raise SpecError(f"seq_lens[{b}] is {room[b]}: sequence {b} has {new} new tokens")
 
 
 def _found(offsets: Any, lengths: Any, count: int) -> tuple[Any, Any]:
@@ -117,39 +155,18 @@ def _found(offsets: Any, lengths: Any, count: int) -> tuple[Any, Any]:
         where = np.where
     batch = lengths.shape[0]
     if not batch:
-        return _as_i32(tokens * 0 - 1), _as_i32(tokens * 0)
+        return in_i32(tokens * 0 - 1), in_i32(tokens * 0)
     is_there = (tokens >= offsets[0]) & (sequence < batch)
     sequence = where(is_there, sequence, 0)
     position = tokens + lengths[sequence] - offsets[1:][sequence]
-    return _as_i32(where(is_there, sequence, -1)), _as_i32(where(is_there, position, 0))
-
-
-def _written(name: str, given: Any, found: Any) -> Any:
-    """The result, in the caller's memory where there is some."""
-    if given is None:
-        return found
-    memory = view(given, name)
-    if (memory.dtype, memory.shape) != ("i32", tuple(found.shape)):
-        raise SpecError(
-            f"{name} must be {list(found.shape)} of i32, got {list(memory.shape)} of {memory.dtype}"
-        )
-    given[:] = found
-    return given
+    return in_i32(where(is_there, sequence, -1)), in_i32(where(is_there, position, 0))
 
 
 def _narrow(array: Any, name: str) -> Any:
     """An index array in i32, of which torch makes i64."""
     if _is_torch(array):  # which the compiler of PyTorch may be tracing
-        return array.int() if array.dtype == sys.modules["torch"].int64 else array
-    return _as_i32(array) if view(array, name).dtype == "i64" else array
-
-
-def _as_i32(array: Any) -> Any:
-    if _is_torch(array):
-        return array.int()
-    if isinstance(array, np.ndarray):
-        return cast("Any", array).astype(np.int32)
-    raise SpecError(f"index arrays must be numpy's or torch's, got {shown(array, 60)}")
+        return in_i32(array) if array.dtype == sys.modules["torch"].int64 else array
+    return in_i32(array) if view(array, name).dtype == "i64" else array
 
 
 def _is_torch(array: object) -> bool:

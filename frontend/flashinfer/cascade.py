@@ -112,6 +112,7 @@ class MultiLevelCascadeAttentionWrapper:
             "rope_theta": rope_theta,
         }
         is_causal = flag("causal", causal)
+        self._dtype = None  # until all levels have their plan
         for number, level in enumerate(self._levels):
             offsets, pages, entries, last = (of_levels[number] for of_levels in rows)
             level.plan(
@@ -144,6 +145,8 @@ class MultiLevelCascadeAttentionWrapper:
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
+        if self._dtype is None:
+            raise SpecError("plan has not been called, or was refused: it says what run computes")
         states = [level.run(q, paged_kv_cache, return_lse=True) for level in self._levels]
         outputs, sums = (torch.stack(parts) for parts in zip(*states, strict=True))
         return merged(outputs, sums, self._dtype)[0]

@@ -7,9 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from attn_mlir.arrays import check_memory
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_combine
 from attn_mlir.flashinfer.options import tensor
+from attn_mlir.runtime.tensors import view
 
 torch: Any = importlib.import_module("torch")
 
@@ -46,6 +48,9 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
     named = {"v": v, "s": s, "v_other": v_other, "s_other": s_other}
     if mask is not None and tensor(mask, "mask", 1, "bool").shape[0] != tensor(v, "v", 3).shape[0]:
         raise SpecError(f"mask must be [{v.shape[0]}], got {list(mask.shape)}")
+    first, second = view(tensor(v, "v", 3), "v"), view(tensor(s, "s", 2, "f32"), "s")
+    check_memory("v", v, first.shape, first.dtype, {"s": second})
+    check_memory("s", s, second.shape, "f32", {})
     merged = _merged(named, ("v", "v_other"), ("s", "s_other"))
     for state, found in zip((v, s), merged, strict=True):
         kept = found if mask is None else torch.where(_along(mask, found), found, state)

@@ -10,6 +10,7 @@ from typing import Any
 from attn_mlir.caches import LAYOUTS
 from attn_mlir.compiling.dtypes import DTYPES, OUT_DTYPES, dtype_name
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.library import in_i32
 from attn_mlir.masks import Mask, sliding_window
 from attn_mlir.runtime.scalars import as_float, as_int, flag
 from attn_mlir.runtime.tensors import view
@@ -123,8 +124,8 @@ def number(name: str, value: object, otherwise: float) -> float:
     if value is None:
         return otherwise
     found = as_float(value)
-    if found is None:
-        raise SpecError(f"{name} must be a number, got {shown(value, 40)}")
+    if found is None or not math.isfinite(found):
+        raise SpecError(f"{name} must be a finite number, got {shown(value, 40)}")
     return found
 
 
@@ -185,4 +186,4 @@ def indices(value: Any, name: str) -> Any:
     found = tensor(value, name, 1)
     if found.dtype not in (torch.int32, torch.int64):
         raise SpecError(f"{name} must be of int32, got {found.dtype}")
-    return found.int()
+    return found if found.dtype == torch.int32 else in_i32(found)

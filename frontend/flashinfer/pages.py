@@ -66,11 +66,13 @@ class Pages:
             device.
 
         Raises:
-          SpecError: names the argument and the entry.
+          SpecError: names the argument and the entry; or they do not fit the caller's buffers.
         """
         size = integer("page_size", page_size, 1)
         rows = [indices(x, name) for x, name in zip(given, self._arguments, strict=True)]
         lengths = _lengths(self._arguments, rows, size)
+        for name, value in zip(self._buffers, rows, strict=True):
+            self._kept.check(name, value, whole=name != self._buffers[1])
         buffers = self._kept.given
         most = None if buffers is None else buffers[self._buffers[1]].shape[0] * size
         return Told(size, rows, lengths, max(lengths, default=0) if most is None else most)
@@ -81,12 +83,9 @@ class Pages:
         Args:
           bounded: whether a launch has to know the longest sequence. Compressed rows on a GPU do not
             tell, a table does by its columns; a captured graph goes by the room of its buffers.
-
-        Raises:
-          SpecError: they do not fit the caller's buffers.
         """
         for name, value in zip(self._buffers, told.rows, strict=True):
-            self._kept.keep(name, value, whole=name != self._buffers[1])
+            self._kept.keep(name, value)
         offsets, entries, last = (self._kept.kept[name] for name in self._buffers)
         self._size = told.page_size
         self._listed = {"indptr": offsets, "indices": entries, "last_page_len": last}

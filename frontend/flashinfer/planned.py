@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from attn_mlir.api.attention import check_scale
+from attn_mlir.arrays import check_memory
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import routed
@@ -109,20 +111,22 @@ class Problem:
         Raises:
           SpecError: one that has no kernel.
         """
-        heads, kv_heads, head_dim, v_head_dim = sizes
+        named = zip(("num_qo_heads", "num_kv_heads", "head_dim"), sizes[:3], strict=True)
+        heads, kv_heads, head_dim = (integer(name, value, 1) for name, value in named)
+        v_head_dim = head_dim if sizes[3] is None else integer("head_dim_vo", sizes[3], 1)
         dtype = operand_dtype(dtypes[0], called[0])
         return Problem(
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            v_head_dim=head_dim if v_head_dim is None else v_head_dim,
+            v_head_dim=v_head_dim,
             dtype=dtype,
             kv_dtype=operand_dtype(dtypes[1], called[1], dtype),
             out_dtype=output_dtype(dtypes[2], called[2]),
             mask=mask_of(causal if mask_mod is None else False, window_left, window_right),
             window_left=window_left,
             cap=number("logits_soft_cap", cap, 0.0),
-            scale=scale,
+            scale=None if scale is None else check_scale(scale, name="sm_scale"),
             mask_mod=mask_mod,
         )
 
@@ -148,12 +152,6 @@ class Problem:
         Raises:
           SpecError: parts of a size that has no kernel.
         """
-        if flag("disable_split_kv", disable_split_kv):
-            return dataclasses.replace(self, num_splits=1)
-        if fixed_split_size is not None and as_int(fixed_split_size) != NO_LIMIT:
-            keys = _keys_of_part(fixed_split_size, page_size, room)
-            return dataclasses.replace(self, num_splits=1, split_size=keys)
-        machine = machine_of(None, view(torch.empty(0, device=device), "device"))
         spec = mha(
             heads=self.heads,
             kv_heads=self.kv_heads,
@@ -164,6 +162,12 @@ class Problem:
             mask=self.mask,
             out_dtype=self.out_dtype,
         )
+        if flag("disable_split_kv", disable_split_kv):
+            return dataclasses.replace(self, num_splits=1)
+        if fixed_split_size is not None and as_int(fixed_split_size) != NO_LIMIT:
+            keys = _keys_of_part(fixed_split_size, page_size, room)
+            return dataclasses.replace(self, num_splits=1, split_size=keys)
+        machine = machine_of(None, view(torch.empty(0, device=device), "device"))
         spec = routed(spec, sizes["sq"], machine)
         return dataclasses.replace(self, num_splits=split_count(0, spec, sizes, lambda: machine))
 
@@ -245,10 +249,15 @@ class Problem:
           [tokens, heads, v_head_dim], and [tokens, heads] in base 2, which counts a sink.
         """
         tokens = q.shape[0]
-        if lse is not None and tuple(tensor(lse, "lse", 2, "f32").shape) != (tokens, self.heads):
-            raise SpecError(f"lse must be [{tokens}, {self.heads}], got {list(lse.shape)}")
+        if lse is not None:
+            others = {"q": q, "out": out} if out is not None else {"q": q}
+            views = {name: view(tensor(x, name, 3), name) for name, x in others.items()}
+            check_memory("lse", tensor(lse, "lse", 2), (tokens, self.heads), "f32", views)
+        if sinks is not None:
+            tensor(sinks, "sinks", 1)
+        batch = tokens // rows if rows else 1
         by_sequence: Callable[[Any], Any] = lambda x: (  # noqa: E731
-            x if rows is None else x.unflatten(0, (-1, rows))
+            x if rows is None else x.unflatten(0, (batch, rows))
         )
         if v is not None and factors.k is not None:
             lengths |= {"k_descale": factors.k, "v_descale": factors.v}

@@ -63,7 +63,8 @@ class PrefillWrapper(Wrapper):
         problem = Problem.of(sizes, dtypes, mask_mod=mask_mod, **scores)
         extents = {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)}
         problem = problem.with_parts(device, extents, room=room, **parts)
-        self._buffers.keep(QUERIES, offsets, whole=True)
+        self._buffers.check(QUERIES, offsets, whole=True)
+        self._buffers.keep(QUERIES, offsets)
         self._longest = longest
         self._keep(problem, tokens, frozen)
         return problem

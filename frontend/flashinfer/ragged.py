@@ -98,6 +98,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         refuse_meaningful(locals())
         keys = indices(kv_indptr, "kv_indptr")
         sk = lengths_of("kv_indptr", keys)
+        self._buffers.check(KEYS, keys, whole=True)
         longest = int(keys[-1]) if self._captured else max(sk, default=0)
         self._plan_queries(
             qo_indptr,
@@ -112,7 +113,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
             cap=logits_soft_cap,
             scale=sm_scale,
         )
-        self._buffers.keep(KEYS, keys, whole=True)
+        self._buffers.keep(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
     def run(

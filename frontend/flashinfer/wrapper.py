@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import checked_layout, tensor
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.runtime.scalars import flag
+from attn_mlir.runtime.scalars import as_int, flag
 
 torch: Any = importlib.import_module("torch")
 
@@ -47,26 +47,32 @@ class Buffers:
             tensor(buffer, name, 1, "i32")
         return Buffers(device, dict(given), {})
 
-    def keep(self, name: str, value: Any, *, whole: bool = False) -> None:
-        """Puts an index tensor where `run` finds it.
+    def check(self, name: str, value: Any, *, whole: bool = False) -> None:
+        """Refuses an index tensor that does not fit its buffer, before anything of a plan is kept.
 
         Args:
           name: of the buffer.
           whole: whether its length is part of a graph; else what is behind it is not read.
 
         Raises:
-          SpecError: it does not fit the buffer.
+          SpecError: says both lengths.
         """
+        if self.given is None:
+            return
+        room, count = self.given[name].shape[0], value.shape[0]
+        if count > room or (whole and count != room):
+            raise SpecError(
+                f"{name} has {room} entries, plan was given {count}: the batch of a wrapper for graphs "
+                "stays what it is"
+            )
+
+    def keep(self, name: str, value: Any) -> None:
+        """Puts an index tensor, which `check` has passed, where `run` finds it."""
         if self.given is None:
             self.kept[name] = value.to(self.device)
             return
-        buffer, count = self.given[name], value.shape[0]
-        if count > buffer.shape[0] or (whole and count != buffer.shape[0]):
-            raise SpecError(
-                f"{name} has {buffer.shape[0]} entries, plan was given {count}: the batch of a "
-                "wrapper for graphs stays what it is"
-            )
-        buffer[:count].copy_(value)
+        buffer = self.given[name]
+        buffer[: value.shape[0]].copy_(value)
         self.kept[name] = buffer
 
 
@@ -145,8 +151,8 @@ def check_as_planned(name: str, value: object, planned: object) -> None:
     Raises:
       SpecError: says what was planned.
     """
-    if value is not None and value != planned:
-        raise SpecError(f"{name} is {value}, plan was told {planned}")
+    if value is not None and as_int(value) != as_int(planned):
+        raise SpecError(f"{name} is {shown(value, 40)}, plan was told {planned}")
 
 
 def lengths_of(name: str, offsets: Any) -> Sequence[int]:

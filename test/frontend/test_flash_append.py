@@ -181,6 +181,7 @@ def test_new_tokens(name: str) -> None:
     check(found, truth(queries, *stored, **case.options))
 
 
+TURNED = {n: np.ones((ROOM, 16), BF16) for n in ("rotary_cos", "rotary_sin")}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "over the end": ({"cache_seqlens": i32(36, 13, 61)}, r"^seqused\[2\] is 61, 65 with the new"),
     "another dtype": ({"k": np.zeros((BATCH, 4, KV_HEADS, DIM), np.float16)}, "^k_new is f16, k is bf16"),
@@ -189,6 +190,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {n: np.zeros((2, 4, KV_HEADS, DIM), BF16) for n in "kv"}, "^k_new has batch 2, k has 3"),
     "few angles": (
         {n: np.ones((50, 16), BF16) for n in ("rotary_cos", "rotary_sin")}, "^rotary needs angles of position 50"),
+    "few angles for queries": (
+        {"causal": True, **{n: np.ones((50, 16), BF16) for n in ("rotary_cos", "rotary_sin")}},
+        r"^cache_seqlens\[2\] is 47, with 4 tokens behind it: rotary_cos has rows 0 to 49"),
+    "rows without angles": ({**TURNED, "rotary_seqlens": i32(5, 0, -1)}, r"^rotary_seqlens\[2\] is -1"),
+    "integers as angles": (
+        {n: np.ones((ROOM, 16), np.int32) for n in ("rotary_cos", "rotary_sin")}, "^rotary_cos has dtype int32"),
+    "rotated keys of another batch": (
+        {**TURNED, "rotary_seqlens": i32(5, 0, 9), "k": np.zeros((2, 4, KV_HEADS, DIM), BF16)},
+        r"^k must be of 3 sequences and 64 columns, got \[2, 4, 2, 64\]"),
+    "other lengths": ({"cache_seqlens": i32(1, 2)}, r"^cache_seqlens must be \[3\], got \[2\]"),
+    "no lengths": ({"cache_seqlens": np.ndarray}, "^cache_seqlens must be an array of numpy"),
+    "a list as keys": ({"k": [1]}, "^k must be an array of numpy, torch or cupy"),
     "a flag": (
         {"rotary_interleaved": 2, **{n: np.ones((ROOM, 16), BF16) for n in ("rotary_cos", "rotary_sin")}},
         "^rotary_interleaved must be True or False"),

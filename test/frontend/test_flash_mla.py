@@ -63,6 +63,10 @@ LISTS = np.zeros((2, 1, 5), np.int32)
             r"extra_k_cache must have 4 dimensions, got \[2, 1, 5\]",
         ),
         ({"topk_length": np.ones(2, np.int32)}, "topk_length is of the lists in indices"),
+        ({"q": None}, "q must be a numpy array or have __dlpack__"),
+        ({"q": np.ndarray}, "q cannot be exported by DLPack"),
+        ({"q": np.zeros((2, 1, 16, 0), BF16)}, "q must have 576 or 512 columns, got 0"),
+        ({"k_cache": None}, "k_cache must be a numpy array or have __dlpack__"),
         ({"k_cache": np.zeros((3, 576), BF16)}, r"k_cache must have 4 dimensions, got \[3, 576\]"),
         (
             {"indices": LISTS, "topk_length": np.ones((2, 1), np.int32)},
@@ -79,10 +83,18 @@ def test_metadata_are_of_calls_of_equal_sizes() -> None:
     """An older form's arguments are not looked at."""
     metadata, splits = get_mla_metadata(np.ones(2, np.int32), 16, 1)
     assert splits is None and metadata == FlashMLASchedMeta()
-    metadata.agree({"b": 2, "causal": True})
-    metadata.agree({"b": 2, "causal": True})
+    metadata.check({"b": 2})
+    metadata.config = {"b": 2, "causal": True}
+    metadata.check({"b": 2, "causal": True})
     with pytest.raises(SpecError, match="is of calls with b = 2, got 3"):
-        metadata.agree({"b": 3, "causal": True})
+        metadata.check({"b": 3, "causal": True})
+
+
+def test_a_refused_call_leaves_metadata_as_they_were() -> None:
+    call = given(q=np.zeros((2, 1, 12, 576), BF16))
+    with pytest.raises(SpecError, match="heads"):
+        flash_mla_with_kvcache(**call, device="emulator")
+    assert call["tile_scheduler_metadata"] == FlashMLASchedMeta()
 
 
 def test_whole_sequences_with_tensors_of_pytorch() -> None:

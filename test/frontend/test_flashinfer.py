@@ -390,7 +390,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
         {}, {}, {"skip_softmax_threshold_scale_factor": 1.0}, "^skip_softmax_threshold_scale_factor must"),
     "one pool": ({}, {}, {"paged_kv_cache": K_PAGES}, "^paged_kv_cache must be a tensor of rank 5"),
     "three pools": ({}, {}, {"paged_kv_cache": (K_PAGES,) * 3}, "^paged_kv_cache must be a tensor or a pair"),
-    "memory for LSE": ({}, {}, {"lse": torch.empty(3, 4), "return_lse": True}, r"^lse must be \[4, 4\]"),
+    "memory for LSE": ({}, {}, {"lse": torch.empty(3, 4), "return_lse": True}, r"^lse must have shape \[4, 4\], got \[3, 4\]"),
 }  # fmt: skip
 
 
