@@ -145,11 +145,12 @@ PAIRS: tuple[dict[str, Any], ...] = (
         *((144, "sm_100a", lse, joined, 0) for lse in (False, True) for joined in (False, True)),
         *((224, "sm_90a", lse, True, 0) for lse in (False, True)),
         *((256, "sm_90a", lse, True, 0) for lse in (False, True)),
-        (224, "sm_100a", True, True, 12),  # of a warp that joins
+        *((size, "sm_100a", True, True, 0) for size in (208, 224)),
+        *((208, "sm_90a", True, joined, 0) for joined in (False, True)),
         *((256, "sm_100a", lse, True, 12) for lse in (False, True)),  # of one that attends
     ],
 )
-@pytest.mark.long("256-*", "224-*", "144-sm_100a-*")
+@pytest.mark.long("256-*", "224-*", "208-sm_100a-*", "208-*-False-*", "144-sm_100a-*")
 def test_few_queries_of_wide_heads(
     head_dim: int, target: str, return_lse: bool, joined: bool, most: int
 ) -> None:

@@ -28,6 +28,10 @@ from .streaming import StreamStorage, common, hand_over, parts_of, weighed, weig
 Value = Any
 
 IN_FLIGHT = (256, 64)  # columns whose loads a warp has under way, beside one warpgroup, and two
+MOST_PARTS = (
+    16,
+    3,
+)  # of these loads, likewise: each part has maxima and sums of its own beside its columns
 MAXIMUM, TOTAL = 0, 1  # of `extremes`
 
 
@@ -201,7 +205,8 @@ def finish(
 ) -> None:
     """Adds up a piece of all parts and writes it, and the LSE."""
     pieces = place.pieces
-    at_a_time = IN_FLIGHT[pieces.groups - 1] // pieces.columns
+    kind = pieces.groups - 1
+    at_a_time = min(IN_FLIGHT[kind] // pieces.columns, MOST_PARTS[kind])
 
     def turn_of(turn: Value, *state: Value) -> list[Value]:
         first = b.INT.mul(turn, at_a_time)

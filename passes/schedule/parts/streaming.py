@@ -27,7 +27,7 @@ from .widening import WideQueries, widened
 
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
-MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
+MOST_HELD = 304  # columns of Q and O together whose registers a thread has; beyond, Q is read again
 MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
 
 
