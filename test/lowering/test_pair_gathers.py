@@ -39,6 +39,26 @@ def test_both_halves_are_gathered_once(layout: str, count: int, space: str) -> N
         assert np.array_equal(halves.reshape(2 * ROWS, count), a @ (blocks[0] + blocks[2]))
 
 
+def test_either_half_of_a_has_its_columns_of_the_same_rows() -> None:
+    """Each row is gathered once, half by either CTA; the halves of the sums together are the product."""
+    random = np.random.default_rng(4)
+    a = random.integers(-3, 4, (2 * ROWS, 2 * DEPTH)).astype(np.float32)
+    x = random.integers(-3, 4, (90, 2 * DEPTH)).astype(np.float32)
+    entries = random.integers(0, 90, COLUMNS).astype(np.int32)
+    kernel = compiled(
+        lambda: gathered_product(2 * COLUMNS, DEPTH, "nk", a_space="halves"), "sm_100a"
+    )
+    found = np.full((2, 2, ROWS, COLUMNS), np.nan, np.float32)
+    machine = EmulatorDevice("adversarial", seed=1, check="all")
+    shaped = found.reshape(2, 2 * ROWS, COLUMNS)
+    kernel(a.astype(BF16), x.astype(BF16), entries, shaped, device=machine)
+    for half in range(2):
+        own = slice(half * DEPTH, (half + 1) * DEPTH)
+        assert np.array_equal(
+            found[:, half].reshape(2 * ROWS, -1), a[:, own] @ x[entries][:, own].T
+        )
+
+
 def test_every_copy_announces_its_bytes_where_they_count() -> None:
     """Two arrivals at the leader, each after bytes that its copies have announced, and none elsewhere."""
     ptx = compiled(lambda: gathered_product(COLUMNS, DEPTH, "nk"), "sm_100a").bundle.ptx

@@ -90,10 +90,21 @@ def test_rows_are_gathered_once_as_key_and_once_as_value(launches: list[Stats]) 
     assert counted == [(products, copies + queries), (2 * products, 2 * copies + queries)]
 
 
-def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(launches: list[Stats]) -> None:
+@pytest.mark.parametrize(
+    ("kv_format", "group", "key", "value"),
+    [
+        ("v32", None, 512 + 128 + 4 * 4 * 4, 256 + 4 * 2 * 4),
+        ("e4m3", 32, 576 + 4 * 4 * 9, 256 + 4 * 4 * 4),
+    ],
+)
+@pytest.mark.long("e4m3-*")
+def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(
+    launches: list[Stats], kv_format: str, group: int | None, key: int, value: int
+) -> None:
     """Of a block of `v32` each CTA reads 64 rows, 512 + 128 bytes and in four threads four factors, and
-    half of the 512 bytes and of the factors of all 128; and a warp reads the list."""
-    whole = problem(Case(s_kv=150, topk=2 * BLOCK, heads=HEADS, kv_format="v32"))
+    half of the 512 bytes and of the factors of all 128; and a warp reads the list. Of factors of 32
+    columns each of four threads reads one for each 64."""
+    whole = problem(Case(s_kv=150, topk=2 * BLOCK, heads=HEADS, kv_format=kv_format, group=group))
     whole["indices"] = np.ascontiguousarray(whole["indices"] % 150, np.int32)
     counted: list[tuple[int, int]] = []
     for blocks, device in ((1, EmulatorDevice()), (2, FAIR)):
@@ -101,8 +112,7 @@ def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(launches: list[St
         assert not wrong(case, attend(case, device))
         bytes_read = launches[-1].counters["thread_load_bytes"]
         counted.append((launches[-1].mma_count, bytes_read))
-    keys, values = 64 * (512 + 128 + 4 * 4 * 4), BLOCK * (256 + 4 * 2 * 4)
-    of_a_block = 2 * (keys + values + BLOCK * 4)
+    of_a_block = 2 * (64 * key + BLOCK * value + BLOCK * 4)
     products = 576 // 16 + 2 * BLOCK // 16
     assert np.diff(counted, axis=0).tolist() == [[products, of_a_block]]
     assert counted[0][0] == products

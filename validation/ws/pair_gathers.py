@@ -20,20 +20,26 @@ def gathered_product(
     them. For `kn`, each gathers `depth` rows of its half of `count` columns. CTAs decide for themselves
     whether a block is gathered; the even one issues the products.
 
+    For a in `halves` a block lists count / 2 rows of x, transposed, of which each CTA gathers its half of the
+    columns; y[rank, 64 h + r] is the part of row r's product that is over the h-th half.
+
     Args:
-      count: columns of y.
-      depth: columns of a, an even number of lines.
+      count: columns of y, of both CTAs.
+      depth: columns of a in a product, an even number of lines.
       a_space: where the product finds a: in `shared` memory, written by threads as two rows below one
-        another for each of a; or in `tensor` memory, where its rows are twice.
+        another for each of a; in `tensor` memory, where its rows are twice; or there in `halves`, the first
+        `depth` columns of its rows and below them the others.
     """
     bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
     dynamic = ir.ShapedType.get_dynamic_size()
     mine = count // ws.PAIR
     by_rows = layout == "nk"
     gathered = [mine, depth] if by_rows else [depth, mine]
-    columns = depth if by_rows else count
+    in_halves = a_space == "halves"
+    whole = ws.PAIR * depth if in_halves else depth  # columns of a
+    columns = whole if by_rows else count
     arguments = [
-        b.Argument("a", "in", ir.MemRefType.get([2 * ROWS, depth], bf16), ("", "")),
+        b.Argument("a", "in", ir.MemRefType.get([2 * ROWS, whole], bf16), ("", "")),
         b.Argument("x", "in", ir.MemRefType.get([dynamic, columns], bf16), ("m", "")),
         b.Argument("list", "in", ir.MemRefType.get([dynamic], b.i32()), ("n",)),
         b.Argument("y", "out", ir.MemRefType.get([ws.PAIR, 2 * ROWS, mine], f32), ("", "", "")),
@@ -42,7 +48,7 @@ def gathered_product(
     leader, pair = [(0,), (0,)], [(0, 1), (0, 1)]
     with ir.InsertionPoint(kernel.body.blocks[0]):
         a, x, entries, y = kernel.body.blocks[0].arguments
-        in_tensor = a_space == "tensor"
+        in_tensor = a_space != "shared"
         rows = 2 * ROWS if in_tensor else ROWS
         held = b.Buffer("held", b.tile([rows, depth], bf16, "tensor")) if in_tensor else None
         tile = None if in_tensor else b.tile([ROWS, depth], bf16, "shared")
@@ -51,7 +57,7 @@ def gathered_product(
         ring_b = b.Ring("b", b.tile(gathered, bf16, "shared"), full_at=leader, empty_at=pair)
         tile = b.tile([2 * ROWS, mine], f32, "tensor")
         sums = b.Ring("sums", tile, full_at=pair, empty_at=leader)
-        listed = count if by_rows else depth
+        listed = mine if in_halves else count if by_rows else depth
         blocks = b.INT.ceildiv(b.extent(entries, 0), listed)
 
         def first_of(block: b.Value) -> b.Value:
@@ -63,13 +69,15 @@ def gathered_product(
         def fetch() -> None:
             slot = own.acquire()
             for first in range(0, rows, ROWS):
-                b.copy_in(a, b.rows(slot, first, ROWS), [b.INT.mul(b.rank(), ROWS), 0], [0, 1])
+                column = first // ROWS * depth if in_halves else 0
+                b.copy_in(a, b.rows(slot, first, ROWS), [b.INT.mul(b.rank(), ROWS), column], [0, 1])
             b.commit(slot, "copy_engine")
             with b.turns(blocks) as block:
                 slot = ring_b.acquire()
-                part = b.INT.mul(b.rank(), mine)
-                first = b.INT.add(first_of(block), part) if by_rows else first_of(block)
-                column = 0 if by_rows else part
+                part = b.INT.mul(b.rank(), depth if in_halves else mine)
+                is_part = by_rows and not in_halves  # of the rows
+                first = b.INT.add(first_of(block), part) if is_part else first_of(block)
+                column = 0 if is_part else part
                 with b.when(counts(block)):
                     b.gather_in(
                         x,
