@@ -112,11 +112,11 @@ def write_archive(folder: Path, archive: Path, keep: Callable[[str], bool] = boo
 
     buffer = io.BytesIO()
     try:
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        with zipfile.ZipFile(buffer, "w") as packed:
             for path in sorted(folder.glob(f"*{SUFFIX}")):
                 if keep(path.name):
                     member = zipfile.ZipInfo(path.name)  # dated 1980, like the members of bundles
-                    member.compress_type = zipfile.ZIP_DEFLATED
+                    member.compress_type = zipfile.ZIP_LZMA  # two thirds of ZIP_DEFLATED's
                     packed.writestr(member, path.read_bytes())
     except OSError as error:
         raise SpecError(f"cannot read the bundles of '{folder}': {reason(error)}") from error
