@@ -159,7 +159,9 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
       SpecError: not an array.
     """
     shape = getattr(value, "shape", None)
-    return tuple(shape) if isinstance(shape, tuple) else view(value, name).shape
+    if isinstance(shape, tuple):
+        return tuple(cast("tuple[int, ...]", shape))
+    return view(value, name).shape
 
 
 def view_as(value: object, name: str, dtype: str) -> TensorView:
