@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .cluster import CopyAcrossOp
+from .cluster import CopyAcrossOp, crossing
 from .memory import CopyInOp, users
 from .ring import AcquireOp
 from .rows import GatherInOp
@@ -22,7 +22,17 @@ def is_told_at_once(acquire: AcquireOp) -> bool:
     """Whether all copies into the slot stand beside its acquire, so that each runs once in its turn.
 
     Then one arrival tells the barrier of all bytes, in the CTA where they arrive. If branches or
-    loops decide over copies, each copy announces its own bytes, and every commit arrives.
+    loops decide over copies, each copy announces its own bytes, and every commit arrives. A barrier counts
+    as many arrivals in every turn: where commits arrive in other CTAs, all acquires of the ring are told at
+    once, or none.
     """
+    acquires = [acquire]
+    if any(crossing(acquire.ring.owner.full_at)):
+        owners = (use.owner for use in acquire.ring.uses)
+        acquires = [owner for owner in owners if isinstance(owner, AcquireOp)]
+    return all(map(_has_loads_beside, acquires))
+
+
+def _has_loads_beside(acquire: AcquireOp) -> bool:
     block = acquire.operation.block
     return all(load.operation.block == block for load in loads_into(acquire.slot))

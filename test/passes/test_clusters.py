@@ -12,6 +12,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.analysis.protocol.skeleton import processes
 from attn_mlir.passes.plan_memory import arrivals
+from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.verify_rings import prove
 from attn_mlir.validation.ws.clusters import (
     built,
@@ -148,6 +149,38 @@ def test_arrivals_are_as_many_in_every_cta() -> None:
         VerifyError, match="as many arrivals in every CTA: releases of CTA 3 have 3"
     ):
         _arrivals(lambda: shared_tiles(4, empty_at=[*everyone(4)[:3], (0, 1, 2)]))
+
+
+def _first_copy_in_a_branch(full_at: list[tuple[int, ...]]) -> ws.KernelOp:
+    """A ring filled twice in each of two CTAs, the first time by a copy that a branch decides over."""
+    kind = ir.MemRefType.get([16, 64], ir.BF16Type.get())
+    kernel = b.declare_kernel("k", [b.Argument("x", "in", kind, ("", ""))], cluster=2)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        (x,) = kernel.body.blocks[0].arguments
+        tile = b.tile([8, 64], ir.BF16Type.get(), "shared")
+        ring = b.Ring("x", tile, full_at=full_at, empty_at=everyone(2))
+        with b.role("fetch", first=0, warps=1, lanes=1):
+            slot = ring.acquire()
+            with b.when(b.compare("eq", b.rank(), 0)):
+                b.copy_in(x, slot, [0, 0], [0, 1])
+            b.commit(slot, "copy_engine")
+            slot = ring.acquire()
+            b.copy_in(x, slot, [8, 0], [0, 1])
+            b.commit(slot, "copy_engine")
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("full_at", "told"), [([(0,), (0,)], [False, False]), (own(2), [False, True])]
+)
+def test_another_cta_s_barrier_counts_as_many_arrivals_in_every_turn(
+    full_at: list[tuple[int, ...]], told: list[bool]
+) -> None:
+    """Once for each CTA, or else the bytes of both in one; a CTA's own barrier has one arrival either way."""
+    module = built(lambda: _first_copy_in_a_branch(full_at))
+    (role,) = ir.get_ops_of_type(module, ws.RoleOp)
+    acquires = ir.get_ops_of_type(role, ws.AcquireOp)
+    assert [ws.is_told_at_once(acquire) for acquire in acquires] == told
 
 
 def test_a_way_is_the_same_in_every_cta() -> None:
