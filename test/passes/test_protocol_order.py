@@ -10,7 +10,9 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.validation.ws.ring_texts import Kernel, fill, role, use
 
 
-def chain(release_a: str, order: str = "after", by_b: str = "threads", lanes: int = 1) -> Kernel:
+def chain(
+    release_a: str, order: str = "after", by_b: str = "threads", lanes: int = 1, ctas: int = 1
+) -> Kernel:
     """`a` is filled, read by a worker whose release is `release_a`; then the worker fills `b`."""
     early = order == "before"
     read = """%ua = "ws.wait"(%a, %c0) : (!ring, i32) -> !t
@@ -21,7 +23,13 @@ def chain(release_a: str, order: str = "after", by_b: str = "threads", lanes: in
         role("load", fill("a"), first=0),
         role("work", work, first=1, lanes=lanes),
         role("out", use("b"), first=2),
+        ctas=ctas,
     )
+
+
+def test_what_other_ctas_do_in_their_own_memory_need_not_be_known() -> None:
+    assert chain("threads", ctas=2).precedes("a", "b")
+    assert not chain("threads", order="before", ctas=2).precedes("a", "b")
 
 
 def test_a_thread_s_release_precedes_what_it_does_next() -> None:

@@ -20,7 +20,8 @@ HEADER = """
   %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring
   %c = "ws.alloc_ring"() {{label_name = "c"}} : () -> !ring
 {roles}
-}}) {{sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n", ""]]}} : () -> ()
+}}) {{sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n", ""]],
+    cluster = {ctas} : i64}} : () -> ()
 """
 ROLE = """
   "ws.role"() ({{
@@ -67,9 +68,13 @@ def use(ring: str, by: str = "threads", way: str = "%c0") -> str:
 class Kernel:
     """A parsed kernel, with its rings by label; holds the module, which nothing else does."""
 
-    def __init__(self, *roles: str, stages: int = 1, ways: int = 1, producers: str = ""):
+    def __init__(
+        self, *roles: str, stages: int = 1, ways: int = 1, producers: str = "", ctas: int = 1
+    ):
         stated = f", {producers}" if producers else ""
-        text = HEADER.format(stages=stages, ways=ways, roles="".join(roles), producers=stated)
+        text = HEADER.format(
+            stages=stages, ways=ways, roles="".join(roles), producers=stated, ctas=ctas
+        )
         self.module = ir.Module.parse(text, make_context())
         (self.op,) = ir.get_ops_of_type(self.module, ws.KernelOp)
         declared = self.op.body.blocks[0].operations

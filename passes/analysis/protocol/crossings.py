@@ -21,6 +21,8 @@ Value = Any
 Key = tuple[Any, int]  # ring (SSA value) and way
 Ranks = frozenset[int]
 
+_ALONE: Ranks = frozenset({0})
+
 
 class Crossings:
     """The signals and slots of a kernel's rings, over all CTAs of a cluster."""
@@ -93,6 +95,13 @@ class Crossings:
         for other in self._takers.get(key, {}).values():
             for rank in mine & self._touched[other.label, "acquire", key[0]]:
                 yield rank, other.label
+
+    def touched(self, process: Process, step: Step) -> Ranks:
+        """The CTAs whose slots of a step's ring a process fills or reads, whichever the step belongs to."""
+        if self.is_alone:
+            return _ALONE
+        side = "acquire" if step.kind in ("acquire", "commit") else "wait"
+        return self._touched[process.label, side, step.ring]
 
     def waiting_where(self, key: Key, ranks: Sequence[int]) -> Iterator[tuple[int, str]]:
         """The processes that wait at the full barriers of any of these CTAs."""

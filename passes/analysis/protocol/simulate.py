@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .crossings import Crossings, Key
+from .crossings import Crossings, Key, Ranks
 from .places import Place, Places
 from .skeleton import Branch, Loop, Meeting, Node, Process, Sizes, Step, Tiles, named_sizes, steps
 
@@ -40,12 +40,14 @@ class Event(NamedTuple):
       who: label of the process that took it.
       clock: the earlier events that every thread taking the step knows of.
       tick: names the step in clocks.
+      touched: the CTAs whose slots the process uses.
     """
 
     kind: str
     who: str
     clock: Clock
     tick: Tick
+    touched: Ranks
 
     def knows(self, other: "Event") -> bool:
         """Whether the other event had happened before this one, as far as its threads know."""
@@ -189,7 +191,8 @@ class _Runner:
 
     def _note(self, step: Step, state: _Handover, clock: Clock, tick: Tick) -> None:
         label = self.process.label
-        state.events.append(Event(step.kind, label, clock, tick))
+        touched = self.network.crossings.touched(self.process, step)
+        state.events.append(Event(step.kind, label, clock, tick, touched))
         state.ticks[step.kind, label].append(tick)
 
     @property
@@ -407,7 +410,7 @@ def _ring_label(ring: Any) -> str:
 
 
 def precedes(trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None = None) -> bool:
-    """Whether ring `first` is no longer used when ring `second` is first acquired.
+    """Whether ring `first` is no longer used when ring `second` is first acquired, in every CTA.
 
     Args:
       trace: a finished simulation.
@@ -429,6 +432,7 @@ def precedes(trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None
         if not is_of(key, second, of_second):
             continue
         for event in events:
-            if event.kind == "acquire" and not all(event.knows(other) for other in before):
+            here = (other for other in before if other.touched & event.touched)
+            if event.kind == "acquire" and not all(map(event.knows, here)):
                 return False
     return True
