@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts.absorbed_pair import PairSlots
 from attn_mlir.passes.schedule.parts.decode_kernel import listed_kernel
-from attn_mlir.passes.schedule.parts.sparse_pair import PairSlots
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import HALF_ROWS, Target
 from attn_mlir.passes.target.tiling import PAIR_DECODE

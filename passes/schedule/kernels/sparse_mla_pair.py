@@ -14,6 +14,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_pair as roles
+from attn_mlir.passes.schedule.parts.absorbed_pair import PairSlots
 from attn_mlir.passes.schedule.parts.latent_source import LOADERS, PAIR_WIDENERS, WideRows
 from attn_mlir.passes.schedule.parts.sparse_problem import SparseProblem
 from attn_mlir.passes.schedule.parts.sparse_roles import find
@@ -82,7 +83,7 @@ class SparseMlaPair(SparseMla):
 
     def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
         """As `SparseMla.own`, with as many slots of keys as there is room for."""
-        slots = roles.PairSlots.of(op.head_dim, ws.element_bits(op.q.type.element_type))
+        slots = PairSlots.of(op.head_dim, ws.element_bits(op.q.type.element_type))
         return {**super().own(op), "kv_stages": slots.keys}
 
     def emit_roles(self, problem: SparseProblem) -> None:
@@ -92,7 +93,7 @@ class SparseMlaPair(SparseMla):
 
 def emit_pair_roles(problem: SparseProblem) -> None:
     """The roles of a kernel of pairs with their rings, in the kernel at the insertion point."""
-    storage = roles.PairStorage(problem)
+    storage = roles.SparsePairStorage(problem)
     given, filling = (problem, storage), _filling(problem, storage)
     issuers: dict[str, Role] = {
         "score": partial(roles.score, *given),
@@ -114,7 +115,7 @@ def emit_pair_roles(problem: SparseProblem) -> None:
             problem.every_query(role)
 
 
-def _filling(problem: SparseProblem, storage: roles.PairStorage) -> Filling:
+def _filling(problem: SparseProblem, storage: roles.SparsePairStorage) -> Filling:
     """Threads that gather, where rows are as products read them; else warps that widen them."""
     given, source = (problem, storage), problem.source
     if isinstance(source, WideRows):

@@ -154,7 +154,7 @@ def score(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     def block(_: Value) -> list[Value]:
         counts = work.counts()
         keys, scores = storage.keys.wait(), storage.s.acquire()
-        with _where(counts):
+        with where(counts):
             b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
         b.commit(scores, "tensor_core")
         b.release(keys, "tensor_core")
@@ -174,12 +174,12 @@ def sum_up(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
         keys, settled = storage.keys.wait(), storage.settled.acquire()
         weights = storage.p.wait()
         values = b.view(keys, [problem.config.tile_n, LATENT_COLUMNS], problem.element)
-        with _where(counts):
+        with where(counts):
             b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
         for read in (weights, keys):
             b.release(read, "tensor_core")
         b.commit(settled, "tensor_core")
-        return [_either(begun, counts)]
+        return [either_begun(begun, counts)]
 
     b.loop(0, work.count, [b.false()], block)
 
@@ -221,7 +221,7 @@ def attend(problem: Absorbed, storage: Softened, work: Work) -> Attended:
         slot = storage.p.acquire()
         b.store(b.rounded(weights, problem.element), b.view(slot, shape, problem.element))
         b.commit(slot, storage.agent)
-        return [_either(begun, counts), *largest, *rows]
+        return [either_begun(begun, counts), *largest, *rows]
 
     largest = [b.fill(shape[:1], b.f32_constant(-math.inf))] if keeps else []
     state = [b.false(), *largest, *Rows.none(row, shape[0])]
@@ -261,7 +261,7 @@ def lift_of(problem: Absorbed) -> int:
 
 
 @contextmanager
-def _where(counts: Value | None) -> Generator[None]:
+def where(counts: Value | None) -> Generator[None]:
     """What is written inside happens for blocks in which a key counts."""
     if counts is None:
         yield
@@ -270,7 +270,7 @@ def _where(counts: Value | None) -> Generator[None]:
         yield
 
 
-def _either(begun: Value, counts: Value | None) -> Value:
+def either_begun(begun: Value, counts: Value | None) -> Value:
     """Whether a key has counted in this block or before."""
     return b.true() if counts is None else arith.OrIOp(begun, counts).result
 

@@ -10,17 +10,33 @@ waits until the strips have been read.
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
 
 from . import builder as b
-from .sparse_problem import Query, SparseProblem
+from .absorbed import Absorbed
 
 Value = Any
 
 TAIL_STRIPS = 4  # strips of Q on their way to tensor memory
 STRIP = 64  # columns of a line of shared memory, staged at a time
+
+
+class Heads(NamedTuple):
+    """The heads of a query that a CTA has.
+
+    Attributes:
+      q, o: memrefs, whose last dimensions are heads and columns.
+      place, result: coordinates of the query in q and in o, in front of the heads.
+      head: the first of the heads.
+    """
+
+    q: Value
+    o: Value
+    place: tuple[Value, ...]
+    result: tuple[Value, ...]
+    head: Value
 
 
 class WholeQueries:
@@ -30,20 +46,20 @@ class WholeQueries:
       columns: of the tile.
     """
 
-    def __init__(self, problem: SparseProblem, at_leader: Callable[..., b.Ring], columns: int = 0):
+    def __init__(self, problem: Absorbed, at_leader: Callable[..., b.Ring], columns: int = 0):
         """With what makes rings that the even CTA reads for both; all columns if there are none given."""
         self._problem = problem
-        self.columns = columns or problem.head_dim
+        self.columns = columns or problem.columns
         tile = b.tile([problem.config.tile_m, self.columns], problem.element, "shared")
         self._first = at_leader("q", tile)
 
-    def load_first(self, query: Query) -> None:
+    def load_first(self, heads: Heads) -> None:
         """Copies the tile's columns in."""
         slot = self._first.acquire()
-        self._copy(slot, query, 0)
+        self._copy(slot, heads, 0)
         b.commit(slot, "copy_engine")
 
-    def load_others(self, query: Query) -> None:
+    def load_others(self, heads: Heads) -> None:
         """Copies the other columns in: none."""
 
     def settle(self, agent: str) -> None:
@@ -59,9 +75,9 @@ class WholeQueries:
         yield lambda _: queries
         b.release(queries, "tensor_core")
 
-    def _copy(self, target: Value, query: Query, column: int) -> None:
-        dims = heads_and_columns(query.place)
-        b.copy_in(self._problem.q, target, [*query.place, query.head, column], dims)
+    def _copy(self, target: Value, heads: Heads, column: int) -> None:
+        place = [*heads.place, heads.head, column]
+        b.copy_in(heads.q, target, place, heads_and_columns(heads.place))
 
 
 class SplitQueries(WholeQueries):
@@ -72,31 +88,31 @@ class SplitQueries(WholeQueries):
 
     def __init__(
         self,
-        problem: SparseProblem,
+        problem: Absorbed,
         at_leader: Callable[..., b.Ring],
         columns: int,
         pair: Sequence[Sequence[int]],
     ):
         super().__init__(problem, at_leader, columns)
-        rows, others = ws.PAIR * problem.config.tile_m, problem.head_dim - columns
+        rows, others = ws.PAIR * problem.config.tile_m, problem.columns - columns
         strip = b.tile([rows, STRIP], problem.element, "shared")
         self._tail = b.Ring("tail", strip, stages=TAIL_STRIPS)
         self._rest = b.Buffer("rest", b.tile([rows, others], problem.element, "tensor"))
         self._moved = b.Ring("moved", None, full_at=pair, empty_at=pair)
 
-    def load_others(self, query: Query) -> None:
+    def load_others(self, heads: Heads) -> None:
         """Copies strips of them in, each twice, one below the other."""
-        heads = self._problem.config.tile_m
-        for column in range(self.columns, self._problem.head_dim, STRIP):
+        count = self._problem.config.tile_m
+        for column in range(self.columns, self._problem.columns, STRIP):
             slot = self._tail.acquire()
             for number in range(ws.PAIR):
-                self._copy(b.rows(slot, number * heads, heads), query, column)
+                self._copy(b.rows(slot, number * count, count), heads, column)
             b.commit(slot, "copy_engine")
 
     def settle(self, agent: str) -> None:
         """Moves strips to tensor memory."""
         rest, moved = self._rest.at(), self._moved.acquire()
-        for column in range(0, self._problem.head_dim - self.columns, STRIP):
+        for column in range(0, self._problem.columns - self.columns, STRIP):
             slot = self._tail.wait()
             b.store(b.load(slot), b.columns(rest, column, STRIP))
             b.release(slot, agent)

@@ -227,14 +227,22 @@ def _store_result(problem: SparseProblem, storage: SparseStorage, query: Query) 
 class SparseWork:
     """One query: blocks of the entries of its list, and its lines of results."""
 
-    def __init__(self, problem: SparseProblem, storage: Lists, query: Query):
+    def __init__(
+        self,
+        problem: SparseProblem,
+        storage: Lists,
+        query: Query,
+        seen: b.Ring | None = None,
+    ):
+        """With the ring by which the role hears which blocks count, if that is not `storage.seen`."""
         self._problem, self._storage, self._query = problem, storage, query
+        self._seen = seen or storage.seen
         self.count = query.blocks
         self.keeps_largest = problem.max_logits is not None or problem.ctas > 1
 
-    def counts(self, ring: b.Ring | None = None) -> Value:
-        """Waits for the bits of a block, by `seen` or another ring; whether any of its entries counts."""
-        seen = (ring or self._storage.seen).wait()
+    def counts(self) -> Value:
+        """Waits for the bits of a block; whether any of its entries counts."""
+        seen = self._seen.wait()
         found = self._any_bit(seen)
         b.release(seen, "threads")
         return found
@@ -250,7 +258,7 @@ class SparseWork:
         return b.loop(0, self.count, state, block)
 
     def _scores(self, ring: b.Ring) -> tuple[Value, Value]:
-        seen, shape = self._storage.seen.wait(), list(ws.TileType(ring.tile).shape)
+        seen, shape = self._seen.wait(), list(ws.TileType(ring.tile).shape)
         hidden = b.f32_constant(-math.inf)
 
         def word(row: Value, place: Value) -> Value:
