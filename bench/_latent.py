@@ -79,7 +79,7 @@ KERNELS = (
     Latent("lists, 128 heads", lambda: _sparse(128), _absorbed(128, False), LISTS,
            64 * 128, 64 * 128, ROW + 2 * 512),
     Latent("decoding, causal, 128 heads", _decode, _absorbed(128, True), (*CACHE, "--sq=1"),
-           64 * 64, 64 * 128),
+           64 * 128, 64 * 128),
 )  # fmt: skip
 
 

@@ -38,8 +38,7 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, sq: int, *, scope_count: i
       SpecError: the target has none for it.
     """
     if not target_named(target).lacks_sums_in("tensor"):
-        has_pairs = spec.indices and is_for_pairs(spec.heads, spec.kv_group)
-        return PAIR_DECODE if has_pairs else TENSOR_DECODE
+        return PAIR_DECODE if is_for_pairs(spec.heads, spec.kv_group) else TENSOR_DECODE
     if scope_count > 1:
         raise SpecError(
             f"{target} has no kernel for extra_kv: schedule {STREAMED_DECODE} has no results for parts"

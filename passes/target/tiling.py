@@ -30,7 +30,7 @@ SCHEDULES = {
 STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
 TENSOR_DECODE = "mla-decode"  # the same past tiles of 64 rows, with O in tensor memory
 HELD_DECODE = "mla-decode-registers"  # the same past tiles of 64 rows, with O in registers
-PAIR_DECODE = "mla-decode-pair"  # the same of rows that lists name, in pairs of CTAs
+PAIR_DECODE = "mla-decode-pair"  # the same of 128 heads, in pairs of CTAs
 DECODE_SCHEDULES = {
     STREAMED_DECODE: "stream",
     TENSOR_DECODE: "tensor",
@@ -166,7 +166,7 @@ def fills_half_tiles(rows: int) -> bool:
 
 
 def is_for_pairs(heads: int, factor_columns: int | None) -> bool:
-    """Whether pairs of CTAs compute absorbed latent attention over rows that lists name.
+    """Whether pairs of CTAs compute absorbed latent attention.
 
     Args:
       factor_columns: how many share a factor, of rows of 8 bits; None of 16 bits, or where the format says.

@@ -1,4 +1,4 @@
-"""Decoding over the rows that lists name, 128 heads in a pair of CTAs: every element, and what it takes."""
+"""Decoding of 128 heads in a pair of CTAs, by lists and of sequences: every element, and what it takes."""
 
 from __future__ import annotations
 
@@ -32,6 +32,22 @@ LISTED = DecodeProblem(
     sinks="finite",
     device=FAIR,
 )
+SEQUENCES = DecodeProblem(
+    queries=2,
+    keys=(150, 60),
+    cache=Form(64),
+    heads=HEADS,
+    columns=512,
+    sinks="infinite",
+    options={"mask": am.causal()},
+    device=FAIR,
+)
+WINDOW = {"mask": am.sliding_window(100, 0)}
+
+
+def test_sequences_late_and_out_of_order() -> None:
+    """In the last block of either, the second half of the keys is behind the end, NaN in its pages."""
+    dataclasses.replace(SEQUENCES, device=LATE).run()
 
 
 def test_products_and_bytes_are_those_of_the_formula(launches: list[Stats]) -> None:
@@ -54,6 +70,19 @@ def test_products_and_bytes_are_those_of_the_formula(launches: list[Stats]) -> N
     assert launches[-1].counters["tensor_load_bytes"] == 2 * gathered
 
 
+def test_products_and_bytes_of_sequences(launches: list[Stats]) -> None:
+    """A key is copied once as key and once as value for both CTAs, whatever the parts, and no others."""
+    problem = dataclasses.replace(
+        SEQUENCES, queries=1, keys=(129, 0, 64), sinks="", call={"num_splits": 1}
+    )
+    problem.run()
+    blocks, tiles = 2 + 0 + 1, 3
+    products, copied = 512 // 16 + 2 * BLOCK // 16, BLOCK * (512 + 512)
+    queries = 2 * 64 * (128 + 2 * 384)
+    assert launches[-1].mma_count == blocks * products
+    assert launches[-1].counters["tensor_load_bytes"] == 2 * (blocks * copied + tiles * queries)
+
+
 def test_pairs_are_chosen_where_there_is_a_kernel() -> None:
     """As many CTAs as two halves of the heads would be, so the number of parts is the same."""
     listed, sizes = {"indices": True, "heads": HEADS}, {"batch": 3, "sq": 2, "sk": 512}
@@ -61,8 +90,9 @@ def test_pairs_are_chosen_where_there_is_a_kernel() -> None:
     assert decode_schedule(spec, "sm_100a", 1) == "mla-decode-pair"
     for name in ("mla-decode-pair", "mla-decode"):
         assert decode_tiles(dataclasses.replace(spec, schedule=name), sizes) == 2 * 3 * 2
+    assert decode_schedule(MlaDecodeSpec(heads=HEADS), "sm_100a", 1) == "mla-decode-pair"
     others: tuple[dict[str, Any], ...] = (
-        {"heads": HEADS},
+        {"heads": 192},
         {"indices": True, "heads": 64},
     )
     for options in others:
@@ -79,8 +109,30 @@ def test_pairs_are_chosen_where_there_is_a_kernel() -> None:
         dataclasses.replace(
             LISTED, heads=2 * HEADS, columns=512, dtype=np.float16, sinks="infinite"
         ),
+        SEQUENCES,
+        dataclasses.replace(SEQUENCES, queries=4, cache=Form(0), call={"num_splits": 2}),
+        dataclasses.replace(
+            SEQUENCES, queries=3, keys=(300,), cache=Form(16), columns=576, options=WINDOW
+        ),
+        dataclasses.replace(
+            SEQUENCES,
+            queries=4,
+            keys=(3, 140),
+            cache=Form(32),
+            heads=2 * HEADS,
+            dtype=np.float16,
+            call={"num_splits": 3},
+        ),
     ],
-    ids=["lists", "in parts", "two pairs"],
+    ids=[
+        "lists",
+        "in parts",
+        "two pairs",
+        "pages",
+        "rows in parts",
+        "window",
+        "two pairs in parts",
+    ],
 )
 def test_late_and_out_of_order(problem: DecodeProblem) -> None:
     late = dataclasses.replace(problem, device=LATE)

@@ -61,7 +61,7 @@ def late(problem: DecodeProblem) -> DecodeProblem:
 @pytest.mark.parametrize(
     "problem",
     [
-        in_parts(DecodeProblem(keys=(0, 65), heads=128, columns=512, device=FAIR), 2),
+        in_parts(DecodeProblem(keys=(0, 65), heads=96, columns=512, device=FAIR), 2),
         dataclasses.replace(in_parts(LISTED, 3), queries=1),  # more parts than a list has blocks
         DecodeProblem(
             queries=3,
@@ -73,7 +73,7 @@ def late(problem: DecodeProblem) -> DecodeProblem:
             device=FAIR,
         ),
     ],
-    ids=["two halves in parts", "lists in parts", "rows left over"],
+    ids=["two tiles of heads in parts", "lists in parts", "rows left over"],
 )
 def test_every_element(problem: DecodeProblem) -> None:
     problem.run()

@@ -216,13 +216,27 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
         {"heads": 24, "head_dim": 512, "partial": True},
         {"indices": True, "topk_length": True, "partial": True},
         {"indices": True, "kv_format": "v32", "partial": True},
+        {"heads": 128, "mask": am.causal(), "cache": Cache(page_size=16, pages="table")},
+        pytest.param(
+            {"heads": 128, "mask": am.sliding_window(100, 0), "partial": True},
+            marks=pytest.mark.long,
+        ),
         pytest.param({"heads": 128, "indices": True, "partial": True}, marks=pytest.mark.long),
         pytest.param(
             {"heads": 128, "indices": True, "kv_format": "v32", "partial": True},
             marks=pytest.mark.long,
         ),
     ],
-    ids=["pages", "parts", "lists", "8 bits", "pairs", "pairs, 8 bits"],
+    ids=[
+        "pages",
+        "parts",
+        "lists",
+        "8 bits",
+        "pairs, pages",
+        "pairs, parts",
+        "pairs, lists",
+        "pairs, 8 bits",
+    ],
 )
 @pytest.mark.long("parts")
 def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from attn_mlir.passes.schedule.parts import absorbed
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
 from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, listed_kernel
+from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, listed_kernel, rows_of
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.sparse_problem import SparseStorage
@@ -40,7 +40,7 @@ class MlaDecode:
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
         """All but what pairs of CTAs take."""
-        return not (op.is_listed and sparse_mla.is_for_pairs(op))
+        return not sparse_mla.is_for_pairs(op)
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs as many heads into a tile as divide them.
@@ -61,8 +61,8 @@ class MlaDecode:
             with listed_kernel(function, op, DecodeConfig) as (kernel, listed):
                 sparse_mla.emit_roles(listed, SparseStorage(listed))
             return kernel
-        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, source):
-            _emit_roles(problem, WalkedStorage(problem), source)
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
+            _emit_roles(problem, WalkedStorage(problem), rows_of(problem, pages))
         return kernel
 
 

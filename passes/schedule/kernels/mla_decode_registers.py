@@ -14,7 +14,7 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
 from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel
+from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, rows_of
 from attn_mlir.passes.schedule.parts.held_latent import HeldLatentStorage, attend, follow
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
@@ -59,8 +59,8 @@ class MlaDecodeRegisters:
         Raises:
           VerifyError: as `decode_kernel`.
         """
-        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, source):
-            _emit_roles(problem, HeldLatentStorage(problem), source)
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
+            _emit_roles(problem, HeldLatentStorage(problem), rows_of(problem, pages))
         return kernel
 
 

@@ -41,11 +41,7 @@ def chosen_config(op: attn.MlaDecodeOp, kind: type[ConfigT]) -> ConfigT:
             op,
             f"has no kernel for {op.heads} heads: supported are multiples of {HALF_TILE_HEADS}",
         )
-    if op.memory:
-        raise op_error(op, "has no kernel that puts parts together: leave out the workspace")
-    page = 0 if op.is_listed else page_size_of(op.kv)
-    if KEYS not in key_tiles_for(page):
-        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {KEYS}")
+    check_copies(op)
     fixed = kind(packed_heads=HalfTileRows.of(op.heads, is_listed=op.is_listed).heads)
     given: dict[str, Any] = kind.given(op)
     config = dataclasses.replace(fixed, **given)
@@ -54,3 +50,16 @@ def chosen_config(op: attn.MlaDecodeOp, kind: type[ConfigT]) -> ConfigT:
         if field.name not in CHOSEN and want != got:
             raise op_error(op, f"expects {field.name} of {want}, got {got}")
     return config
+
+
+def check_copies(op: attn.MlaDecodeOp) -> None:
+    """Refuses what no kernel with such tiles has.
+
+    Raises:
+      VerifyError: memory that parts are put together in, or pages that tiles of 64 keys do not go with.
+    """
+    if op.memory:
+        raise op_error(op, "has no kernel that puts parts together: leave out the workspace")
+    page = 0 if op.is_listed else page_size_of(op.kv)
+    if KEYS not in key_tiles_for(page):
+        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {KEYS}")

@@ -15,6 +15,7 @@ from .kv_source import KVSource, PagedKV, TensorKV
 from .latent_source import source_of
 from .modifier import Unmodified
 from .operands import check_pages, pages_of, root, sequences_of
+from .pages import Pages
 from .problem import Problem, Value
 from .sparse_problem import SparseDecode
 from .visited import KeyTiles
@@ -82,21 +83,27 @@ def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
 
 @contextmanager
 def decode_kernel(
-    function: Any, op: attn.MlaDecodeOp, kind: type[Config]
-) -> Generator[tuple[ws.KernelOp, Problem, KVSource]]:
-    """The kernel of a function of one `attn.mla_decode` of whole sequences.
+    function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
+) -> Generator[tuple[ws.KernelOp, Problem, Pages | None]]:
+    """The kernel of a function of one `attn.mla_decode` of whole sequences, and their pages, if they have any.
 
     What is built inside is its body.
 
     Args:
       kind: of the operation's configuration.
+      ctas: that work on a work tile together.
 
     Raises:
       VerifyError: the function computes something else as well, or the operation has no
         configuration of this kind, or operands whose storage has no code.
     """
     check_pages(op, op.kv)
-    with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
+    with opened(function, op, TENSOR_DIMS, kind, cluster=ctas) as (
+        kernel,
+        tensors,
+        captured,
+        config,
+    ):
         problem = Problem(
             q=(tensors["q"],),
             k=tensors["kv"],
@@ -121,9 +128,9 @@ def decode_kernel(
             visited=KeyTiles,
             config=config,
         )
-        yield kernel, problem, _source(op, problem, captured)
+        yield kernel, problem, pages_of(op.kv, problem.k, captured)
 
 
-def _source(op: attn.MlaDecodeOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
-    pages = pages_of(op.kv, problem.k, captured)
+def rows_of(problem: Problem, pages: Pages | None) -> KVSource:
+    """Rows of whole sequences, by copies of whole key tiles: of a tensor, or of pages."""
     return TensorKV(problem) if pages is None else PagedKV(problem, pages, pages)

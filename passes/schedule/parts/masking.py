@@ -6,6 +6,7 @@ values: `column < limit` gives a word whose lowest `limit - column` bits are set
 the formula combine words bitwise.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -71,11 +72,9 @@ def hide(
       row0: position of the tile's first row.
       column0: key of the tile's first column.
     """
-    mask = problem.mask
-    rows, columns = ws.FragmentType(scores.type).shape
-    sq, sk = tile.queries.length, tile.keys.length
-    hidden = b.f32_constant(float("-inf"))
     if problem.config.owns_keys:  # of a word of columns it has one
+        mask, hidden = problem.mask, b.f32_constant(float("-inf"))
+        sq, sk = tile.queries.length, tile.keys.length
 
         def element(score: Value, row: Value, number: Value) -> Value:
             position = b.INT.add(row0, problem.queries.position(row))
@@ -84,13 +83,34 @@ def hide(
 
         return b.map_coordinates(element, scores)
 
-    def word(row: Value, number: Value) -> Value:
+    def place(row: Value, number: Value) -> tuple[Value, Value]:
         position = b.INT.add(row0, problem.queries.position(row))
-        column = b.INT.add(column0, b.INT.mul(number, WORD_BITS))
+        return position, b.INT.add(column0, b.INT.mul(number, WORD_BITS))
+
+    return hide_words(problem, tile, scores, test, place)
+
+
+def hide_words(
+    problem: Problem,
+    tile: WorkTile,
+    scores: Value,
+    test: Test,
+    place: Callable[[Value, Value], tuple[Value, Value]],
+) -> Value:
+    """As `hide`, wherever rows and columns lie.
+
+    Args:
+      place: of a row and the number of 32 columns the query's position and the first one's key.
+    """
+    mask, (rows, columns) = problem.mask, ws.FragmentType(scores.type).shape
+    sq, sk = tile.queries.length, tile.keys.length
+
+    def word(row: Value, number: Value) -> Value:
+        position, column = place(row, number)
         if test is Test.LEFT_EDGE and mask.is_interval:
             begin, _ = mask.column_range(b.INT, position, sq, sk)
             return _WORDS.not_less(column, begin)
         return mask.element(_WORDS, position, column, sq, sk)
 
     bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
-    return b.keep(scores, bits, hidden)
+    return b.keep(scores, bits, b.f32_constant(float("-inf")))

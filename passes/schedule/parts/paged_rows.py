@@ -27,7 +27,7 @@ class PagedRows:
       copies: of a tile.
     """
 
-    def __init__(self, pages: Pages, tile_n: int, *, first_column: int = 0):
+    def __init__(self, pages: Pages, tile_n: int, *, first_column: Value | int = 0):
         """Tiles of `tile_n` rows, whose first column is column `first_column` of the pool."""
         self._pages, self._column = pages, first_column
         self._size = page_size(pages.pool)

@@ -15,6 +15,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
+from .found_ahead import each_turn
 from .gathered_rows import GatheredKV
 from .kv_source import KEYS, VALUES, KVSource, Side
 from .masking import Test
@@ -150,15 +151,13 @@ def gather(problem: Problem, storage: Streamed, source: GatheredKV, tile: WorkTi
 
 
 def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread.
-
-    Where a tile lies is read two turns ahead: what a table says may come from memory, which takes
-    longer than a slot is waited for. Keys are visited from the last tile down: only the first turn has
-    to mind the end of the sequence.
-    """
+    """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread."""
     config, visited = problem.config, problem.key_tiles(tile)
 
-    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
+    def find(turn: Value | int) -> list[Value]:
+        return source.find(tile, visited, turn)
+
+    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
         column = visited.first_column(turn)
         both: list[tuple[Side, b.Ring, int]] = [(VALUES, storage.k, problem.columns)]
         if not problem.shares_rows:
@@ -169,27 +168,12 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
             source.load(side, part, tile, column, found, is_whole=is_whole)
             b.commit(slot, "copy_engine")
 
-    def rows_of(turn: Value) -> list[Value]:
-        fill(turn, [])
-        return []
-
-    def turn_of(turn: Value, *both: Value) -> list[Value]:
-        count = len(both) // 2
-        fill(turn, both[:count], is_whole=True)
-        return [*both[count:], *source.find(tile, visited, b.INT.add(turn, 2))]
-
-    if not source.reads:
-        load_queries(problem, storage, tile)
-        b.loop(0, visited.count, [], rows_of)
-        return
-    with b.either(visited.any()) as (some, none):
-        with some:
-            found, ahead = (source.find(tile, visited, b.constant(turn)) for turn in range(2))
-            load_queries(problem, storage, tile)
-            fill(0, found)
-            b.loop(1, visited.count, [*ahead, *source.find(tile, visited, b.constant(2))], turn_of)
-        with none:  # nor any entry
-            load_queries(problem, storage, tile)
+    each_turn(
+        visited,
+        find if source.reads else None,
+        fill,
+        lambda: load_queries(problem, storage, tile),
+    )
 
 
 class Groups(NamedTuple):

@@ -1,6 +1,7 @@
 """Absorbed latent attention over whole sequences of keys: which blocks a work tile walks, and its results."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from . import builder as b
 from .absorbed import AbsorbedStorage
@@ -29,11 +30,13 @@ class WalkedStorage(AbsorbedStorage):
 class WalkedWork:
     """A work tile whose keys are those of one sequence that the mask shows to any of its rows."""
 
-    keeps_largest = False
+    agent: ClassVar[str] = "threads"  # by which scores are given back
+    keeps_largest: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem, self._tile = problem, tile
         self._visited = problem.key_tiles(tile)
+        self._row0 = problem.first_position(tile, 0)
         self.count = self._visited.count
 
     def counts(self) -> None:
@@ -43,27 +46,28 @@ class WalkedWork:
         self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
     ) -> list[Value]:
         """A loop for each kind of test of scores against the mask."""
-        problem, tile = self._problem, self._tile
-        row0, scale = problem.first_position(tile, 0), problem.scale
 
         def block(test: Test | None, turn: Value, *state: Value) -> list[Value]:
             def scores() -> tuple[Value, None]:
                 slot = ring.wait()
                 raw = b.load(slot)
-                b.release(slot, "threads")
-                return seen(problem, tile, raw, test, self._visited, turn, row0, scale), None
+                b.release(slot, self.agent)
+                return self._seen(raw, test, turn), None
 
             return turn_of(scores, *state)
 
         return visit(self._visited, self._visited.phases(0), state, block)
 
+    def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
+        """The scores of a turn, -inf where a row does not see a key."""
+        problem = self._problem
+        known = (self._visited, turn, self._row0, problem.scale)
+        return seen(problem, self._tile, scores, test, *known)
+
     def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
         """l with the weight of the sink of each row's head."""
-        problem, tile = self._problem, self._tile
-        return with_sink(problem, row, tile, problem.first_position(tile, 0), maximum, total)
+        return with_sink(self._problem, row, self._tile, self._row0, maximum, total)
 
     def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
         """Writes LSE."""
-        problem, tile = self._problem, self._tile
-        row0 = problem.first_position(tile, 0)
-        store_lse(problem, row, tile, row0, maximum, total)
+        store_lse(self._problem, row, self._tile, self._row0, maximum, total)
