@@ -1,8 +1,9 @@
 """The kernel of `attn.combine`, which puts together the results for the parts of the keys.
 
 A work tile is 128 rows by 64 columns of O, of one sequence. Its rows are queries of one head or,
-for few queries, heads of one query. Warps 0-3, with a row per thread, add up the parts with their
-weights; warp 5 loads the parts one after the other and warp 4 stores the sum. Parts are added in
+for few queries, heads of one query; then there are few of them, and work tiles have 32 rows. The first
+warps, with a row per thread, add up the parts with their weights; of the next two one stores the sum and
+one loads the parts one after the other. Parts are added in
 their order, so the result does not depend on timing.
 """
 
@@ -17,14 +18,18 @@ from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.registry import NoOptions, register
-from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
 Value = Any
 
-ROWS = 128  # a row per thread
+ROWS, FEW_ROWS = 128, 32  # a row per thread; in four warps or one
 COLUMNS = 64  # the f32 sums of a row take 64 registers
 FRAGMENT_COLUMNS = 32
-STAGES = 3  # parts in flight, 32 KiB each
+IN_FLIGHT = 384  # rows of parts, of 256 bytes each
+TOGETHER = (
+    8  # parts whose LSEs are read at once: a read of memory takes longer than what is done with it
+)
+AHEAD = 4  # parts whose LSEs are read before those of the parts in front of them are used
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
 
@@ -67,6 +72,11 @@ class Problem:
         """Number of parts, i32."""
         return b.extent(self.parts, 0)
 
+    @property
+    def rows(self) -> int:
+        """Rows of a work tile."""
+        return FEW_ROWS if self.heads_along_rows else ROWS
+
     def tile_space(self) -> list[Value]:
         """Extents of the tile space.
 
@@ -75,7 +85,7 @@ class Problem:
         """
         sq, heads = b.extent(self.o, 1), b.constant(self.heads)
         along, other = (heads, sq) if self.heads_along_rows else (sq, heads)
-        blocks = b.INT.mul(b.INT.ceildiv(along, ROWS), -(-self.v_head_dim // COLUMNS))
+        blocks = b.INT.mul(b.INT.ceildiv(along, self.rows), -(-self.v_head_dim // COLUMNS))
         return [blocks, other, b.extent(self.o, 0)]
 
     def place(self, block: Value, other: Value, batch: Value) -> Place:
@@ -83,7 +93,7 @@ class Problem:
         column_blocks = -(-self.v_head_dim // COLUMNS)
         row_block = b.INT.floordiv(block, column_blocks)
         column = b.INT.sub(block, b.INT.mul(row_block, column_blocks))
-        first = b.INT.mul(row_block, ROWS)
+        first = b.INT.mul(row_block, self.rows)
         query, head = (other, first) if self.heads_along_rows else (first, other)
         return Place(b.INT.mul(column, COLUMNS), batch, query, head)
 
@@ -166,19 +176,22 @@ def _schedule(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
 
 
 def _emit_roles(problem: Problem) -> None:
-    tile = b.tile([ROWS, COLUMNS], ir.F32Type.get(), "shared")
-    ring = b.Ring("parts", tile, stages=STAGES)
-    out = b.Ring("out", b.tile([ROWS, COLUMNS], problem.output, "shared"))
+    shape, warps = [problem.rows, COLUMNS], problem.rows // WARP_THREADS
+    tile = b.tile(shape, ir.F32Type.get(), "shared")
+    ring = b.Ring("parts", tile, stages=IN_FLIGHT // problem.rows)
+    out = b.Ring("out", b.tile(shape, problem.output, "shared"))
 
     def work(body: Callable[[Place], None]) -> None:
+        """The work tile of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
         with b.tiles(problem.tile_space(), "single") as coordinates:
             body(problem.place(*coordinates))
 
-    with b.role("combine", first=0, warps=4):
+    with b.role("combine", first=0, warps=warps):
         work(lambda place: _combine(problem, ring, out, place))
-    with b.role("store", first=4, warps=1, lanes=1):
+    with b.role("store", first=warps, warps=1, lanes=1):
         work(lambda place: _store(problem, out, place))
-    with b.role("load", first=5, warps=1, lanes=1):
+    with b.role("load", first=warps + 1, warps=1, lanes=1):
         work(lambda place: _load(problem, ring, place))
 
 
@@ -213,52 +226,78 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
 
     `peak` is the largest LSE of each row, a fragment for each of its terms.
     """
+    f32, parts, rows = ir.F32Type.get(), problem.split_count, problem.rows
 
-    def lse_of(part: Value, row: Value) -> list[Value]:
-        query, head = problem.coords_of(place, row)
-        coords = [part, place.batch, head, query]
-        if problem.lse_terms == 1:
-            return [b.element(problem.lses, coords)]
-        return [b.element(problem.lses, [term, *coords]) for term in range(problem.lse_terms)]
+    def lses_of(part: Value) -> list[Value]:
+        """The LSE of each row, a fragment for each of its terms; behind the last part that of the last."""
 
-    def raise_to(part: Value, *peak: Value) -> list[Value]:
-        def first(m: Value, row: Value) -> Value:
-            return _larger(m, lse_of(part, row)[0])
+        def term_of(*term: int) -> Value:
+            def element(row: Value) -> Value:
+                query, head = problem.coords_of(place, row)
+                return b.element(problem.lses, [*term, part, place.batch, head, query])
 
-        def rest(m: Value, r: Value, row: Value) -> Value:
-            """The second term of the larger LSE: that of the larger first term, or the larger one."""
-            other, its_rest = lse_of(part, row)
+            return b.generate(element, [rows], f32)
+
+        return [term_of()] if problem.lse_terms == 1 else [*map(term_of, range(problem.lse_terms))]
+
+    def in_turn(begin: list[Value], turn_of: Callable[..., list[Value]]) -> list[Value]:
+        """A loop over parts, from a part's number, its LSE and the state to the next state, in which the
+        LSEs of some are read together; the last parts of them may lie behind the last of all."""
+
+        def several(number: Value, *state: Value) -> list[Value]:
+            first = b.INT.mul(number, TOGETHER)
+            numbers = [b.INT.add(first, i) for i in range(TOGETHER)]
+            found = list(state)
+            for part, lses in zip(numbers, [lses_of(part) for part in numbers], strict=True):
+                found = turn_of(part, lses, *found)
+            return found
+
+        return b.loop(0, b.INT.ceildiv(parts, TOGETHER), begin, several)
+
+    def raise_to(part: Value, lses: list[Value], *peak: Value) -> list[Value]:
+        """To the larger LSE; its second term is that of the larger first term, or the larger one."""
+        del part
+
+        def rest(m: Value, r: Value, other: Value, its_rest: Value) -> Value:
             equal = b.select(b.fcompare("OEQ", other, m), _larger(r, its_rest), r)
             return b.select(b.fcompare("OGT", other, m), its_rest, equal)
 
-        return [b.map_rows(first, peak[0]), *(b.map_rows(rest, *peak) for _ in peak[1:])]
+        first = b.map_elements(_larger, peak[0], lses[0])
+        return [first, *(b.map_elements(rest, *peak, *lses) for _ in peak[1:])]
 
-    def count(part: Value, total: Value) -> list[Value]:
+    def count(part: Value, lses: list[Value], total: Value) -> list[Value]:
+        exists = b.compare("slt", part, parts)
+
         def element(t: Value, *terms: Value) -> Value:
-            *top, row = terms
-            return b.fadd(t, _relative(lse_of(part, row), top))
+            weight = _relative(list(terms[: len(lses)]), list(terms[len(lses) :]))
+            return b.fadd(t, b.select(exists, weight, b.f32_constant(0.0)))
 
-        return [b.map_rows(element, total, *peak)]
+        return [b.map_elements(element, total, *lses, *peak)]
 
-    def add(part: Value, *sums: Value) -> list[Value]:
+    def add(part: Value, *state: Value) -> list[Value]:
+        ahead, sums = list(state[: AHEAD * len(peak)]), state[AHEAD * len(peak) :]
+        lses, ahead = ahead[: len(peak)], ahead[len(peak) :]
+        ahead += lses_of(b.INT.add(part, AHEAD))
+
         def element(i: Value, *terms: Value) -> Value:
-            *top, row = terms
-            return b.fmul(_relative(lse_of(part, row), top), i)
+            weight = _relative(list(terms[: len(lses)]), list(terms[len(lses) :]))
+            return b.fmul(weight, i)
 
-        weight = b.broadcast(b.map_rows(element, inverse, *peak), FRAGMENT_COLUMNS)
+        weight = b.broadcast(b.map_elements(element, inverse, *lses, *peak), FRAGMENT_COLUMNS)
         slot = ring.wait()
         values = [b.map_elements(_weighted, b.load(piece), weight) for piece in _pieces(slot)]
         b.release(slot, "threads")
-        return [b.map_elements(b.fadd, s, value) for s, value in zip(sums, values, strict=True)]
+        added = [b.map_elements(b.fadd, s, value) for s, value in zip(sums, values, strict=True)]
+        return [*ahead, *added]
 
     zero = b.f32_constant(0.0)
-    lowest = b.fill([ROWS], b.f32_constant(-math.inf))
-    begin = [lowest, *[b.fill([ROWS], zero)] * (problem.lse_terms - 1)]
-    peak = b.loop(0, problem.split_count, begin, raise_to)
-    (total,) = b.loop(0, problem.split_count, [b.fill([ROWS], zero)], count)
+    lowest = b.fill([rows], b.f32_constant(-math.inf))
+    peak = in_turn([lowest, *[b.fill([rows], zero)] * (problem.lse_terms - 1)], raise_to)
+    (total,) = in_turn([b.fill([rows], zero)], count)
     inverse = b.map_elements(_reciprocal, _with_sink(problem, place, peak, total))
-    begin = [b.fill([ROWS, FRAGMENT_COLUMNS], zero) for _ in range(COLUMNS // FRAGMENT_COLUMNS)]
-    sums = b.loop(0, problem.split_count, begin, add)
+    begin = [term for number in range(AHEAD) for term in lses_of(b.constant(number))]
+    begin += [b.fill([rows, FRAGMENT_COLUMNS], zero)] * (COLUMNS // FRAGMENT_COLUMNS)
+    sums = b.loop(0, parts, begin, add)[AHEAD * len(peak) :]
 
     slot = out.acquire()
     for piece, target in zip(sums, _pieces(slot), strict=True):
