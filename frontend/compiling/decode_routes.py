@@ -6,6 +6,7 @@ stay valid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
@@ -25,6 +26,11 @@ from attn_mlir.passes.target.tiling import (
     is_for_pairs,
 )
 from attn_mlir.runtime.kernel import Machine
+
+PARTS_PER_TILE = 16
+"""Parts that cost as much time where they are put together as a tile of 128 keys of one part does in
+`mla-decode-registers`: 3.4 us for two blocks, 0.2 for a part. Their sum is least with sqrt(16 x tiles) parts
+(an estimate from an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14)."""
 
 
 def decode_schedule(spec: MlaDecodeSpec, target: str, sq: int, *, scope_count: int = 1) -> str:
@@ -90,7 +96,10 @@ def decode_splits(
         return wanted
     target = machine.target or DEFAULT_TARGET
     most = machine.multiprocessors // decode_tiles(spec, sizes)
-    return chosen_splits(most, key_tiles(spec.mask, sizes["sq"], sizes["sk"], target))
+    tiles = key_tiles(spec.mask, sizes["sq"], sizes["sk"], target)
+    if spec.schedule == HELD_DECODE:
+        most = min(most, math.isqrt(PARTS_PER_TILE * tiles))
+    return chosen_splits(most, tiles)
 
 
 def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:

@@ -112,10 +112,12 @@ def test_rows_of_a_sequence_choose_the_schedule(heads: int, queries: int, name: 
     assert heads % 16 or decode_schedule(listed, "sm_90a", queries) == STREAMED
 
 
-def test_parts_are_chosen_by_tiles_of_64_rows() -> None:
+@pytest.mark.parametrize(("batch", "keys", "parts"), [(4, 16384, 132 // (4 * 2)), (1, 4096, 22)])
+def test_parts_are_chosen_by_tiles_of_64_rows(batch: int, keys: int, parts: int) -> None:
+    """And by what a part costs: 32 tiles of 128 keys have 22 parts, the root of 16 x 32."""
     spec = MlaDecodeSpec(heads=128, schedule=HELD)
-    sizes = {"batch": 4, "sq": 1, "sk": 16384}
-    assert decode_splits(0, spec, sizes, Machine("sm_90a", 132)) == 132 // (4 * 2)
+    sizes = {"batch": batch, "sq": 1, "sk": keys}
+    assert decode_splits(0, spec, sizes, Machine("sm_90a", 132)) == parts
 
 
 @pytest.mark.ptxas
