@@ -41,17 +41,35 @@ class TileRef:
       first_column: the larger tile's column at which it begins.
       pitch_rows: rows of the larger tile, if it has more: its 128-byte columns are this many lines
         apart. `address` is then that of the first row.
+      block_lines: lines from one block of `pitch_rows` rows to the next, where blocks lie one behind the
+        other, each with all of its columns.
     """
 
     kind: ws.TileType
     address: Value
     first_column: int = 0
     pitch_rows: int | None = None
+    block_lines: int | None = None
 
     @property
     def pitch(self) -> int:
         """Lines from one 128-byte column of a shared tile to the next."""
         return self.kind.shape[0] if self.pitch_rows is None else self.pitch_rows
+
+    def line(self, row: int) -> int:
+        """Lines from the first row to another, in the first 128-byte column."""
+        if self.block_lines is None:
+            return row
+        block, inner = divmod(row, self.pitch)
+        return block * self.block_lines + inner
+
+    def line_at(self, row: Value) -> Value:
+        """i32: the same for a row that is computed; of blocks, whose rows are a power of two."""
+        if self.block_lines is None:
+            return row
+        shift, mask = constant(self.pitch.bit_length() - 1), constant(self.pitch - 1)
+        block = arith.ShRUIOp(row, shift).result
+        return INT.add(INT.mul(block, self.block_lines), arith.AndIOp(row, mask).result)
 
     def start(self) -> Value:
         """i32: address of the first column; of a shared tile only if `first_column` is 0."""

@@ -220,6 +220,8 @@ def _check_view(_: Site, op: ws.ViewOp) -> None:
             )
         if (pitch := ws.pitch_rows(op.source)) != rows:
             raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
+        if ws.lines_of(ws.TileType(op.view.type)) > 1 and rows & (rows - 1):
+            raise op_error(op, f"expects a power of two of rows in several lines, got {rows}")
 
 
 @covers(ws.RowsOp)

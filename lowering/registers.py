@@ -22,6 +22,10 @@ Value = Any
 def _view(low: Lowering, op: ws.ViewOp) -> None:
     source = low.tile(op.source)
     kind = ws.TileType(op.view.type)
+    if kind.shape[0] != source.kind.shape[0] and (lines := ws.lines_of(kind)) > 1:
+        rows = source.kind.shape[0]
+        low[op.view] = TileRef(kind, source.start(), pitch_rows=rows, block_lines=rows * lines)
+        return
     low[op.view] = TileRef(kind, source.start(), pitch_rows=source.pitch_rows)
 
 
@@ -30,15 +34,16 @@ def _columns(low: Lowering, op: ws.ColumnsOp) -> None:
     source = low.tile(op.source)
     kind = ws.TileType(op.part.type)
     first = source.first_column + op.first.value
-    low[op.part] = TileRef(kind, source.address, first, source.pitch_rows)
+    low[op.part] = TileRef(kind, source.address, first, source.pitch_rows, source.block_lines)
 
 
 @lowers(ws.RowsOp)
 def _rows(low: Lowering, op: ws.RowsOp) -> None:
     source = low.tile(op.source)
     kind = ws.TileType(op.part.type)
-    address = INT.add(source.address, INT.mul(low[op.first], SWIZZLE_BYTES))
-    low[op.part] = TileRef(kind, address, source.first_column, source.pitch)
+    lines = source.line_at(low[op.first])
+    address = INT.add(source.address, INT.mul(lines, SWIZZLE_BYTES))
+    low[op.part] = TileRef(kind, address, source.first_column, source.pitch, source.block_lines)
 
 
 @lowers(ws.LoadOp)

@@ -60,6 +60,7 @@ from .memory import (
     StoreOp,
     ViewOp,
     known_first_row,
+    lines_of,
     pitch_rows,
     users,
 )
@@ -174,6 +175,7 @@ __all__ = [
     "inside",
     "is_told_at_once",
     "known_first_row",
+    "lines_of",
     "loads_into",
     "pair_of",
     "pending_type",

@@ -22,7 +22,8 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
     Operands:
       source: the tile; the view has the same number of rows and at most as many bytes. Or a whole
         shared tile [R, n C] as [n R, C], where C columns are whole lines of 128 bytes: row i R + r of
-        the view is the i-th part of row r.
+        the view is the i-th part of row r. So a tile can be boxes of R rows side by side, each of which
+        one copy fills. Of several lines R is a power of two, and the view is only loaded and stored.
 
     Memory effects: none, both are the same memory. Hardware: that of the tile's space.
 
@@ -45,6 +46,11 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
         if tile_bytes(view) > tile_bytes(source):
             return fail(op, f"expects at most {tile_bytes(source)} bytes, got {tile_bytes(view)}")
         return True
+
+
+def lines_of(tile: TileType) -> int:
+    """Lines of 128 bytes in a row of a shared tile."""
+    return -(-tile.shape[1] * element_bits(tile.element) // LINE_BITS)
 
 
 def _is_stacked(source: TileType, view: TileType) -> bool:
@@ -150,7 +156,7 @@ def pitch_rows(tile: Any) -> int:
     owner = tile.owner
     rows = TileType(tile.type).shape[0]
     if isinstance(owner, ViewOp) and TileType(owner.source.type).shape[0] != rows:
-        return rows
+        return pitch_rows(owner.source) if lines_of(TileType(tile.type)) > 1 else rows
     if isinstance(owner, RowsOp | ColumnsOp | ViewOp):
         return pitch_rows(owner.source)
     return rows

@@ -142,7 +142,7 @@ def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[
     row, column = (own_place(low, layout, axis) for axis in (ROW, COLUMN))
     line, flip = tile.address, None
     if row is not None:
-        line = INT.add(line, INT.mul(row, SWIZZLE_BYTES))
+        line = INT.add(line, INT.mul(tile.line_at(row), SWIZZLE_BYTES))
         flip = INT.mul(arith.AndIOp(row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
     if column is not None:
         per_line = line_elements(bits)
@@ -157,7 +157,7 @@ def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[
         chunk, inner = divmod(tile.first_column + access.column, line_elements(bits))
         place = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
         inside = constant(place) if flip is None else arith.XOrIOp(constant(place), flip).result
-        start = (chunk * rows + access.row) * SWIZZLE_BYTES
+        start = (chunk * rows + tile.line(access.row)) * SWIZZLE_BYTES
         return low.shared_pointer(INT.add(INT.add(line, start), inside))
 
     return pointer

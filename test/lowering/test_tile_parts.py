@@ -10,6 +10,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.stages import ws_to_nvvm
 from attn_mlir.validation.ws.kernels import (
     ROWS,
+    compiled,
     copy_op,
     kernel,
     lowered,
@@ -18,6 +19,7 @@ from attn_mlir.validation.ws.kernels import (
     product,
     role,
     run,
+    threads,
 )
 
 BF16 = ml_dtypes.bfloat16
@@ -108,6 +110,65 @@ def test_pages_fill_the_rows_of_a_slot(target: str, seed: int | None) -> None:
     for i, count in enumerate(counts):
         tile[: 16 * count] = pool[table[8 * i : 8 * i + count]].reshape(-1, 128)
         assert (y[i] == tile).all(), f"turn {i}"
+
+
+BOXES = 8  # of 16 rows and two lines, side by side
+
+
+def side_by_side() -> str:
+    """y: pages of 16 rows as table names them, each a box, read as the rows of one tile."""
+    copies = "".join(
+        f"""%i{n} = arith.constant {n} : i32
+    %page{n} = "ws.element"(%table, %i{n}) {{operandSegmentSizes = array<i32: 1, 1>}}
+      : (memref<?xi32>, i32) -> i32
+    %box{n} = "ws.columns"(%slot) {{first = {64 * n} : i64}} : (!t) -> !page
+    {copy_op("copy_in", "%pool", f"%box{n}", f"%page{n}, %c0, %c0", "1, 2", "memref<?x16x64xf32>, !page")}
+    """
+        for n in range(BOXES)
+    )
+    load = f"""%slot = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+    {copies}
+    {COMMIT}"""
+    read = """%slot = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    %tile = "ws.view"(%slot) : (!t) -> !seen
+    %f = "ws.load"(%tile) : (!seen) -> !full
+    "ws.release"(%slot) {by = "threads"} : (!t) -> ()
+    "ws.store_global"(%f, %y, %c0, %c0)
+      {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+      : (!full, memref<?x64xf32>, i32, i32) -> ()"""
+    return kernel(
+        [
+            ("pool", "in", "memref<?x16x64xf32>", ("pages", "", "")),
+            ("table", "in", "memref<?xi32>", ("entries",)),
+            ("y", "out", "memref<?x64xf32>", ("rows", "")),
+        ],
+        RING + role("load", load, first=4) + threads(read),
+        types="""!t = !ws.tile<vector<16x512xf32>, "shared">
+!page = !ws.tile<vector<16x64xf32>, "shared">
+!seen = !ws.tile<vector<128x64xf32>, "shared">
+!ring = !ws.ring<!t, 1, 1>
+""",
+    )
+
+
+@pytest.mark.parametrize(("target", "seed"), MACHINES[1:3])
+def test_boxes_side_by_side_are_the_rows_of_a_tile(target: str, seed: int | None) -> None:
+    pool, table = normal(9, 16, 64, dtype=np.float32), np.int32([3, 8, 1, 0, 4, 7, 2, 6])
+    y = poison(ROWS, 64)
+    run(side_by_side(), pool, table, y, target=target, seed=seed)
+    assert (y == pool[table].reshape(ROWS, 64)).all()
+    assert compiled(side_by_side(), target).bundle.ptx.count("cp.async.bulk.tensor") == BOXES
+
+
+def test_boxes_of_several_lines_have_a_power_of_two_of_rows() -> None:
+    before, _, rest = side_by_side().partition('%f = "ws.load"')
+    text = before + rest[rest.index('"ws.release"') :].partition('"ws.store_global"')[0]
+    text += side_by_side().partition("f32>, i32, i32) -> ()")[2]
+    text = text.replace("16x", "24x").replace("128x64", "192x64")
+    with pytest.raises(
+        VerifyError, match="expects a power of two of rows in several lines, got 24"
+    ):
+        lowered(text, ws_to_nvvm("sm_100a"))
 
 
 @pytest.mark.parametrize(("target", "seed"), MACHINES)

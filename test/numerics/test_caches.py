@@ -192,6 +192,15 @@ def test_pages_give_the_bits_of_dense_tensors(head_dim: int) -> None:
     assert len(results) == 1
 
 
+@pytest.mark.parametrize("page", [16, 64])
+@pytest.mark.long("64")
+def test_streamed_boxes_give_the_bits_of_dense_tensors(page: int) -> None:
+    """Rows of two lines, of which each page is a box of its own in the slot."""
+    of = {"head_dims": (128, 128), "device": {"target": "sm_90a", "schedule": "adversarial"}}
+    dense, paged = (run(Case(form, (150,), **of)) for form in (Form(), Form(page)))
+    assert [x.tobytes() for x in dense] == [x.tobytes() for x in paged]
+
+
 @pytest.mark.parametrize(
     "scales", [np.float32([0.5]), np.float32([[0.5, 2.0], [1.5, 0.25]])], ids=["one", "each"]
 )

@@ -34,7 +34,7 @@ from attn_mlir.passes.schedule.parts.few_queries import (
 )
 from attn_mlir.passes.schedule.parts.gathered_rows import GatheredKV
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
-from attn_mlir.passes.schedule.parts.kv_source import FetchedKV
+from attn_mlir.passes.schedule.parts.kv_source import FetchedKV, PagedKV
 from attn_mlir.passes.schedule.parts.operands import (
     has_padded_queries,
     is_gathered,
@@ -178,7 +178,8 @@ class MhaStreaming:
         """
         with attention_kernel(function, op, StreamConfig) as (kernel, problem, source):
             kind = StreamStorage if op.join is None else JoinStorage
-            _emit_roles(problem, kind(problem), source)
+            box_rows = source.box_rows if isinstance(source, PagedKV) else 0
+            _emit_roles(problem, kind(problem, box_rows), source)
         return kernel
 
 

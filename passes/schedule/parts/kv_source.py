@@ -120,6 +120,11 @@ class PagedKV:
         self._are_together = keys.lists == values.lists
 
     @property
+    def box_rows(self) -> int:
+        """Rows of each copy."""
+        return self._keys.box_rows
+
+    @property
     def lists(self) -> tuple[Value, ...]:
         """Those of keys and of values."""
         return self._lists

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 
 from . import builder as b
@@ -25,14 +26,15 @@ class PagedRows:
 
     Attributes:
       copies: of a tile.
+      box_rows: of each.
     """
 
     def __init__(self, pages: Pages, tile_n: int, *, first_column: Value | int = 0):
         """Tiles of `tile_n` rows, whose first column is column `first_column` of the pool."""
         self._pages, self._column = pages, first_column
         self._size = page_size(pages.pool)
-        self._rows = min(self._size, tile_n)  # of a copy
-        self.copies = tile_n // self._rows
+        self.box_rows = min(self._size, tile_n)  # of a copy
+        self.copies = tile_n // self.box_rows
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """The entry for each copy of the tile that begins with a key."""
@@ -53,6 +55,7 @@ class PagedRows:
         """Copies whole boxes, whatever is behind the end of the sequence.
 
         Args:
+          slot: [rows of a tile, columns], or its boxes side by side: [rows of a box, boxes x columns].
           head: emits the number of the pool's head.
           entries: what `find` found.
           is_whole: all of these keys exist.
@@ -73,7 +76,7 @@ class PagedRows:
             begins, ends = b.compare("sge", page, 0), b.compare("slt", page, count)
             with b.either(arith.AndIOp(begins, ends).result) as (is_there, is_not):
                 with is_there:
-                    end = b.INT.add(self._row(first_key), b.INT.min(left, self._rows))
+                    end = b.INT.add(self._row(first_key), b.INT.min(left, self.box_rows))
                     limited = b.limit(pool, end, ROW_DIM)
                     self._copy(limited, slot, head, number, page, first_key)
                 with is_not:
@@ -81,7 +84,7 @@ class PagedRows:
 
     def _left(self, tile: WorkTile, first_key: Value, number: int) -> Value:
         """Positions of the sequence from a copy's first on."""
-        return b.INT.sub(tile.keys.length, b.INT.add(first_key, number * self._rows))
+        return b.INT.sub(tile.keys.length, b.INT.add(first_key, number * self.box_rows))
 
     def _page(self, entry: Value, left: Value | None) -> Value:
         """The page of a copy: a number outside the pool where there is nothing to read."""
@@ -93,7 +96,7 @@ class PagedRows:
 
     def _row(self, first_key: Value) -> Value:
         """Row of a page at which the copies of a tile begin."""
-        if self._size == self._rows:
+        if self._size == self.box_rows:
             return b.constant(0)
         page = b.INT.floordiv(first_key, self._size)
         return b.INT.sub(first_key, b.INT.mul(page, self._size))
@@ -101,7 +104,12 @@ class PagedRows:
     def _copy(
         self, pool: Value, slot: Value, head: Head, number: int, page: Value, first_key: Value
     ) -> None:
-        """One box of a pool to its rows of the tile."""
-        part = b.rows(slot, number * self._rows, self._rows)
+        """One box of a pool to its rows of the tile; of a slot with boxes side by side, to its columns."""
+        rows, columns = ws.TileType(slot.type).shape
+        if rows == self.box_rows and self.copies > 1:
+            width = columns // self.copies
+            part = b.columns(slot, number * width, width)
+        else:
+            part = b.rows(slot, number * self.box_rows, self.box_rows)
         coords = [page, self._row(first_key), head(), self._column]
         b.copy_in(pool, part, coords, [ROW_DIM, COLUMN_DIM])

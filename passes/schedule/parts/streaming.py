@@ -9,9 +9,11 @@ See `kernels.streaming` for who hands what to whom.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.target.limits import LINE_BYTES
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
@@ -46,7 +48,12 @@ class StreamStorage:
       handed: columns that a warp hands over at a time.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, box_rows: int = 0):
+        """For a problem whose keys and values come in boxes of so many rows, or of whole tiles.
+
+        Boxes of several lines lie side by side, so that a copy fills each; as rows of one tile they would
+        be a copy for each 128-byte column.
+        """
         config, element, stored = problem.config, problem.element, problem.stored
         self.strips = config.tile_n // STRIP_KEYS
         slices = Slices.of(problem.v_columns)
@@ -59,7 +66,10 @@ class StreamStorage:
         self.q = b.Ring("q", queries, stages=2, ways=self.q_tiles)
         self.columns = columns
         widest = max(problem.columns, columns)
-        keys = b.tile([config.tile_n, widest], stored, "shared")
+        line = LINE_BYTES * 8 // ws.element_bits(stored)
+        is_cut = widest > line and problem.columns % line == columns % line == 0
+        rows = box_rows if box_rows and is_cut else config.tile_n
+        keys = b.tile([rows, config.tile_n // rows * widest], stored, "shared")
         self.k = self.v = b.Ring("kv", keys, stages=config.kv_stages)
         self._declare_found(problem)
 
@@ -164,7 +174,7 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
             both = [(KEYS, storage.k, problem.columns), (VALUES, storage.v, storage.columns)]
         for side, ring, columns in both:
             slot = ring.acquire()
-            part = b.view(slot, [config.tile_n, columns], problem.stored)
+            part = _as_filled(slot, config.tile_n, columns, problem.stored)
             source.load(side, part, tile, column, found, is_whole=is_whole)
             b.commit(slot, "copy_engine")
 
@@ -174,6 +184,12 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
         fill,
         lambda: load_queries(problem, storage, tile),
     )
+
+
+def _as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:
+    """A slot as a tile of these rows and columns, or as its boxes side by side."""
+    box_rows, _ = ws.TileType(slot.type).shape
+    return b.view(slot, [box_rows, rows // box_rows * columns], element)
 
 
 class Groups(NamedTuple):
@@ -285,8 +301,8 @@ def attend(
         return queries.scores(scores if total is None else total)
 
     def strip(slot: Value, columns: int) -> Value:
-        tile = b.view(slot, [config.tile_n, columns], problem.stored)
-        return b.rows(tile, first, STRIP_KEYS)
+        boxes = _as_filled(slot, config.tile_n, columns, problem.stored)
+        return b.rows(b.view(boxes, [config.tile_n, columns], problem.stored), first, STRIP_KEYS)
 
     def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
         known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
