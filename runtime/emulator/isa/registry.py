@@ -32,6 +32,7 @@ class Entry:
 
 TABLE: dict[tuple[str, ...], Entry] = {}
 RUNTIME: dict[str, Any] = {}
+_FOUND: dict[tuple[str, ...], Entry] = {}  # entries by the whole opcode, of those asked for
 
 _LONGEST_KEY = 6
 COMMON_TYPES = frozenset(
@@ -80,6 +81,13 @@ def find(text: str, instruction_: Instruction) -> Entry:
     Raises:
       PtxError: no entry, or a modifier that the entry does not know.
     """
+    found = _FOUND.get(instruction_.parts)
+    if found is None:
+        found = _FOUND[instruction_.parts] = _search(text, instruction_)
+    return found
+
+
+def _search(text: str, instruction_: Instruction) -> Entry:
     parts = instruction_.parts
     for length in range(min(_LONGEST_KEY, len(parts)), 0, -1):
         entry = TABLE.get(parts[:length])

@@ -7,6 +7,7 @@ Arrays in registers are never written in place: an instruction makes a new array
 may share one.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,9 @@ def constant(value: int | float, kind: str, float_bits: int = 0, float_width: in
     return result
 
 
+@cache
 def zeros(storage: str) -> Lanes:
-    """The value of a register that was never written."""
+    """The value of a register that was never written, read-only."""
     return constant(0, storage)
 
 

@@ -11,13 +11,17 @@ from .errors import PtxError
 
 _TOKEN = re.compile(
     r"""
+    [ \t\r]*(?:
     (?P<word>[.%$A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
-  | (?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
+  | (?P<mark>[{}()\[\]<>,;:@!+\-|=*])
+  | (?P<lines>\n[ \t\r\n]*)
   | (?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
   | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
   | (?P<string>"[^"]*")
-  | (?P<mark>[{}()\[\]<>,;:@!+\-|=*])
+  | (?P<comment>//[^\n]*|/\*.*?\*/)
+  | (?P<end>\Z)
   | (?P<wrong>.)
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -41,12 +45,13 @@ def tokenize(text: str) -> list[Token]:
     line = 1
     new: Any = tuple.__new__  # pyright: ignore  # quicker by a third
     for found in _TOKEN.finditer(text):
-        kind, body = found.lastgroup, found[0]
-        if kind == "space":
+        kind: Any = found.lastgroup
+        body = found[kind]
+        if kind in ("lines", "comment"):
             line += body.count("\n")
         elif kind == "wrong":
             raise PtxError.at(text, line, f"unexpected character {body!r}")
-        else:
+        elif kind != "end":
             tokens.append(new(Token, (kind, body, line)))
     tokens.append(Token("end", "", line))
     return tokens

@@ -367,12 +367,14 @@ class _BodyParser:
 
     Attributes:
       used_bytes: what a pragma said about the next instruction.
+      parts: opcodes so far, split at dots.
     """
 
     def __init__(self, parser: Parser, kernel: Kernel):
         self.parser = parser
         self.kernel = kernel
         self.used_bytes: int | None = None
+        self.parts: dict[str, tuple[str, ...]] = {}
 
     def block(self, scope: Scope) -> None:
         """Statements up to the closing brace, and the binding of their label uses."""
@@ -505,10 +507,22 @@ class _BodyParser:
         word = parser.next()
         if word.kind != "word":
             raise parser.error(f"expected an instruction, got '{word.text}'", word)
-        parts = tuple(word.text.split("."))
+        parts = self.parts.get(word.text)
+        if parts is None:
+            parts = self.parts[word.text] = tuple(word.text.split("."))
         operands: list[Operand] = []
         if not parser.accept(";"):
+            is_branch = parts[0] in ("bra", "brx")
+            known, tokens = scope.registers, parser.tokens
             while True:
+                register = known.get(tokens[parser.at].text)
+                after = tokens[parser.at + 1].text if register is not None else ""
+                if register is not None and after in (",", ";") and not is_branch:
+                    parser.at += 2  # most operands are a register
+                    operands.append(register)
+                    if after == ";":
+                        break
+                    continue
                 is_label = parts[0] == "bra" or (parts[0] == "brx" and bool(operands))
                 operands.append(self.operand(scope, is_label))
                 if parser.accept(";"):
@@ -533,7 +547,7 @@ class _BodyParser:
         if token.kind == "word" and not is_label:
             register = scope.register(token.text, self.kernel.registers)
             if register is not None and parser.tokens[parser.at + 1].text != "|":
-                parser.at += 1  # most operands are a register
+                parser.at += 1
                 return register
         if parser.accept("["):
             with parser.nested():
