@@ -42,7 +42,9 @@ class EncounterChecks(CheckBase):
     def owner_of(memory: SharedMemory, state: ClusterState) -> Cta:
         """The CTA that has this shared memory."""
         ctas = state.ctas
-        return next(known.cta for known in ctas if len(ctas) == 1 or known.cta.shared is memory)
+        if len(ctas) == 1:
+            return ctas[0].cta
+        return next(known.cta for known in ctas if known.cta.shared is memory)
 
     def report_access(
         self,

@@ -94,13 +94,24 @@ class LifetimeChecks(EncounterChecks):
     ) -> None:
         """Lanes access shared memory: checks mbarriers there, and notes the use if it is another CTA's."""
         owned = self.state_of(s.cta).ctas[owner.rank]
+        low, high = owned.live_reach
+        first = max(low - width + 1, 0)
+        number = addresses.dtype.type
+        # Unsigned addresses below `first` come out as large.
+        if np.count_nonzero(addresses - number(first) < number(high - first)):
+            self._spoil_lanes(s, owned, addresses, width, action, line)
+        if owner is not s.cta:
+            self.visit(s, lanes, owned, int(addresses.min()), width, tick, action, line)
+
+    def _spoil_lanes(
+        self, s: Strand, owned: CtaState, addresses: Any, width: int, action: str, line: Any
+    ) -> None:
+        """Reports mbarriers that lanes use by ordinary accesses."""
         words = np.minimum(addresses // addresses.dtype.type(MBARRIER_BYTES), owned.live.size - 1)
         self.spoil(owned, words, self.warp_of(s).where, action, line)
         if width > MBARRIER_BYTES:
             words = np.minimum(words + 1, owned.live.size - 1)
             self.spoil(owned, words, self.warp_of(s).where, action, line)
-        if owner is not s.cta:
-            self.visit(s, lanes, owned, int(addresses.min()), width, tick, action, line)
 
     def visit(
         self,

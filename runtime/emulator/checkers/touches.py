@@ -46,12 +46,14 @@ class Pool:
     Attributes:
       steps: by row and actor.
       is_common: by row.
+      has_common: whether there are or were common rows.
       users: those whose granules have the rows.
     """
 
     def __init__(self) -> None:
         self.steps: Steps = np.zeros((0, 0), np.int32)
         self.is_common: Mask = np.zeros(0, np.bool_)
+        self.has_common = False
         self.users: list[Touches] = []
         self._next = 0  # rows from here on have never been taken, and are zero
         self._returned: npt.NDArray[np.intp] = np.zeros(0, np.intp)
@@ -67,6 +69,7 @@ class Pool:
         first, self._next = self._next, self._next + count - len(again)
         rows = np.concatenate([again, np.arange(first, self._next, dtype=np.intp)])
         self.is_common[rows] = common
+        self.has_common |= common
         return rows
 
     def _make_room(self, count: int) -> None:
@@ -91,9 +94,14 @@ class Pool:
             wider[: self._next, :before] = self.steps[: self._next]
             self.steps = wider
 
+    def make_common(self, rows: npt.NDArray[np.integer[Any]]) -> None:
+        """Rows may belong to several granules from here on."""
+        self.is_common[rows] = True
+        self.has_common |= bool(rows.size)
+
     def give_back(self, rows: npt.NDArray[np.integer[Any]]) -> None:
         """Takes back rows of granules that do not use them any more."""
-        own = rows[~self.is_common[rows]]
+        own = rows[~self.is_common[rows]] if self.has_common else rows
         if own.size:
             self._returned = np.concatenate([self._returned, np.unique(own).astype(np.intp)])
 
@@ -193,28 +201,32 @@ class Touches:
 
     def share(self, numbers: Any, actor: Any, step: int) -> None:
         """Adds an access to granules by flat number, int[n], of one actor or of int[n]."""
-        flat = self.cells.reshape(-1)
+        flat, pool = self.cells.reshape(-1), self._pool
         present = flat[numbers]
-        is_one = not isinstance(actor, np.ndarray)
-        last = actor if is_one else int(actor.max())
-        width = max(last, int(actors_of(present).max())) + 1
-        self._pool.widen(width)
-        has_own = present < 0
-        has_own[has_own] = ~self._pool.is_common[-1 - actors_of(present[has_own])]
+        before = actors_of(present)
+        is_one = isinstance(actor, int)
+        last = actor if is_one else int(np.maximum.reduce(actor))
+        width = max(last, int(np.maximum.reduce(before))) + 1
+        pool.widen(width)
+        rows = -1 - before
+        has_own = before < 0
+        if pool.has_common:
+            has_own[has_own] = ~pool.is_common[rows[has_own]]
         if np.count_nonzero(has_own) < has_own.size:
             self.has_rows = True
             others = ~has_own
-            before = present[others]
+            cells = present[others]
             if is_one:  # those that had the same accesses have the same again
-                before, again = np.unique(before, return_inverse=True)
-                rows = self._copies(before, width, common=True)
-                self._pool.steps[rows, actor] = step
-                flat[numbers[others]] = cells_of(-1 - rows, 0)[again]
-                numbers = numbers[has_own]
+                cells, again = np.unique(cells, return_inverse=True)
+                new = self._copies(cells, width, common=True)
+                pool.steps[new, actor] = step
+                flat[numbers[others]] = cells_of(-1 - new, 0)[again]
+                rows = rows[has_own]
             else:
-                rows = self._copies(before, width, common=False)
-                flat[numbers[others]] = cells_of(-1 - rows, 0)  # a granule's last one counts
-        self._pool.steps[-1 - actors_of(flat[numbers]), actor] = step
+                new = self._copies(cells, width, common=False)
+                flat[numbers[others]] = cells_of(-1 - new, 0)  # a granule's last one counts
+                rows = -1 - actors_of(flat[numbers])
+        pool.steps[rows, actor] = step
 
     def _copies(self, cells: Cells, width: int, *, common: bool) -> npt.NDArray[np.intp]:
         """New rows with the accesses of cells."""
@@ -234,4 +246,4 @@ class Touches:
     def refine(self, factor: int) -> None:
         """Divides each granule of a one-dimensional shadow into `factor` equal ones."""
         self.cells = np.repeat(self.cells, factor)
-        self._pool.is_common[self.rows_of_all()] = True
+        self._pool.make_common(self.rows_of_all())
