@@ -56,7 +56,9 @@ def formats() -> Iterator[Case]:
     for number, (kv_format, group) in enumerate(stored):
         d_qk = FORMATS[kv_format].columns
         pairs = OTHERS if group is None else (OTHERS[number % len(OTHERS)],)
-        for (s_kv, topk), heads in product(pairs, (64, 128) if group is None else (64,)):
+        for (s_kv, topk), heads in product(
+            pairs, (64, 128) if group in (None, min(GROUPS)) else (64,)
+        ):
             yield Case(
                 2,
                 s_kv,
