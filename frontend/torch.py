@@ -13,16 +13,19 @@ from typing import Any
 
 from attn_mlir.api.attention import check_scale
 from attn_mlir.block_masks.blocks import BlockMask
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
 from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.shapes import check_gradient, checked, fold
+from attn_mlir.runtime.scalars import as_float, flag
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
 flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
+
+AUXILIARY = ("lse", "max_scores")  # what PyTorch's AuxRequest asks for
 
 
 def scaled_dot_product_attention(
@@ -52,12 +55,12 @@ def scaled_dot_product_attention(
     Raises:
       SpecError: an argument is wrong, or has no kernel: dropout, gradients, other dtypes.
     """
-    if dropout_p != 0.0:
-        raise SpecError(f"dropout_p must be 0, got {dropout_p}: there is no dropout")
-    if is_causal and attn_mask is not None:
+    if as_float(dropout_p) != 0.0:
+        raise SpecError(f"dropout_p must be 0, got {shown(dropout_p, 40)}: there is no dropout")
+    if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
     query, key, value = checked(query, key, value)
-    operands = fold(query, key, value, enable_gqa=bool(enable_gqa))
+    operands = fold(query, key, value, enable_gqa=flag("enable_gqa", enable_gqa))
     score_mod: ScoreMod | None = None
     mask_mod: MaskMod | None = None
     mask = "full"
@@ -115,9 +118,11 @@ def flex_attention(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    if kernel_options:
-        raise SpecError(f"kernel_options are not offered, got {', '.join(kernel_options)}")
-    if return_lse and return_aux is not None:
+    if kernel_options is not None and (not isinstance(kernel_options, dict) or kernel_options):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"kernel_options are not offered, got {shown(kernel_options)}")
+    if return_aux is not None and not all(hasattr(return_aux, name) for name in AUXILIARY):
+        raise SpecError(f"return_aux must be PyTorch's AuxRequest, got {shown(return_aux, 40)}")
+    if flag("return_lse", return_lse) and return_aux is not None:
         raise SpecError("return_lse and return_aux exclude each other: AuxRequest(lse=True) has it")
     if return_aux is not None and return_aux.max_scores:
         raise SpecError("return_aux.max_scores is not offered, only lse")
@@ -127,7 +132,7 @@ def flex_attention(
             raise SpecError(
                 f"{name} must be [batch, heads, sequence, head_dim], got {list(tensor.shape)}"
             )
-    operands = fold(query, key, value, enable_gqa=bool(enable_gqa))
+    operands = fold(query, key, value, enable_gqa=flag("enable_gqa", enable_gqa))
     blocks: Listing | BlockMask | None = None
     if block_mask is not None:
         blocks, mask_mod = _of_blocks(block_mask, query.shape[2], key.shape[2], mask_mod)

@@ -59,7 +59,7 @@ ALLOWED = {
     "flash_mla": f"{LEAVES} api caches calls library masks runtime",
     "flashinfer": f"{LEAVES} api arrays caches calls compiling flash library masks mods runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
-    "torch": f"{LEAVES} api block_masks mods pytorch trace",
+    "torch": f"{LEAVES} api block_masks mods pytorch runtime trace",
     "cli": f"{LEAVES} compiling dialect.attn masks reference runtime",
     "dialect": "errors",
     "passes.infrastructure": DIALECTS,

@@ -361,7 +361,22 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: at.flex_attention(*operands(), block_mask=3), "block_mask must be a BlockMask"),
     (
         lambda: at.flex_attention(*operands(), kernel_options={"BLOCK_M": 64}),
-        "kernel_options are not offered, got BLOCK_M",
+        "kernel_options are not offered, got {'BLOCK_M': 64}",
+    ),
+    (lambda: at.flex_attention(*operands(), kernel_options=np.zeros(2)), "kernel_options are not"),
+    (
+        lambda: at.flex_attention(*operands(), return_aux=True),
+        "return_aux must be PyTorch's AuxReq",
+    ),
+    (lambda: at.flex_attention(*operands(), return_lse="yes"), "return_lse must be True or False"),
+    (lambda: at.flex_attention(*operands(), enable_gqa=1), "enable_gqa must be True or False"),
+    (
+        lambda: at.scaled_dot_product_attention(*operands(), is_causal="no"),
+        "is_causal must be True or",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(*operands(), dropout_p=None),
+        "dropout_p must be 0, got None",
     ),
     (
         lambda: at.flex_attention(*(x.requires_grad_() for x in operands())),
