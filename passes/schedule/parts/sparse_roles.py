@@ -250,7 +250,7 @@ class SparseWork:
     def visit(
         self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
     ) -> list[Value]:
-        """One loop: scores are hidden by bits, and not read where no entry of a block counts."""
+        """One loop: scores are hidden by bits."""
 
         def block(_: Value, *state: Value) -> list[Value]:
             return turn_of(lambda: self._scores(ring), *state)
@@ -258,6 +258,8 @@ class SparseWork:
         return b.loop(0, self.count, state, block)
 
     def _scores(self, ring: b.Ring) -> tuple[Value, Value]:
+        """The scores of a block. Of one in which no entry counts no product made them: they are written
+        here, so that one load serves all blocks and no register is set before it."""
         seen, shape = self._seen.wait(), list(ws.TileType(ring.tile).shape)
         hidden = b.f32_constant(-math.inf)
 
@@ -268,12 +270,9 @@ class SparseWork:
         is_seen = self._any_bit(seen)
         b.release(seen, "threads")
         slot = ring.wait()
-        (scores,) = b.chosen(
-            is_seen,
-            [ws.fragment_type(shape, hidden.type)],
-            lambda: [b.load(slot)],
-            lambda: [b.fill(shape, hidden)],
-        )
+        with b.when(b.compare("eq", is_seen, b.false())):
+            b.store(b.fill(shape, hidden), slot)
+        scores = b.load(slot)
         b.release(slot, self._storage.agent)
         return b.keep(scores, words, hidden), is_seen
 
