@@ -212,7 +212,9 @@ def attend(problem: Absorbed, storage: Softened, work: Work) -> Attended:
         scores, counts = scores_of()
         largest, known = ([state[0]], state[1:]) if keeps else ([], state)
         largest = [storage.across(b.fmax, b.reduce_rows("max", scores, x)) for x in largest]
-        rows, moved, factor, weights = weigh(problem, row, scores, Rows(*known), *largest)
+        rows, moved, factor, weights = weigh(
+            problem, row, scores, Rows(*known), *largest, apart=True
+        )
         settled = storage.settled.wait()
         with b.when(arith.AndIOp(moved, begun).result):
             for part in pieces(storage.o.at()):

@@ -132,15 +132,23 @@ def raised(row: Row, scores: Value, rows: Rows, found: Value | None = None) -> R
     return Raised(rows, moved, factor)
 
 
-def weighed_at(problem: Configured, row: Row, scores: Value, step: Raised) -> Weighed:
+def weighed_at(
+    problem: Configured, row: Row, scores: Value, step: Raised, *, apart: bool = False
+) -> Weighed:
     """The second half of `weigh`: weights and sums at these maxima."""
-    weighed = weights_of(problem, row, scores, step.rows)
+    weighed = weights_of(problem, row, scores, step.rows, apart=apart)
     rows = step.rows._replace(totals=b.fold(weighed, step.rows.totals))
     return Weighed(rows, step.moved, step.factor, weighed)
 
 
 def weigh(
-    problem: Configured, row: Row, scores: Value, rows: Rows, found: Value | None = None
+    problem: Configured,
+    row: Row,
+    scores: Value,
+    rows: Rows,
+    found: Value | None = None,
+    *,
+    apart: bool = False,
 ) -> Weighed:
     """A step of online softmax over the scores of one tile, after modifier and mask.
 
@@ -148,8 +156,9 @@ def weigh(
 
     Args:
       found: [rows], the largest score of all tiles so far, where the caller keeps it.
+      apart: as of `weights_of`.
     """
-    return weighed_at(problem, row, scores, raised(row, scores, rows, found))
+    return weighed_at(problem, row, scores, raised(row, scores, rows, found), apart=apart)
 
 
 def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> tuple[Rows, Value]:
@@ -185,13 +194,25 @@ def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> 
     return Rows(*values), factor
 
 
-def weights_of(problem: Configured, row: Row, scores: Value, rows: Rows) -> Value:
-    """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large."""
+def weights_of(
+    problem: Configured, row: Row, scores: Value, rows: Rows, *, apart: bool = False
+) -> Value:
+    """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large.
+
+    Args:
+      apart: whether the exact formula has a copy of all that follows from its scores. Otherwise both
+        formulas share it, and ordinary scores may have to be moved to where it has them.
+    """
     maximum, offset = rows.maximum, rows.offset
+
+    def exact() -> list[Value]:
+        found = weights(problem, row, *row.exact(scores, offset, maximum))
+        return [b.pinned(found) if apart else found]
+
     (weighed,) = b.chosen(
         rows.is_large,
         [scores.type],
-        lambda: [weights(problem, row, *row.exact(scores, offset, maximum))],
+        exact,
         lambda: [weights(problem, row, scores, offset)],
     )
     return weighed
