@@ -1,4 +1,4 @@
-"""Which layouts of fragments `ldmatrix` can load from shared memory, and how.
+"""Which layouts of fragments `ldmatrix` can load from shared memory and `stmatrix` write to it, and how.
 
 An `ldmatrix` loads up to four matrices of 8 x 8 cells of 16 bits: lane 8 i + j passes the address
 of row j of matrix i, 16 bytes, and register i of lane 4 g + q receives the cells 2 q and 2 q + 1 of
@@ -12,9 +12,9 @@ threads begin with the digits
 
 The lanes that pass addresses form a layout as well. In the last case a register has two columns of
 two rows. A layout with four rows of one column in a register gets them by permuting the bytes of
-two registers, from matrices 8 rows apart (`is_split`).
+two registers, from matrices 8 rows apart (`is_split`). `stmatrix` writes what `ldmatrix` loads from the same addresses.
 
-Source: PTX ISA, ldmatrix.
+Source: PTX ISA, ldmatrix and stmatrix.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ SPLIT = (
 
 @dataclass(frozen=True)
 class Matrices:
-    """How `ldmatrix` loads a fragment.
+    """How `ldmatrix` loads a fragment, and `stmatrix` writes one.
 
     Attributes:
       addresses: the layout in which lanes pass addresses; its elements are units of 16 bytes.

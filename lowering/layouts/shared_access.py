@@ -16,6 +16,9 @@ from .values import from_accesses, is_packed, is_writer, own_place, piece
 
 Value = Any
 
+_SHAPE = "#nvvm.ld_st_matrix_shape<m = 8, n = 8>"
+_CELL = "#nvvm.ld_st_matrix_elt_type<b16>"
+
 
 def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
     """Loads a shared tile in any layout: by `ldmatrix` if it can, else up to 16 bytes at a time."""
@@ -56,8 +59,8 @@ def _matrices(
             pointer(access),
             count,
             ir.Attribute.parse(f"#nvvm.mma_layout<{major}>"),
-            ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
-            ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
+            ir.Attribute.parse(_SHAPE),
+            ir.Attribute.parse(_CELL),
             results=[several if count > 1 else i32()],
         ).res
         registers = (
@@ -71,11 +74,15 @@ def _matrices(
         places = list(matrices.steps)
         if matrices.is_split:
             registers, places = _split(registers, places)
-        for register, (row, column) in zip(registers, places, strict=True):
-            row, column = row + access.row, column + access.column
-            ((_, strip, first),) = layout.holders(row, column)
-            run = WORD_BITS // ws.element_bits(tile.kind.element)
-            yield Access(strip, first, run, row, column), [register]
+        for register, place in zip(registers, places, strict=True):
+            yield _word(tile, layout, access, place), [register]
+
+
+def _word(tile: TileRef, layout: Layout, access: Access, step: tuple[int, int]) -> Access:
+    """What a register of a layout holds of a matrix, by rows and columns from an access to it."""
+    row, column = access.row + step[0], access.column + step[1]
+    ((_, strip, first),) = layout.holders(row, column)
+    return Access(strip, first, WORD_BITS // ws.element_bits(tile.kind.element), row, column)
 
 
 def _split(
@@ -95,8 +102,14 @@ def _split(
 
 
 def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
-    """Writes a fragment in any layout to a shared tile, in units of up to 16 bytes."""
+    """Writes a fragment in any layout to a shared tile: by `stmatrix` if it can, else in units of up to 16
+    bytes."""
     bits = ws.element_bits(fragment.kind.element)
+    if len(fragment.kind.shape) == 2 and not fragment.layout.copies():
+        matrices = matrices_of(fragment.layout, bits, tile.first_column)
+        if matrices is not None and not matrices.is_split:
+            _store_matrices(low, tile, fragment, matrices)
+            return
     pointer, most = _places(low, tile, fragment.layout)
     writer = is_writer(low, fragment.layout)
     with nullcontext() if writer is None else when(writer):
@@ -107,6 +120,27 @@ def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
                 llvm.StoreOp(value, place)
             else:
                 llvm.StoreOp(value, place, alignment=access.count * bits // 8)
+
+
+def _store_matrices(low: Lowering, tile: TileRef, fragment: Fragment, matrices: Matrices) -> None:
+    """Writes a swizzled tile by `stmatrix`."""
+    pointer, unit = _places(low, tile, matrices.addresses)
+    major = "col" if matrices.is_transposed else "row"
+    word = ir.VectorType.get([1], i32())
+    for access in matrices.addresses.accesses(unit):
+        words = [
+            vector.BitCastOp(
+                word, piece(fragment, _word(tile, fragment.layout, access, step))
+            ).result
+            for step in matrices.steps
+        ]
+        nvvm.StMatrixOp(
+            pointer(access),
+            [vector.ExtractOp(each, [], [0]).result for each in words],
+            ir.Attribute.parse(f"#nvvm.mma_layout<{major}>"),
+            ir.Attribute.parse(_SHAPE),
+            ir.Attribute.parse(_CELL),
+        )
 
 
 def _places(low: Lowering, tile: TileRef, layout: Layout) -> tuple[Callable[[Access], Value], int]:

@@ -75,7 +75,9 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     store_lse(problem, row, tile, row0, maximum, total)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
     slot = storage.out.acquire(way)
-    for part, own in zip(parts, sums, strict=True):
+    for number, (part, own) in enumerate(zip(parts, sums, strict=True)):
+        if number and part.start < parts[number - 1].stop:
+            b.barrier()  # other lanes have written the columns that both have
         columns = b.columns(slot, part.start, len(part))
         b.store(b.rounded(b.times_rows(own, inverse), problem.output), columns)
     b.commit(slot, "warps")

@@ -3,7 +3,7 @@
 // Threads that fill a slot for a product fence it for the tensor core before they hand it over.
 
 // CHECK-LABEL: llvm.func @squares
-// CHECK: llvm.store %{{.*}} : vector<{{.*}}>, !llvm.ptr<3>
+// CHECK: nvvm.stmatrix %{{.*}} {eltType = #nvvm.ld_st_matrix_elt_type<b16>, layout = #nvvm.mma_layout<row>
 // CHECK: nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>
 // CHECK: nvgpu.mbarrier.arrive
 
