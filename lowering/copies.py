@@ -3,11 +3,11 @@
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm
+from attn_mlir.dialect._mlir import arith, builtin, ir, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, constant
 
 from .barriers import index, memref_struct
-from .clusters import as_shared, counted_at, in_cta, in_role, is_own, mask_of, only_in
+from .clusters import as_cluster, as_shared, counted_at, in_cta, in_role, is_own, mask_of, only_in
 from .context import Lowering, Slot, TileRef, lowers
 from .layouts import SWIZZLE_BYTES, line_elements
 from .rings import announce, landing_bytes
@@ -86,12 +86,11 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
     barrier, options = counted_at(low, ring.full.address(slot.index), receivers, ring.full_at)
     if not is_own(receivers):
         options["multicastMask"] = mask_of(low, receivers)
-    remote = ir.Type.parse("!llvm.ptr<7>")
     tile = low.tile(op.target)
     for number in range(parameter.box_count):
         place = low.shared_pointer(box_offset(tile, parameter, number))
         nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
-            llvm.AddrSpaceCastOp(remote, place).result,
+            as_cluster(place),
             low.arguments[parameter],
             box_start(low, op.source, op.coords, parameter, number),
             barrier,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir, llvm, nvvm
+from attn_mlir.dialect._mlir import ir, nvvm
 from attn_mlir.dialect.scalars import INT, loop
 
-from ..clusters import counted_at, in_role, receivers
+from ..clusters import as_cluster, counted_at, in_role, receivers
 from ..context import Lowering, lowers
 from ..copies import box_offset
 from ..layouts import SWIZZLE_BYTES
@@ -21,7 +21,6 @@ from ..rings import announce
 Value = Any
 
 GATHERED = 4  # rows of one copy; PTX ISA, cp.async.bulk.tensor, tile::gather4
-_CLUSTER = "!llvm.ptr<7>"  # address space of a cluster's shared memory, which contains the CTA's
 
 
 @lowers(ws.GatherInOp)
@@ -45,7 +44,7 @@ def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
             place = low.shared_pointer(box_offset(part, parameter, line))
             at = INT.add(column, line * parameter.line) if line else column
             nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
-                llvm.AddrSpaceCastOp(ir.Type.parse(_CLUSTER), place).res,
+                as_cluster(place),
                 low.arguments[parameter],
                 [at, *rows],
                 barrier,
