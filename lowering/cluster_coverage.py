@@ -8,6 +8,7 @@ or the second of every pair (PTX ISA, cp.async.bulk.tensor, `.multicast::cluster
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .clusters import landing, receivers
@@ -77,7 +78,7 @@ def _check_copy_in(site: Site, op: ws.CopyInOp | ws.GatherInOp) -> None:
                 f"or of one half of their pairs, got {list(told)}",
             )
         in_pairs.append(told != to)
-    if any(in_pairs) and not works_in_pairs(site.role.operation.parent.opview):
+    if any(in_pairs) and not analysed(works_in_pairs, site.role.operation.parent.opview):
         raise op_error(
             op, "expects a kernel with products of pairs, as the barrier of one CTA counts for two"
         )

@@ -422,17 +422,19 @@ def precedes(trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None
     def is_of(key: Key, ring: Any, way: int | None) -> bool:
         return key[0] == ring and way in (None, key[1])
 
-    before = [
-        event
-        for key, events in trace.events.items()
-        if is_of(key, first, of_first)
-        for event in events
-    ]
+    before: dict[Ranks, Clock] = {}  # by the CTAs whose slots were used
     for key, events in trace.events.items():
-        if not is_of(key, second, of_second):
-            continue
-        for event in events:
-            here = (other for other in before if other.touched & event.touched)
-            if event.kind == "acquire" and not all(map(event.knows, here)):
-                return False
-    return True
+        if is_of(key, first, of_first):
+            for event in events:
+                before[event.touched] = before.get(event.touched, 0) | 1 << event.tick
+
+    def is_late(event: Event) -> bool:
+        here = (ticks for touched, ticks in before.items() if touched & event.touched)
+        return any(ticks & ~event.clock for ticks in here)
+
+    return not any(
+        event.kind == "acquire" and is_late(event)
+        for key, events in trace.events.items()
+        if is_of(key, second, of_second)
+        for event in events
+    )
