@@ -92,23 +92,33 @@ class NarrowRows:
         """Columns of a row."""
         return self._columns + (0 if self.wide is None else _columns(self.wide))
 
+    def is_alike(self, width: int, count: int) -> bool:
+        """Whether `count` times `width` columns, side by side, are stored in the same way."""
+        is_whole = self.factors is None or width % self.group == 0
+        return width * count <= self._columns and is_whole
+
     def layouts(self, columns: range) -> int:
         """In how many layouts `read` takes the rows."""
         return sum(map(bool, self._split(columns)))
 
-    def read(self, rows: Sequence[Value], columns: range) -> list[Value]:
+    def read(
+        self, rows: Sequence[Value], columns: range, shift: Value | None = None
+    ) -> list[Value]:
         """What rows hold of some columns, as it is stored: fragments for `widen`.
 
         Args:
           rows: [n] of i32, rows of the cache, for each layout; -1 stands for a row of zeros.
           columns: whole pieces.
+          shift: i32, how many times as many columns lie before them; they are alike.
         """
         narrow, wide = self._split(columns)
         found: list[Value] = []
         if narrow:
-            found += [self._part(self.narrow, rows[0], column, PIECE) for column in narrow[::PIECE]]
+            for column in narrow[::PIECE]:
+                first = _shifted(column, shift, len(columns))
+                found.append(self._part(self.narrow, rows[0], first, PIECE))
             if self.factors is not None:
-                found += self._factors(rows[0], narrow)
+                found += self._factors(rows[0], narrow, shift)
         if wide:  # threads hold other rows of these
             found.append(self._part(self.wide, rows[-1], wide.start, len(wide)))
         return found
@@ -141,7 +151,7 @@ class NarrowRows:
         """Columns of 8 bits."""
         return _columns(self.narrow)
 
-    def _part(self, tensor: Value, rows: Value, first: int, count: int) -> Value:
+    def _part(self, tensor: Value, rows: Value, first: Value | int, count: int) -> Value:
         """Some columns of rows, of a tensor that is one of those of the cache."""
         outer = [0] * (ir.MemRefType(tensor.type).rank - 1)
         return b.load_rows(tensor, rows, count, [*outer, first], [*range(len(outer) + 1)])
@@ -151,17 +161,23 @@ class NarrowRows:
         """Whether pieces have several factors each, and no factor is of two pieces."""
         return self.group < PIECE and PIECE % self.group == 0
 
-    def _factors(self, rows: Value, narrow: range) -> list[Value]:
+    def _factors(self, rows: Value, narrow: range, shift: Value | None) -> list[Value]:
         """The factors of some columns, f32, 0 for rows that there are none of: [n] of each group, or of each
-        piece [n, groups]."""
+        piece [n, groups]; `shift` is as of `read`."""
         f32 = ir.F32Type.get()
 
+        def shifted(number: int) -> Value | int:
+            return _shifted(number, shift, len(narrow) // self.group)
+
         def of_group(number: int) -> Value:
-            return b.map_rows(lambda row, _: self._factor(row, number), rows, element=f32)
+            own = shifted(number)
+            return b.map_rows(lambda row, _: self._factor(row, own), rows, element=f32)
 
         def of_piece(first: int, count: int) -> Value:
+            begin = shifted(first)
+
             def factor(row: Value, _: Value, number: Value) -> Value:
-                return self._factor(row, b.INT.add(number, first))
+                return self._factor(row, b.INT.add(number, begin))
 
             return b.map_coordinates(factor, b.broadcast(rows, count), element=f32)
 
@@ -219,6 +235,10 @@ def source_of(rows: Value, arguments: Mapping[Value, Value]) -> Source:
         next((arguments[x] for x in some), None) for some in (owner.factors, owner.wide)
     )
     return NarrowRows(arguments[owner.narrow], factors, wide, owner.group.value, owner.page)
+
+
+def _shifted(number: int, shift: Value | None, by: int) -> Value | int:
+    return number if shift is None else b.INT.add(b.INT.mul(shift, by), number)
 
 
 def _columns(tensor: Value) -> int:

@@ -6,6 +6,7 @@ of the columns of the values of all.
 
 from typing import Any
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import absorbed_pair
@@ -165,10 +166,15 @@ def widen_values(
     """Reads this CTA's half of the columns of the values, and writes them in halves of the entries, once
     Q's other columns are out of their place.
 
-    What the columns hold is not the same in both CTAs, so each has its own code.
+    Where the columns do not hold the same in both CTAs, each has its own code.
     """
     storage.q.wait_until_settled(storage.agent)
     count = problem.config.tile_n // KEY_HALVES
+    if source.is_alike(VALUE_COLUMNS, ws.PAIR):
+        columns = range(VALUE_COLUMNS)
+        shares = [Share(storage.v, half * count, columns, b.rank()) for half in range(KEY_HALVES)]
+        widen(problem, storage, source, shares, query)
+        return
     with b.either(b.compare("eq", b.rank(), 0)) as branches:
         for rank, branch in enumerate(branches):
             columns = range(rank * VALUE_COLUMNS, (rank + 1) * VALUE_COLUMNS)

@@ -129,11 +129,13 @@ class Share(NamedTuple):
       ring: of tiles of bf16.
       first: of the entries; those behind it fill the tile's rows.
       columns: of rows of the cache.
+      shift: as of `NarrowRows.read`.
     """
 
     ring: b.Ring
     first: Value | int
     columns: range
+    shift: Value | None = None
 
 
 def widen(
@@ -160,7 +162,7 @@ def widen(
 
     def read(share: Share, rows: Sequence[Value]) -> list[Value]:
         own = [row for other, row in zip(layouts, rows, strict=True) if other is share]
-        return source.read(own, share.columns)
+        return source.read(own, share.columns, share.shift)
 
     def write(share: Share, is_seen: Value, found: Sequence[Value]) -> None:
         slot = share.ring.acquire()
