@@ -1,6 +1,7 @@
 """Compiles one kernel in a fresh process and tells how long it took; `bench/compile.py` starts it.
 
     python _compile_child.py --out FILE [--again N] [--traced] [kernel options of bench/_problem.py]
+    python _compile_child.py --out FILE --latent NAME         a kernel of bench/_requests.py instead
 
 Prints one line of JSON: `ready`, the seconds since this program's first line at which the bundle lay in FILE;
 `import`, of these the seconds for the front door; `again`, the seconds of N further compiles in this process;
@@ -21,6 +22,7 @@ import attn_mlir as am  # noqa: E402
 _IMPORTED = time.perf_counter()
 
 from attn_mlir.bench._problem import Problem  # noqa: E402
+from attn_mlir.bench._requests import LATENT  # noqa: E402
 
 assert am  # imported for its time
 
@@ -41,16 +43,23 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--again", type=int, default=0, metavar="N")
     parser.add_argument("--traced", action="store_true", help="with a softcap and documents")
+    parser.add_argument("--latent", metavar="NAME", help="this kernel of latent attention")
     args = parser.parse_args()
     problem = Problem.of(args)
     options = traced() if args.traced else {}
-    bundle = problem.compile(**options)
+
+    def compiled() -> Any:
+        if args.latent:
+            return am.compile(LATENT[args.latent](), target=problem.target)
+        return problem.compile(**options)
+
+    bundle = compiled()
     bundle.save(args.out)
     ready = time.perf_counter() - _START
     again: list[float] = []
     for _ in range(args.again):
         begin = time.perf_counter()
-        problem.compile(**options)
+        compiled()
         again.append(time.perf_counter() - begin)
     record = {
         "ready": ready,

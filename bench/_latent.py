@@ -15,6 +15,7 @@ from typing import Any
 from attn_mlir.bench._loops import MIN_EXPONENTIALS, loops
 from attn_mlir.bench._peers import fa4_cubin
 from attn_mlir.bench._problem import Problem
+from attn_mlir.bench._requests import LATENT
 from attn_mlir.bench._sass import Function, Instruction, count, disassemble
 from attn_mlir.bench._sass import usage as usage_of
 from attn_mlir.bench._stats import BUILD
@@ -31,37 +32,18 @@ class Latent:
     """A configuration that both have.
 
     Attributes:
-      request: makes that of our kernel.
+      name: of our request in `_requests.LATENT`.
       problem, options: of FlashAttention-4's; `options` are of `_fa4_peer.py`.
       block, peer_block: scores between two looks at O, which 128 threads share.
       entry_bytes: gathered for an entry of a list, by all CTAs that share it.
     """
 
     name: str
-    request: Callable[[], Any]
     problem: Problem
     options: tuple[str, ...]
     block: int
     peer_block: int
     entry_bytes: int = 0
-
-
-def _mla() -> Any:
-    import attn_mlir as am
-
-    return am.MlaSpec(heads=16, nope_dim=128, rope_dim=64, mask=am.causal(), query_tiles=2)
-
-
-def _sparse(heads: int) -> Any:
-    from attn_mlir.compiling.sparse_mla import SparseMlaSpec
-
-    return SparseMlaSpec(heads=heads)
-
-
-def _decode() -> Any:
-    import attn_mlir as am
-
-    return am.MlaDecodeSpec(heads=128, mask=am.causal())
 
 
 def _absorbed(heads: int, is_causal: bool) -> Problem:
@@ -72,13 +54,13 @@ ROW = 2 * 576  # bytes
 CACHE = ("--latent=512", "--sk=4096")
 LISTS = (*CACHE, "--topk=2048")
 KERNELS = (
-    Latent("dense, causal, 16 heads", _mla, Problem(head_dim=192, kv_heads=16), ("--value-dim=128",),
+    Latent("dense, causal, 16 heads", Problem(head_dim=192, kv_heads=16), ("--value-dim=128",),
            128 * 128, 128 * 128),
-    Latent("lists, 64 heads", lambda: _sparse(64), _absorbed(64, False), LISTS,
+    Latent("lists, 64 heads", _absorbed(64, False), LISTS,
            64 * 64, 64 * 64, ROW),
-    Latent("lists, 128 heads", lambda: _sparse(128), _absorbed(128, False), LISTS,
+    Latent("lists, 128 heads", _absorbed(128, False), LISTS,
            64 * 128, 64 * 128, ROW + 2 * 512),
-    Latent("decoding, causal, 128 heads", _decode, _absorbed(128, True), (*CACHE, "--sq=1"),
+    Latent("decoding, causal, 128 heads", _absorbed(128, True), (*CACHE, "--sq=1"),
            64 * 128, 64 * 128),
 )  # fmt: skip
 
@@ -90,7 +72,7 @@ def records(with_peer: bool, tell: Callable[[str], None]) -> Iterator[dict[str, 
     for kernel in KERNELS:
         folder = BUILD / "latent" / "".join(c if c.isalnum() else "_" for c in kernel.name)
         folder.mkdir(parents=True, exist_ok=True)
-        bundle = am.compile(kernel.request(), target=TARGET)
+        bundle = am.compile(LATENT[kernel.name](), target=TARGET)
         cubin = folder / "ours.cubin"
         cubin.write_bytes(bundle.cubin)
         cubin.with_suffix(".ptx").write_text(bundle.ptx)

@@ -3,6 +3,7 @@
     python bench/compile.py                       our D=128 causal kernel
     python bench/compile.py --peer fa4 -n 10      and FlashAttention-4's forward kernel, interleaved with ours
     python bench/compile.py --against bb054fb     only cold, and as a ratio to a commit's, interleaved
+    python bench/compile.py --latent -n 3         only cold, each kernel of latent attention; also with --against
 
 Cold: `ATTN_MLIR_NO_CACHE`, a new Python process per repetition, wall clock from its start to its end with the bundle on
 disk. Traced cold: the same kernel with a traced modifier and predicate, see bench/_compile_child.py. Warm: cold with a
@@ -36,11 +37,13 @@ from rich.table import Table
 from attn_mlir.bench import _peers
 from attn_mlir.bench._checkout import checked_out, linked
 from attn_mlir.bench._problem import Problem
+from attn_mlir.bench._requests import LATENT
 from attn_mlir.bench._stats import ROOT, Spread, conditions
 
 CHILD = Path(__file__).with_name("_compile_child.py")
 # What the project promises, on two cores.
 LIMITS_SECONDS = {"cold": 1.5, "traced cold": 2.0, "warm process": 0.15, "warm call": 0.005}
+LATENT_SECONDS = 2.0  # promised of a cold compile of latent attention
 WARM_CALLS = 20  # compile calls of one process, after its first
 
 
@@ -75,12 +78,14 @@ def run_child(
     again: int,
     *,
     traced: bool = False,
+    latent: str | None = None,
     child: Path = CHILD,
     package: Path | None = None,
 ) -> Process:
     """One compile in a new process, then `again` more in it. `cache` None switches the cache off.
 
     Args:
+      latent: name of a kernel of latent attention, in the problem's place.
       child: the program of a checkout that compiles.
       package: the folder that holds its package, where it is not what is installed.
     """
@@ -91,6 +96,8 @@ def run_child(
     command = [sys.executable, str(child), *problem.options(), f"--out={out}", f"--again={again}"]
     if traced:
         command.append("--traced")
+    if latent is not None:
+        command.append(f"--latent={latent}")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=inherited | setting)
@@ -132,8 +139,12 @@ def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console)
     return result
 
 
-def compare(problem: Problem, commit: str, repetitions: int) -> Table:
-    """Cold compiles of this checkout and of a commit, each imported from links to its folders."""
+def compare(problem: Problem, commit: str, repetitions: int, latent: str | None = None) -> Table:
+    """Cold compiles of this checkout and of a commit, each imported from links to its folders.
+
+    Args:
+      latent: as of `run_child`.
+    """
     found: dict[str, list[Process]] = {"here": [], commit: []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -144,11 +155,17 @@ def compare(problem: Problem, commit: str, repetitions: int) -> Table:
                 for key in sorted(places, reverse=repetition % 2 == 1):
                     child = places[key] / "bench" / CHILD.name
                     run = run_child(
-                        problem, folder / "out", None, 0, child=child, package=packages[key]
+                        problem,
+                        folder / "out",
+                        None,
+                        0,
+                        latent=latent,
+                        child=child,
+                        package=packages[key],
                     )
                     if repetition > 0:
                         found[key].append(run)
-    title = f"cold, {problem.title}, {repetitions} pairs"
+    title = f"cold, {latent or problem.title}, {repetitions} pairs"
     shown = Table(title=title, title_justify="left")
     shown.add_column("milliseconds", no_wrap=True)
     for heading in ("CPU (20 % .. 80 %)", "least CPU", "wall"):
@@ -161,6 +178,37 @@ def compare(problem: Problem, commit: str, repetitions: int) -> Table:
     pairs = Spread.of([mine / its for mine, its in zip(cpu["here"], cpu[commit], strict=True)])
     least, ratio = min(cpu["here"]) / min(cpu[commit]), wall["here"] / wall[commit]
     shown.add_row("ratio", pairs.text(""), f"{least:.3f}", f"{ratio:.3f}")
+    return shown
+
+
+def sample_latent(problem: Problem, repetitions: int) -> dict[str, list[Process]]:
+    """Cold compiles of each kernel of latent attention."""
+    found: dict[str, list[Process]] = {name: [] for name in LATENT}
+    with tempfile.TemporaryDirectory() as folder:
+        for repetition in range(repetitions + 1):
+            for name, runs in found.items():
+                run = run_child(problem, Path(folder) / "kernel.attn", None, 0, latent=name)
+                if repetition > 0:
+                    runs.append(run)
+    return found
+
+
+def latent_table(samples: dict[str, list[Process]]) -> Table:
+    """Wall clock and CPU of each kernel of latent attention."""
+    shown = Table(title="cold compile of latent attention", title_justify="left")
+    shown.add_column("milliseconds", no_wrap=True)
+    for heading in ("median (20 % .. 80 %)", "CPU", "least CPU", "n", "promised"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for name, runs in samples.items():
+        cpu = [run.user + run.system for run in runs]
+        shown.add_row(
+            name,
+            Spread.of([run.wall for run in runs]).milliseconds(),
+            f"{Spread.of(cpu).median * 1e3:.0f}",
+            f"{min(cpu) * 1e3:.0f}",
+            str(len(runs)),
+            f"{LATENT_SECONDS * 1e3:g}",
+        )
     return shown
 
 
@@ -230,12 +278,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--against", metavar="COMMIT", help="only the ratio to a commit's cold compile"
     )
+    parser.add_argument(
+        "--latent", action="store_true", help="only cold, each kernel of latent attention"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     parser.add_argument("--check", action="store_true", help="exit 1 when a promise is missed")
     args = parser.parse_args()
     if args.repetitions < 1:
         parser.error(f"--repetitions must be at least 1, got {args.repetitions}")
     return args
+
+
+def latent(problem: Problem, args: argparse.Namespace, console: Console) -> None:
+    """What `--latent` alone does."""
+    samples = sample_latent(problem, args.repetitions)
+    console.print(latent_table(samples))
+    walls = {name: Spread.of([run.wall for run in runs]) for name, runs in samples.items()}
+    if args.json:
+        record = {"conditions": conditions(), "seconds": {k: v.record() for k, v in walls.items()}}
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    missed = [name for name, wall in walls.items() if wall.median > LATENT_SECONDS]
+    if args.check and missed:
+        sys.exit(f"slower than promised: {', '.join(missed)}")
 
 
 def main() -> None:
@@ -245,7 +309,12 @@ def main() -> None:
     before = conditions()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the runs that are not counted leave byte code
     if args.against:
-        console.print(compare(problem, args.against, args.repetitions))
+        for name in LATENT if args.latent else (None,):
+            console.print(compare(problem, args.against, args.repetitions, name))
+        console.print(", ".join(f"{key} {value}" for key, value in before.items()), style="dim")
+        return
+    if args.latent:
+        latent(problem, args, console)
         console.print(", ".join(f"{key} {value}" for key, value in before.items()), style="dim")
         return
     if args.peer:

@@ -1,4 +1,5 @@
-"""Whether our kernels are what they were: the PTX of every configuration, variant and family, against a commit.
+"""Whether our kernels are what they were: the PTX of every configuration, variant, family and kernel of latent attention,
+against a commit.
 
     python bench/unchanged.py                   against the commit before the last
     python bench/unchanged.py --against main    against any commit that has this program
@@ -54,12 +55,23 @@ def configurations(only: str) -> Iterator[tuple[str, Any]]:
                 yield title, am.compile(am.mha(**options), target=TARGET)
 
 
+def latent(only: str) -> Iterator[tuple[str, Any]]:
+    """The kernels of latent attention, compiled."""
+    import attn_mlir as am
+    from attn_mlir.bench import _requests
+
+    for name, request in _requests.LATENT.items():
+        title = f"latent {name}"
+        if only in title:
+            yield title, am.compile(request(), target=TARGET)
+
+
 def write(folder: Path, only: str) -> int:
     """Writes the PTX of every kernel; how many there are."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["ATTN_MLIR_CACHE_DIR"] = str(folder / "cache")
     count = 0
-    for source in (configurations, families):
+    for source in (configurations, families, latent):
         for name, bundle in source(only):
             file = "".join(c if c.isalnum() else "_" for c in name)
             (folder / f"{file}.ptx").write_text(bundle.ptx)

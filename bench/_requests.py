@@ -1,0 +1,44 @@
+"""Requests for latent attention by name, of which benchmarks compile each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+
+def _mla() -> Any:
+    import attn_mlir as am
+
+    return am.MlaSpec(heads=16, nope_dim=128, rope_dim=64, mask=am.causal(), query_tiles=2)
+
+
+def _sparse(heads: int, kv_format: str | None = None) -> Any:
+    from attn_mlir.compiling.sparse_mla import SparseMlaSpec
+
+    return SparseMlaSpec(heads=heads, kv_format=kv_format or "bf16")
+
+
+def _decode(**options: Any) -> Any:
+    import attn_mlir as am
+
+    return am.MlaDecodeSpec(heads=128, **options)
+
+
+def _causal() -> Any:
+    import attn_mlir as am
+
+    return _decode(mask=am.causal())
+
+
+LATENT: Mapping[str, Callable[[], Any]] = MappingProxyType(
+    {
+        "dense, causal, 16 heads": _mla,
+        "lists, 64 heads": lambda: _sparse(64),
+        "lists, 128 heads": lambda: _sparse(128),
+        "lists, 128 heads, v32": lambda: _sparse(128, "v32"),
+        "decoding, causal, 128 heads": _causal,
+        "decoding, lists, 128 heads": lambda: _decode(indices=True),
+        "decoding, lists, 128 heads, v32": lambda: _decode(indices=True, kv_format="v32"),
+    }
+)
