@@ -296,7 +296,8 @@ def _hand_over(
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
         return
     if guards_tensor_memory(low, slot.ring.op):
-        wait_tensor_stores(low)
+        if low.active.stored:
+            wait_tensor_stores(low)
         fence_tensor("before")
     is_shared = slot.ring.space == "shared"
     if (engine_follows and is_shared) or guards_a_buffer(low):
