@@ -80,6 +80,7 @@ def test_rows_by_a_table(
 def test_a_copy_takes_four_rows() -> None:
     text = bundle(gathered(8, 64, "bf16")).partition(b".visible .entry")[2]
     assert b"cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier" in text
+    assert b"cvta.to.shared::cluster" not in text  # addresses of 32 bits
 
 
 def test_what_has_no_code() -> None:
