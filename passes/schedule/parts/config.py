@@ -54,10 +54,15 @@ class Config(Entries):
         """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
         return False
 
-    def modifies_in_turn(self, element_bits: int) -> bool:
-        """Whether a thread modifies a few scores at a time, with operands of so many bits."""
+    def modifies_in_turn(self, readings: int, element_bits: int) -> bool:
+        """Whether a thread modifies a few scores at a time, for lack of registers.
+
+        Args:
+          readings: elements of tensors that a score has for itself, chosen by its query and its key.
+          element_bits: of an operand's element.
+        """
         del element_bits
-        return False
+        return readings > 1
 
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""

@@ -21,6 +21,7 @@ class Modifier:
       changes: the region returns another score than it was given, or hides by looking at the score.
       hides: the region hides scores (`attn.keep`).
       reads: what becomes of a score depends on elements of tensors.
+      readings: number of those that are chosen by its query and its key.
       gathers: on such whose index is made of query and key together, as a distance is.
       has_sink: each row also sees a sink, a key without a value.
     """
@@ -42,8 +43,11 @@ class Modifier:
         readings = [inner for inner in operations if isinstance(inner, tensor.ExtractOp)]
         self.reads = bool(readings)
         *_, q, k = self._block.arguments
-        of_both = self._made_of(q, operations) & self._made_of(k, operations)
-        self.gathers = any(x in of_both for inner in readings for x in inner.operands)
+        by_q, by_k = (self._made_of(x, operations) for x in (q, k))
+        chosen = [set(inner.operands) for inner in readings]
+        self.readings = sum(bool(by_q & some) and bool(by_k & some) for some in chosen)
+        of_both = by_q & by_k
+        self.gathers = any(of_both & some for some in chosen)
         self.changes = self._result != score or score in needed
         sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
         self._sink = sinks[0] if sinks else None
@@ -124,6 +128,7 @@ class Unmodified(Modifier):
 
     def __init__(self) -> None:
         self.changes = self.hides = self.has_sink = False
+        self.readings = 0
 
 
 def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:

@@ -242,7 +242,8 @@ def _modified(
         head = queries.head(tile.head, row)
         return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
 
-    in_turn = problem.config.modifies_in_turn(ws.element_bits(problem.element))
+    bits = ws.element_bits(problem.element)
+    in_turn = problem.config.modifies_in_turn(problem.modifier.readings, bits)
     return b.map_coordinates(element, scores, in_turn=in_turn)
 
 
