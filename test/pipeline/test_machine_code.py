@@ -97,6 +97,15 @@ def test_8_bits_in_registers_spill_nothing(size: int, order: str) -> None:
     assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
 
 
+@pytest.mark.long
+def test_one_group_of_8_bits_with_several_work_tiles_spills_nothing() -> None:
+    spec = am.mha(
+        heads=4, kv_heads=2, head_dim=192, dtype="e4m3", mask=am.causal(), tile_order="persistent",
+        schedule=HELD, query_tiles=1,
+    )  # fmt: skip
+    assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
+
+
 MODIFIERS: dict[str, dict[str, Any]] = {
     "alibi": {"score_mod": mods.alibi(4)},
     "relative bias": {"score_mod": mods.relative_bias(np.zeros((4, 41), np.float32))},
