@@ -61,10 +61,10 @@ class HeldConfig(Config):
     attend_registers: int = 240
     other_registers: int = 24
 
-    def modifies_in_turn(self, readings: int, element_bits: int) -> bool:
-        """With 8 bits: sums of a tile's values take registers beside those of O and of the scores."""
-        del readings
-        return element_bits == NARROW_BITS
+    def modifies_in_turn(self, modifier: Modifier, element_bits: int) -> bool:
+        """With 8 bits, as sums of a tile's values take registers beside those of O and of the scores, and
+        where each score has an address of its own."""
+        return element_bits == NARROW_BITS or modifier.gathers
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, Protocol
 
 from attn_mlir.passes.schedule.entries import Entries
 
+from .modifier import Modifier
+
 NARROW_BITS = 8
 NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
 
@@ -54,15 +56,15 @@ class Config(Entries):
         """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
         return False
 
-    def modifies_in_turn(self, readings: int, element_bits: int) -> bool:
-        """Whether a thread modifies a few scores at a time, for lack of registers.
+    def modifies_in_turn(self, modifier: Modifier, element_bits: int) -> bool:
+        """Whether a thread modifies a few scores at a time, for lack of registers: where two elements of
+        tensors are a score's own.
 
         Args:
-          readings: elements of tensors that a score has for itself, chosen by its query and its key.
           element_bits: of an operand's element.
         """
         del element_bits
-        return readings > 1
+        return modifier.readings > 1
 
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""

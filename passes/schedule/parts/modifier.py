@@ -128,7 +128,7 @@ class Unmodified(Modifier):
 
     def __init__(self) -> None:
         self.changes = self.hides = self.has_sink = False
-        self.readings = 0
+        self.readings, self.gathers = 0, False
 
 
 def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
