@@ -75,6 +75,11 @@ class LatentFormat:
         """Whether the page of a row has to be known to find its factors."""
         return self.factors.place == "page"
 
+    @property
+    def scaled_columns(self) -> int:
+        """Columns of a row with factors of f32."""
+        return self.narrow if self.factors.group and self.factors.dtype == "f32" else 0
+
     def groups(self, group: int) -> int:
         """How many factors a row has, where `group` columns share one."""
         return -(-self.narrow // group)
@@ -99,14 +104,18 @@ FORMATS: Mapping[str, LatentFormat] = MappingProxyType(
 GROUPS = (32, 64, 128, 256, 512, 576)  # columns that may share a factor of a tensor
 
 
-def row_operands(form: LatentFormat, page: int | None) -> tuple[Operand, ...]:
+def row_extents(page: int | None) -> tuple[int | str, ...]:
+    """The extents of rows before their columns; in pages where the kernel has to know these."""
+    return ("s_kv",) if page is None else ("kv_pages", page)
+
+
+def row_operands(form: LatentFormat, rows: Sequence[int | str]) -> tuple[Operand, ...]:
     """The operands of a kernel that reads rows: the narrow columns, and what there is of the others.
 
     Args:
       form: with the group of its factors, if it has any.
-      page: rows of a page, where the kernel has to know it.
+      rows: their extents before the columns.
     """
-    rows: Sequence[int | str] = ("s_kv",) if page is None else ("kv_pages", page)
     found = [Operand("kv", "e4m3", (*rows, form.narrow))]
     if form.factors.stored:
         found.append(Operand("kv_scale", form.factors.dtype, (*rows, form.factors.stored)))

@@ -11,7 +11,8 @@ from attn_mlir.dialect.attn.storage import ViewType, view_type
 NARROW = "f8E4M3FN"
 WIDE = "bf16"
 FACTOR_TYPES = ("f32", "ui8")
-_RANKS = (2, 3)
+_RANKS = (2, 3, 4)  # rows, rows in pages, pools of pages or sequences
+_HEAD = 2  # dimension of a pool
 
 
 class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
@@ -20,13 +21,14 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
     Column c of row r is narrow[r, c] x factors[r, c / group], and from the last narrow one on
     wide[r, ...]. A factor of ui8, e, is 2^(e - 127), and 255 is NaN. Products take operands of 16 bits:
     the product with the factor is rounded to bf16, once. With rows in pages row r is at r / page,
-    r % page of all the tensors.
+    r % page of all the tensors. Pages of one head are a pool, or sequences, as storage operations take them.
 
     Results:
-      view: logically [rows, columns of both], bf16; stored as `narrow`.
+      view: logically [rows, columns of both], or [pages, page, 1, columns of both], bf16; stored as `narrow`.
 
     Operands:
-      narrow: [rows, columns] or [pages, page, columns], e4m3; the page and the columns are static.
+      narrow: [rows, columns], [pages, page, columns] or [pages, page, 1, columns], e4m3; the columns are
+        static, and the page of the second.
       factors: none, for 1 everywhere, or [..., n], f32 or ui8, of which the first columns / group,
         rounded up, count.
       wide: none, or [..., columns], bf16.
@@ -51,9 +53,17 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
 
     @property
     def page(self) -> int:
-        """Rows of a page; 0 where rows are not in pages."""
+        """Rows of a page; 0 where rows are not in pages, or of a number that calls tell."""
         kind = self.narrow.type
-        return kind.get_dim_size(1) if kind.rank > _RANKS[0] else 0
+        is_known = kind.rank > _RANKS[0] and not kind.is_dynamic_dim(1)
+        return kind.get_dim_size(1) if is_known else 0
+
+    @property
+    def scaled_columns(self) -> int:
+        """Columns of a row with factors of f32."""
+        kind = self.narrow.type
+        has_factors = any(str(x.type.element_type) == "f32" for x in self.factors)
+        return kind.get_dim_size(kind.rank - 1) if has_factors else 0
 
     def verify_invariants(self) -> bool:
         """Element types, equal extents in front of the columns, and enough factors."""
@@ -63,10 +73,14 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
         narrow = self.narrow.type
         if not isinstance(narrow, ir.RankedTensorType) or narrow.rank not in _RANKS:
             return self._fail(
-                f"narrow to be a tensor [rows, columns] or [pages, page, columns], got {narrow}"
+                "narrow to be a tensor [rows, columns], [pages, page, columns] or [pages, page, 1, columns], "
+                f"got {narrow}"
             )
-        if any(narrow.is_dynamic_dim(axis) for axis in range(1, narrow.rank)):
+        is_pool = narrow.rank == _RANKS[-1]
+        if any(narrow.is_dynamic_dim(axis) for axis in range(2 if is_pool else 1, narrow.rank)):
             return self._fail(f"narrow to have static columns, and a static page, got {narrow}")
+        if is_pool and narrow.get_dim_size(_HEAD) != 1:
+            return self._fail(f"narrow of 1 head, got {narrow}")
         columns = narrow.get_dim_size(narrow.rank - 1)
         if not 1 <= self.group.value <= columns:
             return self._fail(f"a group of 1 to {columns} columns, got {self.group.value}")
@@ -103,7 +117,10 @@ def latent_rows_type(narrow: Any, wide: Sequence[Any]) -> ViewType:
     columns = sum(kind.get_dim_size(kind.rank - 1) for kind in (narrow, *wide))
     with ir.Location.unknown(narrow.context):
         element = ir.Type.parse(WIDE)
-        shape = [ir.ShapedType.get_dynamic_size(), columns]
+        rows = [ir.ShapedType.get_dynamic_size()]
+        if narrow.rank == _RANKS[-1]:
+            rows = list(narrow.shape)[:-1]
+        shape = [*rows, columns]
         return view_type(ir.RankedTensorType.get(shape, element), narrow)
 
 

@@ -65,6 +65,12 @@ def stored_type(value: Any) -> Any:
     return value.type.stored if isinstance(value.type, ViewType) else value.type
 
 
+def is_of_latent_rows(value: Any) -> bool:
+    """Whether an operand is the view of an `attn.latent_rows`."""
+    owner = value.owner
+    return isinstance(owner, ir.OpView) and owner.operation.name == "attn.latent_rows"
+
+
 def _fail(op: Any, message: str) -> bool:
     op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {message}")
     return False
@@ -252,17 +258,20 @@ class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
         return is_told and _is_of_type(self, _view_like(self.source))
 
 
-def paged_type(pool: Tensor) -> ViewType:
-    """The view of a pool [pages, page, heads, columns] as sequences in these pages."""
-    dynamic = ir.ShapedType.get_dynamic_size()
+def paged_type(source: Any) -> ViewType:
+    """The view of a pool [pages, page, heads, columns], or of a view of one, as sequences in these pages."""
+    pool, dynamic = logical_type(source), ir.ShapedType.get_dynamic_size()
     shape = [dynamic, dynamic, *list(pool.shape)[2:]]
     with ir.Location.unknown(pool.context):
-        return view_type(ir.RankedTensorType.get(shape, pool.element_type), pool)
+        logical = ir.RankedTensorType.get(shape, pool.element_type)
+        return view_type(logical, stored_type(source))
 
 
 def _is_pool(op: Any) -> bool:
     """Whether an operation's pool has pages of static size; reports it if not."""
     pool = op.pool.type
+    if is_of_latent_rows(op.pool):
+        pool = logical_type(op.pool)
     is_pool = isinstance(pool, ir.RankedTensorType) and pool.rank == SEQUENCE_RANK
     if is_pool and not pool.is_dynamic_dim(1) and pool.get_dim_size(1) > 0:
         return True
@@ -281,7 +290,7 @@ class PagedOp(AttnDialect.Operation, name="paged", traits=[Pure]):
       view: logically [batch, columns of the table x page, heads, columns], stored as `pool`.
 
     Operands:
-      pool: [pages, page, heads, columns]; the page is static.
+      pool: [pages, page, heads, columns], or such a view of `attn.latent_rows`; the page is static.
       table: [batch, columns], i32.
 
     Memory effects: none. Hardware: any.
@@ -303,7 +312,7 @@ class PagedOp(AttnDialect.Operation, name="paged", traits=[Pure]):
         table = self.table.type
         if not _is_i32(table, 2):
             return _fail(self, f"table to be a tensor [batch, columns] of i32, got {table}")
-        return _is_of_type(self, paged_type(self.pool.type))
+        return _is_of_type(self, paged_type(self.pool))
 
 
 class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
@@ -317,7 +326,7 @@ class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
       view: logically [batch, ?, heads, columns], stored as `pool`.
 
     Operands:
-      pool: [pages, page, heads, columns]; the page is static.
+      pool: [pages, page, heads, columns], or such a view of `attn.latent_rows`; the page is static.
       offsets: [batch + 1], i32: prefix sums of the numbers of pages, from 0.
       indices: [pages of all sequences], i32.
       last: [batch], i32: positions in the last page, from 1 to page.
@@ -340,7 +349,7 @@ class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
         """A pool of pages, three lists, and the type of the view."""
         lists = {"offsets": "batch + 1", "indices": "pages", "last": "batch"}
         is_told = _is_pool(self) and all(_is_list(self, *item) for item in lists.items())
-        return is_told and _is_of_type(self, paged_type(self.pool.type))
+        return is_told and _is_of_type(self, paged_type(self.pool))
 
 
 class GatheredOp(AttnDialect.Operation, name="gathered", traits=[Pure]):
@@ -483,7 +492,7 @@ def factors_view(factors: Any, cache: Cache, indices: Mapping[str, Any], *, of_v
       of_values: whether they are the factors of v.
     """
     if cache.own_scale_table:
-        view = PagedOp(factors, indices[SCALE_TABLE], paged_type(factors.type)).view
+        view = PagedOp(factors, indices[SCALE_TABLE], paged_type(factors)).view
     else:
         view = _found(factors, cache, indices, of_values=of_values)
     if cache.padded:
@@ -494,7 +503,7 @@ def factors_view(factors: Any, cache: Cache, indices: Mapping[str, Any], *, of_v
 def _found(source: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
     """The view of a cache's sequences, before their lengths are limited."""
     if cache.page_size:
-        kind, lists = paged_type(source.type), [indices[x] for x in PAGE_LISTS[cache.pages]]
+        kind, lists = paged_type(source), [indices[x] for x in PAGE_LISTS[cache.pages]]
         if cache.pages == CSR:
             return PagedCsrOp(source, *lists, kind).view
         return PagedOp(source, lists[-1 if of_values else 0], kind).view

@@ -13,7 +13,7 @@ from attn_mlir.api.latent_caches import latent_cached, latent_pool
 from attn_mlir.api.lengths import told_by
 from attn_mlir.api.listed_rows import ListedRows, check_no_factors, listed_rows
 from attn_mlir.api.mla import model_scale
-from attn_mlir.api.packed_rows import format_named
+from attn_mlir.api.packed_rows import format_named, packed_cached
 from attn_mlir.api.plan import (
     Allocation,
     Plan,
@@ -86,8 +86,8 @@ def mla_decode(
         probabilities are divided by, but not to the LSE.
       num_splits: number of parts of the keys, 1 to 256, which are computed side by side; 0 chooses by
         the sizes. The same number gives the same bits.
-      kv_format, kv_scale: as of `sparse_mla`, beside indices: how the rows of the cache are stored, with
-        bytes in the place of columns, and their factors. `bf16` is for rows of q's dtype.
+      kv_format, kv_scale: as of `sparse_mla`: how the rows of the cache are stored, with bytes in the
+        place of columns, and their factors. `bf16` is for rows of q's dtype.
       extra_kv: [pages, page, 1, columns], beside indices: further rows, stored as those of the cache, with
         pages of their own size. A query attends to these and to those of the cache at once.
       extra_indices, extra_topk_length, extra_kv_scale: of these rows, as `indices`, `topk_length` and
@@ -166,12 +166,20 @@ def _of_sequences(
     """The rows of sequences.
 
     Raises:
-      SpecError: an argument is wrong, or rows of 8 bits.
+      SpecError: an argument is wrong.
     """
-    if format_named(kv_format, spec.head_dim) is not None:
-        raise SpecError(
-            f"kv_format {kv_format!r} needs indices, which are None: let them name all rows"
+    form = format_named(kv_format, spec.head_dim)
+    if form is not None:
+        found, stored = packed_cached(form, cache, kv_scale)
+        told = told_by({"q": q, **found.operands}, cache=found)
+        spec = dataclasses.replace(
+            spec,
+            lengths=told.kinds,
+            cache=told.cache,
+            kv_format=form.name,
+            kv_group=stored.group,
         )
+        return Scope(spec, stored.given, told.arrays, told.sizes)
     check_no_factors(kv_format, kv_scale)
     found = latent_cached(cache, spec.head_dim)
     told = told_by({"q": q, **found.operands}, cache=found)

@@ -7,7 +7,9 @@ import math
 from typing import NamedTuple
 
 from attn_mlir.api.cache_scales import POOL_RANK
-from attn_mlir.api.latent_caches import one_behind_the_other
+from attn_mlir.api.caches import Cached
+from attn_mlir.api.latent_caches import latent_cached, latent_pool, one_behind_the_other
+from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import MAX_I32, integer
@@ -49,8 +51,36 @@ def format_named(name: object, columns: int) -> LatentFormat | None:
     return form
 
 
+def packed_cached(
+    form: LatentFormat, cache: ContiguousKV | PagedKV, kv_scale: object
+) -> tuple[Cached, StoredRows]:
+    """A cache of 8 bits whose sequences are attended to: where they lie, and what their rows are made of.
+
+    Returns:
+      as `latent_cached`, of the narrow columns; and views [pages, page, 1, ...] or [rows, positions, 1, ...].
+
+    Raises:
+      SpecError: what `latent_cached` or `stored_rows` refuses.
+    """
+    name, pool = latent_pool(cache)
+    stored = stored_rows(form, pool, kv_scale, by_pages=True)
+    given = {
+        name: part.reshaped((*part.shape[:-1], 1, part.shape[-1]), _with_head(part))
+        for name, part in stored.given.items()
+    }
+    layout = {"layout": "NHD"} if isinstance(cache, PagedKV) else {}
+    narrow = dataclasses.replace(cache, **{name: given["kv"], **layout})
+    found = latent_cached(narrow, form.narrow)
+    return found, StoredRows(given, stored.group, stored.page)
+
+
 def stored_rows(
-    form: LatentFormat, kv: TensorView, kv_scale: object, *, prefix: str = ""
+    form: LatentFormat,
+    kv: TensorView,
+    kv_scale: object,
+    *,
+    prefix: str = "",
+    by_pages: bool = False,
 ) -> StoredRows:
     """Takes a cache of 8 bits apart.
 
@@ -59,6 +89,7 @@ def stored_rows(
       kv: [s_kv, 1, bytes] or [pages, page, 1, bytes] of u8, i8 or e4m3.
       kv_scale: [s_kv, n] or [pages, page, n] of f32, or None.
       prefix: what the caller's names of both begin with.
+      by_pages: whether pages stay pages, wherever each of them lies.
 
     Raises:
       SpecError: a shape, a dtype or where rows lie; names the tensor.
@@ -68,12 +99,14 @@ def stored_rows(
     page = (
         integer(f"rows of a page of {name}", kv.shape[1], 1, MAX_PAGE) if form.is_in_pages else None
     )
-    if page is None:
-        rows = as_rows(name, kv)
-        shape, steps = rows.shape[:1], rows.strides[:1]
-    else:
+    if page is not None:
         _check_pages(form, kv, name)
         shape, steps = kv.shape[:2], (kv.strides[0], form.row_bytes)
+    elif by_pages:
+        shape, steps = kv.shape[:2], kv.strides[:2]
+    else:
+        rows = as_rows(name, kv)
+        shape, steps = rows.shape[:1], rows.strides[:1]
     if kv.address % ALIGNED or any(
         step % ALIGNED for step, count in zip(steps, shape, strict=True) if count > 1
     ):
@@ -95,7 +128,7 @@ def stored_rows(
         begin = page * form.row_bytes
         given["kv_scale"] = part(factors.dtype, begin, factors.stored, factors.stored)
     elif kv_scale is not None:
-        given["kv_scale"], group = _factors(form, kv, kv_scale, scale_name)
+        given["kv_scale"], group = _factors(form, kv, kv_scale, scale_name, by_pages)
     if form.wide:
         given["kv_rope"] = part("bf16", form.wide_at, form.wide)
     if factors.place != "outside" and kv_scale is not None:
@@ -138,7 +171,7 @@ def _check_pages(form: LatentFormat, kv: TensorView, name: str) -> None:
 
 
 def _factors(
-    form: LatentFormat, kv: TensorView, value: object, name: str
+    form: LatentFormat, kv: TensorView, value: object, name: str, by_pages: bool
 ) -> tuple[TensorView, int]:
     """The factors of a tensor, and how many columns share one."""
     found = view(value, name)
@@ -150,7 +183,7 @@ def _factors(
             f"{name} must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside this "
             f"kv, got {list(shape)} of {found.dtype}"
         )
-    if len(shape) > len(("rows", "groups")):
+    if len(shape) > len(("rows", "groups")) and not by_pages:
         flat = as_rows(name, found.reshaped((*rows, 1, shape[-1]), _with_head(found)))
         found = flat.reshaped((flat.shape[0], shape[-1]), (flat.strides[0], flat.strides[-1]))
     return found, groups[shape[-1]]

@@ -44,7 +44,9 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, sq: int, *, scope_count: i
       SpecError: the target has none for it.
     """
     if not target_named(target).lacks_sums_in("tensor"):
-        return PAIR_DECODE if is_for_pairs(spec.heads, spec.kv_group) else TENSOR_DECODE
+        scaled = 0 if spec.indices or spec.form is None else spec.form.scaled_columns
+        has_pairs = is_for_pairs(spec.heads, spec.kv_group, scaled_columns=scaled)
+        return PAIR_DECODE if has_pairs else TENSOR_DECODE
     if scope_count > 1:
         raise SpecError(
             f"{target} has no kernel for extra_kv: schedule {STREAMED_DECODE} has no results for parts"
@@ -105,7 +107,8 @@ def decode_splits(
 def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:
     """Number of work tiles of a call without a split; of CTAs, where a pair has one work tile."""
     if not spec.is_streamed:
-        tile = HalfTileRows.of(spec.heads, is_listed=spec.indices)
+        has_own_keys = spec.indices or spec.form is not None
+        tile = HalfTileRows.of(spec.heads, is_listed=has_own_keys)
         return sizes["batch"] * (spec.heads // tile.heads) * -(-sizes["sq"] // tile.positions)
     rows = StreamedRows.of(spec.heads, 1, v_head_dim=LATENT_COLUMNS)
     return sizes["batch"] * (spec.heads // rows.heads) * -(-sizes["sq"] // rows.positions)

@@ -13,7 +13,7 @@ from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import SequenceRequest
 from attn_mlir.compiling.spec import LSE_TERMS, workspace
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import row_operands
+from attn_mlir.dialect.attn.latent_formats import row_extents, row_operands
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
@@ -72,7 +72,8 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         that it is called with.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel puts
         together.
-      kv_format, kv_group, kv_page: as of `PackedRequest`; of 8 bits with `indices` alone.
+      kv_format, kv_group, kv_page: as of `PackedRequest`; `kv_page` with `indices` alone, as `cache` says
+        which pages sequences have.
 
     Raises:
       SpecError: a value that has no kernel; the message names the option and what is allowed.
@@ -109,9 +110,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             raise SpecError(
                 "indices name rows of the whole cache: cache and lengths must be left out"
             )
-        self.check_format(self.head_dim)
-        if self.form is not None and not self.indices:
-            raise SpecError(f"kv_format {self.kv_format!r} needs indices, got none")
+        self.check_format(self.head_dim, knows_pages=not self.indices)
         if self.form is not None and self.dtype != "bf16":
             raise SpecError(
                 f"dtype must be bf16 with kv_format {self.kv_format!r}, got {self.dtype}"
@@ -140,15 +139,15 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
     def operands(self) -> tuple[Operand, ...]:
         """Queries, cache, O, LSE, the scale; then what the options bring along."""
         queries, columns = ("batch", "sq"), (1, self.head_dim)
-        kv: tuple[int | str, ...] = ("batch", "sk", *columns)
+        places = ("batch", "sk") if self.cache is None else self.cache.axes
+        kv: tuple[int | str, ...] = (*places, *columns)
+        extents = row_extents(self.kv_page) if self.indices else kv[:-1]
         if self.indices:
             kv = ("s_kv", self.head_dim)
-        elif self.cache is not None:
-            kv = (*self.cache.axes, *columns)
         batch, terms = ("parts", (LSE_TERMS,)) if self.partial else ("batch", ())
         o = (batch, "sq", self.heads, LATENT_COLUMNS)
         plain = (Operand("kv", self.dtype, kv),)
-        rows, *others = plain if self.form is None else row_operands(self.form, self.kv_page)
+        rows, *others = plain if self.form is None else row_operands(self.form, extents)
         topk_length = (Operand("topk_length", "i32", queries),) if self.topk_length else ()
         return (
             Operand("q", self.dtype, (*queries, self.heads, self.head_dim)),

@@ -46,8 +46,12 @@ class PackedRequest(Request):
         converter=partial(integer, "kv_page", least=1, most=MAX_PAGE), default=None
     )
 
-    def check_format(self, columns: int) -> None:
+    def check_format(self, columns: int, *, knows_pages: bool = False) -> None:
         """A row has the columns of a query; factors and pages are told where the format leaves them open.
+
+        Args:
+          columns: of a query.
+          knows_pages: whether the request says elsewhere how rows lie in pages.
 
         Raises:
           SpecError: names the option.
@@ -62,7 +66,8 @@ class PackedRequest(Request):
             raise SpecError(
                 f"kv_group must be None with kv_format {self.kv_format!r}, got {self.kv_group}"
             )
-        if (self.kv_page is not None) != (stored is not None and stored.is_in_pages):
+        needs_page = stored is not None and stored.is_in_pages and not knows_pages
+        if (self.kv_page is not None) != needs_page:
             raise SpecError(
                 f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with kv_format "
                 f"{self.kv_format!r}, got {self.kv_page}"

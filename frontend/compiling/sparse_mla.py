@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.compiling.packed_rows import MAX_PAGE, PackedRequest, one_of
 from attn_mlir.compiling.request import option, request
-from attn_mlir.dialect.attn.latent_formats import row_operands
+from attn_mlir.dialect.attn.latent_formats import row_extents, row_operands
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import flag, integer
@@ -91,7 +91,7 @@ class SparseMlaSpec(PackedRequest):
         )
         form = self.form
         plain = (Operand("kv", self.dtype, ("s_kv", self.head_dim)),)
-        rows, *others = plain if form is None else row_operands(form, self.kv_page)
+        rows, *others = plain if form is None else row_operands(form, row_extents(self.kv_page))
         return (
             Operand("q", self.dtype, ("s_q", self.heads, self.head_dim)),
             rows,

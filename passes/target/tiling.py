@@ -40,6 +40,10 @@ DECODE_SCHEDULES = {
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
 PAIR_FACTOR_COLUMNS = 32  # of rows of 8 bits, at least: factors of fewer do not fit the registers
+PAIR_SCALED = (
+    512,
+    128,
+)  # likewise of rows of sequences: at most so many columns, with so many to a factor
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns
@@ -165,14 +169,16 @@ def fills_half_tiles(rows: int) -> bool:
     return rows >= HALF_ROWS
 
 
-def is_for_pairs(heads: int, factor_columns: int | None) -> bool:
+def is_for_pairs(heads: int, factor_columns: int | None, *, scaled_columns: int = 0) -> bool:
     """Whether pairs of CTAs compute absorbed latent attention.
 
     Args:
       factor_columns: how many share a factor, of rows of 8 bits; None of 16 bits, or where the format says.
+      scaled_columns: with factors of f32, of rows that are those of sequences and that no list names; else 0.
     """
-    has_room = factor_columns is None or factor_columns >= PAIR_FACTOR_COLUMNS
-    return has_room and heads % PAIR_HEADS == 0
+    most, least = PAIR_SCALED if scaled_columns else (0, PAIR_FACTOR_COLUMNS)
+    has_room = factor_columns is None or factor_columns >= least
+    return has_room and scaled_columns <= most and heads % PAIR_HEADS == 0
 
 
 def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:

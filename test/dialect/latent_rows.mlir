@@ -40,3 +40,19 @@ func.func @in_pages(%narrow: tensor<?x16x448xf8E4M3FN>, %factors: tensor<?x16x8x
       -> !attn.view<tensor<?x512xbf16>, tensor<?x16x448xf8E4M3FN>>
   func.return %kv : !attn.view<tensor<?x512xbf16>, tensor<?x16x448xf8E4M3FN>>
 }
+
+// -----
+
+// CHECK-LABEL: func.func @of_sequences
+// CSE-LABEL: func.func @of_sequences
+// CHECK: "attn.paged"{{.*}} -> !attn.view<tensor<?x?x1x576xbf16>, tensor<?x16x1x512xf8E4M3FN>>
+func.func @of_sequences(%narrow: tensor<?x16x1x512xf8E4M3FN>, %table: tensor<?x?xi32>, %wide: tensor<?x16x1x64xbf16>)
+    -> !attn.view<tensor<?x?x1x576xbf16>, tensor<?x16x1x512xf8E4M3FN>> {
+  %pool = "attn.latent_rows"(%narrow, %wide) {group = 512 : i64, operandSegmentSizes = array<i32: 1, 0, 1>}
+    : (tensor<?x16x1x512xf8E4M3FN>, tensor<?x16x1x64xbf16>)
+      -> !attn.view<tensor<?x16x1x576xbf16>, tensor<?x16x1x512xf8E4M3FN>>
+  %kv = "attn.paged"(%pool, %table)
+    : (!attn.view<tensor<?x16x1x576xbf16>, tensor<?x16x1x512xf8E4M3FN>>, tensor<?x?xi32>)
+      -> !attn.view<tensor<?x?x1x576xbf16>, tensor<?x16x1x512xf8E4M3FN>>
+  func.return %kv : !attn.view<tensor<?x?x1x576xbf16>, tensor<?x16x1x512xf8E4M3FN>>
+}

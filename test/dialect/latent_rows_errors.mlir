@@ -1,7 +1,7 @@
 // RUN: attn-opt --split-input-file --verify-diagnostics %s
 
 func.func @f(%n: tensor<512xf8E4M3FN>, %f: tensor<?x4xf32>, %w: tensor<?x64xbf16>) {
-  // expected-error @below {{'attn.latent_rows' op expects narrow to be a tensor [rows, columns] or [pages, page, columns], got tensor<512xf8E4M3FN>}}
+  // expected-error @below {{'attn.latent_rows' op expects narrow to be a tensor [rows, columns], [pages, page, columns] or [pages, page, 1, columns], got tensor<512xf8E4M3FN>}}
   %rows = "attn.latent_rows"(%n, %f, %w) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<512xf8E4M3FN>, tensor<?x4xf32>, tensor<?x64xbf16>) -> !attn.view<tensor<?x576xbf16>, tensor<512xf8E4M3FN>>
   func.return
@@ -76,5 +76,14 @@ func.func @f(%n: tensor<?x512xf8E4M3FN>, %f: tensor<?x4xf32>, %w: tensor<?x64xbf
   // expected-error @below {{'attn.latent_rows' op expects a result of type !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>, got !attn.view<tensor<?x512xbf16>, tensor<?x512xf8E4M3FN>>}}
   %rows = "attn.latent_rows"(%n, %f, %w) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<?x512xf8E4M3FN>, tensor<?x4xf32>, tensor<?x64xbf16>) -> !attn.view<tensor<?x512xbf16>, tensor<?x512xf8E4M3FN>>
+  func.return
+}
+
+// -----
+
+func.func @heads(%narrow: tensor<?x16x2x512xf8E4M3FN>) {
+  // expected-error @below {{'attn.latent_rows' op expects narrow of 1 head, got tensor<?x16x2x512xf8E4M3FN>}}
+  %0 = "attn.latent_rows"(%narrow) {group = 512 : i64, operandSegmentSizes = array<i32: 1, 0, 0>}
+    : (tensor<?x16x2x512xf8E4M3FN>) -> !attn.view<tensor<?x16x2x512xbf16>, tensor<?x16x2x512xf8E4M3FN>>
   func.return
 }

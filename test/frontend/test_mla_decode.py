@@ -126,7 +126,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "format of sequences": (
         {"cache": pages(k_pages=PACKED), "kv_format": "v32"},
-        r"kv_format 'v32' needs indices, which are None: let them name all rows",
+        r"sm_90a has no kernel for kv_format 'v32' in decoding",
+    ),
+    "bytes of sequences": (
+        {"kv_format": "v32"},
+        r"kv must be \[s_kv, 1, 656\] or \[pages, page, 1, 656\] with 1 to 2147483647 rows for "
+        r"kv_format 'v32', got",
     ),
     "columns of a format": (
         {"indices": LISTS, "kv_format": "model1"},

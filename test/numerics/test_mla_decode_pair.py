@@ -94,6 +94,7 @@ def test_pairs_are_chosen_where_there_is_a_kernel() -> None:
     others: tuple[dict[str, Any], ...] = (
         {"heads": 192},
         {"indices": True, "heads": 64},
+        {"heads": HEADS, "kv_format": "e4m3", "kv_group": 128},
     )
     for options in others:
         assert decode_schedule(MlaDecodeSpec(**options), "sm_100a", 1) == "mla-decode"

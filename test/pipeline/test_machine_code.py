@@ -33,6 +33,7 @@ from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.slow]
 
+PAGES: dict[str, Any] = {"cache": Cache(page_size=64, pages="table")}
 SPILLED = {  # bytes stored and loaded, at most, of families that spill
     "queries 129, keys 300, mask & causal, score_mod softcap, mask_mod documents": 20,
     "score_mod bias of rank 4, mask_mod tensor, queries 129": 140,
@@ -230,6 +231,14 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
             {"heads": 128, "mask": am.sliding_window(100, 0), "partial": True},
             marks=pytest.mark.long,
         ),
+        pytest.param(
+            {"heads": 128, "kv_format": "v32", "mask": am.causal(), "partial": True, **PAGES},
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"heads": 128, "kv_format": "e4m3", "kv_group": 64, "mask": am.causal(), **PAGES},
+            marks=pytest.mark.long,
+        ),
         pytest.param({"heads": 128, "indices": True, "partial": True}, marks=pytest.mark.long),
         pytest.param(
             {"heads": 128, "indices": True, "kv_format": "v32", "partial": True},
@@ -243,6 +252,8 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
         "8 bits",
         "pairs, pages",
         "pairs, parts",
+        "pairs, pages of 8 bits",
+        "pages of 8 bits",
         "pairs, lists",
         "pairs, 8 bits",
     ],

@@ -14,7 +14,12 @@ from attn_mlir.passes.schedule.parts import absorbed
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
 from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, listed_kernel, rows_of
+from attn_mlir.passes.schedule.parts.decode_kernel import (
+    decode_kernel,
+    finds_rows,
+    found_kernel,
+    rows_of,
+)
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.sparse_problem import SparseStorage
@@ -57,9 +62,9 @@ class MlaDecode:
         Raises:
           VerifyError: as `decode_kernel`.
         """
-        if op.is_listed:
-            with listed_kernel(function, op, DecodeConfig) as (kernel, listed):
-                sparse_mla.emit_roles(listed, SparseStorage(listed))
+        if finds_rows(op):
+            with found_kernel(function, op, DecodeConfig) as (kernel, found):
+                sparse_mla.emit_roles(found, SparseStorage(found))
             return kernel
         with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
             _emit_roles(problem, WalkedStorage(problem), rows_of(problem, pages))

@@ -17,7 +17,7 @@ from attn_mlir.passes.schedule.parts import absorbed_pair as pair
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import walked_pair as walked
 from attn_mlir.passes.schedule.parts.decode_config import KEYS, check_copies
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, listed_kernel
+from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, finds_rows, found_kernel
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.row_boxes import RowBoxes, boxes_of
 from attn_mlir.passes.schedule.registry import register
@@ -57,9 +57,9 @@ class MlaDecodePair(MlaDecode):
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """As `MlaDecode.build`."""
-        if op.is_listed:
-            with listed_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, listed):
-                emit_pair_roles(listed)
+        if finds_rows(op):
+            with found_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, found):
+                emit_pair_roles(found)
             return kernel
         with decode_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, problem, pages):
             _emit_roles(problem, boxes_of(problem, pages, KEYS))

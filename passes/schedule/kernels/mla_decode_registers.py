@@ -14,7 +14,7 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
 from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, rows_of
+from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, finds_rows, rows_of
 from attn_mlir.passes.schedule.parts.held_latent import HeldLatentStorage, attend, follow
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
@@ -41,7 +41,7 @@ class MlaDecodeRegisters:
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
         """Whole sequences whose queries have heads for the rows of a tile."""
-        return not op.is_listed and fills_half_tiles(op.heads)
+        return not finds_rows(op) and fills_half_tiles(op.heads)
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs as many heads into a tile as divide them.
@@ -49,8 +49,9 @@ class MlaDecodeRegisters:
         Raises:
           VerifyError: an operation without a kernel.
         """
-        if op.is_listed:
-            raise op_error(op, f"has no kernel for rows that lists name in {self.name}")
+        if finds_rows(op):
+            kind = "that lists name" if op.is_listed else "of 8 bits"
+            raise op_error(op, f"has no kernel for rows {kind} in {self.name}")
         op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:

@@ -12,6 +12,7 @@ from attn_mlir.dialect._mlir import arith, ir, tensor
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels.streaming import MhaStreaming, Options
+from attn_mlir.passes.schedule.parts.operands import latent_rows_of
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tiling import STREAMED_DECODE, fills_half_tiles
@@ -44,7 +45,7 @@ class MlaDecodeStreaming:
         Raises:
           VerifyError: results for parts, or what `mha-streaming` refuses.
         """
-        if isinstance(op.kv.owner, attn.LatentRowsOp):
+        if latent_rows_of(op.kv) is not None:
             raise op_error(op, f"has no kernel for rows of 8 bits in {self.name}")
         if op.is_partial:
             raise op_error(

@@ -26,6 +26,7 @@ from attn_mlir.passes.schedule.parts.latent_source import (
     WideRows,
     source_of,
 )
+from attn_mlir.passes.schedule.parts.operands import latent_rows_of
 from attn_mlir.passes.schedule.parts.sparse_problem import Query, SparseProblem, SparseStorage
 from attn_mlir.passes.schedule.registry import NoOptions, register
 from attn_mlir.passes.target import tiling
@@ -156,9 +157,11 @@ class SparseMla:
 
 def is_for_pairs(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
     """Whether pairs of CTAs have a kernel: as `tiling.is_for_pairs`."""
-    rows = op.kv.owner
-    group = rows.group.value if isinstance(rows, attn.LatentRowsOp) else None
-    return tiling.is_for_pairs(op.heads, group)
+    rows = latent_rows_of(op.kv)
+    group, scaled = (None, 0) if rows is None else (rows.group.value, rows.scaled_columns)
+    if not isinstance(op, attn.MlaDecodeOp) or op.is_listed:
+        scaled = 0
+    return tiling.is_for_pairs(op.heads, group, scaled_columns=scaled)
 
 
 def _is_narrow(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:

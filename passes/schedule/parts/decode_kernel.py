@@ -2,21 +2,30 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from attn_mlir.dialect import attn, ws
 
 from . import builder as b
-from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
+from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, Opened, opened
 from .config import Config
 from .factors import Factors
 from .key_parts import Parts
 from .kv_source import KVSource, PagedKV, TensorKV
 from .latent_source import source_of
 from .modifier import Unmodified
-from .operands import check_pages, pages_of, root, sequences_of
+from .operands import (
+    check_pages,
+    dimension_names,
+    latent_rows_of,
+    pages_of,
+    root,
+    sequences_of,
+)
 from .pages import Pages
 from .problem import Problem, Value
+from .sequence_rows import SequenceDecode
 from .sparse_problem import SparseDecode
 from .visited import KeyTiles
 
@@ -40,18 +49,31 @@ class HeadSinks(Unmodified):
         return b.element(self._sinks, [head])
 
 
+def finds_rows(op: attn.MlaDecodeOp) -> bool:
+    """Whether keys are found row by row: those that lists name, and those that are stored in 8 bits."""
+    return op.is_listed or latent_rows_of(op.kv) is not None
+
+
 @contextmanager
-def listed_kernel(
+def found_kernel(
     function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
 ) -> Generator[tuple[ws.KernelOp, SparseDecode]]:
-    """The kernel of a function of one `attn.mla_decode` of the rows that lists name; as `decode_kernel`.
+    """The kernel of a function of one `attn.mla_decode` that `finds_rows`; as `decode_kernel`.
 
     Args:
       ctas: that work on a query together.
+
+    Raises:
+      VerifyError: as `decode_kernel`.
     """
     rank = attn.stored_type(op.kv).rank
-    dims = LIST_DIMS | dict.fromkeys(("kv_scale", "kv_rope"), ROW_DIMS[rank])
-    with opened(function, op, LISTED_DIMS, kind, dims, cluster=ctas) as opening:
+    if op.is_listed:
+        rows, lists, own_dims = ROW_DIMS[rank], LIST_DIMS, LISTED_DIMS
+    else:
+        check_pages(op, op.kv)
+        rows, lists, own_dims = dimension_names(op.kv, KEY_DIMS[rank]), {}, TENSOR_DIMS
+    dims = {**lists, **dict.fromkeys(("kv_scale", "kv_rope"), rows)}
+    with opened(function, op, own_dims, kind, dims, cluster=ctas) as opening:
         kernel, tensors, captured, config = opening
         given = {
             name: captured[value]
@@ -59,8 +81,9 @@ def listed_kernel(
             for value in getattr(op, name)
         }
         own = {name: value for name, value in tensors.items() if name != "kv"}
-        problem = SparseDecode(
-            **dict.fromkeys(("topk_length", "sinks"), None) | given | own,
+        make = SparseDecode if op.is_listed else partial(SequenceDecode, **_places(op, opening))
+        problem = make(
+            **dict.fromkeys(("indices", "topk_length", "sinks"), None) | given | own,
             source=source_of(op.kv, {**captured, root(op.kv): tensors["kv"]}),
             max_logits=None,
             page_table=None,
@@ -75,6 +98,17 @@ def listed_kernel(
             ctas=ctas,
         )
         yield kernel, problem
+
+
+def _places(op: attn.MlaDecodeOp, opening: Opened[Any]) -> dict[str, Any]:
+    """Where the sequences of an operation lie, and what queries see of them."""
+    _, tensors, captured, _ = opening
+    return {
+        "queries": sequences_of(op.q, tensors["q"], captured),
+        "keys": sequences_of(op.kv, tensors["kv"], captured),
+        "pages": pages_of(op.kv, tensors["kv"], captured),
+        "mask": op.mask_rule,
+    }
 
 
 def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:

@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import arith, ir
 
 from . import builder as b
+from .operands import latent_rows_of
 from .widening import EXPONENT_BITS, MANTISSA_WIDTH, widened
 
 Value = Any
@@ -39,6 +39,8 @@ WIDENERS = (
 )
 PAIR_WIDENERS = 4  # warps of keys, and of values: 20 and 16 reads of a thread are all of a block
 PIECE = 64  # columns of 16 bits in 128 bytes
+ABSENT = (1 << 31) - 1  # a row that no cache has
+PAGED_DIMS = 2  # dimensions that the rows of pages run along
 LEAST_POWER = 0x400000  # bits of 2^-127, the smallest factor of 8 bits
 NOT_A_NUMBER = 0x7FC00000  # bits of a NaN
 
@@ -67,9 +69,9 @@ class NarrowRows:
     """Rows of 8 bits with factors, and 16 bits behind them; see `attn.latent_rows`.
 
     Attributes:
-      narrow, factors, wide: tensors [rows, columns] or [pages, page, columns]; None for none.
+      narrow, factors, wide: tensors [rows, columns], [pages, page, columns] or [pages, page, 1, columns];
+        None for none.
       group: narrow columns that share a factor.
-      page: rows of a page; 0 without.
       loaders: none, tiles are written by warps.
       ahead: as of `WideRows`.
     """
@@ -78,14 +80,22 @@ class NarrowRows:
     factors: Value | None
     wide: Value | None
     group: int
-    page: int
     loaders: ClassVar[int] = 0
     ahead: ClassVar[int] = 1
 
     def count(self) -> Value:
         """Rows of the cache."""
         rows = b.extent(self.narrow, 0)
-        return b.INT.mul(rows, self.page) if self.page else rows
+        return b.INT.mul(rows, self.page()) if self._outer > 1 else rows
+
+    def page(self) -> Value | int:
+        """Rows of a page."""
+        return extent_of(self.narrow, 1)
+
+    @property
+    def _outer(self) -> int:
+        """Dimensions in front of the columns."""
+        return ir.MemRefType(self.narrow.type).rank - 1
 
     @property
     def columns(self) -> int:
@@ -107,7 +117,8 @@ class NarrowRows:
         """What rows hold of some columns, as it is stored: fragments for `widen`.
 
         Args:
-          rows: [n] of i32, rows of the cache, for each layout; -1 stands for a row of zeros.
+          rows: [n] of i32, rows of the cache, for each layout; negative ones and `ABSENT` stand for rows of
+            zeros.
           columns: whole pieces.
           shift: i32, how many times as many columns lie before them; they are alike.
         """
@@ -153,8 +164,8 @@ class NarrowRows:
 
     def _part(self, tensor: Value, rows: Value, first: Value | int, count: int) -> Value:
         """Some columns of rows, of a tensor that is one of those of the cache."""
-        outer = [0] * (ir.MemRefType(tensor.type).rank - 1)
-        return b.load_rows(tensor, rows, count, [*outer, first], [*range(len(outer) + 1)])
+        along = [*range(min(self._outer, PAGED_DIMS)), self._outer]
+        return b.load_rows(tensor, rows, count, [0] * self._outer + [first], along)
 
     @property
     def _in_runs(self) -> bool:
@@ -188,12 +199,14 @@ class NarrowRows:
 
     def _factor(self, row: Value, number: Value | int) -> Value:
         """The factor of a group of a row."""
-        place = [row]
-        if self.page:
-            outer = b.INT.floordiv(row, self.page)
-            place = [outer, b.INT.sub(row, b.INT.mul(outer, self.page))]
+        place: list[Value | int] = [row]
+        if self._outer > 1:
+            page = self.page()
+            outer = b.INT.floordiv(row, page)
+            place = [outer, b.INT.sub(row, b.INT.mul(outer, page))]
+        place += [0] * (self._outer - len(place))  # the one head
         found = _in_f32(b.element(self.factors, [*place, number]))
-        return b.select(b.compare("sge", row, 0), found, b.f32_constant(0.0))
+        return b.select(b.compare("ult", row, ABSENT), found, b.f32_constant(0.0))
 
     def _values(self, piece: Value, factors: Sequence[Value], start: int, first: int) -> Value:
         """The columns of a piece from a first one on, times their factors, rounded to bf16; the first of
@@ -229,12 +242,18 @@ Source = WideRows | NarrowRows
 
 def source_of(rows: Value, arguments: Mapping[Value, Value]) -> Source:
     """Where the rows of an operand come from; `arguments` are those of the kernel by the function's."""
-    if not isinstance(owner := rows.owner, attn.LatentRowsOp):
+    if (owner := latent_rows_of(rows)) is None:
         return WideRows(arguments[rows])
     factors, wide = (
         next((arguments[x] for x in some), None) for some in (owner.factors, owner.wide)
     )
-    return NarrowRows(arguments[owner.narrow], factors, wide, owner.group.value, owner.page)
+    return NarrowRows(arguments[owner.narrow], factors, wide, owner.group.value)
+
+
+def extent_of(tensor: Value, dim: int) -> Value | int:
+    """An extent of a tensor, as a number where it is one."""
+    kind = ir.MemRefType(tensor.type)
+    return b.extent(tensor, dim) if kind.is_dynamic_dim(dim) else kind.get_dim_size(dim)
 
 
 def _shifted(number: int, shift: Value | None, by: int) -> Value | int:

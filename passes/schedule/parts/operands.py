@@ -21,7 +21,10 @@ def storage_steps(operand: Value) -> Iterator[Any]:
     while isinstance(owner := operand.owner, _SOURCED):
         yield owner
         operand = owner.source
-    if isinstance(owner, (attn.RaggedOp, attn.GatheredOp, attn.LatentRowsOp, *_POOLS)):
+    if isinstance(owner, _POOLS):
+        yield owner
+        owner = owner.pool.owner
+    if isinstance(owner, (attn.RaggedOp, attn.GatheredOp, attn.LatentRowsOp)):
         yield owner
 
 
@@ -104,10 +107,16 @@ def is_gathered(operand: Value) -> bool:
     return any(isinstance(owner, attn.GatheredOp) for owner in storage_steps(operand))
 
 
+def latent_rows_of(operand: Value) -> attn.LatentRowsOp | None:
+    """The operation that says how the rows of a latent cache are stored in 8 bits; None where they are not."""
+    steps = storage_steps(operand)
+    return next((step for step in steps if isinstance(step, attn.LatentRowsOp)), None)
+
+
 def page_size_of(operand: Value) -> int:
     """Positions of a page of an operand of `attn.mha`; 0 where it has no pages."""
     pools = (owner.pool for owner in storage_steps(operand) if isinstance(owner, _POOLS))
-    return next((pool.type.get_dim_size(1) for pool in pools), 0)
+    return next((attn.logical_type(pool).get_dim_size(1) for pool in pools), 0)
 
 
 def position_factors(operand: Value) -> attn.ScaledOp | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from attn_mlir.dialect._mlir import arith
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
@@ -16,6 +17,7 @@ from .online import Row
 Value = Any
 
 BLOCKS_AHEAD = 4  # of entries that have been read before their keys have a place
+NOWHERE = -1  # a row that no cache has
 
 
 class Query(NamedTuple):
@@ -119,6 +121,43 @@ class SparseProblem:
             return entries
         return b.INT.max(b.INT.min(b.element(self.topk_length, place), entries), 0)
 
+    def rows_of(self, query: Query) -> Callable[[Value], Value]:
+        """What emits the rows of a block, given its first entry: [tile_n] of i32, `NOWHERE` for entries that
+        do not count."""
+        count, lists = self.config.tile_n, len(query.place)
+        row_of = self._row_of(query)
+
+        def rows_from(first: Value) -> Value:
+            def kept(entry: Value, place: Value) -> Value:
+                row, exists = row_of(entry)
+                counts = b.compare("slt", b.INT.add(first, place), query.entries)
+                return b.select(b.INT.both(exists, counts), row, b.constant(NOWHERE))
+
+            entries = b.load_global(self.indices, [count], [*query.place, first], [lists])
+            return b.map_rows(kept, entries)
+
+        return rows_from
+
+    def _row_of(self, query: Query) -> Callable[[Value], tuple[Value, Value]]:
+        """Of an entry the row of the cache, and whether there is one, i1, whatever the entry is."""
+        rows, table = self.source.count(), self.page_table
+        if table is None:
+            return lambda entry: (entry, is_below(entry, rows))
+        page = self.page_size
+        sequence = b.element(self.batch_of_query, query.place)
+        is_sequence = is_below(sequence, b.extent(table, 0))
+        pages = b.INT.floordiv(rows, page)
+
+        def row_of(position: Value) -> tuple[Value, Value]:
+            column = arith.DivUIOp(position, b.constant(page)).result
+            number = b.element(table, [sequence, column])
+            inside = b.INT.both(is_below(column, b.extent(table, 1)), is_below(number, pages))
+            exists = b.INT.both(b.compare("sge", position, 0), b.INT.both(is_sequence, inside))
+            rest = b.INT.sub(position, b.INT.mul(column, page))
+            return b.INT.add(b.INT.mul(number, page), rest), exists
+
+        return row_of
+
     def store_lines(
         self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
     ) -> None:
@@ -162,14 +201,18 @@ class SparseDecode(SparseProblem):
         with b.tiles([b.constant(tiles), count, sequences], "single") as (tile, position, number):
             part, sequence = (None, number) if self.parts is None else self.parts.of(number, batch)
             place = (sequence, position)
-            entries = self.entries_of(place)
-            first, end = b.constant(0), b.INT.ceildiv(entries, self.config.tile_n)
+            entries, first, end = self.range_of(place)
             if part is not None:
                 first, end = part.tiles(first, end)
                 entries = b.INT.min(entries, b.INT.mul(end, self.config.tile_n))
             head = self.first_head(b.INT.mul(tile, heads))
             blocks = b.INT.max(b.INT.sub(end, first), 1)
             body(Query(place, (number, position), head, entries, first, blocks))
+
+    def range_of(self, place: tuple[Value, ...]) -> tuple[Value, Value, Value]:
+        """Of a query how many entries count, and the blocks of them: the first one, and where they end."""
+        entries = self.entries_of(place)
+        return entries, b.constant(0), b.INT.ceildiv(entries, self.config.tile_n)
 
     def store_lines(
         self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
@@ -185,6 +228,11 @@ class SparseDecode(SparseProblem):
             place = [*([] if self.parts is None else [number]), sequence, query.head, position]
             lse = b.map_elements(formula, maximum, total)
             b.store_global(lse, lines, place, [heads])
+
+
+def is_below(number: Value, end: Value) -> Value:
+    """Whether a number lies from 0 to before an end, which is not negative."""
+    return b.compare("ult", number, end)
 
 
 class SparseStorage(AbsorbedStorage):

@@ -18,9 +18,7 @@ from . import absorbed
 from . import builder as b
 from .latent_source import LOADERS, NarrowRows, WideRows
 from .online import Row
-from .sparse_problem import Query, SparseProblem, SparseStorage, Value
-
-NOWHERE = -1  # a row that no cache has
+from .sparse_problem import NOWHERE, Query, SparseProblem, SparseStorage, Value
 
 
 class Lists(Protocol):
@@ -36,25 +34,16 @@ class Lists(Protocol):
 
 
 def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
-    """Reads the list of the query; an entry that does not count becomes a row that no cache has.
+    """Finds the rows of each block; an entry that does not count becomes a row that no cache has.
 
     Nothing reads a row of the cache that is masked, then: it may hold NaN, which a weight of 0 does
     not take away. For roles that read a block ahead there is one without rows at the end.
     """
     count = problem.config.tile_n
-    row_of = rows_of(problem, query)
+    rows_from = problem.rows_of(query)
 
     def block(number: Value) -> list[Value]:
-        first = b.INT.mul(b.INT.add(query.first, number), count)
-
-        def kept(entry: Value, place: Value) -> Value:
-            row, exists = row_of(entry)
-            counts = b.compare("slt", b.INT.add(first, place), query.entries)
-            return b.select(b.INT.both(exists, counts), row, b.constant(NOWHERE))
-
-        lists = len(query.place)
-        entries = b.load_global(problem.indices, [count], [*query.place, first], [lists])
-        found = b.map_rows(kept, entries)
+        found = rows_from(b.INT.mul(b.INT.add(query.first, number), count))
         slot = storage.rows.acquire()
         b.store(found, slot)
         b.commit(slot, "threads")
@@ -66,32 +55,6 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
         slot = storage.rows.acquire()
         b.store(b.fill([count], b.constant(NOWHERE)), slot)
         b.commit(slot, "threads")
-
-
-def rows_of(problem: SparseProblem, query: Query) -> Callable[[Value], tuple[Value, Value]]:
-    """Of an entry the row of the cache, and whether there is one, i1, whatever the entry is."""
-    rows, table = problem.source.count(), problem.page_table
-    if table is None:
-        return lambda entry: (entry, _is_below(entry, rows))
-    page = problem.page_size
-    sequence = b.element(problem.batch_of_query, query.place)
-    is_sequence = _is_below(sequence, b.extent(table, 0))
-    pages = b.INT.floordiv(rows, page)
-
-    def row_of(position: Value) -> tuple[Value, Value]:
-        column = arith.DivUIOp(position, b.constant(page)).result
-        number = b.element(table, [sequence, column])
-        inside = b.INT.both(_is_below(column, b.extent(table, 1)), _is_below(number, pages))
-        exists = b.INT.both(b.compare("sge", position, 0), b.INT.both(is_sequence, inside))
-        rest = b.INT.sub(position, b.INT.mul(column, page))
-        return b.INT.add(b.INT.mul(number, page), rest), exists
-
-    return row_of
-
-
-def _is_below(number: Value, end: Value) -> Value:
-    """Whether a number lies from 0 to before an end, which is not negative."""
-    return b.compare("ult", number, end)
 
 
 def load(
