@@ -27,6 +27,8 @@ from attn_mlir.dialect.attn.storage import (
 
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 ROPE_FACTORS = "k_rope_descale"  # of its positions
+ROW_FACTORS = {"q_nope": "q_descale", "q_rope": "q_descale", "k_nope": "k_descale"}
+TABLES = {"v": "v_descale"}  # of sequences and heads
 NARROW_ROPE = ("bf16", "f8E4M3FN")  # of the other operands, and of k_rope under these
 
 _AXES: dict[str, Axes] = {
@@ -245,8 +247,9 @@ def emit_mla(
     """Builds one `attn.mla` at the insertion point, with the operations that say how operands lie.
 
     Args:
-      arguments: the operands by name, with `k_rope_descale` where k_rope has factors, and the index
-        arrays and numbers of `lengths` and `cache`.
+      arguments: the operands by name, with `k_rope_descale` where k_rope alone has factors, `q_descale`,
+        `k_descale` and `v_descale` where all have, and the index arrays and numbers of `lengths` and
+        `cache`.
       mask: which keys each row sees.
       out_dtype: of o.
       lengths: what tells the lengths of sequences; those of keys by number are the cache's, where
@@ -258,8 +261,18 @@ def emit_mla(
         of_tensors = dataclasses.replace(lengths, used_k=False, cached_k=False)
 
     def stored(name: str) -> ir.Value:
-        of_keys = name not in ("q_nope", "q_rope")
+        of_keys = not name.startswith("q_")
         return sequences_view(arguments[name], of_tensors, arguments, of_keys=of_keys)
+
+    of_rows = {name: stored(name) for name in ("q_descale", "k_descale") if name in arguments}
+
+    def scaled(name: str) -> ir.Value:
+        rows = stored(name)
+        if (factors := ROW_FACTORS.get(name)) in of_rows:
+            return make_scaled(rows, of_rows[str(factors)])
+        if (table := TABLES.get(name)) in arguments:
+            return make_scaled(rows, arguments[str(table)])
+        return rows
 
     def rope() -> ir.Value:
         factors = arguments.get(ROPE_FACTORS)
@@ -272,9 +285,12 @@ def emit_mla(
             rows = make_scaled(rows, factors_view(factors, cache, arguments, of_values=False))
         return make_columns(rows, LATENT_COLUMNS, ROPE_COLUMNS)
 
-    q_nope, q_rope, k_nope = (stored(name) for name in ("q_nope", "q_rope", "k_nope"))
+    q_nope, q_rope, k_nope = (scaled(name) for name in ("q_nope", "q_rope", "k_nope"))
+    k_rope = rope()
+    if (of_keys := ROW_FACTORS["k_nope"]) in of_rows:
+        k_rope = make_scaled(k_rope, of_rows[of_keys])
     return make_mla(
-        (q_nope, q_rope, k_nope, rope(), stored("v")),
+        (q_nope, q_rope, k_nope, k_rope, scaled("v")),
         arguments["scale"],
         mask=mask,
         output=ir.Type.parse(TYPES_OF_DTYPES[out_dtype]),

@@ -26,9 +26,9 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
     Operands:
       source: [batch, sequence, heads, columns], a tensor or a view. A query head has the factor of
         the key-value head that it reads.
-      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads. Or,
-        for keys and values, [batch, sequence, kv_heads, groups], f32, f16 or bf16, a tensor or a
-        view: element c of a row has factor c / (columns / groups), rounded down. Factors in pages
+      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads. Or of
+        positions, [batch, sequence, kv_heads or 1, groups], f32, f16 or bf16, a tensor or a view:
+        element c of a row has factor c / (columns / groups), rounded down. Factors in pages
         outside the pool are 0; those behind a sequence's length are not used.
 
     Memory effects: none. Hardware: any.
@@ -83,8 +83,8 @@ def _misfit(logical: Any, factors: Any) -> str:
     if any(kind.is_dynamic_dim(dim) for kind in (logical, factors) for dim in (2, 3)):
         return "static heads and groups of factors of positions"
     (heads, columns), (own, groups) = list(logical.shape)[2:], list(factors.shape)[2:]
-    if own != heads or groups < 1 or columns % groups:
-        return f"factors of {heads} heads, in groups that divide {columns} columns"
+    if own not in (1, heads) or groups < 1 or columns % groups:
+        return f"factors of {heads} heads or 1, in groups that divide {columns} columns"
     return ""
 
 

@@ -48,13 +48,13 @@ def descales_of(
     return {
         name: view(given[name], names.get(name, name))
         if name in of_positions
-        else _table(given[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
+        else table_of(given[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
         for name in spec.descales
     }
 
 
-def _table(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> TensorView:
-    """One array as a table."""
+def table_of(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> TensorView:
+    """One array as a table [1 or batch, 1 or kv_heads]; raises as `descales_of`."""
     if value is None:
         raise SpecError(
             f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
@@ -132,4 +132,4 @@ def cache_factors(
     """
     names = ("k_scale", "v_scale")
     given = zip(names, (None, None) if scales is None else scales, strict=True)
-    return {name: _table(value, name, dtype, batch, heads) for name, value in given}
+    return {name: table_of(value, name, dtype, batch, heads) for name, value in given}

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.caches import Cached
-from attn_mlir.compiling.latent import NARROW_ROPE, ROPE_FACTORS
+from attn_mlir.api.descales import table_of
+from attn_mlir.compiling.latent import NARROW, ROPE_FACTORS
+from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import TensorView, view
 
@@ -25,16 +27,67 @@ def rope_factors(
       SpecError: factors of 16 bits, or of another shape or dtype; says what is allowed.
     """
     rope = operands["k_rope"]
+    if operands["q_nope"].dtype == NARROW:
+        has_scale = cache is not None and cache.kind is not None and cache.kind.scale_dtype
+        if given is not None or has_scale:
+            name = "k_scale" if has_scale else ROPE_FACTORS
+            raise SpecError(
+                f"{name} is for k_rope of {NARROW} under bf16: k_descale is of both parts"
+            )
+        return {}
     if cache is not None and cache.kind is not None and cache.kind.scale_dtype:
         assert cache.scales is not None
         return {ROPE_FACTORS: view(cache.scales[0], "k_scale")}
     if given is None:
         return {}
-    if rope.dtype != NARROW_ROPE:
-        raise SpecError(
-            f"{ROPE_FACTORS} is for k_rope of {NARROW_ROPE}, got {rope.dtype}: leave it out"
-        )
+    if rope.dtype != NARROW:
+        raise SpecError(f"{ROPE_FACTORS} is for k_rope of {NARROW}, got {rope.dtype}: leave it out")
     return {ROPE_FACTORS: of_positions(given, ROPE_FACTORS, rope, "k_rope")}
+
+
+def row_factors(
+    operands: Mapping[str, TensorView], batch: int, given: Mapping[str, Any]
+) -> dict[str, TensorView]:
+    """`q_descale`, `k_descale` and `v_descale` in the kernel's form; empty for operands of 16 bits.
+
+    Args:
+      operands: of `mla` by name.
+      batch: number of sequences.
+      given: these arguments of it by name.
+
+    Raises:
+      SpecError: one is missing or has another shape or dtype, or is given for 16 bits.
+    """
+    q, k, v = (given[name] for name in DESCALES)
+    if (dtype := operands["q_nope"].dtype) != NARROW:
+        for name, value in given.items():
+            if value is not None:
+                raise SpecError(f"{name} is for operands of {NARROW}, got {dtype}: leave it out")
+        return {}
+    for name, value in given.items():
+        if value is None:
+            raise SpecError(
+                f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
+            )
+    rows, keys, values = operands["q_nope"], operands["k_nope"], operands["v"]
+    heads = rows.shape[-2]
+    of_q = view(q, DESCALES[0])
+    if len(of_q.shape) == len(rows.shape) - 1:
+        wanted = (*rows.shape[:-2], heads)
+        if of_q.dtype != "f32" or of_q.shape != wanted:
+            raise SpecError(
+                f"{DESCALES[0]} must be f32 {list(wanted)}, of each position and head of q_nope, got "
+                f"{list(of_q.shape)} of {of_q.dtype}"
+            )
+        of_q = of_q.reshaped((*wanted, 1), (*of_q.strides, 1))
+    else:
+        of_q = of_positions(q, DESCALES[0], rows, "q_nope")
+        of_q = of_q.reshaped((*rows.shape[:-2], heads, 1), (*of_q.strides[:-2], 0, 1))
+    return {
+        DESCALES[0]: of_q,
+        DESCALES[1]: of_positions(k, DESCALES[1], keys, "k_nope"),
+        DESCALES[2]: table_of(v, DESCALES[2], dtype, batch, values.shape[-2]),
+    }
 
 
 def of_positions(given: Any, name: str, operand: TensorView, called: str) -> TensorView:

@@ -9,7 +9,7 @@ from typing import Any
 from attn_mlir.api.attention import check_scale, output_dtype_of
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_caches import latent_cached
-from attn_mlir.api.latent_factors import rope_factors
+from attn_mlir.api.latent_factors import rope_factors, row_factors
 from attn_mlir.api.lengths import Told, told_by
 from attn_mlir.api.plan import (
     Allocation,
@@ -23,7 +23,7 @@ from attn_mlir.api.plan import (
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
-from attn_mlir.compiling.latent import NARROW_ROPE, MlaSpec
+from attn_mlir.compiling.latent import NARROW, MlaSpec
 from attn_mlir.compiling.schedules import check_claimed
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.errors import SpecError
@@ -56,6 +56,9 @@ def mla(
     seqused_k: Any = None,
     cache_seqlens: Any = None,
     cache_counts_new: bool = False,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
     k_rope_descale: Any = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
@@ -69,8 +72,9 @@ def mla(
     rope columns of a key are those of all heads.
 
     Args:
-      q_nope: [batch, sq, heads, nope], bf16 or f16, as all operands; nope is a multiple of 64.
-      q_rope: [batch, sq, heads, rope], a multiple of 16; at most 256 with nope.
+      q_nope: [batch, sq, heads, nope], bf16 or f16, as all operands; nope is a multiple of 64. Or e4m3,
+        on targets with tensor memory; then nope is a multiple of 128.
+      q_rope: [batch, sq, heads, rope], a multiple of 16, or 32 of e4m3; at most 256 with nope.
       k_nope: [batch, sk, kv_heads, nope]; kv_heads divides heads, as a rule it is as many.
       k_rope: [batch, sk, 1, rope]; or a latent cache, `PagedKV` or `ContiguousKV` without values, of
         rows of 576 columns, the last 64 of which are rope. A sequence of k_nope then has at most as
@@ -87,6 +91,9 @@ def mla(
       cu_seqlens_k, max_seqlen_k: lengths of k_nope, v and, where it is a tensor, k_rope.
       seqused_k, cache_seqlens, cache_counts_new: of these as well; refused next to a cache, which
         has `seqused`.
+      q_descale, k_descale, v_descale: f32, factors of operands that are all of e4m3, which need them: of
+        each row of q_nope and q_rope, [batch, sq] or [batch, sq, heads], or [total] or [total, heads];
+        of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`.
       k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk], or
         [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to bf16.
       query_tiles, tile_order, out, device, stream: as of `attention`.
@@ -135,6 +142,8 @@ def mla(
     if out is not None and out_dtype is None:
         out_dtype = output_dtype_of(out)
     factors = rope_factors(operands, k_rope_descale, cache)
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    factors |= row_factors(operands, told.sizes["batch"], descales)
     machine = machine_of(device, operands["q_nope"])
     target = machine.target or DEFAULT_TARGET
     options: dict[str, Any] = {"mask": mask, "out_dtype": out_dtype, "return_lse": return_lse}
@@ -143,13 +152,12 @@ def mla(
     chip = target_named(target)
     if chip.accumulator == "registers":
         check_claimed(tile_order, target)
-        if spec.rope_dtype != spec.dtype:
-            raise SpecError(
-                f"k_rope is {spec.rope_dtype}, q_nope is {spec.dtype}: on {target} all must be the same"
-            )
+        if spec.has_helper:
+            allowed = ", ".join(WIDE_DTYPES)
+            raise SpecError(f"k_rope is {spec.rope_dtype}: on {target} it must be {allowed}")
     if query_tiles is None:
         query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
-        if spec.rope_dtype != spec.dtype and tile_order == "clc":
+        if spec.has_helper and tile_order == "clc":
             query_tiles = 1
     spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     stream = stream_of(stream, device, q_nope, operands["q_nope"])
@@ -257,12 +265,12 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
     for name, operand in operands.items():
         called = name if cache is None or name != "k_rope" else cache.names.get("k", "k")
         may_narrow = name == "k_rope"
-        allowed = (*WIDE_DTYPES, *([NARROW_ROPE] if may_narrow else []))
+        allowed = (*WIDE_DTYPES, NARROW)
         if operand.dtype not in allowed:
             raise SpecError(f"{called} has dtype {operand.dtype}, allowed are {', '.join(allowed)}")
-        is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW_ROPE, "bf16")
+        is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW, "bf16")
         if operand.dtype != q.dtype and not is_narrow:
-            beside = f", or {NARROW_ROPE} under bf16" if may_narrow else ""
+            beside = f", or {NARROW} under bf16" if may_narrow else ""
             raise SpecError(
                 f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same{beside}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,16 +11,22 @@ from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import check_output
-from attn_mlir.compiling.sequences import GroupedRequest
+from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
 from attn_mlir.runtime.scalars import flag
 
 NOPE_STEP = 64  # a line of 128 bytes of a tile, with which its rope columns begin
 ROPE_STEP = 16  # the depth of one product of the tensor core
-NARROW_ROPE = "e4m3"  # of rope under operands of bf16
+NARROW = "e4m3"  # of all operands, or of rope under bf16
+NARROW_STEPS = {
+    "nope_dim": 128,  # a line of 128 bytes
+    "rope_dim": 32,  # the depth of one product of 8 bits
+    "v_head_dim": 16,  # strides of tensor maps are multiples of 16 bytes
+}
 ROPE_FACTORS = "k_rope_descale"
 MAX_QUERY_TILES = 2  # with which no warp is left of those of single roles
 
@@ -34,10 +40,13 @@ class MlaSpec(GroupedRequest):
     Args:
       heads: query heads.
       kv_heads: heads of k_nope and v; divides heads. As many when left out.
-      nope_dim: columns of q_nope and k_nope, a multiple of 64.
-      rope_dim: columns of q_rope and k_rope, a multiple of 16; at most 256 with those of nope.
-      v_head_dim: columns of v and O, a multiple of 8 up to 256; `nope_dim` when left out.
-      dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`.
+      nope_dim: columns of q_nope and k_nope, a multiple of 64, of 128 for `e4m3`.
+      rope_dim: columns of q_rope and k_rope, a multiple of 16, of 32 for `e4m3`; at most 256 with those
+        of nope.
+      v_head_dim: columns of v and O, a multiple of 8, of 16 for `e4m3`, up to 256; `nope_dim` when left
+        out.
+      dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`; or `e4m3`, with factors of f32: `q_descale`
+        of each position and head, `k_descale` of each position, `v_descale` of each sequence and head.
       rope_dtype: of k_rope: `dtype`, as when left out, or `e4m3` where that is `bf16`.
       rope_factors: whether `k_rope_descale` has a factor of f32 for each position of k_rope of 8 bits
         that is a tensor. Those of a cache are a property of that.
@@ -61,20 +70,32 @@ class MlaSpec(GroupedRequest):
         converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
     )
     dtype: str = option(
-        converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
+        converter=partial(dtype_name, argument="dtype", allowed=(*WIDE_DTYPES, NARROW)),
+        default="bf16",
     )
 
     rope_dtype: str = option(
-        converter=partial(dtype_name, argument="rope_dtype", allowed=(*WIDE_DTYPES, NARROW_ROPE)),
+        converter=partial(dtype_name, argument="rope_dtype", allowed=(*WIDE_DTYPES, NARROW)),
         default=None,
     )
     rope_factors: bool = option(converter=partial(flag, "rope_factors"), default=False)
 
     def completed(self) -> Mapping[str, object]:
         """As many heads of keys as query heads, values of the size of nope, rope and O of the operands'
-        dtype."""
-        own = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": self.dtype}
+        dtype, O of bf16 where these have 8 bits."""
+        out = "bf16" if self.is_narrow else self.dtype
+        own = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": out}
         return {**super().completed(), **own}
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether all operands have 8 bits."""
+        return self.dtype == NARROW
+
+    @property
+    def has_helper(self) -> bool:
+        """Whether warps of the kernel widen rope, or read factors of keys."""
+        return self.rope_dtype == NARROW
 
     def check_together(self) -> None:
         """Refuses head counts, sizes and caches that have no kernel together.
@@ -107,16 +128,20 @@ class MlaSpec(GroupedRequest):
           SpecError: names the option and what is allowed.
         """
         is_narrow = self.rope_dtype != self.dtype
-        if is_narrow and (self.dtype, self.rope_dtype) != ("bf16", NARROW_ROPE):
+        if is_narrow and (self.dtype, self.rope_dtype) != ("bf16", NARROW):
             raise SpecError(
                 f"rope_dtype {self.rope_dtype} has no kernel under {self.dtype}: supported are the "
-                f"same, and {NARROW_ROPE} under bf16"
+                f"same, and {NARROW} under bf16"
             )
+        for name, step in NARROW_STEPS.items():
+            if self.is_narrow and getattr(self, name) % step:
+                raise SpecError(
+                    f"{name} {getattr(self, name)} has no kernel for {NARROW}: supported are multiples "
+                    f"of {step}"
+                )
         has_cache = self.cache is not None
         if self.rope_factors and (has_cache or not is_narrow):
-            raise SpecError(
-                f"rope_factors must be False but for k_rope of {NARROW_ROPE} as a tensor"
-            )
+            raise SpecError(f"rope_factors must be False but for k_rope of {NARROW} as a tensor")
         if self.cache is not None and self.cache.scale_dtype:
             if not is_narrow:
                 raise SpecError(f"cache of k_rope of {self.rope_dtype} must have no factors")
@@ -126,9 +151,9 @@ class MlaSpec(GroupedRequest):
                     f"cache of k_rope must have one factor for its {ROPE_COLUMNS} columns of rope, "
                     f"got {self.cache.k_groups} for {ROW_COLUMNS}"
                 )
-        if is_narrow and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
+        if self.has_helper and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
             raise SpecError(
-                f"tile_order clc has no kernel for k_rope of {NARROW_ROPE} with query_tiles "
+                f"tile_order clc has no kernel for k_rope of {NARROW} with query_tiles "
                 f"{self.query_tiles}: supported is 1"
             )
 
@@ -156,16 +181,26 @@ class MlaSpec(GroupedRequest):
         )
 
     def _factors(self, rope: tuple[int | str, ...]) -> tuple[Operand, ...]:
-        """The factors of k_rope, which lie as it does, whose extents these are."""
+        """The factors of k_rope, which lie as it does, whose extents these are; or of all operands."""
+        if self.is_narrow:
+            q, k, v = DESCALES
+            of_q = (*self._rows_of(q, self.rows_q), self.heads, 1)
+            of_k = (*self._rows_of(k, self.rows_k), 1, 1)
+            return Operand(q, "f32", of_q), Operand(k, "f32", of_k), table(v, "f32", 2)
         if self.rope_factors:
             dtype, groups, page = "f32", 1, 0
         elif self.cache is not None and self.cache.scale_dtype:
             dtype, groups, page = self.cache.scale_dtype, self.cache.k_groups, self.cache.page_size
         else:
             return ()
-        rows: list[int | str] = [f"{ROPE_FACTORS}_{axis}" for axis in range(len(rope) - 2)]
-        rows[-1] = page or rows[-1]
+        *lead, last = self._rows_of(ROPE_FACTORS, rope[:-2])
+        rows = (*lead, page or last)
         return (Operand(ROPE_FACTORS, dtype, (*rows, 1, groups)),)
+
+    @staticmethod
+    def _rows_of(name: str, rows: Sequence[int | str]) -> tuple[str, ...]:
+        """As many extents as these, which each call tells."""
+        return tuple(f"{name}_{axis}" for axis in range(len(rows)))
 
     @property
     def kernel_name(self) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from attn_mlir.masks import Mask
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+from attn_mlir.trace import ScoreMod
 
 Array = npt.NDArray[Any]
 
@@ -26,6 +27,9 @@ def mla_f64(
     scale: float,
     mask: Mask | None = None,
     k_rope_descale: Array | None = None,
+    q_descale: Array | None = None,
+    k_descale: Array | None = None,
+    v_descale: Array | None = None,
 ) -> Attention:
     """The truth: `softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), mask) v` in float64.
 
@@ -36,13 +40,17 @@ def mla_f64(
       scale: of the scores.
       mask: which keys a query sees; all of them when left out.
       k_rope_descale: [batch, sk], factors of k_rope.
+      q_descale: [batch, sq, heads] or [batch, sq], of rows of q_nope and q_rope.
+      k_descale: [batch, sk], of positions of k_nope and k_rope.
+      v_descale: as of `attention_f64`.
 
     Raises:
       SpecError: shapes that do not belong together.
     """
     k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
-    return attention_f64(q, k, v, mask=mask, scale=scale)
+    scaled = _scaled_scores(q, k, q_descale, k_descale)
+    return attention_f64(q, k, v, mask=mask, scale=scale, score_mod=scaled, v_descale=v_descale)
 
 
 def mla_yardstick(
@@ -56,11 +64,37 @@ def mla_yardstick(
     mask: Mask | None = None,
     out_dtype: npt.DTypeLike | None = None,
     k_rope_descale: Array | None = None,
+    q_descale: Array | None = None,
+    k_descale: Array | None = None,
+    v_descale: Array | None = None,
 ) -> Attention:
     """The same formula in a kernel's types; arguments as of `mla_f64` and `attention_yardstick`."""
     k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
-    return attention_yardstick(q, k, v, mask=mask, scale=scale, out_dtype=out_dtype)
+    scaled = _scaled_scores(q, k, q_descale, k_descale)
+    options: dict[str, Any] = {"score_mod": scaled, "v_descale": v_descale, "out_dtype": out_dtype}
+    return attention_yardstick(q, k, v, mask=mask, scale=scale, **options)
+
+
+def _scaled_scores(
+    q: Array, k: Array, q_descale: Array | None, k_descale: Array | None
+) -> ScoreMod | None:
+    """What factors of rows make of scores; None without any."""
+    if q_descale is None and k_descale is None:
+        return None
+    ones = np.ones(1, np.float32)
+    rows = np.asarray(ones if q_descale is None else q_descale)
+    if rows.ndim == 2:
+        rows = rows[..., None]
+    of_rows = np.ascontiguousarray(np.broadcast_to(rows, q.shape[:-1]))
+    of_keys = np.ascontiguousarray(
+        np.broadcast_to(ones if k_descale is None else k_descale, k.shape[:2])
+    )
+
+    def scaled(score: Any, batch: Any, head: Any, row: Any, key: Any) -> Any:
+        return score * of_keys[batch, key] * of_rows[batch, row, head]
+
+    return scaled
 
 
 def widened_rope(k_rope: Array, dtype: npt.DTypeLike, factors: Array | None) -> Array:

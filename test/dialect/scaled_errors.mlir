@@ -46,7 +46,7 @@ func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x4x2xf64>) {
 // -----
 
 func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x4x3xf32>) {
-  // expected-error @below {{'attn.scaled' op expects factors of 4 heads, in groups that divide 64 columns, got tensor<?x?x4x3xf32>}}
+  // expected-error @below {{'attn.scaled' op expects factors of 4 heads or 1, in groups that divide 64 columns, got tensor<?x?x4x3xf32>}}
   %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x3xf32>)
     -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
   func.return
@@ -55,7 +55,7 @@ func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x4x3xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x2x1xf32>) {
-  // expected-error @below {{'attn.scaled' op expects factors of 4 heads, in groups that divide 64 columns, got tensor<?x?x2x1xf32>}}
+  // expected-error @below {{'attn.scaled' op expects factors of 4 heads or 1, in groups that divide 64 columns, got tensor<?x?x2x1xf32>}}
   %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?x2x1xf32>)
     -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
   func.return

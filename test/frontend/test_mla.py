@@ -43,6 +43,13 @@ def operands(**changed: Any) -> dict[str, Any]:
     return given | changed
 
 
+def narrow(**changed: Any) -> dict[str, Any]:
+    """The operands in 8 bits, with their factors."""
+    given = {x: zeros(*y.shape, dtype=E4M3) for x, y in operands().items() if x != "scale"}
+    factors = {"q_descale": ones(2, 3, 2), "k_descale": ones(2, 40), "v_descale": ones(1)}
+    return given | factors | changed
+
+
 def pages(**changed: Any) -> am.PagedKV:
     """A latent cache of 16-position pages for these."""
     table = np.arange(6, dtype=np.int32).reshape(2, 3)
@@ -58,7 +65,7 @@ def ragged(**changed: Any) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": (
         {"v": zeros(2, 40, 2, 128, dtype=np.float32)},
-        r"v has dtype f32, allowed are bf16, f16",
+        r"v has dtype f32, allowed are bf16, f16, e4m3",
     ),
     "two dtypes": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=np.float16)},
@@ -100,6 +107,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "factors of other pages": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), k_scale=ones(5, 16, 1, 1))},
         r"k_scale has 5 pages, k has 6 \(pass scale_table\?\)",
+    ),
+    "factors of rows of 16 bits": (
+        {"k_descale": ones(2, 40)},
+        r"k_descale is for operands of e4m3, got bf16: leave it out",
+    ),
+    "no factors of values": (
+        narrow(v_descale=None),
+        r"v_descale is missing: e4m3 operands need their factors, 1.0 where there are none",
+    ),
+    "factors of queries": (
+        narrow(q_descale=ones(2, 3, 1)),
+        r"q_descale must be f32 \[2, 3, 2\], of each position and head of q_nope, got \[2, 3, 1\] of f32",
+    ),
+    "factors of queries of a sequence": (
+        narrow(q_descale=ones(2)),
+        r"q_descale must be f32 \[2, 3\], of each position of q_nope, got \[2\] of f32",
+    ),
+    "factors of keys": (
+        narrow(k_descale=ones(2, 2)),
+        r"k_descale must be f32 \[2, 40\], of each position of k_nope, got \[2, 2\] of f32",
+    ),
+    "factors of rope under 8 bits": (
+        narrow(k_rope_descale=ones(2, 40)),
+        r"k_rope_descale is for k_rope of e4m3 under bf16: k_descale is of both parts",
+    ),
+    "size of nope of 8 bits": (
+        narrow(q_nope=zeros(2, 3, 2, 64, dtype=E4M3), k_nope=zeros(2, 40, 2, 64, dtype=E4M3)),
+        r"nope_dim 64 has no kernel for e4m3: supported are multiples of 128",
     ),
     "two query tiles and claimed tiles": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "query_tiles": 2, "tile_order": "clc"},
@@ -216,10 +251,20 @@ def test_an_order_that_the_machine_does_not_have() -> None:
 
 
 def test_rope_of_8_bits_where_products_leave_their_sums_in_registers() -> None:
-    given = operands(k_rope=zeros(2, 40, 1, 64, dtype=E4M3))
-    message = r"k_rope is e4m3, q_nope is bf16: on sm_90a all must be the same"
-    with pytest.raises(SpecError, match=message):
-        plan(**given, device=am.EmulatorDevice(target="sm_90a"))
+    message = r"k_rope is e4m3: on sm_90a it must be bf16, f16"
+    for changed in ({"k_rope": zeros(2, 40, 1, 64, dtype=E4M3)}, narrow()):
+        with pytest.raises(SpecError, match=message):
+            plan(**operands(**changed), device=am.EmulatorDevice(target="sm_90a"))
+
+
+def test_factors_of_rows_are_one_for_each_head() -> None:
+    """Whether the caller has one for all heads or not."""
+    made = [plan(**operands(**narrow(q_descale=x))).steps[0] for x in (ones(2, 3), ones(2, 3, 2))]
+    assert made[0].request == made[1].request
+    factors = [step.arguments["q_descale"] for step in made]
+    assert [x.shape for x in factors] == [(2, 3, 2, 1)] * 2  # pyright: ignore
+    assert [x.strides[2] for x in factors] == [0, 1]  # pyright: ignore
+    assert made[0].request.out_dtype == "bf16"  # pyright: ignore
 
 
 def test_factors_of_rope_in_pages_of_their_own() -> None:
@@ -264,7 +309,10 @@ def test_there_is_no_scale_that_follows_from_sizes() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"dtype": "e4m3"},
+        {"dtype": "e5m2"},
+        {"dtype": "e4m3", "rope_dim": 16},
+        {"dtype": "e4m3", "v_head_dim": 40},
+        {"dtype": "e4m3", "rope_dtype": "bf16"},
         {"dtype": "f16", "rope_dtype": "e4m3"},
         {"rope_dtype": "f16"},
         {"rope_factors": True},

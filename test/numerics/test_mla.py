@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.validation.numerics import prefill_sweep
-from attn_mlir.validation.numerics.latent import LatentProblem, NarrowRope
+from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.latent_draws import failure
 from attn_mlir.validation.numerics.stored import Form
 
@@ -80,6 +80,29 @@ ROPE_CASES = {
 def test_rope_of_8_bits(name: str) -> None:
     """NaN in rows and factors that no position has; pages outside the pool in the tables."""
     ROPE_CASES[name].run()
+
+
+FACTOR_CASES = {
+    "ragged, factors of each head": LatentProblem(
+        (9, 0, 3), (140, 7, 0), ragged="qk", heads=(2, 1), sizes=(128, 32, 64), dtype=E4M3,
+        factors=RowFactors(29, -29, 20), device=ADVERSARIAL, call=ONE,
+    ),
+    "pages, two query tiles": LatentProblem(
+        (130,), (140,), cache=Form(16), dtype=E4M3, factors=RowFactors(-29, 29, -20, per_head=False),
+        options={"mask": am.causal()}, call={"query_tiles": 2},
+    ),
+    "rows by index, padded": LatentProblem(
+        (40, 40), PAIR, cache=Form(selected=True, padded=True), dtype=E4M3, factors=RowFactors(),
+        call={"tile_order": "clc", "out_dtype": "f32"}, device=ADVERSARIAL,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FACTOR_CASES)
+@pytest.mark.long("pages, two query tiles", "rows by index, padded")
+def test_8_bits_with_factors_of_rows(name: str) -> None:
+    """NaN in factors of keys behind a sequence's end where it has a dimension of its own."""
+    FACTOR_CASES[name].run()
 
 
 HELD = ("ragged", "pages under dense keys", "other sizes, a group of heads")

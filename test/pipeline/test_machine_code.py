@@ -196,7 +196,7 @@ def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
 
 
 def narrow_rope() -> Iterator[Any]:
-    """Latent attention with rope of 8 bits: all but one take long together."""
+    """Latent attention with rope, or all operands, of 8 bits: all but two take long together."""
     some: dict[str, Any] = {"mask": am.sliding_window(100, 0) | am.chunked(150)}
     some["cache"] = Cache(
         16, "csr", scale_dtype="bf16", k_groups=1, v_groups=1, own_scale_table=True
@@ -206,6 +206,12 @@ def narrow_rope() -> Iterator[Any]:
         options = {**some, "query_tiles": tiles, "tile_order": order, "lengths": lengths}
         marks = () if (tiles, order) == (2, "single") else pytest.mark.long
         yield pytest.param(options, id=f"{order}, {tiles}", marks=marks)
+    for tiles, order in ((2, "ragged"), (2, "single"), (1, "clc")):
+        lengths = Lengths(ragged_q=True, ragged_k=True) if order == "ragged" else DENSE
+        options = {"dtype": "e4m3", "mask": some["mask"], "query_tiles": tiles, "lengths": lengths}
+        options |= {"tile_order": order, "cache": Cache(16, "csr")}
+        marks = () if (tiles, order) == (2, "ragged") else pytest.mark.long
+        yield pytest.param(options, id=f"e4m3, {order}, {tiles}", marks=marks)
     for sizes in ((64, 32, 72), (128, 16, 40), (192, 64, 256), (128, 128, 128)):
         named = dict(zip(("nope_dim", "rope_dim", "v_head_dim"), sizes, strict=True))
         yield pytest.param({**named, "rope_factors": True}, id=str(sizes), marks=pytest.mark.long)

@@ -24,6 +24,7 @@ NAMES = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
 
 
 FACTORS = "k_rope_descale"
+ROWS = ("q_descale", "k_descale")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,40 @@ class NarrowRope:
 
 
 @dataclass(frozen=True)
+class RowFactors:
+    """Operands of e4m3, with factors of their rows and of values.
+
+    Attributes:
+      queries, keys, values: powers of 10 around which the factors are.
+      spread: by how many powers at most those of one operand differ.
+      per_head: whether each head of q has its own.
+    """
+
+    queries: float = 0.0
+    keys: float = 0.0
+    values: float = 0.0
+    spread: float = 1.0
+    per_head: bool = True
+
+    def of(self, one: dict[str, Array], random: np.random.Generator) -> dict[str, Array]:
+        """The operands of a sequence, with factors [sq, heads] or [sq], and [sk]."""
+
+        def factors(power: float, *shape: int) -> Array:
+            spread = random.uniform(-self.spread / 2, self.spread / 2, shape)
+            return (10 ** (power + spread)).astype(np.float32)
+
+        sq, heads, _ = one["q_nope"].shape
+        shape = (sq, heads) if self.per_head else (sq,)
+        rows = factors(self.queries, *shape), factors(self.keys, len(one["k_nope"]))
+        return one | dict(zip(ROWS, rows, strict=True))
+
+    def of_values(self, batch: int, heads: int) -> Array:
+        """Those of v, [batch, heads]."""
+        powers = self.values + 0.1 * np.arange(batch * heads).reshape(batch, heads)
+        return (10**powers).astype(np.float32)
+
+
+@dataclass(frozen=True)
 class LatentProblem:
     """A call of `mla`; whatever no position holds is NaN, and so are the latent columns of a cache.
 
@@ -66,6 +101,7 @@ class LatentProblem:
       sizes: columns of nope, rope and v.
       magnitude: of the elements of q.
       rope: how k_rope is stored, if not as the other operands.
+      factors: of operands of e4m3; None for others.
       options: of `mla` and of the reference; `call` of the former alone.
       device: of `EmulatorDevice`.
       seed: of the numbers.
@@ -81,6 +117,7 @@ class LatentProblem:
     dtype: Any = ml_dtypes.bfloat16
     magnitude: float = 1.0
     rope: NarrowRope | None = None
+    factors: RowFactors | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -104,13 +141,16 @@ class LatentProblem:
             }
             for sq, sk in zip(self.queries, self.keys, strict=True)
         ]
-        return found if self.rope is None else [self.rope.of(one, random) for one in found]
+        made = self.rope or self.factors
+        return found if made is None else [made.of(one, random) for one in found]
 
     def call_of(self, sequences: list[dict[str, Array]]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The operands of the call as they are stored, and what tells their lengths."""
         told: dict[str, Any] = {}
         operands: dict[str, Any] = {}
-        for name in [x for x in (*NAMES, FACTORS) if x in sequences[0]]:
+        if self.factors is not None:
+            told["v_descale"] = self.factors.of_values(len(sequences), self.heads[1])
+        for name in [x for x in (*NAMES, FACTORS, *ROWS) if x in sequences[0]]:
             side = name[0] if name != "v" else "k"
             parts = [one[name] for one in sequences]
             if name == FACTORS:
@@ -190,6 +230,9 @@ class LatentProblem:
             single = {name: array[None] for name, array in one.items()}
             if FACTORS in single:
                 single[FACTORS] = single[FACTORS][..., 0, 0]
+            if self.factors is not None:
+                table = self.factors.of_values(len(sequences), self.heads[1])
+                single["v_descale"] = table[number : number + 1]
             truth = mla_f64(**single, **options)
             yardstick = mla_yardstick(**single, **options, out_dtype=o.dtype)
             verdict = compare(o[place][None], lse[of_lse][None], truth, yardstick)

@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 import attn_mlir as am
-from attn_mlir.validation.numerics.latent import LatentProblem, NarrowRope
+from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.stored import Form
 
 TARGETS = ("sm_100a", "sm_90a")
@@ -49,7 +49,9 @@ CACHES = (
 )
 SIZES = ((128, 64, 128), (128, 64, 64), (64, 64, 256), (192, 64, 96))  # rope of 64: a cache fits
 OTHER_SIZES = ((64, 32, 72), (128, 16, 40))
-NARROW_SHARE = 0.4  # of draws
+NARROW_SIZES = ((128, 64, 128), (128, 64, 64), (128, 32, 80), (128, 64, 256))
+POWERS = ((0, 0, 0), (29, -29, 20), (-29, 29, -20))  # of 10: factors of q, k and v
+NARROW_SHARE = 0.3  # of draws for a target with tensor memory, in rope alone and in all operands
 ROPES = (  # of keys, in 8 bits
     NarrowRope(),
     NarrowRope((-2, 2)),
@@ -109,8 +111,10 @@ def drawn(seed: int, target: str = "") -> LatentProblem:
         device=device,
         seed=seed,
     )
-    is_narrow = choose.random() < NARROW_SHARE
-    return _narrowed(found, choose) if is_narrow and device["target"] == "sm_100a" else found
+    kind = choose.random()
+    if kind >= 2 * NARROW_SHARE or device["target"] != "sm_100a":
+        return found
+    return _narrowed(found, choose) if kind < NARROW_SHARE else _in_8_bits(found, choose)
 
 
 def _narrowed(problem: LatentProblem, choose: random.Random) -> LatentProblem:
@@ -127,6 +131,24 @@ def _narrowed(problem: LatentProblem, choose: random.Random) -> LatentProblem:
     if call["tile_order"] == "clc":
         call["query_tiles"] = choose.choice((None, 1))
     return dataclasses.replace(problem, rope=rope, dtype=ml_dtypes.bfloat16, call=call)
+
+
+def _in_8_bits(problem: LatentProblem, choose: random.Random) -> LatentProblem:
+    """The problem with all operands in 8 bits, as far as there is a kernel."""
+    sizes = choose.choice([x for x in NARROW_SIZES if problem.cache is None or x[1] == 64])
+    spread, per_head = choose.choice((0.0, 1.0)), choose.choice((True, False))
+    factors = RowFactors(*choose.choice(POWERS), spread, per_head)
+    call = {**problem.call, "out_dtype": choose.choice((None, "f16", "f32"))}
+    if factors.values > 0:  # no number of f16
+        call["out_dtype"] = None
+    if sizes[-1] > NARROW_SIZES[0][-1]:
+        call["out_dtype"] = None
+    if call["tile_order"] == "clc":
+        call["query_tiles"] = choose.choice((None, 1))
+    magnitude = min(problem.magnitude, 10.0)
+    return dataclasses.replace(
+        problem, sizes=sizes, dtype=E4M3, factors=factors, call=call, magnitude=magnitude
+    )
 
 
 def failure(seed: int) -> str:

@@ -15,7 +15,8 @@ the one warp that is left of the warps of single roles, or four with one query t
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,30 +28,31 @@ from attn_mlir.passes.schedule.kernels import mha, mha_config, mha_registers
 from attn_mlir.passes.schedule.kernels.mha import WARPS_PER_GROUP
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile_with_queries
+from attn_mlir.passes.schedule.parts.config import NARROW_BITS
 from attn_mlir.passes.schedule.parts.held import HeldStorage
 from attn_mlir.passes.schedule.parts.latent_kernel import latent_kernel
 from attn_mlir.passes.schedule.parts.latent_storage import LatentStorage, OwnKeys, RingSlots
-from attn_mlir.passes.schedule.parts.narrow_rope import NarrowRope, widen
-from attn_mlir.passes.schedule.parts.operands import page_size_of
-from attn_mlir.passes.schedule.parts.problem import Problem
+from attn_mlir.passes.schedule.parts.narrow_rope import widen
+from attn_mlir.passes.schedule.parts.operands import page_size_of, position_factors
+from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 from attn_mlir.passes.target.tiling import PAGE_SIZES, key_tiles_for
 
-ELEMENT_TYPES = ("bf16", "f16")
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN")
 LINE_BYTES = 128  # of a tile's columns, which lie together; the parts of a slot begin with one
 REGISTERS = {"softmax_registers": 184, "correction_registers": 72, "other_registers": 72}
 # where rope has a ring: the role that issues products has more descriptors, and spills with 64
-WIDENING_REGISTERS: dict[int, dict[str, int]] = {
+HELPER_REGISTERS: dict[int, dict[str, int]] = {
     1: {
         "softmax_registers": 208,
         "correction_registers": 88,
         "other_registers": 88,
-        "widen_registers": 128,
+        "helper_registers": 128,
     },
     2: {"softmax_registers": 184, "correction_registers": 64, "other_registers": 80},
-}  # by query tiles; with one, the warps that widen rope are a group of their own
+}  # by query tiles; with one, the warps that widen rope or read factors are a group of their own
 CLAIMED = "clc"  # the order for which a warp claims work tiles
 LEAST_SLOTS = 2  # of keys and values
 STEP_BYTES = 32  # depth of one product of the tensor core
@@ -62,12 +64,12 @@ class MlaConfig(mha_config.MhaConfig):
 
     Attributes:
       rope_stages: slots of the ring of rope of keys; 0 where it lies behind nope in a slot of K.
-      widen_registers: per thread, of the warps that widen rope of 8 bits; 0 where one does, of the same
-        group as the other single warps.
+      helper_registers: per thread, of the warps that widen rope of 8 bits, or read factors; 0 where one
+        does, of the same group as the other single warps.
     """
 
     rope_stages: int = 0
-    widen_registers: int = 0
+    helper_registers: int = 0
 
 
 @register
@@ -94,15 +96,19 @@ class MlaTensor:
         """
         _refuse_unsupported(op)
         wishes, page_size = mha_config.Options(**options), page_size_of(op.k_rope)
-        if op.has_narrow_rope and wishes.tile_order == CLAIMED and not wishes.q_tiles:
+        if _has_helper(op) and wishes.tile_order == CLAIMED and not wishes.q_tiles:
             wishes = dataclasses.replace(wishes, q_tiles=1)
         given = MlaConfig.given(op)
         config = mha_config.chosen_config(
             op, target, wishes, queries=op.q_nope, page_size=page_size, kind=MlaConfig
         )
-        if op.has_narrow_rope:
-            config = _that_widens(op, target, config)
-        elif not wishes.kv_stages and not {"kv_stages", "rope_stages"} & set(given):
+        if _has_helper(op):
+            config = _with_helper(op, target, config)
+        elif (
+            ws.element_bits(op.element_type) > NARROW_BITS
+            and not wishes.kv_stages
+            and not {"kv_stages", "rope_stages"} & set(given)
+        ):
             config = _with_rings(op, target, config)
         if config.rope_stages < 0:
             raise op_error(op, f"expects rope_stages of 0 or more, got {config.rope_stages}")
@@ -116,14 +122,19 @@ class MlaTensor:
         """
         config = MlaConfig.of(op)
         apart = config.rope_stages
-        with latent_kernel(function, op, MlaConfig) as (kernel, problem, source, narrow):
+        with latent_kernel(function, op, MlaConfig) as (kernel, problem, source, narrow, factors):
             if narrow is not None:
                 widened = LatentStorage(problem, apart, OwnKeys)
                 mha.emit_roles(problem, config, widened, source)
-                _emit_widening(problem, config, widened, narrow)
-            else:
-                storage = LatentStorage(problem, apart) if apart else Storage(problem)
-                mha.emit_roles(problem, config, storage, source)
+                warps = _helpers(config)[1]
+                with _helper("widen", problem, config, widened) as tile:
+                    widen(problem, narrow, widened.rope, tile, warps=warps)
+                return kernel
+            storage = LatentStorage(problem, apart) if apart else Storage(problem, factors)
+            mha.emit_roles(problem, config, storage, source)
+            if factors is not None:
+                with _helper("factors", problem, config, storage) as tile:
+                    factors.fill(problem, tile)
         return kernel
 
 
@@ -146,7 +157,7 @@ class MlaRegisters:
     def configure(self, op: attn.MlaOp, target: Target, options: Mapping[str, Any]) -> None:
         """As `MlaTensor.configure`."""
         _refuse_unsupported(op)
-        if op.has_narrow_rope:
+        if ws.element_bits(attn.logical_type(op.k_rope).element_type) == NARROW_BITS:
             raise op_error(
                 op, f"has no kernel for k_rope of 8 bits on {target.chip}: supported is bf16 there"
             )
@@ -159,27 +170,40 @@ class MlaRegisters:
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
         """As `MlaTensor.build`."""
         kind = mha_registers.HeldConfig
-        with latent_kernel(function, op, kind) as (kernel, problem, source, _):
+        with latent_kernel(function, op, kind) as (kernel, problem, source, *_):
             mha_registers.emit_roles(problem, kind.of(op), HeldStorage(problem), source)
         return kernel
 
 
-def _emit_widening(
-    problem: Problem, config: MlaConfig, storage: LatentStorage, rope: NarrowRope
-) -> None:
-    """The role that fills the ring of rope: a group of warps, or the one that is left of the last group."""
-    own = config.widen_registers
-    warps, registers = (WARPS_PER_GROUP, own) if own else (1, config.other_registers)
-    first = WARPS_PER_GROUP * (config.q_tiles + 2) - (0 if own else 1)
+def _has_helper(op: attn.MlaOp) -> bool:
+    """Whether warps of their own widen rope, or read factors of keys."""
+    return op.has_narrow_rope or position_factors(op.k_nope) is not None
+
+
+def _helpers(config: MlaConfig) -> tuple[int, int, int]:
+    """The first of these warps, how many, and their registers: a group, or the one left of the last group."""
+    end = WARPS_PER_GROUP * (config.q_tiles + 2)
+    if own := config.helper_registers:
+        return end, WARPS_PER_GROUP, own
+    return end - 1, 1, config.other_registers
+
+
+@contextmanager
+def _helper(
+    name: str, problem: Problem, config: MlaConfig, storage: Storage
+) -> Generator[WorkTile]:
+    """The role of these warps, and its loop over work tiles; yields the work tile."""
+    first, warps, registers = _helpers(config)
     with (
-        b.role("widen", first=first, warps=warps, registers=registers),
+        b.role(name, first=first, warps=warps, registers=registers),
         every_tile_with_queries(problem, storage.answers) as tile,
     ):
-        widen(problem, rope, storage.rope, tile, warps=warps)
+        yield tile
 
 
-def _that_widens(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
-    """The configuration with a ring of rope that warps fill, as far as none is given.
+def _with_helper(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
+    """The configuration with registers for such warps, and a ring of rope that is widened, as far as none
+    are given.
 
     Raises:
       VerifyError: there is no room, or no warp left for this.
@@ -189,15 +213,17 @@ def _that_widens(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig
         raise op_error(
             op,
             f"expects q_tiles of 1 for the tile_order {CLAIMED} where k_rope has 8 bits, got "
-            f"{config.q_tiles}: no warp is left to widen it",
+            f"{config.q_tiles}: no warp is left to widen it or to read its factors",
         )
+    if not op.has_narrow_rope:
+        return dataclasses.replace(config, **{**HELPER_REGISTERS[config.q_tiles], **given})
     slots = _slots(op, target, config, is_apart=True)
     if slots.kv < LEAST_SLOTS:
         raise op_error(op, "has no room for two tiles of keys where k_rope has 8 bits")
     if "kv_stages" in given:
         slots = RingSlots(config.kv_stages, -(-config.kv_stages // 2))
     chosen = {
-        **WIDENING_REGISTERS[config.q_tiles],
+        **HELPER_REGISTERS[config.q_tiles],
         "kv_stages": slots.kv,
         "rope_stages": slots.rope,
         **given,

@@ -57,7 +57,14 @@ def factors_of(op: attn.MhaOp, arguments: Mapping[Value, Value]) -> Factors:
     return Factors(*(_table(op, operand, arguments) for operand in (op.q, op.k, op.v)))
 
 
-def _table(op: attn.MhaOp, operand: Value, arguments: Mapping[Value, Value]) -> Value | None:
+def values_factors(op: attn.MlaOp, arguments: Mapping[Value, Value]) -> Factors:
+    """Those of v alone, as `factors_of`: what Q and K have are factors of rows."""
+    return Factors(None, None, _table(op, op.v, arguments))
+
+
+def _table(
+    op: attn.MhaOp | attn.MlaOp, operand: Value, arguments: Mapping[Value, Value]
+) -> Value | None:
     steps = storage_steps(operand)
     found = [step for step in steps if isinstance(step, attn.ScaledOp)]
     if len(found) > 1:

@@ -9,7 +9,7 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
 from .config import Config
-from .factors import Factors
+from .factors import values_factors
 from .kv_source import KVSource, TensorKV
 from .latent import Common, LatentKV, Rope, RopePages, RopeRows
 from .modifier import Unmodified
@@ -28,6 +28,7 @@ from .operands import (
 )
 from .paged_rows import PagedRows
 from .problem import Problem
+from .row_factors import RowFactors
 from .visited import KeyTiles
 
 CACHE_DIMS = {4: ("rows", "positions", "", "")}  # of k_rope, where it is a cache without pages
@@ -49,12 +50,14 @@ class OpenedLatent(NamedTuple):
       problem: what it computes.
       source: of keys and values; of nope and values where rope has to be widened.
       narrow: rope that has to be; None otherwise.
+      factors: of rows of queries and keys; None without any.
     """
 
     kernel: ws.KernelOp
     problem: Problem
     source: KVSource
     narrow: NarrowRope | None
+    factors: RowFactors | None
 
 
 @contextmanager
@@ -83,7 +86,7 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             parts=None,
             query_sequences=sequences_of(op.q_nope, tensors["q_nope"], captured),
             key_sequences=Common(keys, rope) if _has_own_sequences(op) else keys,
-            factors=Factors(None, None, None),
+            factors=values_factors(op, captured),
             position_factors=None,
             heads=op.heads,
             kv_heads=op.kv_heads,
@@ -97,12 +100,13 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             visited=KeyTiles,
             config=config,
         )
+        factors = RowFactors.of(op, captured, config.tile_n)
         if op.has_narrow_rope:
             narrow = NarrowRope.of(op.k_rope, tensors["k_rope"], captured)
-            yield OpenedLatent(kernel, problem, TensorKV(problem), narrow)
+            yield OpenedLatent(kernel, problem, TensorKV(problem), narrow, factors)
         else:
             rope_source = _rope(op, tensors["k_rope"], captured, config.tile_n)
-            yield OpenedLatent(kernel, problem, LatentKV(problem, rope_source), None)
+            yield OpenedLatent(kernel, problem, LatentKV(problem, rope_source), None, factors)
 
 
 def _rope(op: attn.MlaOp, tensor: Any, captured: Mapping[Any, Any], tile_n: int) -> Rope:

@@ -31,11 +31,15 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, way)
+    factors = storage.factors
+    own = None if factors is None else factors.of_rows(problem, tile, row0)
 
     def turn_of(test: Test | None, turn: Value, maximum: Value, total: Value) -> list[Value]:
         slot = storage.s.wait(way)
         scores = b.load(slot)
         b.release(slot, "threads")
+        if factors is not None and own is not None:
+            scores = factors.scaled(scores, own)
         scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
         found = b.reduce_rows("max", scores, maximum)
         factor = b.map_elements(row.factor, maximum, found)

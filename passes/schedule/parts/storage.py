@@ -6,6 +6,7 @@ from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from . import builder as b
 from .key_slots import KeySlots, WholeKeys
 from .problem import Problem
+from .row_factors import RowFactors
 
 CLAIMS_AHEAD = (
     2  # slots for claimed work tiles: how many of them the fastest role may be ahead of the slowest
@@ -26,10 +27,12 @@ class Storage:
     Softmax and correction commit a slot of `p` together: P is there, and O has been rescaled to the new
     row maximum. A full `s` tells correction that the previous product P V is complete, so that O may be
     rescaled; `finished` tells correction that the last one is complete, and its release tells mma that
-    O has been read. `answers` has the coordinates of claimed work tiles, if the tile order claims any.
+    O has been read. `factors` multiply scores, if rows have any. `answers` has the coordinates of claimed work tiles, if the tile order claims any.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, factors: RowFactors | None = None):
+        """With what softmax multiplies scores by, if rows have factors."""
+        self.factors = factors
         config, element = problem.config, problem.element
         f32 = ir.F32Type.get()
         ways = config.q_tiles

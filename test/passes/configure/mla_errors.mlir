@@ -1,10 +1,10 @@
 // RUN: attn-opt --split-input-file --verify-diagnostics --attn-configure %s
 
-func.func @f(%q_nope: tensor<?x?x4x128xf8E4M3FN>, %q_rope: tensor<?x?x4x64xf8E4M3FN>, %k_nope: tensor<?x?x4x128xf8E4M3FN>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xf8E4M3FN>, %scale: f32)
+func.func @f(%q_nope: tensor<?x?x4x128xf8E5M2>, %q_rope: tensor<?x?x4x64xf8E5M2>, %k_nope: tensor<?x?x4x128xf8E5M2>, %k_rope: tensor<?x?x1x64xf8E5M2>, %v: tensor<?x?x4x128xf8E5M2>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op has no kernel for f8E4M3FN elements: supported are bf16 and f16}}
+  // expected-error @below {{'attn.mla' op has no kernel for f8E5M2 elements: supported are bf16 and f16 and f8E4M3FN}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
-    : (tensor<?x?x4x128xf8E4M3FN>, tensor<?x?x4x64xf8E4M3FN>, tensor<?x?x4x128xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xf8E4M3FN>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+    : (tensor<?x?x4x128xf8E5M2>, tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x128xf8E5M2>, tensor<?x?x1x64xf8E5M2>, tensor<?x?x4x128xf8E5M2>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
 }
 
@@ -85,7 +85,7 @@ module attributes {attn.target = "sm_90a"} {
 module attributes {attn.target = "sm_100a"} {
   func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-    // expected-error @below {{'attn.mla' op expects q_tiles of 1 for the tile_order clc where k_rope has 8 bits, got 2: no warp is left to widen it}}
+    // expected-error @below {{'attn.mla' op expects q_tiles of 1 for the tile_order clc where k_rope has 8 bits, got 2: no warp is left to widen it or to read its factors}}
     %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {tile_order = "clc"}}
       : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
     func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
