@@ -18,6 +18,7 @@ from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.kernel import launching_on
+from attn_mlir.validation.numerics.operands import i32
 
 Array = npt.NDArray[Any]
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -33,10 +34,6 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Planned
 
     monkeypatch.setattr(plans, "compile", fail)
-
-
-def i32(*numbers: Any) -> Array:
-    return np.array(numbers, np.int32)
 
 
 def zeros(*shape: int, dtype: Any = BF16) -> Array:

@@ -18,6 +18,7 @@ from attn_mlir.compiling.operations import request_of
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
+from attn_mlir.validation.numerics.operands import i32
 
 Array = npt.NDArray[Any]
 BF16 = ml_dtypes.bfloat16
@@ -30,10 +31,6 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("bad input must be refused before anything is compiled")
 
     monkeypatch.setattr(plans, "compile", fail)
-
-
-def i32(*numbers: Any) -> Array:
-    return np.array(numbers, np.int32)
 
 
 def pool(*shape: int, dtype: Any = BF16) -> Array:

@@ -16,6 +16,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
 from attn_mlir.validation.gpu.pytorch_graphs import replayed_steps
 from attn_mlir.validation.numerics.flash_formula import check, truth
+from attn_mlir.validation.numerics.operands import i32
 
 Array = npt.NDArray[Any]
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -25,10 +26,6 @@ LENGTHS = np.array([36, 13, 47], np.int32)
 SLOPES = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
 RANDOM = np.random.default_rng(11)
 ANGLES = RANDOM.uniform(0, 6, (ROOM, DIM // 2))
-
-
-def i32(*numbers: int) -> Array:
-    return np.array(numbers, np.int32)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
 from attn_mlir.flash.rotary import positions_of, rotated
 from attn_mlir.validation.numerics.flash_formula import check, truth
+from attn_mlir.validation.numerics.operands import i32
 
 Array = npt.NDArray[Any]
 BF16 = ml_dtypes.bfloat16
@@ -28,10 +29,6 @@ RANDOM = np.random.default_rng(7)
 
 def normal(*shape: int) -> Array:
     return RANDOM.standard_normal(shape).astype(BF16)
-
-
-def i32(*numbers: int) -> Array:
-    return np.array(numbers, np.int32)
 
 
 K_PAGES, V_PAGES = normal(9, PAGE, KV_HEADS, DIM), normal(9, PAGE, KV_HEADS, DIM)

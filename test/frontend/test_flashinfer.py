@@ -17,20 +17,13 @@ from attn_mlir.api import plan as plans  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.flashinfer import options  # noqa: E402
 from attn_mlir.flashinfer import planned as planned_calls  # noqa: E402
+from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 HEADS, KV_HEADS, DIM, PAGE = 4, 2, 64, 16
 PAGES = [[3, 1, 5], [0], [], [8, 7, 6, 2]]  # of four sequences, one of which is empty
 LENGTHS = [40, 16, 0, 49]
 SIZES = (HEADS, KV_HEADS, DIM)
 BF16 = torch.bfloat16
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(*shape).to(BF16)
-
-
-def i32(*numbers: int) -> Any:
-    return torch.tensor(numbers, dtype=torch.int32)
 
 
 def offsets(counts: list[int]) -> Any:

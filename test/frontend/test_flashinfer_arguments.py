@@ -12,15 +12,12 @@ torch: Any = pytest.importorskip("torch")
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.api import plan as plans  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.validation.numerics.torch_operands import i32  # noqa: E402
 
 WORKSPACE = torch.empty(16)
 FAR = 2**32  # 32 bits of it are 0
 Q, POOL = torch.zeros(2, 4, 64).half(), torch.zeros(5, 2, 16, 2, 64).half()
 STATE, SUMS = torch.zeros(3, 4, 64), torch.zeros(3, 4)
-
-
-def i32(*numbers: int) -> Any:
-    return torch.tensor(numbers, dtype=torch.int32)
 
 
 def i64(*numbers: int) -> Any:

@@ -18,6 +18,7 @@ from attn_mlir.api.lengths import told_by
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import view
+from attn_mlir.validation.numerics.operands import i32
 
 BF16 = ml_dtypes.bfloat16
 
@@ -28,10 +29,6 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("bad input must be refused before anything is compiled")
 
     monkeypatch.setattr(plans, "compile", fail)
-
-
-def i32(*numbers: int) -> npt.NDArray[np.int32]:
-    return np.array(numbers, np.int32)
 
 
 RAGGED_Q = {"q": np.zeros((9, 4, 64), BF16), "cu_seqlens_q": i32(0, 5, 9)}

@@ -13,20 +13,13 @@ import attn_mlir as am  # noqa: E402
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.appending import NAMES, append_call_op  # noqa: E402
+from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
 HEADS, DIM, PAGE, PAGES, ROOM = 2, 64, 16, 9, 48
 TABLE = [[3, 1, 5], [0, 2, 4], [8, 7, 6]]
 USED = [40, 17, 48]  # the new ones counted
 NEW = 2
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(*shape).to(torch.bfloat16)
-
-
-def i32(*numbers: Any) -> Any:
-    return torch.tensor(numbers, dtype=torch.int32)
 
 
 def turned(x: Any, cos: Any, sin: Any, positions: Any) -> Any:

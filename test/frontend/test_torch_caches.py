@@ -12,19 +12,12 @@ torch: Any = pytest.importorskip("torch")
 import attn_mlir as am  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.attention_call import NAMES, attention_call_op  # noqa: E402
+from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
 HEADS, KV_HEADS, DIM, PAGE, PAGES = 4, 2, 64, 16, 9
 TABLE = [[3, 1, 5], [0, 2, 4], [8, 7, 6]]
 LENGTHS = [40, 17, 48]
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(*shape).to(torch.bfloat16)
-
-
-def i32(*numbers: Any) -> Any:
-    return torch.tensor(numbers, dtype=torch.int32)
 
 
 def pools() -> tuple[Any, Any]:

@@ -13,20 +13,13 @@ import attn_mlir as am  # noqa: E402
 from attn_mlir import flash_mla  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.latent import mla_decode_call_op  # noqa: E402
+from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
 HEADS, PAGE, PAGES, SCALE = 8, 16, 6, 0.05
 TABLE = [[3, 1], [0, 2], [4, 1], [5, 3]]
 LENGTHS = [20, 17, 32, 1]
 BATCHES = 3, 4  # neither the size of something else
-
-
-def normal(*shape: int) -> Any:
-    return torch.randn(*shape).to(torch.bfloat16)
-
-
-def i32(*numbers: Any) -> Any:
-    return torch.tensor(numbers, dtype=torch.int32)
 
 
 def rows_of(pool: Any, sequence: int) -> Any:
