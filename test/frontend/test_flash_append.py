@@ -15,6 +15,7 @@ from attn_mlir.api import plan as plans
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
 from attn_mlir.validation.gpu.pytorch_graphs import replayed_steps
+from attn_mlir.validation.numerics import kvcache_draws
 from attn_mlir.validation.numerics.flash_formula import check, truth
 from attn_mlir.validation.numerics.operands import i32
 
@@ -215,6 +216,11 @@ def test_refused_before_anything_is_written(name: str, monkeypatch: pytest.Monke
     q = np.zeros((BATCH, 4, HEADS, DIM), BF16)
     with pytest.raises(SpecError, match=message):
         flash_attn_with_kvcache(q, k, v, **{**tokens, "cache_seqlens": LENGTHS, **changes})
+
+
+def test_drawn() -> None:
+    """Slopes, and one array of offsets for queries and new keys."""
+    assert not kvcache_draws.failure(0)
 
 
 def test_in_a_graph() -> None:
