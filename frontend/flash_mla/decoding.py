@@ -198,10 +198,12 @@ def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:
     """[batch] as [batch, seq_len_q], in the library of both arrays; None for lists without an entry.
 
     Raises:
-      SpecError: lengths of another shape.
+      SpecError: lengths of another shape, dtype or library.
     """
     check_one_library({"lists": indices, name: lengths})
     found, (batch, _, topk) = shape_of(lengths, name), indices.shape
     if found != (batch,):
         raise SpecError(f"{name} must be [{batch}], got {list(found)}")
+    if (dtype := str(lengths.dtype).rpartition(".")[2]) != "int32":
+        raise SpecError(f"{name} must be of int32, got {dtype}")
     return lengths[:, None] + 0 * indices[..., 0] if topk else None

@@ -63,6 +63,11 @@ LISTS = np.zeros((2, 1, 5), np.int32)
             r"extra_k_cache must have 4 dimensions, got \[2, 1, 5\]",
         ),
         ({"topk_length": np.ones(2, np.int32)}, "topk_length is of the lists in indices"),
+        (
+            {"indices": LISTS, "topk_length": np.ones(2, np.float32)},
+            "^topk_length must be of int32, got float32",
+        ),
+        ({"indices": LISTS, "topk_length": [1, 2]}, "^topk_length must be an array of numpy"),
         ({"q": None}, "q must be a numpy array or have __dlpack__"),
         ({"q": np.ndarray}, "q cannot be exported by DLPack"),
         ({"q": np.zeros((2, 1, 16, 0), BF16)}, "q must have 576 or 512 columns, got 0"),
