@@ -119,40 +119,28 @@ class RingState:
 
 
 class Cursor:
-    """Stage and phase of one side of a ring, in stack cells that the optimiser makes registers.
-
-    Where the stages are a power of two, both are bits of the number of turns taken, one cell.
-    """
+    """Stage and phase of one side of a ring, in stack cells that the optimiser makes registers."""
 
     def __init__(self, low: Lowering, stages: int, first_parity: int):
         self.stages = stages
-        self._bits = stages.bit_length() - 1 if stages & stages - 1 == 0 else None
         with low.entry_point():
-            if self._bits is not None:
-                self._turn = _cell(first_parity << self._bits)
-            else:
-                self._phase, self._stage = _cell(first_parity), _cell(0)
+            self._phase = _cell(first_parity)
+            self._stage = _cell(0) if stages > 1 else None
 
     def take(self) -> tuple[Value, Value]:
-        """Returns stage (i32) and phase parity (i1), and moves to the next stage.
-
-        The parity is the lowest bit of a number: a comparison would cost a predicate.
-        """
-        if self._bits is not None:
-            turn = _read(self._turn)
-            _write(INT.add(turn, 1), self._turn)
-            stage = constant(0)
-            if self._bits:
-                stage = arith.AndIOp(turn, constant(self.stages - 1)).result
-                turn = arith.ShRUIOp(turn, constant(self._bits)).result
-            return stage, arith.TruncIOp(i1(), turn).result
-        phase, stage = _read(self._phase), _read(self._stage)
+        """Returns stage (i32) and phase parity (i1), and moves to the next stage."""
+        phase = _read(self._phase)
+        parity = arith.TruncIOp(i1(), phase).result  # 0 or 1; a comparison costs a predicate
+        if self._stage is None:
+            _write(arith.XOrIOp(phase, constant(1)).result, self._phase)
+            return constant(0), parity
+        stage = _read(self._stage)
         following = INT.add(stage, 1)
         wraps = compare("eq", following, self.stages)
         _write(select(wraps, constant(0), following), self._stage)
         flip = arith.ExtUIOp(i32(), wraps).result
         _write(arith.XOrIOp(phase, flip).result, self._phase)
-        return stage, arith.TruncIOp(i1(), phase).result
+        return stage, parity
 
 
 def _cell(initial: int) -> Value:
