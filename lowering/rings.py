@@ -37,7 +37,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
-from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select, when
+from attn_mlir.dialect.scalars import INT, compare, constant, i32, select, when
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.target.limits import WARP_THREADS, shared_tile_bytes
 
@@ -130,7 +130,7 @@ class Cursor:
     def take(self) -> tuple[Value, Value]:
         """Returns stage (i32) and phase parity (i1), and moves to the next stage."""
         phase = _read(self._phase)
-        parity = arith.TruncIOp(i1(), phase).result  # 0 or 1; a comparison costs a predicate
+        parity = compare("ne", phase, 0)
         if self._stage is None:
             _write(arith.XOrIOp(phase, constant(1)).result, self._phase)
             return constant(0), parity
