@@ -421,7 +421,7 @@ class TestFlashInfer:
         found = flashinfer.get_batch_indices_positions(i32(0, 2), i32(8), 2, *memory)
         assert found[0] is memory[0] and found[1] is memory[1]
         assert memory[0].tolist() == [0, 0] and memory[1].tolist() == [6, 7]
-        with pytest.raises(SpecError, match=r"positions must be \[2\] of i32, got \[3\] of i32"):
+        with pytest.raises(SpecError, match=r"positions must have shape \[2\], got \[3\]"):
             flashinfer.get_batch_indices_positions(i32(0, 2), i32(8), 2, None, i32(0, 0, 0))
 
     @pytest.mark.parametrize(
