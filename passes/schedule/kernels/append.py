@@ -95,7 +95,10 @@ def _check(function: Any, op: attn.AppendOp) -> None:
         if len(op.slots) and set(steps) - {attn.ScaledOp}:
             raise op_error(op, "expects slots of caches as they are stored")
         scales = position_factors(cache)
-        if scales is not None and attn.logical_type(scales.factors).shape[2] != op.heads:
+        if (
+            scales is not None
+            and attn.logical_type(scales.factors).shape[2] != attn.logical_type(cache).shape[2]
+        ):
             raise op_error(op, "expects factors of positions for each head")
         is_paged = attn.PagedOp in steps or attn.PagedCsrOp in steps
         if is_paged and {attn.SelectedOp, attn.TrimmedOp} & set(steps):

@@ -127,7 +127,7 @@ def _filling(problem: SparseProblem, storage: roles.SparsePairStorage) -> Fillin
         return Filling({}, gather, finders=2, softmax=224, others=96)
     widen: dict[str, tuple[Role, int]] = {
         "keys": (partial(roles.widen_keys, *given, source), 152),
-        "values": (partial(roles.widen_values, *given, source), 152),
+        "values": (partial(roles.widen_values, *given, source), 144),
     }
     move: dict[str, Role] = {"move": partial(roles.move, *given)}
-    return Filling(widen, move, finders=1, softmax=160, others=48)
+    return Filling(widen, move, finders=1, softmax=168, others=48)
