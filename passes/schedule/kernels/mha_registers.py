@@ -62,9 +62,9 @@ class HeldConfig(Config):
     other_registers: int = 24
 
     def modifies_in_turn(self, modifier: Modifier, element_bits: int) -> bool:
-        """With 8 bits, as sums of a tile's values take registers beside those of O and of the scores, and
-        where each score has an address of its own."""
-        return element_bits == NARROW_BITS or modifier.gathers
+        """Beside S, P and O no thread has registers for what a modifier makes of coordinates for all scores
+        of a tile, and with 8 bits, whose sums take more, none for what a predicate does."""
+        return element_bits == NARROW_BITS or modifier.changes
 
 
 @dataclass(frozen=True)
