@@ -28,6 +28,8 @@ from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.prebuilt import file_name
 from attn_mlir.errors import AttnError, SpecError, TargetError
 from attn_mlir.files import make_folder, write_file
+from attn_mlir.runtime.devices.base import Device
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import launching_on
 
@@ -104,9 +106,11 @@ def prebuild(
 
     Args:
       script, arguments: the program and its arguments.
-      folder, targets, say: see `Collector`.
-      runs: whether kernels run, on the program's or the default device; otherwise nothing is
-        launched, and results have arbitrary numbers.
+      folder, say: see `Collector`.
+      targets: chips to keep bundles for. The program runs once for each of them, on the emulator, whatever
+        device it names, as calls choose their kernels by the machine. If there are none, it runs once, and
+        bundles are kept for the chips that they are requested for.
+      runs: whether kernels run; otherwise nothing is launched, and results have arbitrary numbers.
 
     Raises:
       SpecError: there is no such program, the folder cannot be written, or the program failed.
@@ -116,14 +120,31 @@ def prebuild(
         raise TargetError(f"prebuild compiles, but {missing}: run it where attn-mlir is installed")
     if not script.is_file():
         raise SpecError(f"there is no program {script}")
-    collector = Collector(make_folder(folder), targets, say)
+    collector = Collector(make_folder(folder), say=say)
+    for target in targets or (None,):
+        collector.targets = () if target is None else (target,)
+        _run(script, arguments, collector, _device(target, runs=runs))
+    return collector
+
+
+def _device(target: str | None, *, runs: bool) -> Device | None:
+    """What all calls are made on: as they choose a kernel by the machine, one for each chip. None for theirs."""
+    if not runs:
+        return IdleDevice(target)
+    return None if target is None else EmulatorDevice(target=target)
+
+
+def _run(
+    script: Path, arguments: Sequence[str], collector: Collector, device: Device | None
+) -> None:
+    """Runs the program once."""
     saved_argv, saved_path = sys.argv, list(sys.path)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     try:
         with (
             recording(collector, for_other_sizes=True),
-            contextlib.nullcontext() if runs else launching_on(IdleDevice()),
+            contextlib.nullcontext() if device is None else launching_on(device),
         ):
             runpy.run_path(str(script), run_name="__main__")
     except SystemExit as error:
@@ -135,7 +156,6 @@ def prebuild(
         raise _failed(script, f"{type(error).__name__}: {error}", collector) from error
     finally:
         sys.argv, sys.path[:] = saved_argv, saved_path
-    return collector
 
 
 def _failed(script: Path, why: str, collector: Collector) -> SpecError:

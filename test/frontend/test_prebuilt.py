@@ -250,6 +250,26 @@ def test_other_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert am.Bundle.load(kept[-1]).target == "sm_90a"
 
 
+@pytest.mark.parametrize("runs", [[], ["--no-run"]])
+def test_each_target_has_the_kernels_that_calls_choose_on_it(
+    tmp_path: Path, runs: list[str]
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import ml_dtypes, numpy as np, attn_mlir as am\n"
+        "q = np.zeros((1, 40, 2, 64), ml_dtypes.bfloat16)\n"
+        "am.attention(q, q, q)\n"
+    )
+    folder = tmp_path / "bundles"
+    given = ["--target", "sm_90a,sm_100a", *runs, str(script)]
+    assert cli.main(["prebuild", "-o", str(folder), *given]) == 0
+    kept = {path.name.split(".")[0]: path.name.split(".")[1] for path in folder.glob("*.attn")}
+    assert kept == {
+        "attn_mha_null_held_bf16_h2k2_d64": "sm_90a",
+        "attn_mha_null_bf16_h2k2_d64": "sm_100a",
+    }
+
+
 def test_prebuild_needs_a_compiler(script: Path, no_compiler: Callable[..., None]) -> None:
     no_compiler(None)
     with pytest.raises(TargetError, match="prebuild compiles, but numba_cuda_mlir is missing"):
