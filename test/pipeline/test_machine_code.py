@@ -238,23 +238,11 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
         {"indices": True, "topk_length": True, "partial": True},
         {"indices": True, "kv_format": "v32", "partial": True},
         {"heads": 128, "mask": am.causal(), "cache": Cache(page_size=16, pages="table")},
-        pytest.param(
-            {"heads": 128, "mask": am.sliding_window(100, 0), "partial": True},
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            {"heads": 128, "kv_format": "v32", "mask": am.causal(), "partial": True, **PAGES},
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            {"heads": 128, "kv_format": "e4m3", "kv_group": 64, "mask": am.causal(), **PAGES},
-            marks=pytest.mark.long,
-        ),
-        pytest.param({"heads": 128, "indices": True, "partial": True}, marks=pytest.mark.long),
-        pytest.param(
-            {"heads": 128, "indices": True, "kv_format": "v32", "partial": True},
-            marks=pytest.mark.long,
-        ),
+        {"heads": 128, "mask": am.sliding_window(100, 0), "partial": True},
+        {"heads": 128, "kv_format": "v32", "mask": am.causal(), "partial": True, **PAGES},
+        {"heads": 128, "kv_format": "e4m3", "kv_group": 64, "mask": am.causal(), **PAGES},
+        {"heads": 128, "indices": True, "partial": True},
+        {"heads": 128, "indices": True, "kv_format": "v32", "partial": True},
     ],
     ids=[
         "pages",
@@ -269,7 +257,14 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
         "pairs, 8 bits",
     ],
 )
-@pytest.mark.long("parts")
+@pytest.mark.long(
+    "parts",
+    "pairs, parts",
+    "pairs, pages of 8 bits",
+    "pages of 8 bits",
+    "pairs, lists",
+    "pairs, 8 bits",
+)
 def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:
     bundle = am.compile(MlaDecodeSpec(**{"heads": 64} | options), target="sm_100a")
     assert bundle.cubin[:4] == b"\x7fELF"
