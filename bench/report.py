@@ -15,7 +15,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,10 @@ def _text(value: Any) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
+def _rows(record: Any, keys: Iterable[str]) -> list[list[str]]:
+    return [[row["name"], *(_text(row[key]) for key in keys)] for row in record["rows"]]
+
+
 def masks_part(record: Any) -> str:
     """What each mask and modifier changes in the softmax loop."""
     columns = {
@@ -132,7 +136,7 @@ def masks_part(record: Any) -> str:
         "per score, tested": "masked_per_score",
         "spilled": "spill_bytes",
     }
-    rows = [[row["name"], *(_text(row[key]) for key in columns.values())] for row in record["rows"]]
+    rows = _rows(record, columns.values())
     return table(
         ["mask or modifier", *columns], [[cell.replace("|", "\\|") for cell in row] for row in rows]
     )
@@ -169,8 +173,7 @@ def latent_part(record: Any) -> str:
         "`MUFU.EX2` per score": "exponentials",
         "per gathered row": "per_entry",
     }
-    rows = [[row["name"], *(_text(row[key]) for key in columns.values())] for row in record["rows"]]
-    return table(["", *columns], rows)
+    return table(["", *columns], _rows(record, columns.values()))
 
 
 PARTS: dict[str, tuple[list[str], Callable[[Any], str]]] = {

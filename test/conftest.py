@@ -62,11 +62,11 @@ def machine_code() -> Generator[None]:
 
 
 def is_long(item: pytest.Item) -> bool:
-    """Whether a test is marked `long`, or has parameters whose id the mark names, by a pattern."""
-    mark = item.get_closest_marker("long")
-    if mark is None or not mark.args:
-        return mark is not None
-    return any(names(pattern, item) for pattern in mark.args)
+    """Whether a test or its parameters are marked `long`, or these have an id that a mark names by a pattern."""
+    return any(
+        not mark.args or any(names(pattern, item) for pattern in mark.args)
+        for mark in item.iter_markers("long")
+    )
 
 
 def names(pattern: str, item: pytest.Item) -> bool:
@@ -81,16 +81,14 @@ def check_patterns(items: list[pytest.Item]) -> None:
     Raises:
       UsageError: names the function and the pattern.
     """
-    marked: dict[str, list[pytest.Item]] = {}
+    marked: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
-        mark = item.get_closest_marker("long")
-        if mark is not None and mark.args:
-            marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for function, cases in marked.items():
-        mark = cases[0].get_closest_marker("long")
-        for pattern in mark.args if mark is not None else ():
-            if not any(names(pattern, case) for case in cases):
-                raise pytest.UsageError(f"{function} has no parameters {pattern!r}, marked `long`")
+        for mark in item.iter_markers("long"):
+            for pattern in mark.args:
+                marked.setdefault((item.nodeid.partition("[")[0], pattern), []).append(item)
+    for (function, pattern), cases in marked.items():
+        if not any(names(pattern, case) for case in cases):
+            raise pytest.UsageError(f"{function} has no parameters {pattern!r}, marked `long`")
 
 
 @pytest.hookimpl(tryfirst=True)
