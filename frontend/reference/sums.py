@@ -9,32 +9,43 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+NOTHING = -400  # an exponent; twice that of float64 still is one
+
 STEP = 32  # elements of 8 bits that one instruction multiplies and adds
 SUM_BITS = 13
-"""Bits of a sum of `wgmma` with operands of 8 bits below the first one of the largest addend: seen on an H200,
-where sums of 128 values of one sign lose 2^-10 of themselves (docs/kernel.md); DeepSeek-V3's report
-(arXiv:2412.19437, section 3.3.2) says 14 bits, the first one included."""
+"""Fraction bits of a sum of `wgmma` with operands of 8 bits: on an H200 the LSEs of drawn problems that lose
+more than 1e-4, 548 of 16 problems, are those of `cut_product` to 4e-7 of themselves (docs/attention.md)."""
 
 
 def cut_product(a: Array, b: Array, sum_bits: int) -> Array:
     """a b^T, whose addends are cut, `STEP` of them at a time together with the sum so far.
 
-    What lies below 2^-sum_bits of the largest addend's power of two is cut off, towards 0.
+    What lies below 2^(e - sum_bits) is cut off, towards 0, where e is the largest exponent: of the sum so
+    far, and of a product the exponents of both factors added, also where 1.5 * 1.5 has the next one. Then
+    the sum keeps as many bits below its own first one. arXiv:2511.10909 describes other products so.
 
     Args:
       a: [rows, n].
       b: [columns, n].
-      sum_bits: bits that are kept below the first one of the largest addend.
+      sum_bits: fraction bits that are kept.
 
     Returns:
       [rows, columns] in float32.
     """
+    of_a, of_b = _exponents(a), _exponents(b)
     total = np.zeros((len(a), len(b)))
     for first in range(0, a.shape[1], STEP):
         part = slice(first, first + STEP)
         addends = a[:, None, part].astype(np.float64) * b[None, :, part].astype(np.float64)
-        largest = np.maximum(np.abs(addends).max(axis=2), np.abs(total))
-        unit = np.ldexp(1.0, np.frexp(largest)[1] - 1 - sum_bits)
-        cut = np.trunc(addends / unit[..., None]).sum(axis=2) + np.trunc(total / unit)
-        total = cut * unit
+        largest = (of_a[:, None, part] + of_b[None, :, part]).max(axis=2)
+        unit = np.ldexp(1.0, np.maximum(largest, _exponents(total)) - sum_bits)
+        total = (np.trunc(addends / unit[..., None]).sum(axis=2) + np.trunc(total / unit)) * unit
+        unit = np.ldexp(1.0, _exponents(total) - sum_bits)
+        total = np.trunc(total / unit) * unit
     return total.astype(np.float32)
+
+
+def _exponents(values: Array) -> npt.NDArray[np.int64]:
+    """floor(log2 |x|); of 0 a number below every exponent of a product."""
+    exponents = np.frexp(values.astype(np.float64))[1] - 1
+    return np.where(values == 0, NOTHING, exponents)

@@ -8,6 +8,7 @@ import pytest
 
 from attn_mlir.reference import attention_f64, attention_yardstick
 from attn_mlir.reference.sums import STEP, SUM_BITS, cut_product
+from attn_mlir.runtime.emulator.machine.numerics import fused_dot, to_f32_bits
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,7 @@ from attn_mlir.reference.sums import STEP, SUM_BITS, cut_product
         ([-1, -(2.0**-14)], -1),  # towards 0
         ([1.5, 3 * 2.0**-14], 1.5 + 2.0**-13),
         ([2.0**-20, 2.0**-33], 2.0**-20 + 2.0**-33),  # below the largest, whatever that is
+        ([1.75, 1.75, 2.0**-13], 3.5),  # the sum is cut as well
         ([0, 0], 0),
     ],
 )
@@ -53,3 +55,18 @@ def test_a_yardstick_of_few_bits_errs_more() -> None:
         for bits in (None, SUM_BITS)
     )
     assert wide < 1e-5 < 1e-3 < cut < 1e-2
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_sums_are_those_of_the_emulated_tensor_core(dtype: type) -> None:
+    rng = np.random.default_rng(2)
+    a, b = (rng.standard_normal((n, 4 * STEP)).astype(dtype).astype(np.float32) for n in (40, 24))
+    total, name = (
+        np.zeros((40, 24), np.float32),
+        "e4m3" if dtype is ml_dtypes.float8_e4m3fn else "e5m2",
+    )
+    for first in range(0, 4 * STEP, STEP):
+        parts = (x[:, first : first + STEP] for x in (a, b))
+        exact = fused_dot(*parts, total, a_format=name, b_format=name, align_bits=SUM_BITS)
+        total = to_f32_bits(exact, SUM_BITS).view(np.float32)
+    assert (cut_product(a, b, SUM_BITS) == total).all()
