@@ -220,7 +220,7 @@ def test_refused_before_anything_is_written(name: str, monkeypatch: pytest.Monke
 
 def test_drawn() -> None:
     """Slopes, and one array of offsets for queries and new keys."""
-    assert not kvcache_draws.failure(0)
+    assert not kvcache_draws.DRAWS.failure(0)
 
 
 def test_in_a_graph() -> None:

@@ -20,7 +20,8 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir.validation.numerics.decode import SCALE, DecodeProblem
-from attn_mlir.validation.numerics.latent_draws import CACHES, drawn_and_judged
+from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
+from attn_mlir.validation.numerics.latent_draws import CACHES
 from attn_mlir.validation.numerics.stored import Form
 
 TARGETS = ("sm_90a", "sm_100a")
@@ -81,16 +82,7 @@ def drawn(seed: int, target: str = "") -> DecodeProblem:
     )
 
 
-def failure(seed: int) -> str:
-    """Runs a draw: what is wrong, with the command that repeats it; empty if nothing is."""
-    problem = drawn(seed)
-    try:
-        problem.run()
-    except Exception as error:
-        command = f"python -m attn_mlir.validation.numerics.decode_draws {seed}"
-        return f"{command}\n  {problem}\n  {type(error).__name__}: {error}"
-    return ""
-
+DRAWS = DrawnRuns("attn_mlir.validation.numerics.decode_draws", drawn)
 
 if __name__ == "__main__":
-    sys.exit(drawn_and_judged(__doc__ or "", failure))
+    sys.exit(DRAWS.command(__doc__ or ""))

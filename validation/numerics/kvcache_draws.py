@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -19,8 +20,8 @@ import numpy.typing as npt
 
 from attn_mlir.flash import flash_attn_with_kvcache
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
 from attn_mlir.validation.numerics.flash_formula import check, truth
-from attn_mlir.validation.numerics.latent_draws import drawn_and_judged
 
 Array = npt.NDArray[Any]
 BF16: Any = ml_dtypes.bfloat16
@@ -96,15 +97,18 @@ def _rows(pool: Array, given: dict[str, Any]) -> Array:
     return (pool if table is None else pool[table]).reshape(-1, ROOM, *pool.shape[2:]).copy()
 
 
-def failure(seed: int) -> str:
-    """Runs a draw: what is wrong, with the command that repeats it; empty if nothing is."""
-    try:
-        attempt(seed)
-    except Exception as error:
-        command = f"python -m attn_mlir.validation.numerics.kvcache_draws {seed}"
-        return f"{command}\n  {type(error).__name__}: {error}"
-    return ""
+@dataclass(frozen=True)
+class Attempt:
+    """A draw."""
 
+    number: int
+
+    def run(self) -> str:
+        """As `attempt`."""
+        return attempt(self.number)
+
+
+DRAWS = DrawnRuns("attn_mlir.validation.numerics.kvcache_draws", Attempt)
 
 if __name__ == "__main__":
-    sys.exit(drawn_and_judged(__doc__ or "", failure))
+    sys.exit(DRAWS.command(__doc__ or ""))

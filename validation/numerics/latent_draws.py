@@ -8,13 +8,10 @@ Exit code: 0 when all passed, 1 when one failed.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import random
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
@@ -23,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 import attn_mlir as am
+from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
 from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.stored import Form
 
@@ -160,42 +158,7 @@ def _in_8_bits(problem: LatentProblem, choose: random.Random) -> LatentProblem:
     )
 
 
-def failure(seed: int) -> str:
-    """Runs a draw: what is wrong, with the command that repeats it; empty if nothing is."""
-    problem = drawn(seed)
-    try:
-        problem.run()
-    except Exception as error:
-        command = f"python -m attn_mlir.validation.numerics.latent_draws {seed}"
-        return f"{command}\n  {problem}\n  {type(error).__name__}: {error}"
-    return ""
-
-
-def drawn_and_judged(described: str, failure: Callable[[int], str]) -> int:
-    """The command of a module of draws, and its exit code.
-
-    Args:
-      described: how it is called.
-      failure: runs a draw, and says what is wrong.
-    """
-    parser = argparse.ArgumentParser(
-        description=described, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("seed", type=int, nargs="?", help="number of a draw")
-    parser.add_argument("--count", type=int, default=1, help="so many draws")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one")
-    args = parser.parse_args()
-    first = args.first if args.seed is None else args.seed
-    start, failures = time.monotonic(), 0
-    for number, seed in enumerate(range(first, first + args.count), 1):
-        if wrong := failure(seed):
-            failures += 1
-            print(wrong, flush=True)
-        if number % 50 == 0 or number == args.count:
-            seconds = time.monotonic() - start
-            print(f"{number} draws, {failures} failed, {seconds:.0f} s", flush=True)
-    return 1 if failures else 0
-
+DRAWS = DrawnRuns("attn_mlir.validation.numerics.latent_draws", drawn)
 
 if __name__ == "__main__":
-    sys.exit(drawn_and_judged(__doc__ or "", failure))
+    sys.exit(DRAWS.command(__doc__ or ""))
