@@ -141,6 +141,11 @@ def append_kv(
         has_positions=positions is not None,
         angle_count=angles["cos"].shape[0] if angles else None,
     )
+    for name, pool in found.operands.items():
+        if pool.read_only:
+            raise SpecError(
+                f"{found.names.get(name, name)} is written, but its memory is read-only"
+            )
     arguments = {"k_cache": call.k, "v_cache": call.v, "k_new": k_new, "v_new": v_new}
     step = Step(spec, {**arguments, **arrays, **angles, **factors})
     target = machine_of(device, call.k).target or DEFAULT_TARGET

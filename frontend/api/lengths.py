@@ -206,6 +206,24 @@ def contents_of(
     return {name: _contents(value, names.get(name, name)) for name, value in arrays.items()}
 
 
+def check_list_lengths(name: str, lengths: object, topk: int) -> None:
+    """Refuses lengths of lists, as far as the host can read them, that lists of `topk` entries cannot have.
+
+    Raises:
+      SpecError: names the entry.
+    """
+    told = _contents(lengths, name)
+    if told is None:
+        return
+    wrong = np.argwhere((told < 0) | (told > topk))
+    if len(wrong):
+        place = tuple(int(i) for i in wrong[0])
+        raise SpecError(
+            f"{name}[{', '.join(map(str, place))}] is {told[place]}: lists have {topk} entries, "
+            f"so 0 to {topk} of them can count"
+        )
+
+
 def _contents(value: object, name: str) -> Numbers | None:
     """The numbers of an index array; None for a fake, or one on a GPU that is not read."""
     found = view(value, name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.latent_caches import pool_rows
+from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.packed_rows import format_named, stored_rows
 from attn_mlir.arrays import dense_on_host
 from attn_mlir.errors import SpecError, shown
@@ -76,6 +77,8 @@ def listed_rows(
         if array is not None
     }
     topk = view(arrays["indices"], "indices").shape[-1]
+    if "topk_length" in arrays:
+        check_list_lengths(f"{prefix}topk_length", arrays["topk_length"], topk)
     return ListedRows(operands, arrays, topk, group, page)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
 from attn_mlir.arrays import dense_on_host, stream_of
@@ -99,6 +100,8 @@ def sparse_mla(
         for name, told in optional.items()
         if told[0] is not None
     }
+    if "topk_length" in lines:
+        check_list_lengths("topk_length", lines["topk_length"], operands["indices"].shape[1])
     if page_table is not None:
         lines["page_table"] = _table(page_table)
     spec = SparseMlaSpec(

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """`attn-mlir`."""
     parser = argparse.ArgumentParser(
         prog="attn-mlir",
-        description="Attention kernels for NVIDIA Blackwell: compile, look at, run and check them.",
+        description="Attention kernels for NVIDIA Blackwell and Hopper: compile, look at, run and check them.",
         epilog="Environment variables are listed by `attn-mlir info --env`.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")

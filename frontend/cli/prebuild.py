@@ -30,9 +30,10 @@ def add_prebuild(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no line per bundle")
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="the program")
-    parser.add_argument(
+    own = parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of the program"
     )
+    own.required = False  # what argparse says of a call without any counts them as missing
     parser.set_defaults(act=_prebuild)
 
 

@@ -338,7 +338,7 @@ def test_arrays_on_a_gpu_are_not_waited_for(name: str, monkeypatch: pytest.Monke
 def test_a_cache_that_cannot_be_written_to_is_refused() -> None:
     cache = paged()
     cache.v_pages.flags.writeable = False
-    with pytest.raises(SpecError, match="v_cache is an output, but its memory is read-only"):
+    with pytest.raises(SpecError, match="^v_pages is written, but its memory is read-only"):
         call(cache)
 
 

@@ -178,6 +178,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         r"extra_topk_length must be \[2, 2\] of i32 beside this q, got \[2\] of i32",
     ),
+    "more of a list than it has": (
+        {"indices": LISTS, "topk_length": LISTS[..., 0] * 0 + 99},
+        r"topk_length\[0, 0\] is 99: lists have \d+ entries, so 0 to \d+ of them can count",
+    ),
     "further rows on a target": (
         {"indices": LISTS, "extra_kv": zeros(6, 16, 1, 576), "extra_indices": LISTS},
         r"sm_90a has no kernel for extra_kv",

@@ -52,6 +52,11 @@ def given(**changed: Any) -> dict[str, Any]:
         ({"scale": None}, "scale must be"),
         ({"v_dim": 576}, "v_dim must be an integer from 512 to 512, got 576"),
         ({"topk_length": np.zeros(3, np.int32)}, r"topk_length must be \[2\] of i32, got \[3\]"),
+        (
+            {"topk_length": np.array([3, 4], np.int32)},
+            r"topk_length\[1\] is 4: lists have 3 entries",
+        ),
+        ({"topk_length": np.array([-1, 0], np.int32)}, r"topk_length\[0\] is -1: .* so 0 to 3 of"),
         ({"sinks": np.zeros(16, BF16)}, r"sinks must be \[16\] of f32, got \[16\] of bf16"),
         ({"page_table": np.zeros((1, 1), np.int32)}, "go together, batch_of_query is None"),
         ({"batch_of_query": np.zeros(2, np.int32)}, "go together, page_table is None"),
