@@ -86,7 +86,7 @@ mutants: setup  ## plant mistakes in kernels and count who notices (long; MUTANT
 
 gpu-bundles: setup  ## compile what `make gpu` needs into GPU_BUNDLES, where the compiler is
 	@mkdir -p $(dir $(GPU_BUNDLES))
-	@$(BIN)/python -m attn_mlir.validation.gpu.bundles $(GPU_BUNDLES)
+	@$(BIN)/python -m attn_mlir.validation.gpu.bundles $(GPU_BUNDLES) $(GPU_ARGS)
 
 gpu: build/typing/attn_mlir  ## check a GPU with plain python3 and GPU_BUNDLES; nothing is installed
 	@PYTHONPATH=build/typing $(PYTHON) -m attn_mlir.validation.gpu.run $(GPU_BUNDLES) $(GPU_ARGS)
