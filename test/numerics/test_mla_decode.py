@@ -160,6 +160,18 @@ def test_t12_and_t26_entries_that_do_not_count_are_not_read() -> None:
     assert (np.isneginf(lse).all(1) == nothing).all()
 
 
+def test_lengths_that_a_list_cannot_have_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no host reads them, one below 0 is 0, and one past the end is the whole list."""
+    made = LISTED.made()
+    lengths = made.lists["topk_length"]
+    assert 0 in lengths and LISTED.topk in lengths
+    wanted = LISTED.run()
+    lengths[lengths == LISTED.topk], lengths[lengths == 0] = 2**31 - 1, -(2**31)
+    monkeypatch.setattr("attn_mlir.api.lengths._contents", lambda value, name: None)  # pyright: ignore
+    found = LISTED.launched(made, am.EmulatorDevice(**LISTED.device))
+    assert all((x == y).all() for x, y in zip(found, wanted, strict=True))
+
+
 def test_t21_sinks_of_any_size_do_not_enter_the_lse() -> None:
     """One of +inf leaves O of 0; one of -inf changes nothing; a sequence without keys keeps -inf."""
     problem = dataclasses.replace(PAGED, sinks="infinite", keys=(0, 33), heads=8, seed=4)

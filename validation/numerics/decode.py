@@ -115,8 +115,8 @@ class DecodeProblem:
         indices = np.where(indices < 0, fillers, indices).astype(np.int32)
         lists = {"indices": indices}
         if self.has_lengths:
-            lengths = random.integers(-3, self.topk + 4, shape[:2]).astype(np.int32)
-            lists["topk_length"] = lengths
+            lengths = random.integers(-3, self.topk + 4, shape[:2]).clip(0, self.topk)
+            lists["topk_length"] = lengths.astype(np.int32)
         live = (
             np.arange(self.topk)
             < lists.get("topk_length", np.full(shape[:2], self.topk))[..., None]
