@@ -26,6 +26,7 @@ from attn_mlir.validation.numerics.stored import Form
 
 TARGETS = ("sm_90a", "sm_100a")
 LISTED_HEADS = {"sm_90a": 16, "sm_100a": 8}  # of which queries with lists have a multiple
+PAIR_SHARE = 0.2
 LENGTHS = (0, 1, 31, 64, 65, 130, 200)
 MASKS: tuple[am.Mask, ...] = (
     am.full(),
@@ -58,6 +59,8 @@ def drawn(seed: int, target: str = "") -> DecodeProblem:
     mask = choose.choice(MASKS)
     topk, has_lengths = 0, False
     heads = choose.choice((8, 16, 24, 32, 64))
+    if device["target"] == "sm_100a" and random.Random(f"pair {seed}").random() < PAIR_SHARE:
+        heads = 128  # the work of two CTAs
     if heads % LISTED_HEADS[device["target"]] == 0 and choose.random() < 0.4:
         topk, has_lengths = choose.choice((1, 50, 64, 130)), choose.random() < 0.5
         keys = [max(count, 1) for count in keys]
