@@ -69,6 +69,9 @@ ROPE_CASES = {
         (40, 40), PAIR, cache=Form(selected=True, padded=True), rope=NarrowRope((-30, -28)),
         options={"mask": am.causal()}, call={"tile_order": "clc"},
     ),
+    "values of 256 columns, with room for tiles of 64 keys": LatentProblem(
+        (64,), (100,), rope=NarrowRope((-2, 2)), sizes=(64, 64, 256), call={"tile_order": "persistent"},
+    ),
     "compressed rows, no factors, two query tiles": LatentProblem(
         (150,), (300,), cache=Form(16, compressed=True), rope=NarrowRope(), device=ADVERSARIAL
     ),

@@ -55,6 +55,7 @@ HELPER_REGISTERS: dict[int, dict[str, int]] = {
 }  # by query tiles; with one, the warps that widen rope or read factors are a group of their own
 CLAIMED = "clc"  # the order for which a warp claims work tiles
 LEAST_SLOTS = 2  # of keys and values
+LEAST_TILE_N = 64  # keys of a tile
 STEP_BYTES = 32  # depth of one product of the tensor core
 
 
@@ -95,13 +96,8 @@ class MlaTensor:
           VerifyError: an operation without a kernel, or a configuration that cannot be.
         """
         _refuse_unsupported(op)
-        wishes, page_size = mha_config.Options(**options), page_size_of(op.k_rope)
-        if _has_helper(op) and wishes.tile_order == CLAIMED and not wishes.q_tiles:
-            wishes = dataclasses.replace(wishes, q_tiles=1)
-        given = MlaConfig.given(op)
-        config = mha_config.chosen_config(
-            op, target, wishes, queries=op.q_nope, page_size=page_size, kind=MlaConfig
-        )
+        wishes, given = mha_config.Options(**options), MlaConfig.given(op)
+        config = _chosen(op, target, wishes)
         if _has_helper(op):
             config = _with_helper(op, target, config)
         elif (
@@ -175,6 +171,27 @@ class MlaRegisters:
         return kernel
 
 
+def _chosen(op: attn.MlaOp, target: Target, wishes: mha_config.Options) -> MlaConfig:
+    """The configuration, with smaller tiles than else where these alone have room and none are asked for.
+
+    Raises:
+      VerifyError: as `chosen_config`.
+    """
+    if _has_helper(op) and wishes.tile_order == CLAIMED and not wishes.q_tiles:
+        wishes = dataclasses.replace(wishes, q_tiles=1)
+    given = MlaConfig.given(op)
+    smaller = {"q_tiles": 1, "tile_n": LEAST_TILE_N}
+    free = [n for n in smaller if not getattr(wishes, n) and n not in given]
+    while True:
+        config = mha_config.chosen_config(
+            op, target, wishes, queries=op.q_nope, page_size=page_size_of(op.k_rope), kind=MlaConfig
+        )
+        if not free or _has_room(op, target, config):
+            return config
+        name = free.pop(0)
+        wishes = dataclasses.replace(wishes, **{name: smaller[name]})
+
+
 def _has_helper(op: attn.MlaOp) -> bool:
     """Whether warps of their own widen rope, or read factors of keys."""
     return op.has_narrow_rope or position_factors(op.k_nope) is not None
@@ -218,8 +235,12 @@ def _with_helper(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig
     if not op.has_narrow_rope:
         return dataclasses.replace(config, **{**HELPER_REGISTERS[config.q_tiles], **given})
     slots = _slots(op, target, config, is_apart=True)
-    if slots.kv < LEAST_SLOTS:
-        raise op_error(op, "has no room for two tiles of keys where k_rope has 8 bits")
+    if not _has_room(op, target, config):
+        raise op_error(
+            op,
+            f"has no room for two tiles of {config.tile_n} keys where k_rope has 8 bits, beside "
+            f"{config.q_tiles} of queries",
+        )
     if "kv_stages" in given:
         slots = RingSlots(config.kv_stages, -(-config.kv_stages // 2))
     chosen = {
@@ -238,6 +259,11 @@ def _with_rings(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
         registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
         config = dataclasses.replace(config, **registers)
     return dataclasses.replace(config, kv_stages=slots.kv, rope_stages=slots.rope)
+
+
+def _has_room(op: attn.MlaOp, target: Target, config: MlaConfig) -> bool:
+    """Whether shared memory has room for two tiles of keys, with rope of 8 bits beside where that is."""
+    return not op.has_narrow_rope or _slots(op, target, config, is_apart=True).kv >= LEAST_SLOTS
 
 
 def _slots(
