@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import ResourceError
-from attn_mlir.passes.analysis.protocol.simulate import Trace, precedes
 from attn_mlir.passes.analysis.protocol.skeleton import (
     Process,
     Step,
@@ -23,6 +22,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
     processes,
     steps,
 )
+from attn_mlir.passes.analysis.protocol.trace import Trace, precedes
 from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import location_text, op_error
 from attn_mlir.passes.infrastructure.registry import register

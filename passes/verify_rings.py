@@ -7,7 +7,9 @@ Six things are checked; an error names the role and the operation:
 2. Turns. Slots are handed over in the order in which they were taken.
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
    whether it deadlocks. Runs cover sequences of no key up to two laps of the longest ring, with and
-   without a last tile that is not full; after that the pattern of ring indices repeats. Elements of
+   without a last tile that is not full, and a longer one. As soon as a run comes to a state that it has
+   been in before, up to what has been counted, it leaves out the turns that would only bring it there
+   again, and stands for the runs of all sizes with more of these turns. Elements of
    inputs on which loops depend (lengths of sequences, say) are varied like sizes. A size that counts
    pages is varied in smaller steps; it is recognised by how the number of turns grows with it. Where
    a mask hides all keys of such short sequences, lengths start at the first one with a turn.
@@ -30,16 +32,17 @@ from attn_mlir.passes.analysis.protocol.agreement import check_counts
 from attn_mlir.passes.analysis.protocol.integers import is_element, known_at_launch
 from attn_mlir.passes.analysis.protocol.places import check_places
 from attn_mlir.passes.analysis.protocol.products import check_products
-from attn_mlir.passes.analysis.protocol.simulate import Network, Trace
+from attn_mlir.passes.analysis.protocol.runs import Runs
+from attn_mlir.passes.analysis.protocol.simulate import Network
 from attn_mlir.passes.analysis.protocol.skeleton import (
     COORDINATES,
     Process,
     Sizes,
     Tiles,
-    decisions,
     processes,
     trips,
 )
+from attn_mlir.passes.analysis.protocol.trace import Trace
 from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
@@ -50,6 +53,9 @@ MOST_LAPS = (
     4  # most turns of a loop, in laps of the longest ring; a size that makes more counts pages
 )
 RAGGED = 77  # positions beyond whole tiles, once: a tile that is not full
+MANY_SPANS = (
+    8  # how much longer than these sequences one is, whose turns runs leave out as they repeat
+)
 MAX_START = 1 << 22  # a loop that does not turn for any size below never turns
 
 
@@ -88,16 +94,9 @@ def _prove(kernel: ws.KernelOp) -> list[Trace]:
     members = processes(kernel)
     check_counts(kernel, members, lambda: _calls(kernel, members))
     check_places(members)
-    runs: dict[Any, Network] = {}
-    for sizes, tiles in _calls(kernel, members):
-        outcome = tuple(
-            decisions(process.body, {**sizes, **tile, **process.place})
-            for tile in tiles
-            for process in members
-        )
-        if outcome not in runs:
-            runs[outcome] = Network(members, sizes, tiles)
-    return [network.run() for network in runs.values()]
+    runs = Runs(Network(members))
+    traces = (runs.make(sizes, tiles) for sizes, tiles in _calls(kernel, members))
+    return [trace for trace in traces if trace is not None]
 
 
 def _calls(
@@ -151,6 +150,7 @@ def _sizes(
 
     start, found = _first_work(members, loops, settings, units, span)
     lengths = [0, RAGGED, *(start + TILE_STEP * n for n in range(1, laps + 1)), start + span]
+    lengths.append(start + MANY_SPANS * span)
     for varied, others in found:
         for length in dict.fromkeys(length // units[varied] for length in lengths):
             yield others | {varied: length}

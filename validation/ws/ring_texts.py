@@ -8,8 +8,9 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.passes.analysis.protocol import sums
 from attn_mlir.passes.analysis.protocol.counts import Counting
-from attn_mlir.passes.analysis.protocol.simulate import Network, Trace, precedes
+from attn_mlir.passes.analysis.protocol.simulate import Network
 from attn_mlir.passes.analysis.protocol.skeleton import processes
+from attn_mlir.passes.analysis.protocol.trace import Trace, precedes
 
 HEADER = """
 !t = !ws.tile<vector<8x64xbf16>, "shared">
@@ -87,7 +88,7 @@ class Kernel:
         return sums.text(found[self.rings[ring], way, kind])
 
     def run(self, **sizes: int) -> Trace:
-        return Network(self.members, {"m": 0, "n": 0, **sizes}).run()
+        return Network(self.members).run({"m": 0, "n": 0, **sizes})
 
     def precedes(self, first: str, second: str, **sizes: int) -> bool:
         return precedes(self.run(**sizes), self.rings[first], self.rings[second])

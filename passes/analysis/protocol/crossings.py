@@ -15,7 +15,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 
-from .skeleton import Process, Sizes, Step, steps
+from .skeleton import Process, Step, fixed_way, steps
 
 Value = Any
 Key = tuple[Any, int]  # ring (SSA value) and way
@@ -27,7 +27,7 @@ _ALONE: Ranks = frozenset({0})
 class Crossings:
     """The signals and slots of a kernel's rings, over all CTAs of a cluster."""
 
-    def __init__(self, members: Sequence[Process], sizes: Sizes):
+    def __init__(self, members: Sequence[Process]):
         self.is_alone = not members or ws.cta_count(members[0].role) == 1
         self._fillers: dict[Key, dict[str, Process]] = {}
         self._takers: dict[Key, dict[str, Process]] = {}
@@ -39,7 +39,7 @@ class Crossings:
             for step in steps(process):
                 found = {"commit": self._fillers, "acquire": self._takers, "wait": self._readers}
                 if step.kind in found:
-                    key = (step.ring, step.way.of({**sizes, **process.place}))
+                    key = (step.ring, fixed_way(process, step))
                     found[step.kind].setdefault(key, {})[process.label] = process
                 if not self.is_alone and step.kind in ("acquire", "wait"):
                     touched = (process.label, step.kind, step.ring)

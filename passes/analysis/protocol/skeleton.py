@@ -38,7 +38,7 @@ class Formula(NamedTuple):
     of: Evaluator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One ring operation.
 
@@ -61,7 +61,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """An `scf.for` around steps; `index` names its induction variable, `step` is at least 1."""
+    """An `scf.for` around steps.
+
+    Attributes:
+      op: the operation, for messages.
+      index: names its induction variable.
+      begin, end, step: its values; the step is at least 1.
+      body: what a turn does.
+      varies: whether that depends on the induction variable.
+    """
 
     op: Any
     index: str
@@ -69,6 +77,7 @@ class Loop:
     end: Formula
     step: int
     body: "tuple[Node, ...]"
+    varies: bool
 
     def turns(self, sizes: Sizes) -> range:
         """The values that the induction variable takes for given sizes."""
@@ -102,7 +111,7 @@ class Meeting:
 Node = Step | Loop | Branch | Tiles | Meeting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Process:
     """One group of a role in one CTA of a cluster.
 
@@ -174,7 +183,8 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
             body = _nodes(op.region.blocks[0].operations, formulas)
             if _takes_steps(body):
                 begin, end = formulas(op.lowerBound), formulas(op.upperBound)
-                nodes.append(Loop(op, index, begin, end, _loop_step(op, formulas), body))
+                step, varies = _loop_step(op, formulas), index in _deciding(body)
+                nodes.append(Loop(op, index, begin, end, step, body, varies))
         elif isinstance(op, scf.IfOp):
             regions = [r for r in op.operation.regions if len(r.blocks)]
             branches = [_nodes(r.blocks[0].operations, formulas) for r in regions] + [()]
@@ -188,6 +198,20 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
 def _takes_steps(nodes: Sequence[Node]) -> bool:
     """Whether there is a ring operation; meetings without one between them change nothing."""
     return not all(isinstance(node, Meeting) for node in nodes)
+
+
+def _deciding(nodes: Sequence[Node]) -> set[str]:
+    """The names on which branches and numbers of turns depend."""
+    found: set[str] = set()
+    for node in nodes:
+        match node:
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                found |= names(condition.expr) | _deciding(then) | _deciding(otherwise)
+            case Loop(begin=begin, end=end, body=body):
+                found |= names(begin.expr) | names(end.expr) | _deciding(body)
+            case _:
+                pass
+    return found
 
 
 def _loop_step(op: Any, formulas: "Formulas") -> int:
@@ -287,26 +311,6 @@ def named_sizes(members: Sequence[Process], sizes: Sizes) -> str:
     return ", ".join(
         f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP, RANK})
     )
-
-
-def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
-    """The trip counts and branches taken in one work tile; runs with the same ones are the same."""
-    found: list[Any] = []
-    for node in nodes:
-        match node:
-            case Tiles(body=body):
-                found.append(decisions(body, sizes))
-            case Branch(condition=condition, then=then, otherwise=otherwise):
-                holds = bool(condition.of(sizes))
-                found.append((holds, decisions(then if holds else otherwise, sizes)))
-            case Loop(index=index, body=body) as loop:
-                turns = loop.turns(sizes)
-                if any(not isinstance(inner, Step) for inner in body):
-                    found += [decisions(body, {**sizes, index: number}) for number in turns]
-                found.append(len(turns))
-            case _:
-                pass
-    return tuple(found)
 
 
 class Formulas:

@@ -1,0 +1,190 @@
+"""Where processes meet: the ring ways of a kernel, and each step of a process with all that it looks at there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attn_mlir.dialect import ws
+
+from .clocks import Clock, Tick
+from .crossings import Crossings, Key, Ranks
+from .places import Place, Places
+from .skeleton import Process, Step, fixed_way, steps
+from .trace import Event
+
+ENGINES = ("tensor_core", "thread_copies", "copy_engine")  # their work has components of its own
+
+
+@dataclass(eq=False)
+class Side:
+    """One kind of step that one process takes at a ring way.
+
+    Attributes:
+      who: label of the process.
+      ticks: of the steps so far.
+      clocks: what each of them passes on, if they are handovers.
+    """
+
+    who: str
+    ticks: list[Tick] = field(default_factory=list[Tick])
+    clocks: list[Clock] = field(default_factory=list[Clock])
+
+
+@dataclass(eq=False)
+class RingWay:
+    """One way of a ring, in all CTAs of a cluster.
+
+    Attributes:
+      key: the ring and the way.
+      stages: slots of the way.
+      place: the other ring at its place, if it shares one.
+      sides: by kind of step and process.
+      events: all steps so far.
+    """
+
+    key: Key
+    stages: int
+    place: Place | None
+    sides: dict[tuple[str, str], Side] = field(default_factory=dict[tuple[str, str], Side])
+    events: list[Event] = field(default_factory=list[Event])
+
+    def side(self, kind: str, who: str) -> Side:
+        """What a process has done so far, which may be nothing."""
+        if (kind, who) not in self.sides:
+            self.sides[kind, who] = Side(who)
+        return self.sides[kind, who]
+
+    def begin(self) -> None:
+        """Forgets what has happened."""
+        self.events = []
+        for side in self.sides.values():
+            side.ticks.clear()
+            side.clocks.clear()
+
+
+Seen = tuple[
+    int, tuple[Side, ...]
+]  # a CTA, and the steps of a process of which one has to be known
+
+
+@dataclass(eq=False)
+class Port:
+    """A step of one process.
+
+    Attributes:
+      step: the step.
+      at: the ring way.
+      mine: what the process has done there by such steps.
+      component: of clocks, in which the step is an event.
+      slot: number of its slot among those of the process.
+      touched: the CTAs whose slots of the ring the process uses.
+      heard: whose handovers the step waits for.
+      used: in a cluster, who has to be done with what is there: with the slot's old contents before it is
+        filled, with filling it before it is read.
+      told: in a cluster, who has to have gone on to this phase of the barriers that will hear of the step.
+      copied: where the slot is copied to other CTAs: the slot filled there by number, and who waits for it.
+    """
+
+    step: Step
+    at: RingWay
+    mine: Side
+    component: int
+    slot: int
+    touched: Ranks
+    heard: tuple[Side, ...] = ()
+    used: tuple[Seen, ...] = ()
+    told: tuple[Seen, ...] = ()
+    copied: tuple[tuple[int, Seen], ...] = ()
+
+
+class Ports:
+    """All steps of the processes of a kernel.
+
+    Attributes:
+      ways: the ring ways.
+      crossings, places: what the steps have to know besides.
+      component_count: of clocks.
+    """
+
+    def __init__(self, members: Sequence[Process]):
+        self.ways: dict[Key, RingWay] = {}
+        self.crossings = Crossings(members)
+        self.places = Places(members)
+        self._components: dict[object, int] = {}
+        self._of: dict[str, dict[Step, Port]] = {}
+        for process in members:
+            slots: dict[Any, int] = {}
+            of = self._of[process.label] = {}
+            for step in steps(process):
+                slot = slots.setdefault(step.slot, len(slots))
+                of[step] = self._port(process, step, slot)
+            for port in of.values():
+                if port.step.kind == "release":
+                    port.copied = tuple(self._copied(process, port.step, slots))
+
+    @property
+    def component_count(self) -> int:
+        """How many counts a clock has."""
+        return len(self._components)
+
+    def of(self, process: Process) -> Mapping[Step, Port]:
+        """The ports of a process by step."""
+        return self._of[process.label]
+
+    def at(self, key: Key) -> RingWay:
+        """A ring way, by ring and way."""
+        if key not in self.ways:
+            stages = ws.RingType(key[0].type).stages
+            self.ways[key] = RingWay(key, stages, self.places.of(key[0]))
+        return self.ways[key]
+
+    def partner(self, way: RingWay) -> RingWay | None:
+        """The way of the other ring at a place, if any process uses it."""
+        return None if way.place is None else self.ways.get((way.place.other, way.key[1]))
+
+    def _port(self, process: Process, step: Step, slot: int) -> Port:
+        key = (step.ring, fixed_way(process, step))
+        at, label = self.at(key), process.label
+        component = self._component(process, step, key)
+        touched = self.crossings.touched(process, step)
+        port = Port(step, at, at.side(step.kind, label), component, slot, touched)
+        if step.kind == "acquire":
+            names = self.crossings.releasing(key, process.rank)
+            port.heard = tuple(at.side("release", who) for who in names)
+            self._add_crossings(port, key, process)
+        elif step.kind == "wait":
+            names = self.crossings.filling(key, process.rank)
+            port.heard = tuple(at.side("commit", who) for who in names)
+            self._add_crossings(port, key, process)
+        return port
+
+    def _component(self, process: Process, step: Step, key: Key) -> int:
+        """Threads, products and copies of threads complete in order; transfers only those of one ring way that
+        are waited for one after the other."""
+        agent = step.by if step.by in ENGINES else "threads"
+        where = (key, step.kind) if agent == "copy_engine" else ()
+        name = (process.label, agent, *where)
+        return self._components.setdefault(name, len(self._components))
+
+    def _add_crossings(self, port: Port, key: Key, process: Process) -> None:
+        crossings, at = self.crossings, port.at
+        if crossings.is_alone:
+            return
+        if port.step.kind == "acquire":
+            used = [(n, (at.side("release", x),)) for n, x in crossings.readers_of(key, process)]
+            ranks = crossings.full_at(key[0], process.rank)
+            told = [(n, (at.side("wait", x),)) for n, x in crossings.waiting_where(key, ranks)]
+        else:
+            used = [(n, (at.side("commit", x),)) for n, x in crossings.fillers_of(key, process)]
+            ranks = crossings.empty_at(key[0], process.rank)
+            told = [  # who has committed has acquired
+                (n, (at.side("acquire", x), at.side("commit", x)))
+                for n, x in crossings.taking_where(key, ranks)
+            ]
+        port.used, port.told = tuple(used), tuple(told)
+
+    def _copied(self, process: Process, step: Step, slots: Mapping[Any, int]) -> Any:
+        for taken, to in self.crossings.copied_across(step.slot, process.rank):
+            there = self.at((taken.ring, fixed_way(process, taken)))
+            for rank, who in self.crossings.waiting_where(there.key, to):
+                yield slots[taken.slot], (rank, (there.side("wait", who),))
