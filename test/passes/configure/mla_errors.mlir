@@ -86,7 +86,7 @@ module attributes {attn.target = "sm_100a"} {
   func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
     // expected-error @below {{'attn.mla' op expects q_tiles of 1 for the tile_order clc where k_rope has 8 bits, got 2: no warp is left to widen it or to read its factors}}
-    %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {tile_order = "clc"}}
+    %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {q_tiles = 2 : i32, tile_order = "clc"}}
       : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
     func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
   }
