@@ -94,12 +94,15 @@ class Slot:
       index: i32, number of the slot among the ring's stages of all ways.
       is_armed: whether the full barrier was told at `ws.acquire` how many bytes all copies bring;
         otherwise each copy announces its own bytes, and `ws.commit` arrives.
+      start: pointer to the slot's memory that is there before `ws.acquire` waits, where `pointer_in`
+        counts from it.
     """
 
     ring: "RingState"
     place: TileRef | None
     index: Value
     is_armed: bool = True
+    start: Value = None
 
     @property
     def tile(self) -> TileRef:
@@ -149,6 +152,7 @@ class RoleState:
         `tcgen05.wait::st`.
       next_tile: the answer read last, if work tiles are claimed.
       is_fenced: whether each thread has had a proxy fence behind all accesses of its own so far.
+      elected: i1, whether this lane is the thread of a role of one thread that its warp follows.
     """
 
     op: ws.RoleOp
@@ -159,6 +163,7 @@ class RoleState:
     stored: list[Value] = field(default_factory=list[Value])
     next_tile: NextTile | None = None
     is_fenced: bool = False
+    elected: Value = None
 
 
 class Lowering:
@@ -264,13 +269,20 @@ class Lowering:
 
     def shared_pointer(self, offset: Value | int) -> Value:
         """Pointer to a byte offset of the kernel's dynamic shared memory."""
-        if isinstance(offset, int):
-            offset = constant(offset)
-        i8 = ir.IntegerType.get_signless(8)
-        none = -2147483648  # llvm.getelementptr: marks an index that is a run-time operand
-        return llvm.GEPOp(
-            self.smem.type, self.smem, [offset], ir.DenseI32ArrayAttr.get([none]), i8, 0
-        ).result
+        return _bytes_behind(self.smem, constant(offset) if isinstance(offset, int) else offset)
+
+    def pointer_in(self, slot: Slot, offset: Value) -> Value:
+        """`shared_pointer` to a place in a slot, counted from `slot.start` if there is one."""
+        if slot.start is None:
+            return self.shared_pointer(offset)
+        return _bytes_behind(slot.start, INT.sub(offset, slot.tile.address))
+
+
+def _bytes_behind(pointer: Value, offset: Value) -> Value:
+    i8 = ir.IntegerType.get_signless(8)
+    none = -2147483648  # llvm.getelementptr: marks an index that is a run-time operand
+    places = ir.DenseI32ArrayAttr.get([none])
+    return llvm.GEPOp(pointer.type, pointer, [offset], places, i8, 0).result
 
 
 def cell_type(element: Any) -> Any:

@@ -9,6 +9,7 @@ from attn_mlir.dialect.scalars import INT, constant
 from .barriers import index, memref_struct
 from .clusters import as_cluster, as_shared, counted_at, in_cta, in_role, is_own, mask_of, only_in
 from .context import Lowering, Slot, TileRef, lowers
+from .followed import issuing
 from .layouts import SWIZZLE_BYTES, line_elements
 from .rings import announce, landing_bytes
 from .tensors import TensorMap, end_of
@@ -64,6 +65,11 @@ def box_start(
 
 @lowers(ws.CopyInOp)
 def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
+    with issuing(low):
+        _fill(low, op)
+
+
+def _fill(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.tensor_map(op.source, op.target, op.dims)
     announce(low, slot, op)
@@ -118,12 +124,13 @@ def _copy_to_cta(low: Lowering, op: ws.CopyAcrossOp) -> None:
 @lowers(ws.CopyOutOp)
 def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
     parameter = low.signature.tensor_map(op.target, op.source, op.dims)
-    for number in range(parameter.box_count):
-        nvgpu.TmaAsyncStoreOp(
-            _box(low, low.tile(op.source), parameter, number),
-            tensor_map_value(low, parameter),
-            list(map(index, _coordinates(low, op.target, op.coords, parameter, number))),
-        )
+    with issuing(low):
+        for number in range(parameter.box_count):
+            nvgpu.TmaAsyncStoreOp(
+                _box(low, low.tile(op.source), parameter, number),
+                tensor_map_value(low, parameter),
+                list(map(index, _coordinates(low, op.target, op.coords, parameter, number))),
+            )
 
 
 @lowers(ws.ReduceOutOp)

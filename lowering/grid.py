@@ -16,6 +16,7 @@ from attn_mlir.passes.target.limits import WARP_THREADS
 
 from .context import FULL_WARP, Lowering, element_pointer, lowers, uniform
 from .coverage import Site, check_warpgroups, covers
+from .followed import issuing
 from .groups import meet, meet_with
 
 Value = Any
@@ -57,7 +58,8 @@ def _grid_dependency_wait(low: Lowering, op: ws.GridDependencyWaitOp) -> None:
 
 @lowers(ws.LaunchDependentsOp)
 def _launch_dependents(low: Lowering, op: ws.LaunchDependentsOp) -> None:
-    nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.launch_dependents)
+    with issuing(low):
+        nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.launch_dependents)
 
 
 TOUCHING = (  # operations that access tensors

@@ -27,6 +27,13 @@ def opaque(value: Value) -> Value:
     ).result
 
 
+def pinned_pointer(pointer: Value) -> Value:
+    """A copy of a pointer to shared memory that the optimiser computes here, wherever it is used."""
+    return llvm.InlineAsmOp(
+        pointer.type, [pointer], "mov.b64 $0, $1;", "=l,l", has_side_effects=True
+    ).result
+
+
 def not_before(value: Value, word: Value) -> Value:
     """A copy of an i32 that is there no sooner than another i32 or f32: that one, if a grid had no CTAs.
 

@@ -54,7 +54,9 @@ from .clusters import (
     way_of,
 )
 from .context import FULL_WARP, Lowering, Slot, lowers
+from .followed import issuing, meet_behind_reads
 from .groups import meet
+from .inline_ptx import pinned_pointer
 from .slot_users import (
     THREADS,
     agents,
@@ -189,13 +191,16 @@ def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
 @lowers(ws.AcquireOp)
 def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     ring, slot, parity = _take_slot(low, op, PRODUCER, 1)
+    if any(isinstance(load, ws.GatherInOp) for load in ws.loads_into(op.slot)):
+        slot = replace(slot, start=pinned_pointer(low.shared_pointer(slot.tile.address)))
     if ring.empty is not None:
         ring.wait(ring.empty, slot.index, parity)
         if guards_tensor_memory(low, ring.op):
             fence_tensor("after")
     if "copy_engine" in completed_by(op.slot, ws.CommitOp):
         if ws.is_told_at_once(op):
-            _arm(low, ring, slot, ws.loads_into(op.slot))
+            with issuing(low):
+                _arm(low, ring, slot, ws.loads_into(op.slot))
         else:
             slot = replace(slot, is_armed=False)
     low[op.slot] = slot
@@ -259,7 +264,8 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
     if op.by.value == "copy_engine":
         if not slot.is_armed:
-            arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
+            with issuing(low):
+                arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
         return  # the bytes complete the phase
     ring = slot.ring
     _hand_over(low, slot, op.by.value, ring.full, ring.full_at, engine_follows=ring.read_by_engine)
@@ -272,11 +278,13 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
     if ring.empty is None:
         return
     if op.by.value == "copy_engine":
-        nvvm.CpAsyncBulkCommitGroupOp()
-        nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
-        arrive(low, ring.empty, slot.index, ring.empty_at)
+        with issuing(low):
+            nvvm.CpAsyncBulkCommitGroupOp()
+            nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
+            arrive(low, ring.empty, slot.index, ring.empty_at)
         return
     engine_follows = ring.filled_by_engine and is_touched_by_threads(op.slot)
+    meet_behind_reads(low, op.slot)
     _hand_over(low, slot, op.by.value, ring.empty, ring.empty_at, engine_follows=engine_follows)
 
 
@@ -305,7 +313,8 @@ def _hand_over(
             _fence_proxy()
         low.active.is_fenced = True
     if by == "threads":
-        arrive(low, barriers, slot.index, lists)
+        with issuing(low):
+            arrive(low, barriers, slot.index, lists)
         return
     nvvm.SyncWarpOp(constant(FULL_WARP))
     lane = arith.AndIOp(low.active.thread, constant(WARP_THREADS - 1)).result

@@ -20,6 +20,7 @@ from .clusters import meet, only_in, this_rank
 from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value
 from .coverage import check_kernel
+from .followed import follow, is_followed
 from .grid import check_waits
 from .parameters import Pointer, Scalar, Stride, Symbol
 from .rings import RingState, drain
@@ -258,7 +259,12 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
     block = role.body.blocks[0]
     low[block.arguments[0]] = group
     with only_in(low, role.ranks, range(low.cta_count)):
-        if role.lane_count == 1:
+        if is_followed(role):
+            follow(low)
+            low.lower_block(block.operations)
+            drain(low)
+            nvvm.SyncWarpOp(constant(FULL_WARP))
+        elif role.lane_count == 1:
             with _one_thread():
                 low.lower_block(block.operations)
                 drain(low)

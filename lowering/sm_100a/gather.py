@@ -1,10 +1,13 @@
 """Gather copies: one copy takes four rows from any four places of a tensor, `tile::gather4`.
 
 A box of the tensor map is one 128-byte line of one row; a copy brings four of them as a box of four
-rows, swizzled by its address like the box of a whole tile. One thread issues all copies of a tile,
-in a loop over groups of four rows, and for each group line by line.
+rows, swizzled by its address like the box of a whole tile. One thread issues all copies of a tile, for
+some groups of four rows at a time line by line: the assembler keeps the box of each group in uniform
+registers of its own, and a copy changes its place and its column. It does so only where the slot's place is
+known before the block that copies (`Slot.start`).
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +18,23 @@ from attn_mlir.dialect.scalars import INT, loop
 from ..clusters import as_cluster, counted_at, in_role, receivers
 from ..context import Lowering, lowers
 from ..copies import box_offset
+from ..followed import issuing
 from ..layouts import SWIZZLE_BYTES
 from ..rings import announce
 
 Value = Any
 
 GATHERED = 4  # rows of one copy; PTX ISA, cp.async.bulk.tensor, tile::gather4
+GROUPS = 4  # of rows at a time: 7 of 80 uniform registers each, and as many for boxes under way
 
 
 @lowers(ws.GatherInOp)
 def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
+    with issuing(low):
+        _gather(low, op)
+
+
+def _gather(low: Lowering, op: ws.GatherInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.gather_map(op)
     announce(low, slot, op)
@@ -32,29 +42,34 @@ def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
     barrier, options = counted_at(low, slot.ring.full.address(slot.index), own, slot.ring.full_at)
     mode = ir.Attribute.parse("#nvvm.tma_load_mode<tile_gather4>")
     first, column = low[op.coords[0]], low[op.coords[1]]
+    groups = tile.kind.shape[0] // GATHERED
+    together = math.gcd(groups, GROUPS)
 
-    def group(number: Value) -> list[Value]:
-        rows = [
-            INT.add(first, _chosen(low, op, INT.add(INT.mul(number, GATHERED), i)))
-            for i in range(GATHERED)
+    def several(number: Value) -> list[Value]:
+        """Copies the rows of the groups from `number * together` on."""
+        row = INT.mul(number, together * GATHERED)
+        found = [
+            [INT.add(first, _chosen(low, op, INT.add(row, i))) for i in range(at, at + GATHERED)]
+            for at in range(0, together * GATHERED, GATHERED)
         ]
-        below = INT.add(tile.address, INT.mul(number, GATHERED * SWIZZLE_BYTES))
-        part = replace(tile, address=below, pitch_rows=tile.pitch)
         for line in range(parameter.box_count):
-            place = low.shared_pointer(box_offset(part, parameter, line))
-            at = INT.add(column, line * parameter.line) if line else column
-            nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
-                as_cluster(place),
-                low.arguments[parameter],
-                [at, *rows],
-                barrier,
-                [],
-                mode=mode,
-                **options,
-            )
+            from_column = INT.add(column, line * parameter.line) if line else column
+            for group, rows in enumerate(found):
+                below = INT.mul(INT.add(row, group * GATHERED), SWIZZLE_BYTES)
+                part = replace(tile, address=INT.add(tile.address, below), pitch_rows=tile.pitch)
+                place = low.pointer_in(slot, box_offset(part, parameter, line))
+                nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
+                    as_cluster(place),
+                    low.arguments[parameter],
+                    [from_column, *rows],
+                    barrier,
+                    [],
+                    mode=mode,
+                    **options,
+                )
         return []
 
-    loop(0, tile.kind.shape[0] // GATHERED, [], group)
+    loop(0, groups // together, [], several)
 
 
 def _chosen(low: Lowering, op: ws.GatherInOp, row: Value) -> Value:

@@ -1,5 +1,7 @@
 """`ws.mma` as `tcgen05.mma` instructions, each of 32 bytes of K and up to 256 columns."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -34,7 +36,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
             is_repeated=a_is_mn_major and a_columns < m,
         )
         a_start = matrix_descriptor(low, a, a_operand)
-        a_steps = [advanced(a_start, step) for step in a_operand.step_bytes]
+        a_steps = [partial(advanced, a_start, step) for step in a_operand.step_bytes]
     else:
         a_steps = _tensor_steps(a, a.kind.shape[1])
     name, _ = ELEMENT_CODES[str(a.kind.element)]
@@ -57,18 +59,20 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
         left = lines * SWIZZLE_BYTES * (b.pitch if b_is_mn_major else 1)
         for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
             enable = always if number else low[op.accumulate]
+            # made here: all at once they are more than the uniform registers, and where these do not
+            # suffice the assembler computes nothing of the whole kernel in them
             b_step = advanced(b_start, left + b_bytes)
-            nvvm.Tcgen05MMAOp(kind, group, target, a_step, b_step, code, enable)
+            nvvm.Tcgen05MMAOp(kind, group, target, a_step(), b_step, code, enable)
 
 
 def _tensor_pointer(address: Value) -> Value:
     return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr<6>"), address).result
 
 
-def _tensor_steps(a: TileRef, k_elements: int) -> list[Value]:
-    """The address of each K step of an operand in tensor memory."""
+def _tensor_steps(a: TileRef, k_elements: int) -> list[Callable[[], Value]]:
+    """What computes the address of each K step of an operand in tensor memory."""
     bits = ws.element_bits(a.kind.element)
     step = tensor_columns(mma_k(bits), bits)
     count = k_elements // mma_k(bits)
     base = opaque(a.start())
-    return [_tensor_pointer(INT.add(base, i * step)) for i in range(count)]
+    return [lambda at=i * step: _tensor_pointer(INT.add(base, at)) for i in range(count)]

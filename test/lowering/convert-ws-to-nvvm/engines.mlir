@@ -57,21 +57,23 @@
 
 // -----
 
-// Products: a K step of 16 is an instruction; the first takes `accumulate`, the others add. The
+// Products: a K step of 16 is an instruction; the first takes `accumulate`, the others add. A step's
+// descriptors are made in front of it. The
 // descriptors are those of the worked examples: A and B K-major 0x4000404000010000, B with K in
 // rows 0x4000404002000000 for 64 rows; bf16 128 x 64: 0x08100490, with B transposed 0x08110490.
 
 // CHECK-LABEL: llvm.func @products
 // CHECK: arith.constant 1000
 // CHECK: %[[B:.*]] = arith.constant 4611756662049538048 : i64
-// CHECK: arith.ori %{{.*}}, %[[B]]
+// CHECK: %[[B_START:.*]] = arith.ori %{{.*}}, %[[B]]
 // CHECK: %[[A:.*]] = arith.constant 4611756662049538048 : i64
-// CHECK: arith.ori %{{.*}}, %[[A]]
-// CHECK: %[[STEP:.*]] = arith.constant 2 : i64
-// CHECK: arith.addi %{{.*}}, %[[STEP]]
+// CHECK: %[[A_START:.*]] = arith.ori %{{.*}}, %[[A]]
 // CHECK: %[[ALWAYS:.*]] = arith.constant true
 // CHECK: %[[CODE:.*]] = arith.constant 135267472 : i32
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %{{.*}}, %{{.*}}, %[[CODE]], %[[FIRST:.*]] {
+// CHECK: %[[STEP:.*]] = arith.constant 2 : i64
+// CHECK: arith.addi %[[B_START]], %[[STEP]]
+// CHECK: arith.addi %[[A_START]], %{{.*}}
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %{{.*}}, %{{.*}}, %[[CODE]], %[[ALWAYS]] {
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %[[ALWAYS]] {
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %[[ALWAYS]] {

@@ -1,0 +1,106 @@
+"""Roles of one thread that gathers, which the whole warp follows: executed, and what of their code all lanes run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.lowering import followed, structure
+from attn_mlir.lowering.compile import compile_kernel
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import load
+
+COUNT, COLUMNS = 16, 128
+
+
+def gathered(*, asks: bool = False, clock: bool = False) -> bytes:
+    """y[i] = x[table[i]], 16 entries at a time.
+
+    Args:
+      asks: nothing is gathered where the first of them is below -1.
+      clock: the role that gathers also reads the clock, which no warp follows.
+    """
+
+    def build() -> None:
+        dynamic = ir.ShapedType.get_dynamic_size()
+        bf16, i32 = ir.BF16Type.get(), b.i32()
+        rows = ir.MemRefType.get([dynamic, COLUMNS], bf16)
+        arguments = [
+            b.Argument("x", "in", rows, ("m", "")),
+            b.Argument("table", "in", ir.MemRefType.get([dynamic], i32), ("n",)),
+            b.Argument("y", "out", rows, ("n", "")),
+        ]
+        kernel = b.declare_kernel("k", arguments)
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            x, table, y = kernel.body.blocks[0].arguments
+            entries = b.Ring("entries", b.tile([COUNT], i32, "shared"), stages=2)
+            tiles = b.Ring("tiles", b.tile([COUNT, COLUMNS], bf16, "shared"), stages=2)
+            with b.role("find", first=0, warps=1):
+                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)) as turn:
+                    found = b.load_global(table, [COUNT], [b.INT.mul(turn, COUNT)], [0])
+                    slot = entries.acquire()
+                    b.store(found, slot)
+                    b.commit(slot, "threads")
+            with b.role("load", first=1, warps=1, lanes=1):
+                if clock:
+                    ws.ClockOp()
+                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)):
+                    slot = entries.wait()
+                    first = b.entry(slot, b.constant(0)) if asks else b.constant(0)
+                    tile = tiles.acquire()
+                    with b.when(b.compare("sge", first, -1)):
+                        b.gather_in(x, tile, [0, 0], lambda row: b.entry(slot, row))
+                    b.commit(tile, "copy_engine")
+                    b.release(slot, "threads")
+            with b.role("leave", first=2, warps=1, lanes=1):
+                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)) as turn:
+                    tile = tiles.wait()
+                    b.copy_out(tile, y, [b.INT.mul(turn, COUNT), 0], [0, 1])
+                    b.release(tile, "copy_engine")
+
+    return compile_kernel("k", build, target="sm_100a")
+
+
+def attend(made: bytes, x: Any, table: Any, device: EmulatorDevice) -> Any:
+    y = np.full((len(table), COLUMNS), np.nan, ml_dtypes.bfloat16)
+    load(made)(x, table, y, device=device)
+    return y
+
+
+@pytest.mark.parametrize(
+    "device", [EmulatorDevice(check="all"), EmulatorDevice("adversarial", 3, check="all")]
+)
+def test_rows_where_all_lanes_ask(device: EmulatorDevice) -> None:
+    numbers = np.random.default_rng(4)
+    x = numbers.standard_normal((50, COLUMNS)).astype(ml_dtypes.bfloat16)
+    table = numbers.integers(-1, 50, 5 * COUNT).astype(np.int32)
+    table[2 * COUNT] = -2  # of a tile that nothing fills: what was there last, of two slots
+    y = attend(gathered(asks=True), x, table, device)
+    truth = np.where(table[:, None] >= 0, x[table.clip(0)], 0)
+    truth[2 * COUNT : 3 * COUNT] = truth[:COUNT]
+    assert np.array_equal(y, truth)
+
+
+def test_the_warp_meets_where_all_lanes_have_read() -> None:
+    """Not where only the copies' rows were read, by the thread that issues them."""
+    count = [gathered(asks=asks).count(b"bar.warp.sync") for asks in (False, True)]
+    assert count[1] == count[0] + 1
+
+
+@pytest.mark.parametrize("clock", [False, True])
+def test_warps_follow_roles_that_gather(clock: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, bool] = {}
+
+    def noted(role: ws.RoleOp) -> bool:
+        found[role.label] = followed.is_followed(role)
+        return found[role.label]
+
+    monkeypatch.setattr(structure, "is_followed", noted)
+    gathered(clock=clock)
+    assert found == {"find": False, "load": not clock, "leave": False}
