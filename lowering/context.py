@@ -267,9 +267,15 @@ class Lowering:
         extent = view.dims[dim].extent
         return constant(extent) if isinstance(extent, int) else self.arguments[Symbol(extent)]
 
-    def shared_pointer(self, offset: Value | int) -> Value:
-        """Pointer to a byte offset of the kernel's dynamic shared memory."""
-        return _bytes_behind(self.smem, constant(offset) if isinstance(offset, int) else offset)
+    def shared_pointer(self, offset: Value | int, further: int = 0) -> Value:
+        """Pointer to a byte offset of the kernel's dynamic shared memory.
+
+        Args:
+          offset: in bytes.
+          further: constant bytes beyond it, which an instruction adds to its address.
+        """
+        offset = constant(offset) if isinstance(offset, int) else offset
+        return _bytes_behind(_bytes_behind(self.smem, offset), further)
 
     def pointer_in(self, slot: Slot, offset: Value) -> Value:
         """`shared_pointer` to a place in a slot, counted from `slot.start` if there is one."""
@@ -278,11 +284,15 @@ class Lowering:
         return _bytes_behind(slot.start, INT.sub(offset, slot.tile.address))
 
 
-def _bytes_behind(pointer: Value, offset: Value) -> Value:
-    i8 = ir.IntegerType.get_signless(8)
+def _bytes_behind(pointer: Value, offset: Value | int) -> Value:
+    """A pointer to so many bytes behind another."""
+    if isinstance(offset, int) and not offset:
+        return pointer
     none = -2147483648  # llvm.getelementptr: marks an index that is a run-time operand
-    places = ir.DenseI32ArrayAttr.get([none])
-    return llvm.GEPOp(pointer.type, pointer, [offset], places, i8, 0).result
+    is_known = isinstance(offset, int)
+    places = ir.DenseI32ArrayAttr.get([offset if is_known else none])
+    i8 = ir.IntegerType.get_signless(8)
+    return llvm.GEPOp(pointer.type, pointer, [] if is_known else [offset], places, i8, 0).result
 
 
 def cell_type(element: Any) -> Any:

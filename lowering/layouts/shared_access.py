@@ -49,7 +49,9 @@ def _matrices(
     low: Lowering, tile: TileRef, layout: Layout, matrices: Matrices
 ) -> Iterator[tuple[Access, Sequence[Value]]]:
     """Loads a swizzled tile by `ldmatrix`; yields an access for each register."""
-    pointer, unit = _places(low, tile, matrices.addresses)
+    unit = unit_elements(ws.element_bits(tile.kind.element))
+    is_apart = low.target.has_packed_f32
+    pointer = _swizzled_places(low, tile, matrices.addresses, is_apart=is_apart)
     count = len(matrices.steps)
     major = "col" if matrices.is_transposed else "row"
     several = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>")
@@ -164,12 +166,20 @@ def _array_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Acc
     return pointer
 
 
-def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:
+def _swizzled_places(
+    low: Lowering, tile: TileRef, layout: Layout, *, is_apart: bool = False
+) -> Callable[[Access], Value]:
     """Pointers into a swizzled tile; see `shared.swizzled_offset`.
 
     A thread's number and the numbers of its elements contribute different bits to row and column,
     so the offset in a line is the exclusive or of their contributions. If the
     threads' columns span more than a line, the higher bits of a column choose the chunk.
+
+    Args:
+      is_apart: whether lines and chunks, which are constants, are added to a pointer and so by the
+        instruction itself: up to 8 pointers stay over a loop and not one for each access. A thread whose
+        f32 lie in pairs has no registers for more (`mha-streaming` in parts at head size 256, ptxas
+        13.5).
     """
     rows = tile.pitch
     bits = ws.element_bits(tile.kind.element)
@@ -192,6 +202,8 @@ def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[
         place = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
         inside = constant(place) if flip is None else arith.XOrIOp(constant(place), flip).result
         start = (chunk * rows + tile.line(access.row)) * SWIZZLE_BYTES
+        if is_apart:
+            return low.shared_pointer(INT.add(line, inside), start)
         return low.shared_pointer(INT.add(INT.add(line, start), inside))
 
     return pointer

@@ -129,6 +129,14 @@ def test_rows_of_two_query_tiles(
     assert not wrong(q, k, v, target, seed=1, **more, **options)
 
 
+@pytest.mark.parametrize("parts", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_two_query_tiles_that_are_read_again(parts: int) -> None:
+    """Where a thread has no registers for all of Q beside O: for each key tile, of which there are two."""
+    q, k, v = operands(5, 150, 4, 1, 128, 128)
+    options: dict[str, Any] = {"num_splits": parts, "query_tiles": 2}
+    assert not wrong(q, k, v, "sm_100a", 1, mask=am.causal(), **options)
+
+
 @pytest.mark.parametrize(("d", "dv"), [(128, 128), (192, 128), (40, 16)])
 @pytest.mark.long("192-128", "40-16")
 def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:

@@ -179,7 +179,7 @@ class MhaStreaming:
         with attention_kernel(function, op, StreamConfig) as (kernel, problem, source):
             kind = StreamStorage if op.join is None else JoinStorage
             box_rows = source.box_rows if isinstance(source, PagedKV) else 0
-            _emit_roles(problem, kind(problem, box_rows), source)
+            _emit_roles(problem, kind(problem, target, box_rows), source)
         return kernel
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.target.limits import LINE_BYTES
+from attn_mlir.passes.target.limits import LINE_BYTES, Target
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
@@ -32,6 +32,7 @@ SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 regis
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 304  # columns of Q and O together whose registers a thread has; beyond, Q is read again
 MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
+MOST_HELD_OF_TILES = 240  # with two query tiles, where f32 lie in pairs, in neighbouring registers
 
 
 class StreamStorage:
@@ -46,9 +47,10 @@ class StreamStorage:
       slice_columns: of O.
       columns: of all slices, at least those that O has; what is beyond is 0.
       handed: columns that a warp hands over at a time.
+      most_held: columns of Q and O together whose registers a thread has.
     """
 
-    def __init__(self, problem: Problem, box_rows: int = 0):
+    def __init__(self, problem: Problem, target: Target, box_rows: int = 0):
         """For a problem whose keys and values come in boxes of so many rows, or of whole tiles.
 
         Boxes of several lines lie side by side, so that a copy fills each; as rows of one tile they would
@@ -60,6 +62,8 @@ class StreamStorage:
         self.slices, self.slice_columns = slices
         self.handed = slices.handed
         self.q_tiles, self.groups = config.q_tiles, config.q_tiles * self.slices
+        is_tight = self.q_tiles > 1 and target.has_packed_f32
+        self.most_held = MOST_HELD_OF_TILES if is_tight else MOST_HELD
         columns = self.slices * self.slice_columns
         loaded = query_slot_rows(config.packed_heads)
         queries = b.tile([loaded, problem.columns], element, "shared")
@@ -210,9 +214,9 @@ class Groups(NamedTuple):
     members: Sequence[Sequence[int]]
 
     @property
-    def most_held(self) -> int:
-        """Columns of Q and O together whose registers a thread has."""
-        return MOST_HELD if max(self.keys, len(self.values)) <= 1 else MOST_HELD_BESIDE_GROUPS
+    def has_several(self) -> bool:
+        """Whether a row of K or V, or of its part for a warp, has several factors."""
+        return max(self.keys, len(self.values)) > 1
 
     @classmethod
     def of(cls, problem: Problem, storage: StreamStorage, slice_: int) -> "Groups":
@@ -277,7 +281,8 @@ def attend(
 
     q_slot = storage.q.wait(way)
     groups = Groups.of(problem, storage, slice_)
-    is_held = problem.columns + storage.slice_columns <= groups.most_held
+    most_held = MOST_HELD_BESIDE_GROUPS if groups.has_several else storage.most_held
+    is_held = problem.columns + storage.slice_columns <= most_held
     depths = parts_of(problem.columns, groups.depth)
     queries = Queries(problem, b.rows(q_slot, 0, rows), depths, is_held=is_held)
     if is_held:
