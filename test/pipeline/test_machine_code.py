@@ -27,7 +27,7 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
 from attn_mlir.passes.target.limits import target_named
-from attn_mlir.passes.target.tiling import HELD, STREAMED
+from attn_mlir.passes.target.tiling import HELD, STREAMED, STREAMED_DECODE
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
@@ -275,6 +275,15 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
         {"heads": 128, "kv_format": "e4m3", "kv_group": 64, "mask": am.causal(), **PAGES},
         {"heads": 128, "indices": True, "partial": True},
         {"heads": 128, "indices": True, "kv_format": "v32", "partial": True},
+        {"heads": 128, "kv_format": "v32", "mask": am.chunked(64), "sinks": True, **PAGES},
+        {
+            "heads": 128,
+            "head_dim": 512,
+            "kv_format": "model1",
+            "mask": am.chunked(64),
+            "partial": True,
+        },
+        {"heads": 16, "mask": am.causal(), "joined": True, "schedule": STREAMED_DECODE},
     ],
     ids=[
         "pages",
@@ -287,6 +296,9 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
         "pages of 8 bits",
         "pairs, lists",
         "pairs, 8 bits",
+        "pairs, chunks in pages of 8 bits",
+        "pairs, parts of chunks of 8 bits",
+        "few rows, parts",
     ],
 )
 @pytest.mark.long(
@@ -295,7 +307,8 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
     "pairs, pages of 8 bits",
     "pages of 8 bits",
     "pairs, lists",
-    "pairs, 8 bits",
+    "pairs, *8 bits",
+    "few rows, parts",
 )
 def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:
     bundle = am.compile(MlaDecodeSpec(**{"heads": 64} | options), target="sm_100a")

@@ -130,4 +130,4 @@ def _filling(problem: SparseProblem, storage: roles.SparsePairStorage) -> Fillin
         "values": (partial(roles.widen_values, *given, source), 144),
     }
     move: dict[str, Role] = {"move": partial(roles.move, *given)}
-    return Filling(widen, move, finders=1, softmax=168, others=48)
+    return Filling(widen, move, finders=1, softmax=176, others=40)

@@ -72,7 +72,8 @@ MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many regist
 REGISTERS = {"one": (216, 72), "slices": (208, 88), "lists": (200, 104), "tiles": (192, 120)}
 """Of those that attend, and of the others, where there are three warpgroups: where one of them attends
 and one puts parts together, where two attend to slices of O, also while others copy rows that lists
-name, and where two attend to query tiles; one warp puts their parts together."""
+name (or put parts of such wide O together whose f32 lie in pairs), and where two attend to query
+tiles; one warp puts their parts together."""
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 
@@ -265,7 +266,8 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> 
     attending, others = (0, 0)
     if has_three:
         kind = "one" if attend_warps == WARPGROUP else "tiles" if storage.q_tiles > 1 else "slices"
-        kind = "lists" if isinstance(source, GatheredKV) else kind
+        has_wide_pairs = storage.has_pairs and problem.shares_rows and joining > 0
+        kind = "lists" if isinstance(source, GatheredKV) or has_wide_pairs else kind
         attending, others = REGISTERS[kind]
     for group in range(storage.groups):
         name, first = "attend" if group == 0 else f"attend_{group}", group * strips

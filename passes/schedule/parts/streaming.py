@@ -32,7 +32,7 @@ SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 regis
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 304  # columns of Q and O together whose registers a thread has; beyond, Q is read again
 MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
-MOST_HELD_OF_TILES = 240  # with two query tiles, where f32 lie in pairs, in neighbouring registers
+MOST_HELD_OF_TILES = 240  # with two query tiles, where f32 lie in pairs
 
 
 class StreamStorage:
@@ -47,7 +47,7 @@ class StreamStorage:
       slice_columns: of O.
       columns: of all slices, at least those that O has; what is beyond is 0.
       handed: columns that a warp hands over at a time.
-      most_held: columns of Q and O together whose registers a thread has.
+      has_pairs: whether f32 lie in pairs, in neighbouring registers.
     """
 
     def __init__(self, problem: Problem, target: Target, box_rows: int = 0):
@@ -62,8 +62,7 @@ class StreamStorage:
         self.slices, self.slice_columns = slices
         self.handed = slices.handed
         self.q_tiles, self.groups = config.q_tiles, config.q_tiles * self.slices
-        is_tight = self.q_tiles > 1 and target.has_packed_f32
-        self.most_held = MOST_HELD_OF_TILES if is_tight else MOST_HELD
+        self.has_pairs = target.has_packed_f32
         columns = self.slices * self.slice_columns
         loaded = query_slot_rows(config.packed_heads)
         queries = b.tile([loaded, problem.columns], element, "shared")
@@ -85,6 +84,11 @@ class StreamStorage:
         self.sums = b.Ring("sums", b.tile([rows, self.handed], f32, "shared"), ways=warps)
         out = b.tile([rows, self.columns], problem.output, "shared")
         self.out = b.Ring("out", out, ways=self.q_tiles)
+
+    @property
+    def most_held(self) -> int:
+        """Columns of Q and O together whose registers a thread has."""
+        return MOST_HELD_OF_TILES if self.has_pairs and self.q_tiles > 1 else MOST_HELD
 
     @property
     def sum_parts(self) -> list[tuple[int, int]]:
