@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,23 @@ def test_the_attribute_is_the_configuration():
         MhaConfig.of(op)
     run_pipeline(attention, "attn-configure")
     assert MhaConfig.of(op) == configured()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "period"),
+    [
+        ((128, 128), {}, 16),
+        ((176, 128), {}, 16),  # products take 1.19 of what exponentials take
+        ((184, 128), {}, 32),
+        ((192, 128), {}, 32),
+        ((192, 128), {"element_bits": 8}, 16),  # products of 8 bits take half as long
+        ((192, 128), {"q_tiles": 1}, 16),  # nothing to overlap with
+    ],
+)
+def test_there_are_fewer_polynomials_where_products_take_longer(
+    sizes: tuple[int, int], options: dict[str, Any], period: int
+):
+    assert default_config(TARGET, *sizes, **options).exp2_period == period
 
 
 @pytest.mark.parametrize(

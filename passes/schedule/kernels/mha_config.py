@@ -89,6 +89,24 @@ _REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
 )
 _REGISTERS_OF_ONE_TILE = (240, 136, 128)
 
+PRODUCT_CLOCKS = 4  # of the tensor core for 128 rows and keys, by column of Q K^T or P V in 16 bits
+EXPONENTIAL_CLOCKS = 8  # of the special-function unit of a part for a warp
+LONGER = 1.2  # times what exponentials take: from here on products are what a turn waits for
+SPARSE_PERIOD = 32  # of exponentials then
+
+
+def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int) -> int:
+    """Of how many exponentials 4 run on the FMA units, by what a key tile takes on the two other units.
+
+    Up to head size 128 exponentials take the special-function unit about as long as products take the
+    tensor core, and fewer polynomials make a turn longer. Beyond, with query tiles that take turns, they
+    hardly change it, and each takes 5 instructions instead of 1 (docs/kernel.md#exponentials).
+    """
+    products = (head_dim + v_head_dim) * PRODUCT_CLOCKS * element_bits // 16
+    exponentials = max(TILE_N) * EXPONENTIAL_CLOCKS
+    is_waited_for = q_tiles > 1 and products >= LONGER * exponentials
+    return SPARSE_PERIOD if is_waited_for else Config.exp2_period
+
 
 def default_config(
     target: Target,
@@ -139,13 +157,14 @@ def default_config(
         budgets = _REGISTERS[-1][1]  # the loop over work tiles needs some more in the issuing warps
     softmax, correction, other = budgets if tiles.q_tiles == 2 else _REGISTERS_OF_ONE_TILE
     is_narrow = element_bits == NARROW_BITS
+    polynomials = _exp2_period(head_dim, v_head_dim, tiles.q_tiles, element_bits)
     return MhaConfig(
         tile_m=target.rows_per_product,
         **tiles._asdict(),
         softmax_registers=softmax,
         correction_registers=correction,
         other_registers=other,
-        exp2_period=Config.exp2_period if target.has_packed_f32 else 0,
+        exp2_period=polynomials if target.has_packed_f32 else 0,
         rescale_threshold=NARROW_RESCALE_THRESHOLD if is_narrow else Config.rescale_threshold,
         tile_order=tile_order,
     )
