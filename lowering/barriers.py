@@ -1,9 +1,9 @@
-"""Arrays of mbarriers in shared memory, by `nvgpu`."""
+"""Arrays of mbarriers in shared memory, by `nvgpu`; waits by `nvvm`, which takes a parity as a register has it."""
 
 from typing import Any
 
 from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm, scf
-from attn_mlir.dialect.scalars import constant, i1, i32
+from attn_mlir.dialect.scalars import constant, i1
 
 Value = Any
 
@@ -50,17 +50,18 @@ class BarrierRun:
         """Initialises a barrier whose phases need `arrivals` arrivals each."""
         nvgpu.MBarrierInitOp(self.group, index(arrivals), index(number))
 
-    def wait(self, number: Value | int, parity: Value) -> None:
-        """Blocks until the phase of this parity (i1) has completed."""
-        nvgpu.MBarrierTryWaitParityOp(self.group, parity, index(WAIT_TICKS), index(number))
+    def wait(self, number: Value, parity: Value) -> None:
+        """Blocks until the phase of this parity (i32, 0 or 1) has completed."""
+        nvvm.MBarrierTryWaitParityOp(self.address(number), parity, constant(WAIT_TICKS))
 
     def wait_for_cluster(self, number: Value, parity: Value) -> None:
         """As `wait`, but also acquires what other CTAs of the cluster wrote before their arrivals."""
         scope = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
-        phase = arith.ExtUIOp(i32(), parity).result
         made = scf.WhileOp([], [])
         with ir.InsertionPoint(made.before.blocks.append()):
-            there = nvvm.MBarrierTryWaitOp(self.address(number), phase, scope=scope, results=[i1()])
+            there = nvvm.MBarrierTryWaitOp(
+                self.address(number), parity, scope=scope, results=[i1()]
+            )
             true = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
             scf.ConditionOp(arith.XOrIOp(there.result, true).result, [])
         with ir.InsertionPoint(made.after.blocks.append()):

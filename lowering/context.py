@@ -16,6 +16,7 @@ from attn_mlir.dialect.scalars import INT, constant, i32
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
+from .accesses import Accesses
 from .layouts import Layout, tensor_offset
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
@@ -148,8 +149,7 @@ class RoleState:
       cursors: stack cells with stage and phase, by ring, ways of the groups and side.
       thread: i32, the number of this thread in its group.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
-      stored: the kernel's tiles in tensor memory that were written since the last
-        `tcgen05.wait::st`.
+      accesses: what its threads have done in tensor memory.
       next_tile: the answer read last, if work tiles are claimed.
       is_fenced: whether each thread has had a proxy fence behind all accesses of its own so far.
       elected: i1, whether this lane is the thread of a role of one thread that its warp follows.
@@ -160,7 +160,7 @@ class RoleState:
     thread: Value
     lane_base: Value
     cursors: "dict[tuple[Any, ...], Cursor]"
-    stored: list[Value] = field(default_factory=list[Value])
+    accesses: Accesses = field(default_factory=Accesses)
     next_tile: NextTile | None = None
     is_fenced: bool = False
     elected: Value = None

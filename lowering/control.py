@@ -8,21 +8,29 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, scf
 from attn_mlir.dialect.scalars import INT, is_plain_division
 
+from .accesses import Accesses
 from .context import Fragment, Lowering, lowers
 from .inline_ptx import is_word, opaque
 from .layouts.values import part_types
-from .rings import wait_tensor_stores
+from .sm_100a.tensor_memory import complete_accesses, wait_tensor_stores
 
 Value = Any
 
 
-def lower_turn(low: Lowering, operations: Iterable[Any]) -> None:
-    """Lowers the body of a loop, so that stores to tensor memory have the same state in every turn."""
-    before = list(low.active.stored)
+def lower_turn(low: Lowering, loop: Any, operations: Iterable[Any]) -> None:
+    """Lowers the operations of a loop's body, so that accesses to tensor memory have the same state in every
+    turn."""
+    before, now = low.active.accesses.copy(), low.active.accesses
+    takes = any(isinstance(inner, (ws.WaitOp, ws.AcquireOp)) for inner in ws.inside(loop))
+    now.is_ordered &= not takes
     low.lower_block(operations)
-    if any(tile not in before for tile in low.active.stored):
+    now = low.active.accesses
+    if takes and now.is_touching and not before.is_touching:
+        complete_accesses(low)
+    elif any(tile not in before.stored for tile in now.stored):
         wait_tensor_stores(low)
-    low.active.stored = before
+    now.stored = before.stored
+    now.is_ordered &= not takes
 
 
 def _flatten(lowered: Any) -> list[Value]:
@@ -61,7 +69,7 @@ def _for(low: Lowering, op: Any) -> None:
     regroup(list(body.arguments)[1:], list(made.inner_iter_args))
     with ir.InsertionPoint(made.body):
         *turn, last = body.operations
-        lower_turn(low, turn)
+        lower_turn(low, op, turn)
         low.lower(last)
     regroup(list(op.operation.results), list(made.results))
 
@@ -73,16 +81,18 @@ def _if(low: Lowering, op: Any) -> None:
     kinds = [_register_types(low, result) for result in results]
     flat = [kind for several in kinds for kind in several]
     made = scf.IfOp(low[op.condition], flat, has_else=len(regions) > 1)
-    before = list(low.active.stored)
-    after = before if len(regions) == 1 else []
+    before = low.active.accesses
+    ends = [before] if len(regions) == 1 else []
     for region, block in zip(regions, (made.then_block, made.else_block), strict=False):
-        low.active.stored = list(before)
+        low.active.accesses = before.copy()
         with ir.InsertionPoint(block):
             *body, last = region.blocks[0].operations
             low.lower_block(body)
+            ends.append(low.active.accesses)
+            if ends[0] is before and ends[-1].is_touching and not before.is_touching:
+                complete_accesses(low)  # who does not take the branch then has nothing to complete
             _yield_of_branch(low, last, is_last=region == regions[-1])
-        after = after + [tile for tile in low.active.stored if tile not in after]
-    low.active.stored = after
+    low.active.accesses = Accesses.joined(ends)
     parts = iter(made.operation.results)
     for result, several in zip(results, kinds, strict=True):
         _assign(low, result, list(islice(parts, len(several))))

@@ -13,7 +13,7 @@ from .layouts import SWIZZLE_BYTES, tensor_columns
 from .layouts.global_access import load_global, store_global
 from .layouts.shared_access import load_shared, store_shared
 from .sm_100a.tensor_access import load_tensor, store_tensor
-from .sm_100a.tensor_memory import wait_tensor_stores
+from .sm_100a.tensor_memory import access_by_threads, wait_tensor_stores
 
 Value = Any
 
@@ -56,8 +56,9 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
             tile = replace(tile, address=opaque(tile.address))
         low[op.fragment] = load_shared(low, tile, kind, layout)
         return
-    if any(_may_overlap(op.source, stored) for stored in low.active.stored):
+    if any(_may_overlap(op.source, stored) for stored in low.active.accesses.stored):
         wait_tensor_stores(low)
+    access_by_threads(low)
     low[op.fragment] = load_tensor(low, tile, kind, layout)
 
 
@@ -103,8 +104,9 @@ def _store(low: Lowering, op: ws.StoreOp) -> None:
     if tile.kind.space == "shared":
         store_shared(low, tile, fragment)
         return
+    access_by_threads(low)
     store_tensor(low, tile, fragment)
-    low.active.stored.append(op.target)
+    low.active.accesses.stored.append(op.target)
 
 
 @lowers(ws.StoreGlobalOp)

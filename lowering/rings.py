@@ -3,8 +3,10 @@
 Which fences an arrival or a wait needs depends on who accesses the slot (PTX ISA, tcgen05 memory
 consistency; async proxy):
 
-* tensor memory, threads hand over: `wait::st`, `fence::before_thread_sync`, arrive;
-* tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`;
+* tensor memory, threads hand over: `wait::st`, `fence::before_thread_sync`, arrive; without both
+  where they have not accessed tensor memory since the last time (`accesses`);
+* tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`; where
+  the wait is for what only tells of tensor memory, before the first access behind it;
 * shared memory that threads wrote and an engine accesses next: `fence.proxy.async` before the
   arrival, for the slot itself, in either direction, or for a buffer that the handover guards; before
   a `ws.barrier` if a role issues products on what its own threads wrote;
@@ -17,9 +19,9 @@ consistency; async proxy):
 
 Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
 would hand over the buffers. So do slots in shared memory between two roles that both use such a
-buffer. Where two rings share a place, `ws.acquire` does not wait and
-`ws.release` does not arrive: a role that acquires a slot has waited for the other ring, and one
-that releases a slot commits the other ring's, with the fences of that.
+buffer. Where two rings share a place, or slots are known to be empty, `ws.acquire` does not wait and
+`ws.release` does not arrive: a role that acquires a slot has waited for another ring, and one
+that releases a slot commits another ring's, with the fences of that.
 
 In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them
 all. At its end a role waits until the slots it acquired are empty again, so that no CTA exits while
@@ -68,7 +70,7 @@ from .slot_users import (
     is_read_by_engine,
     is_touched_by_threads,
 )
-from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
+from .sm_100a.tensor_memory import complete_accesses, order_accesses
 
 Value = Any
 
@@ -90,7 +92,7 @@ class RingState:
         self.full_count = numbers["full_count"]
         count = self.kind.stages * self.kind.ways
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
-        self.empty: BarrierRun | None = None  # no empty barriers for rings that share a place
+        self.empty: BarrierRun | None = None  # see `has_empty_barriers`
         if "empty" in numbers:
             self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
             self.empty_count = numbers["empty_count"]
@@ -106,7 +108,7 @@ class RingState:
         return INT.add(INT.mul(way, stages), stage) if stages > 1 else way
 
     def wait(self, barriers: BarrierRun, number: Value, parity: Value) -> None:
-        """Blocks until the phase of this parity (i1) of a full or empty barrier has completed."""
+        """Blocks until the phase of this parity (0 or 1) of a full or empty barrier has completed."""
         if self.is_crossing:
             barriers.wait_for_cluster(number, parity)
         else:
@@ -125,14 +127,25 @@ class Cursor:
 
     def __init__(self, low: Lowering, stages: int, first_parity: int):
         self.stages = stages
+        self._is_lean = low.tensor_base is not None
         with low.entry_point():
             self._phase = _cell(first_parity)
             self._stage = _cell(0) if stages > 1 else None
 
     def take(self) -> tuple[Value, Value]:
-        """Returns stage (i32) and phase parity (i1), and moves to the next stage."""
+        """Returns stage and phase parity, both i32, and moves to the next stage.
+
+        The phase of a single stage is the number of turns, so that rings whose turns are those of a loop
+        share its counter. Where O is in registers it is a bit that is compared with 0 again: some
+        kernels spill otherwise.
+        """
         phase = _read(self._phase)
-        parity = compare("ne", phase, 0)
+        parity = phase
+        if self._is_lean and self._stage is None:
+            _write(INT.add(phase, 1), self._phase)
+            return constant(0), arith.AndIOp(phase, constant(1)).result
+        if not self._is_lean:
+            parity = arith.ExtUIOp(i32(), compare("ne", phase, 0)).result
         if self._stage is None:
             _write(arith.XOrIOp(phase, constant(1)).result, self._phase)
             return constant(0), parity
@@ -196,7 +209,7 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     if ring.empty is not None:
         ring.wait(ring.empty, slot.index, parity)
         if guards_tensor_memory(low, ring.op):
-            fence_tensor("after")
+            order_accesses(low, anew=True)
     if "copy_engine" in completed_by(op.slot, ws.CommitOp):
         if ws.is_told_at_once(op):
             with issuing(low):
@@ -253,7 +266,7 @@ def _wait(low: Lowering, op: ws.WaitOp) -> None:
     ring, slot, parity = _take_slot(low, op, "consumer", 0)
     ring.wait(ring.full, slot.index, parity)
     if guards_tensor_memory(low, ring.op):
-        fence_tensor("after")
+        order_accesses(low, anew=True)
     if ring.filled_by_thread_copies and is_read_by_engine(op.slot):
         _fence_proxy()
     low[op.slot] = slot
@@ -304,9 +317,7 @@ def _hand_over(
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
         return
     if guards_tensor_memory(low, slot.ring.op):
-        if low.active.stored:
-            wait_tensor_stores(low)
-        fence_tensor("before")
+        complete_accesses(low)
     is_shared = slot.ring.space == "shared"
     if (engine_follows and is_shared) or guards_a_buffer(low):
         if not low.active.is_fenced:

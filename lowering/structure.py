@@ -271,7 +271,7 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
         else:
             low.lower_block(block.operations)
             drain(low)
-        if low.active.stored:  # before tensor memory is freed
+        if low.active.accesses.stored:  # before tensor memory is freed
             wait_tensor_stores(low)
     low.role = None
 

@@ -147,10 +147,10 @@ def _persistent(low: Lowering, op: ws.TilesOp) -> None:
         holds_sums = any(isinstance(other, ws.SettleOp) for other in ws.inside(op))
         if holds_sums:
             with _anew(low):
-                lower_turn(low, list(block.operations))
+                lower_turn(low, op, list(block.operations))
         else:
             with _who_kept(low):
-                lower_turn(low, _with_ends_anew(low, list(block.operations)))
+                lower_turn(low, op, _with_ends_anew(low, list(block.operations)))
         scf.YieldOp([])
 
 
@@ -163,7 +163,7 @@ def _claimed(low: Lowering, op: ws.TilesOp) -> None:
     after = made.after.blocks.append(*kinds)
     with ir.InsertionPoint(before):
         _bind(low, op, list(before.arguments))
-        lower_turn(low, list(op.body.blocks[0].operations))
+        lower_turn(low, op, list(op.body.blocks[0].operations))
         following = low.active.next_tile
         assert following is not None
         scf.ConditionOp(following.exists, following.coords[: len(first)])
@@ -217,7 +217,7 @@ def _drawn(low: Lowering, op: ws.TilesOp) -> None:
     with ir.InsertionPoint(after):
         with _anew(low):
             _bind(low, op, list(after.arguments))
-            lower_turn(low, list(op.body.blocks[0].operations))
+            lower_turn(low, op, list(op.body.blocks[0].operations))
         following = low.active.next_tile
         assert following is not None
         scf.YieldOp([following.exists, *following.coords[: len(coords)]])

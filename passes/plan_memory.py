@@ -165,8 +165,8 @@ def check_cluster(kernel: ws.KernelOp, target: Target) -> None:
 
 
 def sides(ring: ws.AllocRingOp) -> tuple[str, ...]:
-    """The kinds of barriers that a ring's slots have; one that shares its place has no empty ones."""
-    return ("full", "empty") if ring.partner is None else ("full",)
+    """The kinds of barriers that a ring's slots have; see `has_empty_barriers`."""
+    return ("full", "empty") if ring.has_empty_barriers else ("full",)
 
 
 def placed_item(op: Any) -> Item | None:

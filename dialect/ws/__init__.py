@@ -76,6 +76,7 @@ from .reductions import (
     SpreadOp,
 )
 from .ring import (
+    KNOWN_EMPTY,
     AcquireOp,
     AllocBufferOp,
     AllocInsideOp,
@@ -93,6 +94,7 @@ from .tiles import ClaimOp, DrawOp, NextTileOp, TilesOp
 __all__ = [
     "DIALECT",
     "IN_TURN",
+    "KNOWN_EMPTY",
     "PAIR",
     "WIDENED",
     "AcquireOp",

@@ -29,6 +29,7 @@ borrower                            acquire, commit ──full──► wait, re
 
 A full slot of one ring says that the other ring's turn is over, so neither has empty barriers:
 `ws.acquire` does not block, and the ring proof shows that nothing is overwritten while it is read.
+Nor has a ring with `known_empty`, whose producers hear in other ways that a slot has been released.
 """
 
 from collections.abc import Sequence
@@ -45,6 +46,9 @@ _RELEASING = AGENTS[:4]
 _PASSING = AGENTS[:3]  # agents that can commit tokens
 
 
+KNOWN_EMPTY = "known_empty"
+
+
 class AllocRingOp(WS.Operation, name="alloc_ring"):
     """Declares a ring; after planning, its attribute `ws.plan` has the offsets of slots and barriers.
 
@@ -52,6 +56,9 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
       label_name: the ring's name in messages, maps and traces.
       producers: the agents that commit a slot together, in any order, one for each role (or group
         of one) that does; needed if there are several.
+      known_empty (optional): whoever acquires a slot knows by handovers of other rings that it has
+        been released, which the ring proof shows; there are no empty barriers, and `ws.acquire` does
+        not block. Not in clusters.
       full_at, empty_at (optional): in a cluster, for each rank the CTAs at whose full barriers its
         commits arrive, and at whose empty barriers its releases; by default its own.
 
@@ -66,7 +73,12 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
     ring: ext.Result[RingType]
 
     OPTIONAL_ATTRIBUTES = MappingProxyType(
-        {"producers": ir.ArrayAttr, "full_at": ir.ArrayAttr, "empty_at": ir.ArrayAttr}
+        {
+            "producers": ir.ArrayAttr,
+            KNOWN_EMPTY: ir.UnitAttr,
+            "full_at": ir.ArrayAttr,
+            "empty_at": ir.ArrayAttr,
+        }
     )
 
     @staticmethod
@@ -98,6 +110,16 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
         return tuple(ir.StringAttr(agent).value for agent in ir.ArrayAttr(attributes["producers"]))
 
     @property
+    def is_known_empty(self) -> bool:
+        """Whether producers know by other rings that a slot has been released."""
+        return KNOWN_EMPTY in self.operation.attributes
+
+    @property
+    def has_empty_barriers(self) -> bool:
+        """Whether barriers tell producers that a slot has been released."""
+        return self.partner is None and not self.is_known_empty
+
+    @property
     def partner(self) -> "AllocRingOp | None":
         """The declaration of the ring that shares its place, as borrower or lender."""
         return next(iter(_borrowers(self)), None)
@@ -111,6 +133,8 @@ def _borrowers(op: AllocRingOp) -> "list[AllocInsideOp]":
 def _check_declared(op: AllocRingOp) -> bool:
     if not check_targets(op, "full_at", "empty_at"):
         return False
+    if KNOWN_EMPTY in op.attributes and (count := cta_count(op)) > 1:
+        return fail(op, f"expects {KNOWN_EMPTY} in no cluster, got one of {count} CTAs")
     if "producers" not in op.attributes:
         return True
     got = list(ir.ArrayAttr(op.attributes["producers"]))
@@ -256,7 +280,7 @@ def _check_handover(op: Any, opener: Any, allowed: Sequence[str]) -> bool:
 class AcquireOp(WS.Operation, name="acquire"):
     """Producer: blocks until the next slot of way `way` is empty and returns it.
 
-    For rings that share a place it does not block, since the role has waited for the other ring.
+    For rings without empty barriers it does not block, since the role has waited for another ring.
 
     Operands:
       ring: the ring.

@@ -33,10 +33,36 @@ def fence_tensor(kind: str) -> None:
     nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
 
 
+def order_accesses(low: Lowering, *, anew: bool = False) -> None:
+    """Behind a wait that allows accesses to tensor memory, or at the latest before the first of them.
+
+    Args:
+      anew: behind a wait, where a fence behind an earlier one does not count.
+    """
+    if anew or not low.active.accesses.is_ordered:
+        fence_tensor("after")
+    low.active.accesses.is_ordered = True
+
+
+def access_by_threads(low: Lowering) -> None:
+    """Before a load or a store by the role's threads."""
+    order_accesses(low)
+    low.active.accesses.is_touching = True
+
+
+def complete_accesses(low: Lowering) -> None:
+    """Before a handover that tells of accesses to tensor memory; nothing where there have been none."""
+    if low.active.accesses.stored:
+        wait_tensor_stores(low)
+    if low.active.accesses.is_touching or any(products_of(low.active.op)):
+        fence_tensor("before")
+    low.active.accesses.is_touching = False
+
+
 def wait_tensor_stores(low: Lowering) -> None:
     """`tcgen05.wait::st`: this thread's stores to tensor memory are complete."""
     nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
-    low.active.stored.clear()
+    low.active.accesses.stored.clear()
 
 
 class TensorMemory:

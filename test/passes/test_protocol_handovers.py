@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.plan_memory import arrivals
+from attn_mlir.passes.plan_memory import arrivals, sides
 from attn_mlir.passes.verify_rings import prove
 from attn_mlir.validation.ws.ring_texts import Kernel, fill, role, use
 
@@ -53,6 +53,33 @@ def test_every_producer_waits_for_the_consumers() -> None:
     first = next(event for event in events if event.kind == "release")
     acquires = [event for event in events if event.kind == "acquire"]
     assert sum(event.knows(first) for event in acquires) == 2
+
+
+def known_empty(between: str) -> Kernel:
+    """`a` has no empty barriers and is filled twice by one role, which does something `between`."""
+    return Kernel(
+        role("fill", fill("a", "threads") + between + fill("a", "threads"), first=0),
+        role("use", use("a") + fill("b") + use("a"), first=1),
+        role("end", use("b"), first=2),
+        producers="known_empty",
+    )
+
+
+def test_a_slot_without_empty_barriers_is_taken_by_who_knows_of_its_release() -> None:
+    """By a slot of `b`, which is handed over behind the release."""
+    kernel = known_empty(use("b"))
+    kernel.run()
+    assert sides(kernel.rings["a"].owner) == ("full",)
+    assert sides(kernel.rings["b"].owner) == ("full", "empty")
+
+
+def test_a_slot_without_empty_barriers_is_refused_to_others() -> None:
+    with pytest.raises(
+        VerifyError,
+        match=r"role fill takes a slot of ring a\[0\], which has no empty barriers, that role use may "
+        "not have released: no signal says so",
+    ):
+        known_empty("").run()
 
 
 def test_a_producer_that_lags_stops_all() -> None:

@@ -5,7 +5,7 @@ first, turn t of the borrower next, and then turn t + n of the lender, where n i
 stages. No barrier says that a place is free. Instead a role that waits for slots of one ring has to
 commit slots of the other, which says that it is done; and in every run, whoever acquires a slot
 
-1. has waited for the turn of the other ring that comes before it;
+1. has waited for the turn of the other ring that comes before it, if it uses the slot;
 2. knows, where it fills the slot, that all who read that turn have released it;
 3. knows that all who waited for the last turn of its own ring in this slot have released it, as
    barriers tell one phase from the next and no further.
@@ -91,7 +91,7 @@ class Places:
         assert place is not None
         other, reused = (place.other, key[1]), turn - place.stages
         before = reused if place.is_lender else turn
-        if waited <= before:
+        if waited <= before and self._users_of(slot):
             names = _names(key, other)
             return (
                 f"takes turn {turn} of ring {names}, without having waited for turn {before} there"

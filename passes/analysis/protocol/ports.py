@@ -38,6 +38,7 @@ class RingWay:
       key: the ring and the way.
       stages: slots of the way.
       place: the other ring at its place, if it shares one.
+      is_known_empty: whether slots are acquired without a wait for their release.
       sides: by kind of step and process.
       events: all steps so far.
     """
@@ -45,6 +46,7 @@ class RingWay:
     key: Key
     stages: int
     place: Place | None
+    is_known_empty: bool = False
     sides: dict[tuple[str, str], Side] = field(default_factory=dict[tuple[str, str], Side])
     events: list[Event] = field(default_factory=list[Event])
 
@@ -135,7 +137,8 @@ class Ports:
         """A ring way, by ring and way."""
         if key not in self.ways:
             stages = ws.RingType(key[0].type).stages
-            self.ways[key] = RingWay(key, stages, self.places.of(key[0]))
+            is_known = key[0].owner.is_known_empty
+            self.ways[key] = RingWay(key, stages, self.places.of(key[0]), is_known)
         return self.ways[key]
 
     def partner(self, way: RingWay) -> RingWay | None:

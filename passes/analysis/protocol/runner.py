@@ -7,7 +7,8 @@ component for each ring way. What one thread of a role has done says nothing abo
 a handover by all of them has come back from another role.
 
 In a cluster it is checked what one CTA does to another (`crossings`). Rings that share a place are acquired without a
-wait, and it is checked who may still use the place (`places`).
+wait, and it is checked who may still use the place (`places`). So are those whose slots are known to be empty, and
+it is checked that they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -126,6 +127,8 @@ class Runner:
         reused = turn - port.at.stages
         if port.at.place is not None:
             self._check_place(port, turn)
+        elif port.at.is_known_empty:
+            self._check_released(port, reused)
         elif reused >= 0 and not self._hear(port, reused):
             return False
         self._mark(port, turn)
@@ -213,6 +216,17 @@ class Runner:
                 f"releases a slot{_of(port, missed[0])} that role {missed[1]} may not have acquired"
             )
             raise self._misses(port, what)
+
+    def _check_released(self, port: Port, reused: int) -> None:
+        """Checks that a slot is known to be released, since acquiring it waits for nothing."""
+        for side in port.heard if reused >= 0 else ():
+            if not self._knows(side, reused):
+                ring, way = port.at.key
+                raise self._misses(
+                    port,
+                    f"takes a slot of ring {ring.owner.label}[{way}], which has no empty barriers, that "
+                    f"role {side.who} may not have released",
+                )
 
     def _check_place(self, port: Port, turn: int) -> None:
         """Checks that the shared place of a slot is free, since acquiring it waits for nothing."""

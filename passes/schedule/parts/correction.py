@@ -1,7 +1,5 @@
 """The correction role: keeps the accumulators in step with the row maximum, then normalises them."""
 
-from attn_mlir.dialect._mlir import arith
-
 from . import builder as b
 from .problem import Problem, Value, WorkTile
 from .storage import Storage
@@ -15,35 +13,54 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     visited = problem.key_tiles(tile)
     ways = range(problem.config.q_tiles)
 
+    def begin(way: int) -> None:
+        """The first key tile: before its product O holds nothing."""
+        b.release(storage.stats.wait(way), "threads")
+        b.commit(storage.p.acquire(way), "threads")
+
     def turn_of(turn: Value) -> list[Value]:
+        del turn
         for way in ways:
-            b.release(storage.s.wait(way), "threads")  # the previous product has been added to O
-            fitting = storage.p.acquire(way)
+            # softmax has waited for scores issued behind the previous product, which O then contains
             handover = storage.stats.wait(way)
+            fitting = storage.p.acquire(way)
             factor = b.load(handover)
             b.release(handover, "threads")
-            moved = b.any_row(b.map_elements(_is_below_one, factor, element=b.i1()))
-            begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
-            with b.when(arith.AndIOp(moved, begun).result):
+            with b.when(b.any_row(b.map_elements(_is_below_one, factor, element=b.i1()))):
                 for part in _parts(storage.o.at(way), problem.v_columns):
                     b.store(b.times_rows(b.load(part), factor), part)
             b.commit(fitting, "threads")
         return []
 
-    b.loop(0, visited.count, [], turn_of)
+    with b.when(visited.any()):
+        for way in ways:
+            begin(way)
+        b.loop(1, visited.count, [], turn_of)
     for way in ways:
-        _finish(problem, storage, visited, way)
+        _tell(storage, way)
+    inverses: list[Value] = []
+    for way in ways:
+        handover = storage.stats.wait(way)
+        inverses.append(b.load(handover))
+        b.release(handover, "threads")
+        _tell(storage, way)
+    for way in ways:
+        _finish(problem, storage, visited, way, inverses[way])
 
 
 def _is_below_one(factor: Value) -> Value:
     return b.fcompare("OLT", factor, b.f32_constant(1.0))
 
 
-def _finish(problem: Problem, storage: Storage, visited: VisitedTiles, way: int) -> None:
+def _tell(storage: Storage, way: int) -> None:
+    """Tells softmax that all of `stats` so far has been read."""
+    b.commit(storage.heard.acquire(way), "threads")
+
+
+def _finish(
+    problem: Problem, storage: Storage, visited: VisitedTiles, way: int, inverse: Value
+) -> None:
     """Writes O / l of one query tile, rounded, to its slot of `out`; zeros without a key tile."""
-    handover = storage.stats.wait(way)
-    inverse = b.load(handover)
-    b.release(handover, "threads")
     zero = b.f32_constant(0.0)
     with b.either(visited.any()) as (some, none):
         with some:

@@ -70,9 +70,16 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     state = visit(visited, phases, state, turn_of)
     maximum, total = state
 
+    _hear(storage, way)
     handover = storage.stats.acquire(way)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_factor(tile)
     b.store(b.map_elements(lambda t: reciprocal(t, output), divisor), handover)
     b.commit(handover, "threads")
     store_lse(problem, row, tile, row0, maximum, total)
+    _hear(storage, way)
+
+
+def _hear(storage: Storage, way: Value) -> None:
+    """Waits until correction has read all that was handed over in `stats`."""
+    b.release(storage.heard.wait(way), "threads")

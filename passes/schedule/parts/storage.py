@@ -21,13 +21,15 @@ class Storage:
                    | ^ ^         |                 ^  |
                    | | '----p----'                 |  |
                    | '------p----------------------+--'
-                   '--------s, finished------------'
+                   '----------finished-------------'            correction --heard--> softmax
     ```
     `s` carries the scores S to softmax, which writes the probabilities P to the same place, as `p`.
     Softmax and correction commit a slot of `p` together: P is there, and O has been rescaled to the new
-    row maximum. A full `s` tells correction that the previous product P V is complete, so that O may be
-    rescaled; `finished` tells correction that the last one is complete, and its release tells mma that
-    O has been read. `factors` multiply scores, if rows have any. `answers` has the coordinates of claimed work tiles, if the tile order claims any.
+    row maximum. A full `s` says that the previous product P V is complete: `stats`, handed over behind the
+    wait for it, tells correction that O may be rescaled; `finished` tells correction that the last one is complete, and its release tells mma that
+    O has been read. When softmax has scores, correction has read the factors in `stats` before, of which
+    P tells as well; at the end of a work tile `heard` tells softmax so, before it hands 1 / l over and
+    after. `factors` multiply scores, if rows have any. `answers` has the coordinates of claimed work tiles, if the tile order claims any.
     """
 
     def __init__(self, problem: Problem, factors: RowFactors | None = None):
@@ -47,7 +49,9 @@ class Storage:
             inside=self.s,
             producers=("threads", "threads"),
         )
-        self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
+        factors_of_rows = b.tile([config.tile_m], f32, "shared")
+        self.stats = b.Ring("stats", factors_of_rows, ways=ways, known_empty=True)
+        self.heard = b.Ring("heard", None, ways=ways)
         out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
         self.out = b.Ring("out", out, ways=ways)
         self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)

@@ -136,3 +136,11 @@ func.func @f() {
   %r = "ws.alloc_ring"() {label_name = "r", producers = ["threads", "host"]} : () -> !ws.ring<none, 1, 2>
   func.return
 }
+
+// -----
+
+"ws.kernel"() ({
+^bb0:
+  // expected-error @below {{'ws.alloc_ring' op expects known_empty in no cluster, got one of 2 CTAs}}
+  %r = "ws.alloc_ring"() {label_name = "r", known_empty} : () -> !ws.ring<none, 1, 2>
+}) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [], cluster = 2 : i64} : () -> ()

@@ -12,7 +12,7 @@
 // CHECK: %[[LAST:.*]] = arith.subi
 // CHECK: %[[FIRST:.*]] = arith.subi %[[LAST]], %[[I]]
 // CHECK: arith.addi %[[FIRST]], %[[J]]
-// CHECK: nvgpu.mbarrier.try_wait.parity
+// CHECK: nvvm.mbarrier.try_wait.parity
 // CHECK: %[[ANSWER:.*]] = llvm.load %{{.*}} : !llvm.ptr<3> -> i128
 // CHECK-NOT: nvvm.fence.proxy
 // CHECK: nvvm.clusterlaunchcontrol.query.cancel query = is_canceled, %[[ANSWER]]
@@ -27,7 +27,7 @@
 // CHECK: %[[BYTES:.*]] = arith.constant 16 : index
 // CHECK: nvgpu.mbarrier.arrive.expect_tx %{{.*}}[%{{.*}}], %[[BYTES]]
 // CHECK: nvvm.clusterlaunchcontrol.try.cancel
-// CHECK: nvgpu.mbarrier.try_wait.parity
+// CHECK: nvvm.mbarrier.try_wait.parity
 // CHECK-NOT: nvvm.shfl.sync
 // CHECK: scf.condition
 

@@ -8,7 +8,8 @@
 // CHECK: %[[KVS:.*]] = "ws.alloc_ring"() {label_name = "kv"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 5 : i64, 1 : i64>
 // CHECK: %[[SS:.*]] = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">, 1 : i64, 2 : i64>
 // CHECK: %[[PS:.*]] = "ws.alloc_inside"(%[[SS]]) {label_name = "p", producers = ["threads", "threads"]} : ({{.*}}) -> !ws.ring<!ws.tile<vector<128x128xbf16>, "tensor">, 1 : i64, 2 : i64>
-// CHECK: %[[STATS:.*]] = "ws.alloc_ring"() {label_name = "stats"} : () -> !ws.ring<!ws.tile<vector<128xf32>, "shared">, 1 : i64, 2 : i64>
+// CHECK: %[[STATS:.*]] = "ws.alloc_ring"() {known_empty, label_name = "stats"} : () -> !ws.ring<!ws.tile<vector<128xf32>, "shared">, 1 : i64, 2 : i64>
+// CHECK: %[[HEARD:.*]] = "ws.alloc_ring"() {label_name = "heard"} : () -> !ws.ring<none, 1 : i64, 2 : i64>
 // CHECK: %[[OUTS:.*]] = "ws.alloc_ring"() {label_name = "out"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 1 : i64, 2 : i64>
 // CHECK: "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!ws.tile<vector<128x128xf32>, "tensor">, 2 : i64>
 // CHECK: %[[FINISHED:.*]] = "ws.alloc_ring"() {label_name = "finished"} : () -> !ws.ring<none, 1 : i64, 2 : i64>
@@ -38,19 +39,31 @@
 // CHECK-NEXT: "ws.commit"(%[[P]]) {by = "threads"}
 // CHECK: "ws.reduce"(%{{.*}}) {kind = "add"}
 // CHECK: scf.for
+// CHECK: "ws.wait"(%[[HEARD]], %[[WAY]])
+// CHECK: "ws.acquire"(%[[STATS]], %[[WAY]])
 // CHECK: "ws.store_global"(%{{.*}}, %[[LSE]],
+// CHECK: "ws.wait"(%[[HEARD]], %[[WAY]])
 // CHECK: label_name = "softmax"
 // CHECK-SAME: registers = 192
 // CHECK-SAME: warps = array<i32: 0, 8>
 
-// Correction: waits for a warp's vote before it touches O; P is not full before O fits.
-// CHECK: "ws.wait"(%[[SS]], %c0_i32)
-// CHECK: %[[FITS:.*]] = "ws.acquire"(%[[PS]], %c0_i32)
+// Correction: waits for a warp's vote before it touches O, and not at all for scores; P is not full before O fits.
+// The first key tile is in front of the loop.
+// CHECK-NOT: "ws.wait"(%[[SS]]
 // CHECK: "ws.wait"(%[[STATS]], %c0_i32)
+// CHECK-NOT: "ws.any"
+// CHECK: "ws.wait"(%[[STATS]], %c1_i32)
+// CHECK: scf.for
+// CHECK: "ws.wait"(%[[STATS]], %c0_i32)
+// CHECK: %[[FITS:.*]] = "ws.acquire"(%[[PS]], %c0_i32)
 // CHECK: "ws.any"
 // CHECK: scf.if
 // CHECK: "ws.commit"(%[[FITS]]) {by = "threads"}
-// CHECK: "ws.wait"(%[[SS]], %c1_i32)
+// CHECK: "ws.wait"(%[[STATS]], %c1_i32)
+// CHECK: "ws.commit"(%{{.*}}) {by = "threads"}
+// CHECK: "ws.acquire"(%[[HEARD]], %c0_i32)
+// CHECK: "ws.wait"(%[[STATS]], %c0_i32)
+// CHECK: "ws.wait"(%[[STATS]], %c1_i32)
 // CHECK: "ws.wait"(%[[FINISHED]], %c0_i32)
 // CHECK: "ws.acquire"(%[[OUTS]], %c0_i32)
 // CHECK: "ws.acquire"(%[[OUTS]], %c1_i32)

@@ -119,7 +119,8 @@ def draw(answers: "Ring", counter: Value) -> None:
 class Ring:
     """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
 
-    It may borrow the place of another ring, `inside`. `producers` are the agents by which several
+    It may borrow the place of another ring, `inside`. With `known_empty` producers hear by other rings
+    that its slots are empty. `producers` are the agents by which several
     roles fill a slot together. `commit` and `release` hand its slots over.
     """
 
@@ -134,6 +135,7 @@ class Ring:
         empty_at: Sequence[Sequence[int]] | None = None,
         inside: "Ring | None" = None,
         producers: Sequence[str] = (),
+        known_empty: bool = False,
     ):
         self.tile = ir.NoneType.get() if tile is None else tile
         kind = ws.ring_type(tile, stages=stages, ways=ways)
@@ -145,6 +147,8 @@ class Ring:
         if producers:
             agents = [ir.StringAttr.get(agent) for agent in producers]
             op.operation.attributes["producers"] = ir.ArrayAttr.get(agents)
+        if known_empty:
+            op.operation.attributes[ws.KNOWN_EMPTY] = ir.UnitAttr.get()
         for edge, lists in (("full_at", full_at), ("empty_at", empty_at)):
             if lists is not None:
                 op.operation.attributes[edge] = ws.targets_attribute(lists)
