@@ -20,7 +20,7 @@ from .accesses import Accesses
 from .layouts import Layout, tensor_offset
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
-from .tensors import end_of, view_of
+from .tensors import View, end_of, view_of
 from .ways import ways_of
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ class Lowering:
         self.target = target
         self.values: dict[Any, Any] = {}
         self.layouts = layouts
+        self._views: dict[Value, View] = {}
         self.signature = Signature(kernel)
         self.ways = ways_of(kernel)
         self.arguments: dict[Parameter, Value] = {}
@@ -259,9 +260,15 @@ class Lowering:
             address = INT.add(self.tensor_base, address)
         return TileRef(kind, address)
 
+    def view(self, tensor: Value) -> View:
+        """The view that a memref value of the kernel is."""
+        if tensor not in self._views:
+            self._views[tensor] = view_of(self.kernel, tensor)
+        return self._views[tensor]
+
     def extent(self, tensor: Value, dim: int) -> Value:
         """Size of a dimension of a tensor argument or a view of one, i32."""
-        view = view_of(self.kernel, tensor)
+        view = self.view(tensor)
         if view.limited == dim:
             return self.values[end_of(tensor)]
         extent = view.dims[dim].extent
@@ -311,7 +318,7 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
       coords: i32 each, within the view.
     """
     i64 = ir.IntegerType.get_signless(64)
-    view = view_of(low.kernel, tensor)
+    view = low.view(tensor)
     offset = arith.ConstantOp(i64, ir.IntegerAttr.get(i64, 0)).result
     for dim, coord in zip(view.dims, coords, strict=True):
         step = arith.ExtSIOp(i64, INT.mul(coord, dim.step)).result

@@ -126,8 +126,16 @@ def guards_tensor_memory(low: Lowering, ring: ws.AllocRingOp) -> bool:
 
 def _roles_of(low: Lowering, operations: Iterable[Any]) -> set[str]:
     """The labels of the roles that operations stand in."""
-    found = list(operations)
-    return {role.label for role in low.kernel.roles() if any(_is_in(op, role) for op in found)}
+    found = {_around(op) for op in operations}
+    return {role.label for role in low.kernel.roles() if role.operation in found}
+
+
+def _around(op: Any) -> Any:
+    """The role that an operation stands in; None for one of the kernel."""
+    parent = op.operation.parent
+    while parent is not None and parent.name != ws.RoleOp.OPERATION_NAME:
+        parent = parent.parent
+    return parent
 
 
 def _is_in(op: Any, role: ws.RoleOp) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import FOLD_COLUMNS, HALF_ROWS
 
@@ -84,10 +85,15 @@ def _check_half(op: ws.MmaOp, a: ws.TileType, d: ws.TileType) -> None:
         )
 
 
+def _first_cta_count(kernel: ws.KernelOp) -> int:
+    """The CTAs of a kernel's first product."""
+    return next(products_of(kernel)).cta_count
+
+
 def _check_pair(site: Site, op: ws.MmaOp) -> None:
     """Checks a product of a pair: one thread of the first CTA issues all, and all are of pairs."""
     role, kernel = site.role, site.role.operation.parent.opview
-    if op.cta_count != next(products_of(kernel)).cta_count:
+    if op.cta_count != analysed(_first_cta_count, kernel):
         raise op_error(op, "expects products of one CTA or of pairs in a kernel, not both")
     if op.cta_count == 1:
         return
