@@ -9,6 +9,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.passes.analysis.protocol.skeleton import Step, fixed_way, processes, steps
+from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 Ways = tuple[int, ...]  # the ways of groups 0, 1, ...
@@ -24,7 +25,7 @@ def ways_of(kernel: ws.KernelOp) -> dict[Any, Ways]:
     """
     found: dict[Any, Ways] = {}
     sides: dict[tuple[Any, Any, str], dict[Any, Step]] = {}
-    for process in processes(kernel):
+    for process in analysed(processes, kernel):
         if process.rank != process.role.ranks[0]:
             continue  # the same in every CTA
         for step in reversed(list(steps(process))):  # in the order of the text

@@ -11,6 +11,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.analysis.protocol.skeleton import Process, processes
+from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import Target
 
@@ -52,7 +53,7 @@ def check_plan(kernel: ws.KernelOp, target: Target) -> None:
             kernel, "tensor_cols", f"0 or a power of two from {MIN_TENSOR_COLS}", cols
         )
     _check_bytes(kernel, "tensor_address", whole, ADDRESS_CELL_BYTES, whole["smem_bytes"])
-    members = processes(kernel)
+    members = analysed(processes, kernel)
     for op in kernel.body.blocks[0].operations:
         item = placed_item(op)
         if item is not None:

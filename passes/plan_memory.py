@@ -135,7 +135,7 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     offsets = _place(shared, traces) | _place([x for x in tensor if x.lender is None], [])
     offsets |= {item.value: offsets[item.lender] for item in items if item.lender is not None}
     barriers = _end(shared, offsets)
-    members = processes(kernel)
+    members = analysed(processes, kernel)
     position = barriers
     for item in items:
         entries = {"offset": offsets[item.value], "slot_step": item.slot}

@@ -91,7 +91,7 @@ def prove(kernel: ws.KernelOp) -> list[Trace]:
 
 def _prove(kernel: ws.KernelOp) -> list[Trace]:
     check_products(kernel)
-    members = processes(kernel)
+    members = analysed(processes, kernel)
     check_counts(kernel, members, lambda: _calls(kernel, members))
     check_places(members)
     runs = Runs(Network(members))
