@@ -145,9 +145,10 @@ class Process:
 def processes(kernel: ws.KernelOp) -> list[Process]:
     """The groups of a kernel's roles, in all CTAs of a cluster."""
     found: list[Process] = []
+    evaluators: dict[Expr, Evaluator] = {}
     is_alone = ws.cta_count(kernel) == 1
     for role in kernel.roles():
-        formulas = Formulas(kernel)
+        formulas = Formulas(kernel, evaluators)
         formulas.name(role.body.blocks[0].arguments[0], GROUP, moves=True)
         body = _nodes(role.body.blocks[0].operations, formulas)
         sizes = frozenset(formulas.used)
@@ -317,9 +318,14 @@ class Formulas:
     """Formulas of the i32 and i1 values on which ring operations depend.
 
     Their names are those of `Integers`, and those that `name` gives to block arguments.
+
+    Args:
+      kernel: the kernel.
+      evaluators: of expressions, to which those that are missing are added: roles compute the same values.
     """
 
-    def __init__(self, kernel: ws.KernelOp):
+    def __init__(self, kernel: ws.KernelOp, evaluators: dict[Expr, Evaluator]):
+        self._evaluators = evaluators
         self._integers = Integers(kernel)
         self._known_at_launch = known_at_launch(kernel)
         self._found: dict[Value, Formula] = {}
@@ -363,7 +369,9 @@ class Formulas:
             raise op_error(
                 error.owner, "decides over ring operations, but depends on data"
             ) from None
-        return Formula(expr, _remembering(expr))
+        if expr not in self._evaluators:
+            self._evaluators[expr] = _remembering(expr)
+        return Formula(expr, self._evaluators[expr])
 
 
 def _remembering(expr: Expr) -> Evaluator:
