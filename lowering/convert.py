@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.infrastructure import analyses
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.module import target_of
 
@@ -102,4 +103,5 @@ class ConvertWsToNvvm:
                 lowering = lower_kernel(kernel, target)
                 manifest = describe(lowering.signature, thread_count(kernel), target)
             attach(module, manifest)
+            analyses.forget(kernel)
             kernel.operation.erase()

@@ -28,10 +28,10 @@ def kept() -> Generator[None]:
         _current.reset(token)
 
 
-def forget() -> None:
-    """Drops all results, after a rewrite."""
+def forget(op: Any = None) -> None:
+    """Drops results: all, after a rewrite, or those of an operation that is about to be erased."""
     if (found := _current.get()) is not None:
-        found.clear()
+        found[:] = [one for one in found if op is not None and one[1] != op.operation]
 
 
 def analysed(analysis: Callable[[Any], _T], op: Any) -> _T:
