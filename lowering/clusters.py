@@ -49,6 +49,23 @@ def by_rank(low: Lowering, numbers: Mapping[int, int]) -> Value | int:
     return value
 
 
+def number_in(value: Value, rank: int) -> int | None:
+    """What an integer of a kernel is in the CTA of a rank, if it is made of ranks and constants."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    made: Any = value.owner.opview
+    if isinstance(made, ws.RankOp):
+        return rank
+    if isinstance(made, arith.ConstantOp):
+        return made.literal_value
+    if not isinstance(made, arith.AddIOp | arith.MulIOp):
+        return None
+    a, b = (number_in(operand, rank) for operand in (made.lhs, made.rhs))
+    if a is None or b is None:
+        return None
+    return a + b if isinstance(made, arith.AddIOp) else a * b
+
+
 def in_role(low: Lowering, lists: ws.Targets) -> dict[int, tuple[int, ...]]:
     """The lists of those ranks that run the current role."""
     return {rank: lists[rank] for rank in low.active.op.ranks}

@@ -34,6 +34,11 @@ def pinned_pointer(pointer: Value) -> Value:
     ).result
 
 
+def kept_apart(name: str) -> None:
+    """At the end of a branch: the optimiser does not merge it with others. No instruction."""
+    llvm.InlineAsmOp(None, [], f"// {name}", "", has_side_effects=True)
+
+
 def not_before(value: Value, word: Value) -> Value:
     """A copy of an i32 that is there no sooner than another i32 or f32: that one, if a grid had no CTAs.
 

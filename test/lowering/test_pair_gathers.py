@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -64,6 +66,16 @@ def test_every_copy_announces_its_bytes_where_they_count() -> None:
     ptx = compiled(lambda: gathered_product(COLUMNS, DEPTH, "nk"), "sm_100a").bundle.ptx
     assert "mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64" in ptx
     assert "tile::gather4.mbarrier::complete_tx::bytes.cta_group::2" in ptx
+
+
+@pytest.mark.parametrize(("layout", "count"), [("nk", COLUMNS), ("kn", 512)])
+def test_columns_are_constants(layout: str, count: int) -> None:
+    """Where the rank decides over them, in a branch for each CTA."""
+    ptx = compiled(lambda: gathered_product(count, DEPTH, layout), "sm_100a").bundle.ptx
+    copies = re.findall(r"tile::gather4\S+ \[\S+\], \[%rd\d+, \{(%r\d+),", ptx)
+    constants = {name for name in copies if re.search(rf"mov\.b32 \s*{name}, \d+;", ptx)}
+    assert copies and set(copies) == constants
+    assert ["// CTA 0" in ptx, "// CTA 1" in ptx] == [layout == "kn"] * 2
 
 
 @pytest.mark.parametrize(
