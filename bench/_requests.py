@@ -31,6 +31,16 @@ def _causal() -> Any:
     return _decode(mask=am.causal())
 
 
+def _pages(kv_format: str) -> Any:
+    import attn_mlir as am
+    from attn_mlir.dialect.attn.cache import Cache
+
+    cache = Cache(page_size=64, pages="table")
+    head_dim = 512 if kv_format == "model1" else 576
+    options: dict[str, Any] = {"kv_format": kv_format, "head_dim": head_dim, "partial": True}
+    return _decode(mask=am.causal(), cache=cache, **options)
+
+
 LATENT: Mapping[str, Callable[[], Any]] = MappingProxyType(
     {
         "dense, causal, 16 heads": _mla,
@@ -38,6 +48,8 @@ LATENT: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "lists, 128 heads": lambda: _sparse(128),
         "lists, 128 heads, v32": lambda: _sparse(128, "v32"),
         "decoding, causal, 128 heads": _causal,
+        "decoding, pages, 128 heads, v32": lambda: _pages("v32"),
+        "decoding, pages, 128 heads, model1": lambda: _pages("model1"),
         "decoding, lists, 128 heads": lambda: _decode(indices=True),
         "decoding, lists, 128 heads, v32": lambda: _decode(indices=True, kv_format="v32"),
     }
