@@ -19,9 +19,10 @@ consistency; async proxy):
 
 Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
 would hand over the buffers. So do slots in shared memory between two roles that both use such a
-buffer. Where two rings share a place, or slots are known to be empty, `ws.acquire` does not wait and
-`ws.release` does not arrive: a role that acquires a slot has waited for another ring, and one
-that releases a slot commits another ring's, with the fences of that.
+buffer. Tokens may also guard what a role writes into slots that others have filled. Where two rings
+share a place, or slots are known to be empty, `ws.acquire` does not wait and `ws.release` does not arrive: a role
+that acquires a slot has waited for another ring, and one that releases a slot commits another ring's, with the
+fences of that.
 
 In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them
 all. At its end a role waits until the slots it acquired are empty again, so that no CTA exits while
@@ -61,6 +62,7 @@ from .groups import meet
 from .inline_ptx import pinned_pointer
 from .slot_users import (
     THREADS,
+    adds_to_filled_slots,
     agents,
     completed_by,
     engine_on,
@@ -281,7 +283,10 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
                 arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
         return  # the bytes complete the phase
     ring = slot.ring
-    _hand_over(low, slot, op.by.value, ring.full, ring.full_at, engine_follows=ring.read_by_engine)
+    engine_follows = ring.read_by_engine
+    if not ring.space:
+        engine_follows = adds_to_filled_slots(low)
+    _hand_over(low, slot, op.by.value, ring.full, ring.full_at, engine_follows=engine_follows)
 
 
 @lowers(ws.ReleaseOp)
@@ -318,8 +323,8 @@ def _hand_over(
         return
     if guards_tensor_memory(low, slot.ring.op):
         complete_accesses(low)
-    is_shared = slot.ring.space == "shared"
-    if (engine_follows and is_shared) or guards_a_buffer(low):
+    is_in_tensor_memory = slot.ring.space == "tensor"
+    if (engine_follows and not is_in_tensor_memory) or guards_a_buffer(low):
         if not low.active.is_fenced:
             _fence_proxy()
         low.active.is_fenced = True

@@ -93,6 +93,17 @@ def feeds_own_engine(low: Lowering) -> bool:
     return any(_meets_engine(low, users) for users in _users_of_slots(low))
 
 
+def adds_to_filled_slots(low: Lowering) -> bool:
+    """Whether this role's threads write to slots that others filled, and an engine reads: tokens say so."""
+    for op in low.kernel.body.blocks[0].operations:
+        if isinstance(op, ws.AllocRingOp) and engine_on(op, ws.WaitOp):
+            waits = (use.owner for use in op.ring.uses if isinstance(use.owner, ws.WaitOp))
+            own = (wait for wait in waits if _is_in(wait, low.active.op))
+            if any(isinstance(user, ws.StoreOp) for wait in own for user in ws.users(wait.slot)):
+                return True
+    return False
+
+
 def guards_tensor_memory(low: Lowering, ring: ws.AllocRingOp) -> bool:
     """Whether a handover guards tensor memory: slots there, or a buffer that the ring stands for.
 

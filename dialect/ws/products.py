@@ -145,7 +145,8 @@ class ProductOp(WS.Operation, name="product"):
     All threads of a group of the role issue it together.
 
     Operands:
-      sums: [M, N], f32; not read if `accumulate` is false.
+      sums: [M, N], f32; not read if `accumulate` is false. Those of a product that is pending still are
+        added to behind it.
       a: [M, K], a shared tile or a fragment.
       b: in shared memory.
       accumulate: i1.
@@ -154,7 +155,8 @@ class ProductOp(WS.Operation, name="product"):
       b_layout: `kn`, or `nk` for a transposed b.
 
     Results:
-      pending: the new sums, to be used by one `ws.settle` of the same block.
+      pending: the new sums, to be used by one `ws.settle` of the same block, or by another product as
+        its sums.
 
     Memory effects: reads a and b, asynchronously. Hardware: sm_90.
 
@@ -166,17 +168,25 @@ class ProductOp(WS.Operation, name="product"):
         : (!ws.pending<!ws.frag<vector<64x128xf32>>>) -> !ws.frag<vector<64x128xf32>>
     """
 
-    sums: ext.Operand[FragmentType]
+    sums: ext.Operand[FragmentType | PendingType]
     a: ext.Operand[TileType | FragmentType]
     b: ext.Operand[TileType]
     accumulate: ext.Operand[I1]
     b_layout: ir.StringAttr
     pending: ext.Result[PendingType]
 
+    @property
+    def settle(self) -> "SettleOp":
+        """What waits for this product, by itself or with those that add to its sums."""
+        (user,) = (use.owner for use in self.pending.uses)
+        return user if isinstance(user, SettleOp) else user.settle
+
     @staticmethod
     def verify_invariants(op: "ProductOp") -> bool:
         """Checks that spaces, element types and extents agree, and for one use, which settles it."""
-        sums, pending = FragmentType(op.sums.type), PendingType(op.pending.type)
+        pending = PendingType(op.pending.type)
+        is_continued = isinstance(op.sums.type, PendingType)
+        sums = PendingType(op.sums.type).fragment if is_continued else FragmentType(op.sums.type)
         if len(sums.shape) != 2 or not isinstance(sums.element, ir.F32Type):
             return fail(op, f"expects sums of two dimensions and f32, got {sums}")
         if pending.fragment != sums:
@@ -184,10 +194,11 @@ class ProductOp(WS.Operation, name="product"):
         if isinstance(op.a.type, TileType) and TileType(op.a.type).space != "shared":
             return fail(op, f"expects a in shared memory or registers, got {op.a.type}")
         users = [use.owner for use in op.pending.uses]
-        if len(users) != 1 or not isinstance(users[0], SettleOp):
+        if len(users) != 1 or not isinstance(users[0], SettleOp | ProductOp):
             return fail(op, f"expects one ws.settle to use its result, got {len(users)} uses")
         if users[0].operation.block != op.operation.block:
-            return fail(op, "expects its ws.settle in the same block")
+            name = users[0].OPERATION_NAME
+            return fail(op, f"expects its {name} in the same block")
         kind = TileType if isinstance(op.a.type, TileType) else FragmentType
         return _check_operands(op, sums.shape, kind(op.a.type), TileType(op.b.type))
 
@@ -241,6 +252,8 @@ def _pending_at(op: SettleOp) -> list[Any]:
         if other.operation == op.operation:
             break
         if isinstance(other, ProductOp):
+            if other.sums in pending:
+                pending.remove(other.sums)
             pending.append(other.pending)
         elif isinstance(other, SettleOp) and other.pending in pending:
             pending.remove(other.pending)

@@ -27,7 +27,7 @@ def _check_product(site: Site, op: ws.ProductOp) -> None:
     element = ws.TileType(op.b.type).element
     if str(element) not in ELEMENT_NAMES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_NAMES)}, got {element}")
-    rows, columns = ws.FragmentType(op.sums.type).shape
+    rows, columns = ws.PendingType(op.pending.type).fragment.shape
     if rows != ROWS:
         raise op_error(op, f"expects M of {ROWS}, got {rows}")
     if columns > MMA_MAX_COLUMNS:

@@ -24,7 +24,8 @@ Value = Any
 
 @constrains(ws.ProductOp)
 def _constrain_product(c: Constraints, op: ws.ProductOp) -> None:
-    c.fixes(op, op.sums, accumulator(WARPGROUP_WARPS))
+    if isinstance(op.sums.type, ws.FragmentType):
+        c.fixes(op, op.sums, accumulator(WARPGROUP_WARPS))
     if isinstance(op.a.type, ws.FragmentType):
         bits = ws.element_bits(ws.FragmentType(op.a.type).element)
         c.fixes(op, op.a, operand_a(WARPGROUP_WARPS, bits))
@@ -37,19 +38,25 @@ def _constrain_settle(c: Constraints, op: ws.SettleOp) -> None:
 
 @lowers(ws.ProductOp)
 def _product(low: Lowering, op: ws.ProductOp) -> None:
-    sums: Fragment = low[op.sums]
     b = low.tile(op.b)
     element, bits = b.kind.element, ws.element_bits(b.kind.element)
     is_mn_major = op.b_layout.value == "kn"
-    columns = sums.kind.shape[1]
+    columns = ws.PendingType(op.pending.type).fragment.shape[1]
     form = Wgmma(columns, ELEMENT_NAMES[str(element)], bits, b_is_mn_major=is_mn_major)
-    strips = words_of_strips(sums)
-    registers = [strips[strip][number] for strip, number in sum_registers(columns)]
     a = _a_operand(low, op.a, bits)
     b_walk = _walk(low, op.b, bits, is_mn_major=is_mn_major)
     fixed = _fixed(op.accumulate)
     accumulate = low[op.accumulate] if fixed is None else fixed
-    low[op.pending] = issue_wgmma(form, registers, a, b_walk, accumulate)
+    low[op.pending] = issue_wgmma(form, _sums(low, op.sums), a, b_walk, accumulate)
+
+
+def _sums(low: Lowering, sums: Value) -> list[Value]:
+    """The registers of sums; those of a pending product are operands that its text redefines."""
+    if isinstance(sums.type, ws.PendingType):
+        return low[sums]
+    strips = words_of_strips(low[sums])
+    columns = ws.FragmentType(sums.type).shape[1]
+    return [strips[strip][number] for strip, number in sum_registers(columns)]
 
 
 def _fixed(condition: Value) -> bool | None:

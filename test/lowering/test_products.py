@@ -171,6 +171,24 @@ def test_sums_of_one_product_are_an_operand_of_the_next(seed: int | None) -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_product_goes_on_with_pending_sums(seed: int | None) -> None:
+    """Of two halves of K, with another product between them, which is settled first."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        halves = [(b.columns(a, first, 64), b.columns(right, first, 64)) for first in (0, 64)]
+        both = b.product(zeros(32), *halves[0], accumulate=False, b_layout="nk")
+        one = b.product(zeros(32), *halves[1], accumulate=False, b_layout="nk")
+        both = b.product(both, *halves[1], accumulate=True, b_layout="nk")
+        one = b.settle(one, newest=1)
+        return b.map_elements(b.fadd, b.settle(both), one)
+
+    kernel = compiled([(ROWS, 128), (32, 128)], "bf16", 32, multiply)
+    a, right = drawn(ROWS, 128, "bf16", 0), drawn(32, 128, "bf16", 1)
+    exact = wide(a) @ wide(right).T + wide(a)[:, 64:] @ wide(right)[:, 64:].T
+    assert (run(kernel, 32, a, right, seed=seed) == exact).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_operands_that_threads_have_written(seed: int | None) -> None:
     """A tile that a warpgroup stores and another one multiplies by itself: [64, 64] squared."""
     square = [ROWS, ROWS]

@@ -78,6 +78,52 @@ def doubled() -> str:
     )
 
 
+def handed_on() -> str:
+    """y = 2 x, in the slot, which a token hands to who copies it out."""
+    loop = "scf.for %i = %c0 to %c2 step %c1 : i32 {\n      %row = arith.muli %i, %c128 : i32\n"
+    numbers = "%c2 = arith.constant 2 : i32\n    %c128 = arith.constant 128 : i32\n    " + loop
+    load = f"""{numbers}      %s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+      {copy_op("copy_in", "%x", "%s", "%row, %c0", "0, 1", f"{MATRIX}, !t")}
+      "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()
+    }}"""
+    double = f"""{numbers}      %s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+      %f = "ws.load"(%s) : (!t) -> !full
+      %g2 = "ws.map"(%f) ({{
+      ^bb0(%e: f32, %a: i32, %b: i32):
+        %v = arith.addf %e, %e : f32
+        "ws.yield"(%v) : (f32) -> ()
+      }}) {{operandSegmentSizes = array<i32: 1>}} : (!full) -> !full
+      %token = "ws.acquire"(%tokens, %c0) : (!tokens, i32) -> none
+      "ws.store"(%g2, %s) : (!full, !t) -> ()
+      "ws.commit"(%token) {{by = "threads"}} : (none) -> ()
+      "ws.release"(%s) {{by = "threads"}} : (!t) -> ()
+    }}"""
+    leave = f"""{numbers}      %s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+      %token = "ws.wait"(%tokens, %c0) : (!tokens, i32) -> none
+      {copy_op("copy_out", "%s", "%y", "%row, %c0", "0, 1", f"!t, {MATRIX}")}
+      "ws.release"(%token) {{by = "threads"}} : (none) -> ()
+      "ws.release"(%s) {{by = "copy_engine"}} : (!t) -> ()
+    }}"""
+    return kernel(
+        [("x", "in", MATRIX, ("m", "")), ("y", "out", MATRIX, ("my", ""))],
+        '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring\n'
+        '  %tokens = "ws.alloc_ring"() {label_name = "tokens"} : () -> !tokens'
+        + role("load", load, first=4)
+        + threads(double)
+        + role("leave", leave, first=5),
+        types=TYPES + "!tokens = !ws.ring<none, 1, 1>\n",
+        columns=32,
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_token_for_what_threads_wrote_into_a_slot_that_others_filled(seed: int | None) -> None:
+    x = normal(2 * ROWS, 32, dtype=np.float32)
+    y = poison(2 * ROWS, 32)
+    run(handed_on(), x, y, seed=seed)
+    assert (y == 2 * x).all()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_consumer_that_writes_the_slot_which_is_loaded_again(seed: int | None) -> None:
     x = normal(2 * ROWS, 32, dtype=np.float32)

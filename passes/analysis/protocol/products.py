@@ -32,7 +32,7 @@ def check_products(kernel: ws.KernelOp) -> None:
                     "is taken by each warp for itself, by ws.any, and holds a product, which all "
                     "warps of a group issue together",
                 )
-        (settle,) = (use.owner for use in op.pending.uses)
+        settle = op.settle
         for slot in filter(None, map(_slot, (op.a, op.b))):
             for use in slot.uses:
                 if isinstance(use.owner, ws.ReleaseOp) and not _is_after(use.owner, settle):

@@ -263,3 +263,17 @@ func.func @f(%s: !ws.frag<vector<64x32xf32>>, %a: !ws.tile<vector<64x16xbf16>, "
   %f = "ws.settle"(%p) {newest = 0 : i64} : (!ws.pending<i1>) -> !ws.frag<vector<64x32xf32>>
   func.return
 }
+
+// -----
+
+// Sums that another block goes on with.
+
+func.func @f(%s: !ws.frag<vector<64x32xf32>>, %a: !ws.tile<vector<64x16xbf16>, "shared">, %b: !ws.tile<vector<32x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.product' op expects its ws.product in the same block}}
+  %p = "ws.product"(%s, %a, %b, %c) {b_layout = "nk"} : (!ws.frag<vector<64x32xf32>>, !ws.tile<vector<64x16xbf16>, "shared">, !ws.tile<vector<32x16xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x32xf32>>>
+  scf.if %c {
+    %q = "ws.product"(%p, %a, %b, %c) {b_layout = "nk"} : (!ws.pending<!ws.frag<vector<64x32xf32>>>, !ws.tile<vector<64x16xbf16>, "shared">, !ws.tile<vector<32x16xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x32xf32>>>
+    %f = "ws.settle"(%q) {newest = 0 : i64} : (!ws.pending<!ws.frag<vector<64x32xf32>>>) -> !ws.frag<vector<64x32xf32>>
+  }
+  func.return
+}

@@ -34,10 +34,14 @@ def mma(
 
 
 def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
-    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until `settle`."""
+    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until `settle`.
+
+    The sums may be pending themselves.
+    """
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
-    kind = ws.pending_type(ws.FragmentType(sums.type))
+    is_continued = isinstance(sums.type, ws.PendingType)
+    kind = sums.type if is_continued else ws.pending_type(ws.FragmentType(sums.type))
     return ws.ProductOp(sums, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
 
 
