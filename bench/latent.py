@@ -3,6 +3,7 @@
     python bench/latent.py --write DIR [--target sm_90a]     where the compiler is, with the same options
     ATTN_MLIR_BUNDLES=DIR python bench/latent.py             where the GPU is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/latent.py --heads 64 --queries 2 --splits 0 1 4
+    ATTN_MLIR_BUNDLES=DIR python bench/latent.py --schedule mla-decode-registers    not the one chosen
 
 Rows of 576 columns in bf16, of which the first 512 are values, in shuffled pages of 64. Each shape runs
 on several caches in turn, together several times the L2, recorded in a CUDA graph. Times are those of one
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import attn_mlir as am
 from attn_mlir.bench._graphs import recorded, replayed
@@ -180,8 +182,12 @@ def main() -> int:
     parser.add_argument(
         "--splits", type=int, nargs="+", default=[0], help="parts of the keys; 0 chooses"
     )
+    parser.add_argument("--schedule", help="the kernel, by name, in place of the one chosen")
     parser.add_argument("--rounds", type=int, default=30, help="replays that count")
     given = parser.parse_args()
+    if given.schedule:
+        choice = "attn_mlir.api.mla_decode.decode_schedule"
+        mock.patch(choice, return_value=given.schedule).start()
     if given.write is not None:
         write(given.write, given.target or ["sm_90a"], given.heads, given.queries)
         return 0

@@ -15,6 +15,7 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
+    ALTERNATING_DECODE,
     HELD_DECODE,
     PAIR_DECODE,
     STREAM_ROWS,
@@ -29,7 +30,7 @@ from attn_mlir.runtime.kernel import Machine
 
 PARTS_PER_TILE = 16
 """Parts that cost as much time where they are put together as a tile of 128 keys of one part does in
-`mla-decode-registers`: 3.4 us for two blocks, 0.2 for a part. Their sum is least with sqrt(16 x tiles) parts
+`mla-decode-registers`, and in `mla-decode-alternating`: 3.4 us for two blocks, 0.2 for a part. Their sum is least with sqrt(16 x tiles) parts
 (an estimate from an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14)."""
 
 
@@ -99,7 +100,7 @@ def decode_splits(
     target = machine.target or DEFAULT_TARGET
     most = machine.multiprocessors // decode_tiles(spec, sizes)
     tiles = key_tiles(spec.mask, sizes["sq"], sizes["sk"], target)
-    if spec.schedule == HELD_DECODE:
+    if spec.schedule in (HELD_DECODE, ALTERNATING_DECODE):
         most = min(most, math.isqrt(PARTS_PER_TILE * tiles))
     return chosen_splits(most, tiles)
 

@@ -126,21 +126,30 @@ def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
     b.commit(slot, "threads")
 
 
-class Streamed(Protocol):
-    """What `stream` fills.
+class Queried(Protocol):
+    """What `load_queries` fills.
 
     Attributes:
-      q, k, v: rings of queries, of keys and of values; the last two may be one.
-      columns: of a tile of values.
+      q: the ring of queries.
     """
 
     q: b.Ring
+
+
+class Streamed(Queried, Protocol):
+    """What `stream` fills.
+
+    Attributes:
+      k, v: rings of keys and of values, which may be one.
+      columns: of a tile of values.
+    """
+
     k: b.Ring
     v: b.Ring
     columns: int
 
 
-def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
+def load_queries(problem: Problem, storage: Queried, tile: WorkTile) -> None:
     """Fills Q; one thread."""
     for way in range(problem.config.q_tiles):
         slot = storage.q.acquire(way)

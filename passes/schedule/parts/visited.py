@@ -56,7 +56,7 @@ def visit(
     state: list[Value],
     turn_of: Callable[..., list[Value]],
     *,
-    first: int = 0,
+    first: Value | int = 0,
 ) -> list[Value]:
     """Emits the loops over all turns, one for each kind of test, and returns the final state.
 
@@ -65,7 +65,7 @@ def visit(
         state.
       first: the turn to begin with; there are at least as many turns.
     """
-    if first:
+    if not isinstance(first, int) or first:
         left = None if phases.left is None else b.INT.max(phases.left, first)
         phases = Phases(b.INT.max(phases.plain, first), left)
 
@@ -125,4 +125,33 @@ class KeyTiles:
 
     def any(self) -> Value:
         """i1: whether there is a tile to visit."""
+        return b.compare("sgt", self.count, 0)
+
+
+class EveryOther:
+    """Of the key tiles that others visit those of every other turn: turn n is theirs of number 2 n + `first`."""
+
+    keeps_everywhere: ClassVar[bool] = KeyTiles.keeps_everywhere
+
+    def __init__(self, visited: KeyTiles, first: int):
+        """With `first` of 0 or 1."""
+        self._visited, self._first = visited, first
+        odd = b.INT.floordiv(visited.count, 2)
+        self.count = odd if first else b.INT.sub(visited.count, odd)
+
+    def first_column(self, turn: Value | int) -> Value:
+        """As of `KeyTiles`."""
+        return self._visited.first_column(b.INT.add(b.INT.mul(turn, 2), self._first))
+
+    def phases(self, query_tile: Value) -> Phases:
+        """As of `KeyTiles`."""
+        plain, left = self._visited.phases(query_tile)
+        return Phases(self._before(plain), None if left is None else self._before(left))
+
+    def _before(self, turn: Value) -> Value:
+        """How many of the turns lie before a turn of the others."""
+        return b.INT.floordiv(b.INT.add(turn, 1 - self._first), 2)
+
+    def any(self) -> Value:
+        """As of `KeyTiles`."""
         return b.compare("sgt", self.count, 0)

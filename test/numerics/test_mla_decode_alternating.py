@@ -1,0 +1,119 @@
+"""Latent attention after absorption by groups that take key tiles in turn: every element, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.errors import VerifyError
+from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.validation.numerics.decode import DecodeProblem
+from attn_mlir.validation.numerics.stored import Form
+
+ALTERNATING = "mla-decode-alternating"
+FAIR: dict[str, Any] = {"target": "sm_90a", "multiprocessors": 2}
+LATE: dict[str, Any] = {**FAIR, "schedule": "adversarial", "seed": 3}
+BLOCK = 64  # keys of a tile, and rows of queries
+PAGES = {"cache": Cache(page_size=16, pages="table"), "lengths": Lengths(used_k=True)}
+
+
+@pytest.fixture(autouse=True)
+def alternating() -> Iterator[None]:
+    """Calls are computed by the schedule."""
+    planner = "attn_mlir.api.mla_decode.decode_schedule"
+    with mock.patch(planner, return_value=ALTERNATING):
+        yield
+
+
+@pytest.mark.parametrize("device", [FAIR, LATE], ids=["fair", "late"])
+@pytest.mark.long("fair")
+def test_odd_and_even_numbers_of_blocks(device: dict[str, Any]) -> None:
+    """Three blocks, two, one and none, in pages, with sinks of any size; NaN behind sequences."""
+    problem = DecodeProblem(
+        queries=2, keys=(150, 70, 3, 0), cache=Form(64), heads=32, sinks="infinite",
+        options={"mask": am.causal()}, call={"num_splits": 1}, device=device,
+    )  # fmt: skip
+    made = problem.made()
+    assert isinstance(made.cache, am.PagedKV) and np.isnan(made.cache.k_pages.astype("f4")).any()
+    problem.run()
+
+
+def test_rows_left_over_in_parts() -> None:
+    """24 heads of three queries: two queries fill a tile, but for 16 rows. Of three queries at the end of
+    one key two see none; of that key's sequence the second part is empty."""
+    problem = DecodeProblem(
+        queries=3, keys=(70, 1), heads=24, columns=512, dtype=np.float16,
+        options={"mask": am.causal()}, call={"num_splits": 2}, device=LATE,
+    )  # fmt: skip
+    o, lse = problem.run()
+    assert not o[1, :2].astype(np.float32).any() and np.isneginf(lse[1, :, :2]).all()
+
+
+def test_both_edges_of_a_window() -> None:
+    """Blocks that test the left edge, the right one, or none, for each group."""
+    window = {"mask": am.sliding_window(300, 0)}
+    DecodeProblem(
+        keys=(7 * BLOCK + 9,), heads=64, columns=512, cache=Form(64), options=window,
+        call={"num_splits": 1}, device=FAIR,
+    ).run()  # fmt: skip
+
+
+def test_products_and_bytes_are_those_of_the_formula(launches: list[Stats]) -> None:
+    """Each key is read once and multiplied twice, and no others."""
+    columns, tile = 512, BLOCK * 512 * 2  # bytes of a tile of Q or of keys
+    products = columns // 16 + 2 * (BLOCK // 16)  # of a block: S, and O by halves of its columns
+    DecodeProblem(
+        keys=(65, 0, 64), cache=Form(64), heads=64, columns=columns, device=FAIR,
+        call={"num_splits": 1},
+    ).run()  # fmt: skip
+    blocks, tiles = 2 + 0 + 1, 3
+    assert launches[-1].mma_count == blocks * products
+    assert launches[-1].counters["tensor_load_bytes"] == (blocks + tiles) * tile
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("device", [FAIR, LATE], ids=["fair", "late"])
+def test_t9_t11_heads_of_a_warp_rescale_and_others_do_not(device: dict[str, Any]) -> None:
+    """Maxima of every other head rise from block to block as they are visited, from the last one down."""
+    problem = DecodeProblem(
+        keys=(3 * BLOCK,), heads=64, columns=512, cache=Form(64), device=device,
+        options={"scale": 0.25}, call={"num_splits": 1},
+    )  # fmt: skip
+    made = problem.made()
+    sign = np.where(np.arange(64) % 2, 1, -1)[None, None, :, None]
+    q = np.broadcast_to(sign / 4, made.q.shape).astype(made.q.dtype)
+    steps = np.repeat(np.arange(3)[::-1], BLOCK)[:, None, None] / 2
+    rows = (made.rows[0].astype(np.float32) / 8 + steps).astype(made.q.dtype)
+    cache = am.ContiguousKV(rows[None], None, np.array([3 * BLOCK], np.int32))
+    made = made._replace(q=q, rows=[rows], cache=cache)
+    assert not problem.wrong(made, *problem.launched(made, am.EmulatorDevice(**device)))
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": 24, "head_dim": 512, "mask": am.causal(), "sinks": True, **PAGES},
+        {"heads": 64, "partial": True, "mask": am.sliding_window(70, 0), **PAGES},
+    ],
+    ids=["whole", "part"],
+)
+@pytest.mark.long("part")
+def test_nothing_is_spilled(options: dict[str, Any]) -> None:
+    """Of the kernels with most to do beside their products."""
+    spec = MlaDecodeSpec(**options, schedule=ALTERNATING)
+    assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
+
+
+def test_there_is_no_kernel_for_lists() -> None:
+    told = f"has no kernel for rows that lists name in {ALTERNATING}"
+    with pytest.raises(VerifyError, match=told):
+        am.compile(MlaDecodeSpec(heads=64, indices=True, schedule=ALTERNATING), target="sm_90a")
