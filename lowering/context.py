@@ -225,8 +225,9 @@ class Lowering:
         self._note_access(op)
 
     def _note_access(self, op: Any) -> None:
-        """Before and behind an operation: any but a handover may access memory, or hold one that does."""
-        if self.role is not None and not isinstance(op, (ws.CommitOp, ws.ReleaseOp)):
+        """Before and behind an operation: any but a handover, or a wait for products, may access memory,
+        or hold one that does."""
+        if self.role is not None and not isinstance(op, (ws.CommitOp, ws.ReleaseOp, ws.SettleOp)):
             self.role.is_fenced = False
 
     def _clone(self, op: Any) -> None:

@@ -23,6 +23,7 @@ ENGINE_OPS = (  # agents that access memory by the asynchronous proxy
     ws.ClaimOp,
 )
 HANDOVERS = (ws.CommitOp, ws.ReleaseOp)
+MOST_COLUMNS = 1 << 18  # of a tile in shared memory, of which no generation has as many bytes
 THREADS = {"threads", "warps", "thread_copies"}  # agents that access memory as threads do
 
 
@@ -89,8 +90,45 @@ def guards_a_buffer(low: Lowering) -> bool:
 
 
 def feeds_own_engine(low: Lowering) -> bool:
-    """Whether this role's threads write to a slot on which it issues engine work itself."""
-    return any(_meets_engine(low, users) for users in _users_of_slots(low))
+    """Whether this role's threads write to a slot what it issues engine work on itself, later on."""
+    return any(_reads_behind(low, users) for users in _users_of_slots(low))
+
+
+def _reads_behind(low: Lowering, users: Sequence[Any]) -> bool:
+    """Whether engine work of this role may access columns of a slot that its threads have written before."""
+    own = [user for user in users if _is_in(user, low.active.op)]
+    writes = [user for user in own if isinstance(user, ws.StoreOp)]
+    works = [user for user in own if isinstance(user, ENGINE_OPS)]
+    return any(_meets(write, work) for write in writes for work in works)
+
+
+def _meets(write: ws.StoreOp, work: Any) -> bool:
+    """Whether engine work may meet what threads have written to the same slot."""
+    slot, written = _columns(write.target)
+    tiles = [x for x in work.operation.operands if isinstance(x.type, ws.TileType)]
+    used = [columns for whole, columns in map(_columns, tiles) if whole == slot]
+    if not any(written.start < other.stop and other.start < written.stop for other in used):
+        return False
+    block = write.operation.block
+    if not slot.owner.operation.block == work.operation.block == block:
+        return True
+    order = [inner.operation for inner in block.operations]  # each turn takes the slot anew
+    return order.index(write.operation) < order.index(work.operation)
+
+
+def _columns(tile: Value) -> tuple[Value, range]:
+    """The slot that a tile is or is part of, and which columns; any, where it is a view of another shape."""
+    owner = tile.owner
+    shape = ws.TileType(tile.type).shape
+    if isinstance(owner, ws.ColumnsOp):
+        whole, columns = _columns(owner.source)
+        first = columns.start + owner.first.value
+        return whole, range(first, min(first + shape[1], columns.stop))
+    if isinstance(owner, ws.RowsOp):
+        return _columns(owner.source)
+    if isinstance(owner, ws.ViewOp):
+        return _columns(owner.source)[0], range(MOST_COLUMNS)
+    return tile, range(shape[-1])
 
 
 def adds_to_filled_slots(low: Lowering) -> bool:

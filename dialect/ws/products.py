@@ -210,7 +210,7 @@ class SettleOp(WS.Operation, name="settle"):
       pending: the oldest product of the block that is not settled yet.
 
     Attributes:
-      newest: how many of the products issued after it may still run.
+      newest: how many of the products issued after it may still run, counted one by one.
 
     Memory effects: waits for the tensor core. Hardware: sm_90.
 
@@ -237,12 +237,19 @@ class SettleOp(WS.Operation, name="settle"):
         pending = _pending_at(op)
         if not pending or pending[0] != op.pending:
             return fail(op, "expects products to be settled in the order of issue")
-        later = len(pending) - 1
+        later = _issued_after(op)
         if not 0 <= op.newest.value <= later:
             return fail(
                 op, f"expects newest within 0..{later}, the later ones, got {op.newest.value}"
             )
         return True
+
+
+def _issued_after(op: SettleOp) -> int:
+    """How many products are issued between the one that an operation settles and the operation."""
+    operations = [other.operation for other in op.operation.block.operations]
+    first, last = (operations.index(x.operation) for x in (op.pending.owner, op))
+    return sum(isinstance(other.opview, ProductOp) for other in operations[first + 1 : last])
 
 
 def _pending_at(op: SettleOp) -> list[Any]:

@@ -69,7 +69,7 @@ def test_both_edges_of_a_window() -> None:
 def test_products_and_bytes_are_those_of_the_formula(launches: list[Stats]) -> None:
     """Each key is read once and multiplied twice, and no others."""
     columns, tile = 512, BLOCK * 512 * 2  # bytes of a tile of Q or of keys
-    products = columns // 16 + 2 * (BLOCK // 16)  # of a block: S, and O by halves of its columns
+    products = columns // 16 + 4 * (BLOCK // 16)  # of a block: S, and O by 128 of its columns
     DecodeProblem(
         keys=(65, 0, 64), cache=Form(64), heads=64, columns=columns, device=FAIR,
         call={"num_splits": 1},
