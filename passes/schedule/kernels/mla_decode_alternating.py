@@ -18,8 +18,8 @@ from attn_mlir.passes.schedule.parts.held_alternating import (
     GROUPS,
     AlternatingStorage,
     attend,
-    load_chunks,
 )
+from attn_mlir.passes.schedule.parts.latent_chunks import load_chunks
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.row_boxes import RowBoxes, boxes_of
 from attn_mlir.passes.schedule.parts.transport import epilogue
@@ -71,7 +71,7 @@ class MlaDecodeAlternating:
 
 def _emit_roles(problem: Problem, storage: AlternatingStorage, boxes: RowBoxes) -> None:
     def move(tile: WorkTile) -> None:
-        load_chunks(problem, storage, boxes, tile)
+        load_chunks(problem, storage, storage.chunks, boxes, tile)
         b.launch_dependents()
         if storage.out is not None:
             epilogue(problem, storage.out, tile)

@@ -133,7 +133,7 @@ class EveryOther:
 
     keeps_everywhere: ClassVar[bool] = KeyTiles.keeps_everywhere
 
-    def __init__(self, visited: KeyTiles, first: int):
+    def __init__(self, visited: VisitedTiles, first: int):
         """With `first` of 0 or 1."""
         self._visited, self._first = visited, first
         odd = b.INT.floordiv(visited.count, 2)
