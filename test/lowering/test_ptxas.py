@@ -111,6 +111,26 @@ def test_costs_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert ptxas.assemble(PTX, "sm_100a") == ptxas.Assembled(b"code", 168, 64, "unknown")
 
 
+@pytest.mark.parametrize(
+    ("sparing", "taken"),
+    [("spills(50)", 96), ("spills(8)", 16), ("exit('no such option')", 96)],
+    ids=["spills more", "spills less", "is refused"],
+)
+def test_what_spills_is_assembled_once_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sparing: str, taken: int
+) -> None:
+    """With an option that spares registers, if the assembler has it; what spills less is taken."""
+    program = script(
+        tmp_path / "ptxas",
+        "import sys\n"
+        "def spills(n): print(f'{n} bytes spill stores, {n} bytes spill loads', file=sys.stderr)\n"
+        "open(sys.argv[-1], 'wb').write(b'code')\n"
+        f"{sparing} if '{ptxas.SPARING}' in sys.argv else spills(48)\n",
+    )
+    name_ptxas(monkeypatch, program)
+    assert ptxas.assemble(PTX, "sm_100a").spill_bytes == taken
+
+
 def test_a_full_temporary_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     find_ptxas()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
