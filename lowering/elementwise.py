@@ -95,7 +95,8 @@ class _Region:
 
     def is_long(self, operations: Sequence[Any]) -> bool:
         """Whether the body is evaluated on `NARROW` elements at a time."""
-        return max(self.widths, default=0) > NARROW and len(self.varying(operations)) > SHORT_BODY
+        is_long = self.turns is not None or len(self.varying(operations)) > SHORT_BODY
+        return max(self.widths, default=0) > NARROW and is_long
 
     def run(self, operations: Sequence[Any]) -> None:
         """Evaluates the scalar operations of the body, in order."""
@@ -292,8 +293,10 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
             # otherwise the backend moves what depends on it, for each element, out of the loop and spills
             place = opaque(place)
         region.values[across] = _per_strip([moved(place, by) for by in layout.strip_offsets])
-    if op.in_turn and along in region.values and region.is_long(operations):
-        region.turns = Turns(low, layout, along, region.operand(elements[0]).parts[0])
+    reads = any(inner.name == ws.ElementOp.OPERATION_NAME for inner in operations)
+    if op.in_turn and along in region.values and (reads or region.is_long(operations)):
+        first = region.operand(elements[0]).parts[0]
+        region.turns = Turns(low, layout, along, first, op.in_turn)
     region.run(operations)
     result = region.operand(last.value if rounded is None else rounded)
     if rounded is not None:

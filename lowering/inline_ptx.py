@@ -1,5 +1,6 @@
 """The few instructions that are written as PTX text, with the reason for each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
@@ -39,17 +40,20 @@ def kept_apart(name: str) -> None:
     llvm.InlineAsmOp(None, [], f"// {name}", "", has_side_effects=True)
 
 
-def not_before(value: Value, word: Value) -> Value:
-    """A copy of an i32 that is there no sooner than another i32 or f32: that one, if a grid had no CTAs.
+def sum_not_before(value: Value, number: int, words: Sequence[Value]) -> Value:
+    """An i32 plus a number, there no sooner than some i32 or f32: made of these, if a grid had no CTAs.
 
-    Neither the optimiser nor the assembler computes what is made of it any sooner.
+    Neither the optimiser nor the assembler computes what is made of it any sooner, nor with another part of
+    it what has the number as an addend.
     """
-    kind = _WORDS[str(word.type)]
+    kinds = [_WORDS[str(word.type)] for word in words]
+    made = "".join(f"@never xor.b32 $0, $0, ${place}; " for place in range(2, len(words) + 2))
     text = (
         "{ .reg .pred never; .reg .b32 count; mov.u32 count, %nctaid.x; "
-        "setp.eq.u32 never, count, 0; selp.b32 $0, $2, $1, never; }"
+        f"setp.eq.u32 never, count, 0; add.s32 $0, $1, {number}; {made}}}"
     )
-    return llvm.InlineAsmOp(value.type, [value, word], text, f"=r,r,{kind}").result
+    constraints = ",".join(["=&r", "r", *kinds])
+    return llvm.InlineAsmOp(value.type, [value, *words], text, constraints).result
 
 
 def pinned(values: Value) -> Value:

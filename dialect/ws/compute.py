@@ -37,7 +37,7 @@ class MapOp(WS.Operation, name="map"):
     The region's block receives one element per operand, then the element's row and column in the
     fragment as i32 (row only for a fragment of rank 1). It may use values defined outside.
 
-    With the attribute `ws.in_turn` a thread computes a few elements at a time, none before its inputs are
+    With the attribute `ws.in_turn` a thread computes so many elements at a time, none before its inputs are
     there: for bodies whose values would take more registers than a role has.
 
     Operands:
@@ -60,9 +60,10 @@ class MapOp(WS.Operation, name="map"):
     body: ext.Region
 
     @property
-    def in_turn(self) -> bool:
-        """Whether elements are computed a few at a time."""
-        return IN_TURN in self.operation.attributes
+    def in_turn(self) -> int:
+        """How many elements are computed at a time, 0 for no matter how many."""
+        attributes = self.operation.attributes
+        return ir.IntegerAttr(attributes[IN_TURN]).value if IN_TURN in attributes else 0
 
     @staticmethod
     def verify_region_invariants(op: "MapOp") -> bool:

@@ -86,16 +86,19 @@ def along_numbers(low: Lowering, layout: Layout) -> list[Value]:
     return [numbers_from(own, layout, end - width, width) for end, width in pieces]
 
 
-def numbers_from(own: Value | None, layout: Layout, first: int, count: int) -> Value:
+def numbers_from(
+    own: Value | None, layout: Layout, first: int, count: int, offset: int = 0
+) -> Value:
     """The coordinates along the strips of some elements of a strip, a vector of i32.
 
     Args:
       own: the thread's place along them, None for 0.
       first, count: number of the first of these elements in the strip, and how many they are.
+      offset: what `own` has been moved by.
     """
     kind = ir.VectorType.get([count], i32())
     places = layout.element_offsets[first : first + count]
-    numbers = [ir.IntegerAttr.get(i32(), place) for place in places]
+    numbers = [ir.IntegerAttr.get(i32(), place - offset) for place in places]
     part = arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result
     if own is None:
         return part

@@ -25,7 +25,7 @@ HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descript
 MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
 HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
 HELD_FOR_READS = 16  # the same where each score needs elements of tensors
-HELD_FOR_GATHERS = 16  # and with 8 bits where these have addresses of their own
+HELD_FOR_GATHERS = 16  # and where these have addresses of their own
 HELD_FOR_WIDE, WIDE = 8, 128
 """The same where work tiles with more columns of Q are drawn, or with 8 bits one group has several in turn."""
 OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
@@ -104,7 +104,7 @@ def held_tiling_for(
     groups: int = 0,
     tile_n: int = 0,
     listed: bool = False,
-    reads: bool = False,
+    reads: int = 0,
     gathers: bool = False,
     transposing: int = OTHERS_THAT_TRANSPOSE[-1],
 ) -> Tiling:
@@ -126,8 +126,8 @@ def held_tiling_for(
       groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
       listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of users'
         blocks, or divide these.
-      reads: whether each score needs elements of tensors, for which registers are spared where a tile has any
-        left.
+      reads: how many elements of tensors each score needs, for which registers are spared where a tile has
+        any left, and in any case for one at a distance beside others.
       gathers: whether these lie at distances of query and key.
       transposing: registers of threads that transpose values of 8 bits.
 
@@ -145,9 +145,10 @@ def held_tiling_for(
         groups = groups or LISTED_ROWS // rows
         allowed = [n for n in allowed if LISTED_KEYS % n == 0]
     counts = (3, FEWEST_HELD_KEYS), (2, 0), (1, 0)
-    more = HELD_FOR_GATHERS if gathers and is_narrow else 0
+    more = HELD_FOR_GATHERS if gathers else 0
     # a kernel that spills a little before none
-    spared = (HELD_FOR_READS + more, 0) if reads else (0,)
+    least_spared = HELD_FOR_READS if gathers and reads > 1 else 0
+    spared = (HELD_FOR_READS + more, least_spared, 0) if reads else (0,)
     for for_reads, (count, least) in itertools.product(spared, counts):
         if groups not in (0, count):
             continue

@@ -225,10 +225,10 @@ def test_elements_outside_are_the_nearest_inside() -> None:
     assert (y == x[np.ix_(rows, columns)]).all()
 
 
-@pytest.mark.parametrize("in_turn", [False, True])
-def test_elements_in_turn(in_turn: bool) -> None:
-    """|i - j| x, whose coordinates wait for x and for what came 16 elements before, or do not."""
-    hint = '"ws.in_turn" = unit, ' if in_turn else ""
+@pytest.mark.parametrize("in_turn", [0, 8, 16])
+def test_elements_in_turn(in_turn: int) -> None:
+    """|i - j| x, whose coordinates wait for x and for what came so many elements before, or do not."""
+    hint = f'"ws.in_turn" = {in_turn} : i32, ' if in_turn else ""
     body = f"""%d = "ws.map"(%s) ({{
     ^bb0(%e: f32, %i: i32, %j: i32):
       %difference = arith.subi %i, %j : i32
@@ -243,8 +243,11 @@ def test_elements_in_turn(in_turn: bool) -> None:
     x, y = normal(ROWS, 48), poison(ROWS, 48)
     run_role(text, x, y, poison(ROWS))
     assert (y == x * np.abs(np.arange(ROWS)[:, None] - np.arange(48)).astype(np.float32)).all()
-    turns = compiled(text).bundle.ptx.count("%nctaid")
-    assert turns == (1 + (48 - 16) // 4 if in_turn else 0)  # the first 16 wait for x alone
+    ptx = compiled(text).bundle.ptx
+    later = (48 - in_turn) // 4 if in_turn else 0
+    first = in_turn // 4  # elements that wait for x alone
+    assert ptx.count("%nctaid") == first + later
+    assert ptx.count("@never") == first + 4 * later  # the others for all of four
 
 
 def test_rows_outside_are_not_written() -> None:

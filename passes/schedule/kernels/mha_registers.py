@@ -26,7 +26,12 @@ from attn_mlir.passes.schedule.parts.attention import (
     every_tile_with_queries,
     when_it_has_queries,
 )
-from attn_mlir.passes.schedule.parts.config import NARROW_BITS, NARROW_RESCALE_THRESHOLD, Config
+from attn_mlir.passes.schedule.parts.config import (
+    IN_TURN,
+    NARROW_BITS,
+    NARROW_RESCALE_THRESHOLD,
+    Config,
+)
 from attn_mlir.passes.schedule.parts.held import HeldStorage, attend
 from attn_mlir.passes.schedule.parts.held_values import TRANSPOSING_WARPS, TransposedValues
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
@@ -44,6 +49,7 @@ from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
 from attn_mlir.passes.target.tile_order import default_order
 from attn_mlir.passes.target.tiling import HELD, MAX_HEAD_DIM, Tiling, packed_heads
 
+CACHED_IN_TURN = 8  # scores that a thread modifies at a time by elements that many scores share
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 
 
@@ -61,10 +67,15 @@ class HeldConfig(Config):
     attend_registers: int = 240
     other_registers: int = 24
 
-    def modifies_in_turn(self, modifier: Modifier, element_bits: int) -> bool:
+    def in_turn(self, modifier: Modifier, element_bits: int) -> int:
         """Beside S, P and O no thread has registers for what a modifier makes of coordinates for all scores
-        of a tile, and with 8 bits, whose sums take more, none for what a predicate does."""
-        return element_bits == NARROW_BITS or modifier.changes
+        of a tile, and with 8 bits, whose sums take more, none for what a predicate does. What
+        many scores share, tables of distances and what predicates read, comes from the nearest cache: then
+        fewer are enough."""
+        if element_bits != NARROW_BITS and not modifier.changes:
+            return 0
+        shares = modifier.gathers or (modifier.hides and not modifier.readings)
+        return CACHED_IN_TURN if shares else IN_TURN
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,7 @@ def chosen_config(
     *,
     queries: Any,
     page_size: int,
-    reads: bool = False,
+    reads: int = 0,
     gathers: bool = False,
     listed: bool = False,
     counted: bool = False,
@@ -158,7 +169,7 @@ def chosen_config(
     Args:
       queries: the operand of the operation that tells how they lie.
       page_size: of the pages that keys lie in, 0 without.
-      reads: whether each score needs elements of tensors.
+      reads: how many elements of tensors each score needs.
       gathers: whether these lie at distances of query and key.
       listed: whether lists name the key tiles.
       counted: whether work tiles are drawn from a counter.
@@ -198,7 +209,7 @@ def chosen_config(
     transposing = 0
     if is_narrow:
         # where scores are modified, those that attend need more registers
-        sizes = OTHERS_THAT_TRANSPOSE[reads:]
+        sizes = OTHERS_THAT_TRANSPOSE[bool(reads) :]
         sizes = sizes[-1:] if wishes.tile_n else sizes
         transposing = next(n for n in sizes if leaves_tiles(n))
     attending, others = held_registers(

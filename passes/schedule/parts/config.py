@@ -7,6 +7,7 @@ from attn_mlir.passes.schedule.entries import Entries
 
 from .modifier import Modifier
 
+IN_TURN = 16  # scores that a thread modifies at a time where registers are few
 NARROW_BITS = 8
 NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
 
@@ -56,15 +57,15 @@ class Config(Entries):
         """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
         return False
 
-    def modifies_in_turn(self, modifier: Modifier, element_bits: int) -> bool:
-        """Whether a thread modifies a few scores at a time, for lack of registers: where two elements of
-        tensors are a score's own.
+    def in_turn(self, modifier: Modifier, element_bits: int) -> int:
+        """How many scores a thread modifies at a time, for lack of registers, where two elements of tensors
+        are a score's own; else 0, no matter how many.
 
         Args:
           element_bits: of an operand's element.
         """
         del element_bits
-        return modifier.readings > 1
+        return IN_TURN if modifier.readings > 1 else 0
 
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""

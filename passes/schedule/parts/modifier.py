@@ -20,7 +20,7 @@ class Modifier:
     Attributes:
       changes: the region returns another score than it was given, or hides by looking at the score.
       hides: the region hides scores (`attn.keep`).
-      reads: what becomes of a score depends on elements of tensors.
+      reads: number of elements of tensors that what becomes of a score depends on.
       readings: number of those that are chosen by its query and its key.
       gathers: on such whose index is made of query and key together, as a distance is.
       has_sink: each row also sees a sink, a key without a value.
@@ -41,7 +41,7 @@ class Modifier:
         _, needed = self._needed(self._keeps)
         operations, _ = self._needed([self._result, *self._keeps])
         readings = [inner for inner in operations if isinstance(inner, tensor.ExtractOp)]
-        self.reads = bool(readings)
+        self.reads = len(readings)
         *_, q, k = self._block.arguments
         by_q, by_k = (self._made_of(x, operations) for x in (q, k))
         chosen = [set(inner.operands) for inner in readings]

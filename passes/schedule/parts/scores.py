@@ -243,7 +243,7 @@ def _modified(
         return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
 
     bits = ws.element_bits(problem.element)
-    in_turn = problem.config.modifies_in_turn(problem.modifier, bits)
+    in_turn = problem.config.in_turn(problem.modifier, bits)
     return b.map_coordinates(element, scores, in_turn=in_turn)
 
 

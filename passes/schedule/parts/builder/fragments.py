@@ -57,7 +57,7 @@ def map_coordinates(
     /,
     *,
     element: Any = None,
-    in_turn: bool = False,
+    in_turn: int = 0,
 ) -> Value: ...
 
 
@@ -68,18 +68,18 @@ def map_coordinates(
 
 
 def map_coordinates(
-    body: Callable[..., Value], *inputs: Value, element: Any = None, in_turn: bool = False
+    body: Callable[..., Value], *inputs: Value, element: Any = None, in_turn: int = 0
 ) -> Value:
     """A `ws.map` of 2-D fragments: `body(*elements, row, column)` returns the new element.
 
     Args:
       element: the result's element type, that of the first input when absent.
-      in_turn: whether a thread computes a few elements at a time.
+      in_turn: how many elements a thread computes at a time, 0 for no matter how many.
     """
     kind = ws.FragmentType(inputs[0].type)
     made = _map(body, inputs, kind.shape, kind.element if element is None else element)
     if in_turn:
-        made.owner.attributes[ws.IN_TURN] = ir.UnitAttr.get()
+        made.owner.attributes[ws.IN_TURN] = ir.IntegerAttr.get(i32(), in_turn)
     return made
 
 
