@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir import mods
 
 
 def operands(sq: int, sk: int, heads: int, kv_heads: int, d: int, dv: int, batch: int = 1) -> Any:
@@ -72,6 +73,15 @@ def test_query_tiles(tiles: int | None) -> None:
     """One, two and three groups; some rows see nothing of the tiles that others need."""
     q, k, v = operands(190, 400, 4, 2, 128, 128)
     assert not wrong(q, k, v, seed=3, mask=am.sliding_window(70, 0), query_tiles=tiles)
+
+
+def test_a_bias_by_distance_beside_documents() -> None:
+    """Elements at addresses of their own, 8 scores at a time, and ids of documents."""
+    q, k, v = operands(70, 100, 2, 1, 32, 32)
+    table = np.random.default_rng(0).standard_normal((2, 41), np.float32)
+    ids = [np.arange(n, dtype=np.int32)[None] // 40 for n in (70, 100)]
+    mod, hides = mods.relative_bias(table), mods.document(*ids)
+    assert not wrong(q, k, v, mask=am.causal(), score_mod=mod, mask_mod=hides, query_tiles=1)
 
 
 def test_orders_give_the_same_bits() -> None:

@@ -98,6 +98,13 @@ def test_a_modifier_of_coordinates() -> None:
     assert not wrong(*given, score_mod=mods.alibi(1), query_tiles=1)
 
 
+def test_predicates_that_read() -> None:
+    """What documents show waits for the scores of 8 keys before."""
+    ids = [np.arange(n, dtype=np.int32) // 30 for n in (9, 140)]
+    given = operands("e4m3", 9, 140, 64, 64)
+    assert not wrong(*given, mask_mod=mods.document(*(x[None] for x in ids)), query_tiles=1)
+
+
 def test_parts_of_the_keys() -> None:
     assert not wrong(*operands("e4m3", 70, 400, 64, 64), 1, num_splits=3)
 
