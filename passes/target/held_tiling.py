@@ -27,7 +27,8 @@ HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
 HELD_FOR_READS = 16  # the same where each score needs elements of tensors
 HELD_FOR_GATHERS = 16  # and where these have addresses of their own
 HELD_FOR_WIDE, WIDE = 8, 128
-"""The same where work tiles with more columns of Q are drawn, or with 8 bits one group has several in turn."""
+"""The same where work tiles with more columns of Q are drawn, with 8 bits one group has several in turn, or with
+16 bits each score needs several elements."""
 OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
 """Least registers of threads that copy."""
 OTHERS_THAT_TRANSPOSE = (72, 56, 40)
@@ -164,6 +165,9 @@ def held_tiling_for(
         rest += for_reads
         has_turns = is_narrow and count == 1 and tile_order in LOOPING_ORDERS
         rest += HELD_FOR_WIDE if (tile_order == "counter" or has_turns) and head_dim > WIDE else 0
+        rest += (
+            HELD_FOR_WIDE if for_reads and reads > 1 and not is_narrow and head_dim > WIDE else 0
+        )
         v_columns = -(-v_head_dim // 16) * 16
         parts = held_parts(v_columns, count) if is_narrow else [range(v_columns)]
         beside = len(parts[0]) // 2 if is_narrow else 0
