@@ -25,7 +25,7 @@ from attn_mlir.passes.schedule.parts.row_boxes import RowBoxes, boxes_of
 from attn_mlir.passes.schedule.parts.transport import epilogue
 from attn_mlir.passes.schedule.registry import NoOptions, register
 from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
-from attn_mlir.passes.target.tiling import ALTERNATING_DECODE, fills_half_tiles
+from attn_mlir.passes.target.tiling import ALTERNATING_DECODE
 
 ATTEND, REST = 232, 40  # registers of a thread; 168 of each of three warpgroups
 
@@ -43,8 +43,8 @@ class MlaDecodeAlternating:
         return target.lacks_sums_in("registers")
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """Whole sequences whose queries have heads for the rows of a tile."""
-        return not finds_rows(op) and fills_half_tiles(op.heads)
+        """None: it is asked for by name, since `mla-decode-registers` is as fast or faster."""
+        return False
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs as many heads into a tile as divide them.
