@@ -40,6 +40,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
     Sizes,
     Tiles,
     processes,
+    tally,
     trips,
 )
 from attn_mlir.passes.analysis.protocol.trace import Trace
@@ -231,6 +232,15 @@ def _turns(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> 
     return sum(trips(process.body, {**sizes, **tile}) for tile in tiles for process in members)
 
 
+def _steps(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> int:
+    """How many steps all processes take in the corner tiles."""
+    return sum(
+        tally(process.body, {**sizes, **process.place, **tile}).total()
+        for tile in _corner_tiles(loops, sizes)
+        for process in members
+    )
+
+
 def _most_responsive(
     members: Sequence[Process],
     loops: Sequence[Tiles],
@@ -242,12 +252,15 @@ def _most_responsive(
     """The sizes with every element 0 or at its end, chosen so that varying `varied` changes most.
 
     An offset array, for example: offset b has no effect while offset b + 1 is 0. The last work tile
-    counts as well, as a mask may hide all keys from the first queries.
+    counts as well, as a mask may hide all keys from the first queries. Where no loop ever turns, what
+    is executed counts: the first tile may be in front of a loop.
     """
 
-    def change(sizes: Sizes) -> int:
-        low, high = (_turns(members, loops, {**sizes, varied: end}) for end in (0, ends[varied]))
-        return abs(high - low)
+    def change(sizes: Sizes) -> tuple[int, int]:
+        both = [{**sizes, varied: end} for end in (0, ends[varied])]
+        turns = [_turns(members, loops, chosen) for chosen in both]
+        steps = [0, 0] if any(turns) else [_steps(members, loops, chosen) for chosen in both]
+        return abs(turns[1] - turns[0]), abs(steps[1] - steps[0])
 
     others = [name for name in elements if name != varied]
     return max(_corners(fixed, others, ends), key=change) if others else fixed

@@ -132,3 +132,15 @@ def test_the_default_on_hopper() -> None:
     plan = am.plan(q, k, v, device=device())
     assert "held" in str(plan)
     assert "stream" in str(am.plan(q[:, :1], k, v, device=device()))
+
+
+def test_a_mask_that_shows_nothing() -> None:
+    """The last key tile, where it is not full, is visited all the same, but no loop ever turns: the ring proof still
+    has runs with it, without which O has no place in that of Q, and there is no room for both."""
+    q, k, v = (x[0] for x in operands(70, 100, 1, 1, 256, 256))
+    ends = {"cu_seqlens_q": np.int32([0, 70]), "cu_seqlens_k": np.int32([0, 100])}
+    o, lse = am.attention(
+        q, k, v, **ends, mask=~am.full(), query_tiles=2, return_lse=True,
+        schedule="mha-registers", device=device(),
+    )  # fmt: skip
+    assert not o.any() and bool((lse == -np.inf).all())
