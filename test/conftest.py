@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, cast
 
@@ -164,6 +164,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, b
     needs_it = any(mark.name in ASSEMBLED for mark in item.iter_markers())
     with machine_code() if needs_it else contextlib.nullcontext():
         return (yield)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called on, index arrays are not read on the host, as those on a GPU are not."""
+    contents = "attn_mlir.api.lengths._contents"
+    return lambda: monkeypatch.setattr(contents, lambda value, name: None)  # pyright: ignore
 
 
 @pytest.fixture(autouse=True)

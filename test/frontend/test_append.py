@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -328,8 +329,8 @@ def test_what_is_just_right_goes_on(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["position too large", "over the end", "a page that is none", "slot too large"]
 )
-def test_arrays_on_a_gpu_are_not_waited_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attn_mlir.api.lengths._contents", lambda value, name: None)  # pyright: ignore
+def test_arrays_on_a_gpu_are_not_waited_for(name: str, as_on_a_gpu: Callable[[], None]) -> None:
+    as_on_a_gpu()
     cache, options, _ = WRONG[name]
     with pytest.raises(Planned):
         call(cache, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -274,9 +275,9 @@ def test_pools_are_the_same_tensors_with_other_strides(layout: Any, in_one_pool:
     assert step.request.kernel_name == "attn_mha_null_p16_uk_bf16_h4k2_d64"
 
 
-def test_tables_on_a_gpu_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_on_a_gpu_are_not_waited_for(as_on_a_gpu: Callable[[], None]) -> None:
     """What cannot be read is not checked; a kernel moves it into range."""
-    monkeypatch.setattr("attn_mlir.api.lengths._contents", lambda value, name: None)  # pyright: ignore
+    as_on_a_gpu()
     assert not env.settings().check_lengths
     planned(paged(page_table=TABLE + 100, seqused=i32(9999, -1)))
     plan = planned(paged(**CSR | {"indptr": i32(9, -3, 2**31 - 1)}))

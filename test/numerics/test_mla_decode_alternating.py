@@ -10,10 +10,6 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.mla_decode import MlaDecodeSpec
-from attn_mlir.dialect.attn.cache import Cache
-from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.errors import VerifyError
 from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.validation.numerics.decode import DecodeProblem
 from attn_mlir.validation.numerics.stored import Form
@@ -22,7 +18,6 @@ ALTERNATING = "mla-decode-alternating"
 FAIR: dict[str, Any] = {"target": "sm_90a", "multiprocessors": 2}
 LATE: dict[str, Any] = {**FAIR, "schedule": "adversarial", "seed": 3}
 BLOCK = 64  # keys of a tile, and rows of queries
-PAGES = {"cache": Cache(page_size=16, pages="table"), "lengths": Lengths(used_k=True)}
 
 
 @pytest.fixture(autouse=True)
@@ -95,25 +90,3 @@ def test_t9_t11_heads_of_a_warp_rescale_and_others_do_not(device: dict[str, Any]
     cache = am.ContiguousKV(rows[None], None, np.array([3 * BLOCK], np.int32))
     made = made._replace(q=q, rows=[rows], cache=cache)
     assert not problem.wrong(made, *problem.launched(made, am.EmulatorDevice(**device)))
-
-
-@pytest.mark.ptxas
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"heads": 24, "head_dim": 512, "mask": am.causal(), "sinks": True, **PAGES},
-        {"heads": 64, "partial": True, "mask": am.sliding_window(70, 0), **PAGES},
-    ],
-    ids=["whole", "part"],
-)
-@pytest.mark.long("part")
-def test_nothing_is_spilled(options: dict[str, Any]) -> None:
-    """Of the kernels with most to do beside their products."""
-    spec = MlaDecodeSpec(**options, schedule=ALTERNATING)
-    assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
-
-
-def test_there_is_no_kernel_for_lists() -> None:
-    told = f"has no kernel for rows that lists name in {ALTERNATING}"
-    with pytest.raises(VerifyError, match=told):
-        am.compile(MlaDecodeSpec(heads=64, indices=True, schedule=ALTERNATING), target="sm_90a")

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
-from attn_mlir.passes.schedule.parts.decode_config import KEYS, DecodeConfig, chosen_config
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, finds_rows
+from attn_mlir.passes.schedule.parts.decode_config import KEYS, DecodeConfig
+from attn_mlir.passes.schedule.parts.decode_kernel import configure_whole, decode_kernel
 from attn_mlir.passes.schedule.parts.held_alternating import (
     GROUPS,
     AlternatingStorage,
@@ -52,10 +50,7 @@ class MlaDecodeAlternating:
         Raises:
           VerifyError: an operation without a kernel.
         """
-        if finds_rows(op):
-            kind = "that lists name" if op.is_listed else "of 8 bits"
-            raise op_error(op, f"has no kernel for rows {kind} in {self.name}")
-        op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
+        configure_whole(op, self.name)
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
-from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
-from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, finds_rows, rows_of
+from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig
+from attn_mlir.passes.schedule.parts.decode_kernel import (
+    configure_whole,
+    decode_kernel,
+    finds_rows,
+    rows_of,
+)
 from attn_mlir.passes.schedule.parts.held_latent import HeldLatentStorage, attend, follow
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
@@ -49,10 +52,7 @@ class MlaDecodeRegisters:
         Raises:
           VerifyError: an operation without a kernel.
         """
-        if finds_rows(op):
-            kind = "that lists name" if op.is_listed else "of 8 bits"
-            raise op_error(op, f"has no kernel for rows {kind} in {self.name}")
-        op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
+        configure_whole(op, self.name)
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.

@@ -6,10 +6,13 @@ from functools import partial
 from typing import Any
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
 
 from . import builder as b
 from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, Opened, opened
 from .config import Config
+from .decode_config import DecodeConfig, chosen_config
 from .factors import Factors
 from .key_parts import Parts
 from .kv_source import KVSource, PagedKV, TensorKV
@@ -52,6 +55,18 @@ class HeadSinks(Unmodified):
 def finds_rows(op: attn.MlaDecodeOp) -> bool:
     """Whether keys are found row by row: those that lists name, and those that are stored in 8 bits."""
     return op.is_listed or latent_rows_of(op.kv) is not None
+
+
+def configure_whole(op: attn.MlaDecodeOp, schedule: str) -> None:
+    """Stores the configuration of a schedule for whole sequences: as many heads in a tile as divide them.
+
+    Raises:
+      VerifyError: `finds_rows`.
+    """
+    if finds_rows(op):
+        kind = "that lists name" if op.is_listed else "of 8 bits"
+        raise op_error(op, f"has no kernel for rows {kind} in {schedule}")
+    op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
 
 
 @contextmanager

@@ -30,7 +30,8 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
 from . import builder as b
-from .latent_chunks import CHUNK, Block, Half, hand_over, in_step, key_chunks, taken
+from .held_halves import hand_over, in_step, taken
+from .latent_chunks import CHUNK, Block, Half, key_chunks
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile

@@ -25,6 +25,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
 from . import builder as b
+from .held_halves import hand_over, in_step, leave, taken
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
@@ -85,8 +86,8 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
         raw = b.settle(b.product(empty, queries, keys, accumulate=False, b_layout="nk"))
         scores = seen(problem, tile, raw, test, visited, turn, row0, problem.scale)
         step = raised(row, scores, Rows(*found))
-        _hand_over(storage.factors, step.factor)
-        sums = _in_step(sums, step.moved, step.factor)
+        hand_over(storage.factors, step.factor)
+        (sums,) = in_step([sums], step.moved, step.factor)
         weighed = weighed_at(problem, row, scores, step)
         weights, slot = b.rounded(weighed.weights, problem.element), storage.p.acquire()
         b.store(weights, slot)
@@ -103,9 +104,9 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
-    _hand_over(storage.factors, inverse)
+    hand_over(storage.factors, inverse)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
-    _leave(problem, storage, tile, b.times_rows(sums, inverse), 0)
+    leave(problem, storage.out, tile, [(0, HALF, b.times_rows(sums, inverse))])
     store_lse(problem, row, tile, row0, maximum, total)
 
 
@@ -115,9 +116,9 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     one = b.f32_constant(1.0)
 
     def block(_: Value, sums: Value) -> list[Value]:
-        factor = _taken(storage.factors)
+        factor = taken(storage.factors)
         differs = b.map_elements(lambda x: b.fcompare("ONE", x, one), factor, element=b.i1())
-        sums = _in_step(sums, b.any_row(differs), factor)
+        (sums,) = in_step([sums], b.any_row(differs), factor)
         keys, weights = storage.k.wait(), storage.p.wait()
         sums = b.settle(_product(problem, sums, weights, keys, HALF))
         b.release(weights, "warps")
@@ -126,43 +127,11 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
 
     empty = b.fill([config.tile_m, HALF], b.f32_constant(0.0))
     (sums,) = b.loop(0, problem.key_tiles(tile).count, [empty], block)
-    _leave(problem, storage, tile, b.times_rows(sums, _taken(storage.factors)), HALF)
+    result = b.times_rows(sums, taken(storage.factors))
+    leave(problem, storage.out, tile, [(HALF, HALF, result)])
 
 
 def _product(problem: Problem, sums: Value, weights: Value, keys: Value, first: int) -> Value:
     """O + P V of half of the columns, pending."""
     values = b.columns(keys, first, HALF)
     return b.product(sums, weights, values, accumulate=True, b_layout="kn")
-
-
-def _in_step(sums: Value, moved: Value, factor: Value) -> Value:
-    """O so far as it is with the new maxima."""
-    (found,) = b.chosen(moved, [sums.type], lambda: [b.times_rows(sums, factor)], lambda: [sums])
-    return found
-
-
-def _hand_over(ring: b.Ring, value: Value) -> None:
-    slot = ring.acquire()
-    b.store(value, slot)
-    b.commit(slot, "warps")
-
-
-def _taken(ring: b.Ring) -> Value:
-    """What a slot holds, which is free again."""
-    slot = ring.wait()
-    value = b.load(slot)
-    b.release(slot, "warps")
-    return value
-
-
-def _leave(
-    problem: Problem, storage: HeldLatentStorage, tile: WorkTile, result: Value, first: int
-) -> None:
-    """Half of the columns of O of a work tile."""
-    if storage.out is None:
-        row0 = problem.first_position(tile, 0)
-        problem.queries.store_columns(result, tile.results, tile.head, row0, first)
-        return
-    slot = storage.out.acquire()
-    b.store(b.rounded(result, problem.output), b.columns(slot, first, HALF))
-    b.commit(slot, "warps")

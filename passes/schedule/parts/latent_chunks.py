@@ -20,6 +20,7 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
 from . import builder as b
 from .found_ahead import each_turn
+from .held_halves import leave
 from .problem import Problem, Value, WorkTile
 from .row_boxes import RowBoxes
 from .streaming import Queried, load_queries
@@ -177,36 +178,6 @@ class Half:
 
     def leave(self, out: b.Ring | None, tile: WorkTile, result: Sequence[Value]) -> None:
         """This half of O of a work tile, to a slot of `out`, or to memory where there is none."""
-        problem = self.problem
-        parts = [(self.chunks[n], x) for n, x in zip(self.own, result, strict=True)]
-        if out is None:
-            row0 = problem.first_position(tile, 0)
-            for chunk, part in parts:
-                problem.queries.store_columns(part, tile.results, tile.head, row0, chunk.first)
-            return
-        slot = out.acquire()
-        for chunk, part in parts:
-            place = b.columns(slot, chunk.first, chunk.values)
-            b.store(b.rounded(part, problem.output), place)
-        b.commit(slot, "warps")
-
-
-def in_step(sums: Sequence[Value], moved: Value, factor: Value) -> Sequence[Value]:
-    """O so far as it is with the new maxima."""
-    kinds = [own.type for own in sums]
-    return b.chosen(moved, kinds, lambda: [b.times_rows(x, factor) for x in sums], lambda: sums)
-
-
-def hand_over(ring: b.Ring, value: Value) -> None:
-    """Fills a slot with a row vector."""
-    slot = ring.acquire()
-    b.store(value, slot)
-    b.commit(slot, "warps")
-
-
-def taken(ring: b.Ring) -> Value:
-    """What a slot holds, which is free again."""
-    slot = ring.wait()
-    value = b.load(slot)
-    b.release(slot, "warps")
-    return value
+        chunks = [self.chunks[n] for n in self.own]
+        parts = [(c.first, c.values, x) for c, x in zip(chunks, result, strict=True)]
+        leave(self.problem, out, tile, parts)
