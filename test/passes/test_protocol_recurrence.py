@@ -137,3 +137,17 @@ def test_drawn_networks_end_as_in_full() -> None:
     for seed in (2, 11, 17):
         ring_draws.compare(ring_draws.drawn(seed), found)
     assert min(found[kind] for kind in ("failing", "full", "left out", "short")) > 0
+
+
+def test_what_takes_turns_to_be_heard_of_is_not_left_out() -> None:
+    """Each role hands over before it hears: of the first step of all the last role knows after some turns."""
+    bodies = [fill("a"), fill("b") + use("a"), fill("c") + use("b"), use("c")]
+    roles = (role(f"role{n}", turns("%m", body), first=n) for n, body in enumerate(bodies))
+    kernel = Kernel(*roles)
+    network, (a, _, c) = Network(kernel.members), kernel.rings.values()
+
+    def is_known(m: int) -> bool:
+        events = network.run({"m": m, "n": 0}, skips=[]).events
+        return events[c, 0][-1].knows(events[a, 0][0])
+
+    assert [is_known(m) for m in (1, 2, 3, 50, MANY)] == [False, False, True, True, True]
