@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -20,14 +19,12 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.reference.modifier import Modifier
 from attn_mlir.reference.sums import cut_product
+from attn_mlir.reference.weights import weighed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
 HIDDEN_BELOW = -2e38  # a modified score below this hides its key; the lowest float32 is -3.4e38
-NARROW_P = np.float32(
-    2.0**6
-)  # factor of 8-bit P, which kernels keep below 2^8, with room for a stale maximum
 BLOCK_SCORES = 1 << 21  # scores in memory at once: 16 MiB in float64
 
 
@@ -118,11 +115,17 @@ def attention_yardstick(
 
     Scores, row maximum, exponentials and sums are float32; P is rounded to the operands' dtype
     before the second product, while the row sum is of P before rounding; O is rounded to
-    `out_dtype` at the end. If that type is finer than P's, the rounding of P shows in rows that one
-    key dominates: there P would be exactly 1, but a kernel's maximum may be stale, and P any
-    number. So here the largest P of a row lies a quarter of the way between two numbers of its
-    dtype, with half of the largest possible rounding error. P of 8 bits is multiplied by
-    `NARROW_P`, and so is its divisor, since small numbers lose less there.
+    `out_dtype` at the end. P of 8 bits is multiplied by `weights.NARROW_P` while it is rounded, since
+    small numbers lose less there.
+
+    If O's type is finer than P's, the rounding of P shows, and where few weights decide it does not
+    average out: those of equal keys are all rounded alike. How far each is rounded depends on the
+    maximum that it is relative to. A kernel's may be stale, by any amount up to a threshold, and differs
+    from key tile to key tile; the formula says nothing about it. So O here is the most wrong of those
+    that maxima at `weights.POSITIONS` places of an octave give, an octave later each weight being
+    rounded by the same factor. At the first the largest P of a row lies a quarter of the way between
+    two numbers of its dtype, with half of the largest possible error: twice that bounds what one key
+    alone may be wrong by.
 
     Args:
       out_dtype: dtype of O; by default the operands'.
@@ -142,7 +145,6 @@ def attention_yardstick(
     dtype = q.dtype
     output = np.dtype(dtype if out_dtype is None else out_dtype)
     o = np.zeros((*q.shape[:3], v.shape[3]), output)
-    largest = largest_weight(dtype, output)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
@@ -151,9 +153,8 @@ def attention_yardstick(
         sums = cut_product(queries, keys, score_bits) if score_bits else queries @ keys.T
         scores = sums * (factor * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
-        product = (p.weights * largest).astype(dtype).astype(np.float32) @ values
-        weighed = product / (p.divisor * largest)[:, None] * of_values[b, g]
-        o[b, rows, h] = weighed.astype(output)
+        product = weighed(p.weights, values, dtype, output)
+        o[b, rows, h] = (product / p.divisor[:, None] * of_values[b, g]).astype(output)
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
 
@@ -164,19 +165,6 @@ def _descale(factors: Any, k: Array, first_batch: int) -> Array:
     if table.ndim == 2 and len(table) > 1:
         table = table[first_batch : first_batch + k.shape[0]]
     return np.broadcast_to(table, (k.shape[0], k.shape[2]))
-
-
-def largest_weight(dtype: np.dtype[Any], output: np.dtype[Any]) -> np.float32:
-    """The largest P of a row of a yardstick, given the types of P and O; see `attention_yardstick`."""
-    own, finer = _step(dtype), _step(output)
-    largest = np.float32(1.0 + own / 4 if finer < own else 1.0)
-    return largest * NARROW_P if dtype.itemsize == 1 else largest
-
-
-def _step(dtype: np.dtype[Any]) -> float:
-    """The distance from 1 to the next larger number of a dtype."""
-    finfo: Any = ml_dtypes.finfo
-    return float(finfo(dtype).eps)
 
 
 class _Probabilities(NamedTuple):

@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.reference.mha import Attention, largest_weight
+from attn_mlir.reference.mha import Attention
 from attn_mlir.reference.verdict import Comparison, compare
+from attn_mlir.reference.weights import weighed
 
 Array = npt.NDArray[Any]
 
@@ -135,10 +136,9 @@ def _attention(
         if sinks is not None:
             with np.errstate(over="ignore"):
                 total = total + np.exp(sinks.astype(precision) - top[number])
-        if not is_truth:
-            largest = largest_weight(q.dtype, o.dtype)
-            weights = (weights * largest).astype(q.dtype).astype(precision) / largest
-        o[number] = (weights @ keys[:, :V_DIM] / total[:, None]).astype(o.dtype)
+        values = keys[:, :V_DIM]
+        product = weights @ values if is_truth else weighed(weights, values, q.dtype, o.dtype)
+        o[number] = (product / total[:, None]).astype(o.dtype)
     return SparseAttention(o, lse, top)
 
 

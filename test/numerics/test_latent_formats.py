@@ -92,6 +92,13 @@ def test_products_of_8_bits() -> None:
     assert bits(attend(given, EmulatorDevice("adversarial", 2, check="all"))) == bits(found)
 
 
+def test_products_of_8_bits_on_the_same_rows_again_and_again() -> None:
+    """Weights of equal rows are all rounded alike: their errors do not average out."""
+    case = Case(topk=64, heads=16, kv_format="e4m3", narrow=True, distinct=6)
+    given = problem(case, seed=1)
+    assert not wrong(given, attend(given))
+
+
 @pytest.mark.parametrize("heads", [8, 128])
 def test_t27_sinks_have_the_power_of_two_of_the_weights(heads: int) -> None:
     """P of 8 bits is 2^6 at a maximum: so is a sink that equals it, which halves O and no LSE."""

@@ -144,15 +144,11 @@ def _in_8_bits(problem: LatentProblem, choose: random.Random) -> LatentProblem:
     if call["tile_order"] == "clc":
         call["query_tiles"] = choose.choice((None, 1))
     magnitude = min(problem.magnitude, 10.0)
-    # weights that are nearly equal are all rounded alike, and in a single row the yardstick's may by
-    # luck be rounded by much less
-    options = {**problem.options, "scale": max(problem.options["scale"], 192**-0.5)}
     return dataclasses.replace(
         problem,
         sizes=sizes,
         dtype=E4M3,
         factors=factors,
-        options=options,
         call=call,
         magnitude=magnitude,
     )

@@ -42,7 +42,11 @@ FILLERS = (
 
 
 class Case(NamedTuple):
-    """Sizes and features of a problem; the names are FlashMLA's."""
+    """Sizes and features of a problem; the names are FlashMLA's.
+
+    Attributes:
+      distinct: rows that lists name, again and again; 0 where they name each once.
+    """
 
     s_q: int = 1
     s_kv: int = 128
@@ -55,6 +59,7 @@ class Case(NamedTuple):
     kv_format: str = PLAIN
     group: int | None = None  # columns that share a factor of `kv_scale`
     narrow: bool = False  # queries of 8 bits as well, and products
+    distinct: int = 0
 
 
 def strided(array: NDArray[Any], room: int = 64) -> NDArray[Any]:
@@ -74,9 +79,10 @@ def problem(case: Case, seed: int = 0) -> dict[str, Any]:
 
     fillers = np.array([*FILLERS, case.s_kv], np.int64)
     indices = random.choice(fillers, (case.s_q, case.topk))
-    count = min(case.topk, case.s_kv)
+    count = case.topk if case.distinct else min(case.topk, case.s_kv)
     for row in indices:
-        row[:count] = random.permutation(case.s_kv)[:count]
+        order = random.permutation(case.s_kv)
+        row[:count] = np.resize(order[: case.distinct], count) if case.distinct else order[:count]
         random.shuffle(row)
     if case.empty:
         indices[::2] = random.choice(fillers, indices[::2].shape)
