@@ -29,9 +29,8 @@ def integer(
     """
     number = as_int(value)
     if number is None or not least <= number <= most:
-        raise SpecError(
-            f"{name} must be an integer from {least} to {most}{also}, got {shown(value, 40)}"
-        )
+        allowed = f"{least}" if least == most else f"an integer from {least} to {most}"
+        raise SpecError(f"{name} must be {allowed}{also}, got {shown(value, 40)}")
     return number
 
 

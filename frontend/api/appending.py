@@ -147,7 +147,8 @@ def append_kv(
                 f"{found.names.get(name, name)} is written, but its memory is read-only"
             )
     arguments = {"k_cache": call.k, "v_cache": call.v, "k_new": k_new, "v_new": v_new}
-    step = Step(spec, {**arguments, **arrays, **angles, **factors})
+    names = {"k_cache": _name(found, "k"), "v_cache": _name(found, "v")}
+    step = Step(spec, {**arguments, **arrays, **angles, **factors}, names)
     target = machine_of(device, call.k).target or DEFAULT_TARGET
     stream = stream_of(stream, device, k_new, call.k_new)
     return Plan([step], [], [], k_new, call.k_new, device, stream, target)

@@ -294,9 +294,10 @@ def _check_contents(
         for number, (got, most) in enumerate(zip(total.tolist(), lengths.tolist(), strict=True)):
             if used[number] < 0 or got > most:
                 sum_of = f", {got} with the new tokens" if label == "cache_seqlens" else ""
+                least = ", and a length is 0 at least" if used[number] < 0 else ""
                 raise SpecError(
                     f"{names.get(label, label)}[{number}] is {used[number]}{sum_of}: sequence "
-                    f"{number} of {side.called} has {most}"
+                    f"{number} of {side.called} has {most}{least}"
                 )
         lengths = total.astype(np.int32)
     return lengths

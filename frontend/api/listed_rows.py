@@ -62,7 +62,7 @@ def listed_rows(
     if len(pool.shape) != POOL_RANK:
         raise SpecError(f"{name} must be [pages, page, 1, columns], got {list(pool.shape)}")
     if form is not None:
-        stored = stored_rows(form, pool, kv_scale, prefix=prefix)
+        stored = stored_rows(form, pool, kv_scale, prefix=prefix, called=name)
         operands, group, page = stored.given, stored.group, stored.page
     else:
         check_no_factors(kv_format, kv_scale, f"{prefix}kv_scale")

@@ -168,7 +168,9 @@ def mla(
         **told.scalars,
         "scale": model_scale(scale),
     }
-    return _planned(spec, arguments, operands, model=q_nope, out=out, on=(device, stream, target))
+    names = {} if cache is None else {"k_rope": cache.names.get("k", "k")}
+    on = (device, stream, target)
+    return _planned(spec, arguments, operands, names, model=q_nope, out=out, on=on)
 
 
 plan = only_planned(mla)
@@ -178,6 +180,7 @@ def _planned(
     spec: MlaSpec,
     arguments: Mapping[str, object],
     operands: Mapping[str, TensorView],
+    names: Mapping[str, str],
     *,
     model: object,
     out: object,
@@ -188,6 +191,7 @@ def _planned(
     Args:
       arguments: of the kernel, but for its results.
       operands: those of them that are arrays with elements of Q, K and V.
+      names: as of `Step`.
       model: the array that results shall be like.
       out: as of `mla`.
       on: device, stream and target.
@@ -199,7 +203,7 @@ def _planned(
     sizes = named_extents(spec, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given)
-    step = Step(spec, {**arguments, **{x.name: Seen(x.name, x.shape) for x in results}})
+    step = Step(spec, {**arguments, **{x.name: Seen(x.name, x.shape) for x in results}}, names)
     device, stream, target = on
     return Plan([step], results, [], model, q, device, stream, target)
 

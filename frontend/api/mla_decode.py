@@ -108,6 +108,8 @@ def mla_decode(
     _check_queries(queries)
     if not isinstance(cache, CACHES):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(cache)}")
+    if format_named(kv_format, queries.shape[3]) is not None and queries.dtype != PLAIN:
+        raise SpecError(f"q must be {PLAIN} for kv_format {kv_format!r}, got {queries.dtype}")
     lists = {"indices": indices, "topk_length": topk_length}
     extra_lists = {"indices": extra_indices, "topk_length": extra_topk_length}
     _check_extra(indices, extra_kv, extra_lists, extra_kv_scale)
@@ -129,7 +131,10 @@ def mla_decode(
         if extra_kv is not None:
             found, said = view(extra_kv, "extra_kv"), (kv_format, extra_kv_scale)
             rows += [listed_rows("extra_kv", found, queries, extra_lists, *said, prefix="extra_")]
-        scopes = [_of_lists(spec, queries, x, kv_format) for x in rows]
+        called = (name, "extra_kv")
+        scopes = [
+            _of_lists(spec, queries, x, kv_format, y) for x, y in zip(rows, called, strict=False)
+        ]
     shared: dict[str, Any] = {"q": queries, "scale": model_scale(scale)}
     if sinks is not None:
         shared["sinks"] = dense_on_host(_sinks(sinks, queries), "sinks")
@@ -148,12 +153,19 @@ class Scope:
       rows: views of what rows are made of, by the names of operands.
       arrays: what tells which of them count, likewise.
       sizes: `batch`, and the longest `sq` and `sk`.
+      called: the caller's name of the array that has the rows.
     """
 
     spec: MlaDecodeSpec
     rows: Mapping[str, TensorView]
     arrays: Mapping[str, object]
     sizes: Mapping[str, int]
+    called: str
+
+    @property
+    def names(self) -> dict[str, str]:
+        """As of `Step`."""
+        return {"kv": self.called}
 
 
 def _of_sequences(
@@ -179,7 +191,7 @@ def _of_sequences(
             kv_format=form.name,
             kv_group=stored.group,
         )
-        return Scope(spec, stored.given, told.arrays, told.sizes)
+        return Scope(spec, stored.given, told.arrays, told.sizes, told.name("k"))
     check_no_factors(kv_format, kv_scale)
     found = latent_cached(cache, spec.head_dim)
     told = told_by({"q": q, **found.operands}, cache=found)
@@ -187,10 +199,12 @@ def _of_sequences(
     if rows.dtype != q.dtype:
         raise SpecError(f"{told.name('k')} is {rows.dtype}, q is {q.dtype}: both must be the same")
     spec = dataclasses.replace(spec, lengths=told.kinds, cache=told.cache)
-    return Scope(spec, {"kv": rows}, told.arrays, told.sizes)
+    return Scope(spec, {"kv": rows}, told.arrays, told.sizes, told.name("k"))
 
 
-def _of_lists(spec: MlaDecodeSpec, q: TensorView, listed: ListedRows, kv_format: str) -> Scope:
+def _of_lists(
+    spec: MlaDecodeSpec, q: TensorView, listed: ListedRows, kv_format: str, called: str
+) -> Scope:
     """The rows that lists name."""
     spec = dataclasses.replace(
         spec,
@@ -201,7 +215,7 @@ def _of_lists(spec: MlaDecodeSpec, q: TensorView, listed: ListedRows, kv_format:
         kv_page=listed.page,
     )
     sizes = {"batch": q.shape[0], "sq": q.shape[1], "sk": listed.topk}
-    return Scope(spec, listed.operands, listed.lists, sizes)
+    return Scope(spec, listed.operands, listed.lists, sizes, called)
 
 
 def _planned(
@@ -251,7 +265,8 @@ def _planned(
         extents = {"splits": counts[0], "tiles": decode_tiles(spec, scopes[0].sizes)}
         memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
         seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
-        steps = [Step(spec, {**shared, **scopes[0].rows, **scopes[0].arrays, **seen})]
+        given = {**shared, **scopes[0].rows, **scopes[0].arrays, **seen}
+        steps = [Step(spec, given, scopes[0].names)]
     stream = stream_of(stream, device, model, q)
     return Plan(steps, results, memory, model, q, device, stream, target)
 
@@ -281,7 +296,7 @@ def _combined(
         part = dataclasses.replace(scope.spec, partial=True, sinks=False)
         rows = count * batch
         seen = {"o": memory[0].range(0, first, rows), "lse": memory[1].range(1, first, rows)}
-        steps.append(Step(part, {**given, **scope.rows, **scope.arrays, **seen}))
+        steps.append(Step(part, {**given, **scope.rows, **scope.arrays, **seen}, scope.names))
         first += rows
     combine = combination_step(
         parts=Seen("partial_o", (total, *o)),

@@ -63,7 +63,7 @@ def packed_cached(
       SpecError: what `latent_cached` or `stored_rows` refuses.
     """
     name, pool = latent_pool(cache)
-    stored = stored_rows(form, pool, kv_scale, by_pages=True)
+    stored = stored_rows(form, pool, kv_scale, called=name, by_pages=True)
     given = {
         name: part.reshaped((*part.shape[:-1], 1, part.shape[-1]), _with_head(part))
         for name, part in stored.given.items()
@@ -80,6 +80,7 @@ def stored_rows(
     kv_scale: object,
     *,
     prefix: str = "",
+    called: str | None = None,
     by_pages: bool = False,
 ) -> StoredRows:
     """Takes a cache of 8 bits apart.
@@ -89,13 +90,14 @@ def stored_rows(
       kv: [s_kv, 1, bytes] or [pages, page, 1, bytes] of u8, i8 or e4m3.
       kv_scale: [s_kv, n] or [pages, page, n] of f32, or None.
       prefix: what the caller's names of both begin with.
+      called: the caller's name of a pool, [pages, page, 1, bytes], in place of `kv`.
       by_pages: whether pages stay pages, wherever each of them lies.
 
     Raises:
       SpecError: a shape, a dtype or where rows lie; names the tensor.
     """
-    name, scale_name = f"{prefix}kv", f"{prefix}kv_scale"
-    _check(form, kv, name)
+    name, scale_name = called or f"{prefix}kv", f"{prefix}kv_scale"
+    _check(form, kv, name, is_pool=called is not None)
     page = (
         integer(f"rows of a page of {name}", kv.shape[1], 1, MAX_PAGE) if form.is_in_pages else None
     )
@@ -143,10 +145,11 @@ def as_rows(name: str, kv: TensorView) -> TensorView:
     return one_behind_the_other(kv, name) if len(kv.shape) == POOL_RANK else kv
 
 
-def _check(form: LatentFormat, kv: TensorView, name: str) -> None:
+def _check(form: LatentFormat, kv: TensorView, name: str, *, is_pool: bool) -> None:
     """Refuses a cache that is none of that format."""
-    layout = _BESIDE_PAGES if form.is_in_pages else _BESIDE_ROWS
-    ranks = (4,) if form.is_in_pages else (3, 4)
+    is_in_pages = form.is_in_pages or is_pool
+    layout = _BESIDE_PAGES if is_in_pages else _BESIDE_ROWS
+    ranks = (4,) if is_in_pages else (3, 4)
     fits = len(kv.shape) in ranks and kv.shape[-2:] == (1, form.token_bytes)
     if not fits or not 1 <= math.prod(kv.shape[:-2]) <= MAX_I32:
         wanted = layout.format(bytes=form.token_bytes)

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -20,6 +20,7 @@ from attn_mlir.arrays import Output, counters_like, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.naming import named
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, view
@@ -116,10 +117,12 @@ class Step:
     Attributes:
       request: the request for the kernel.
       arguments: by the names of the operands: arrays, numbers, and `Seen` for tensors of the plan.
+      names: the caller's name of an operand, if it differs from the kernel's.
     """
 
     request: Request
     arguments: Mapping[str, object]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def given(self, memory: Mapping[str, TensorView]) -> dict[str, object]:
         """The arguments of the launch by name, given the memory for the tensors of the plan."""
@@ -189,7 +192,8 @@ class Plan:
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
         views = {name: view(made.tensor, name) for name, made in memory.items()}
         for kernel, step in zip(kernels, self.steps, strict=True):
-            kernel.launch(step.given(views), device=self.device, stream=self.stream)
+            with named(step.names):
+                kernel.launch(step.given(views), device=self.device, stream=self.stream)
         return {result.name: memory[result.name].finish() for result in self.results}
 
     def _memory(self, allocation: Allocation) -> Output:

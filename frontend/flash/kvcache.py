@@ -21,11 +21,25 @@ from attn_mlir.flash.rotary import check_angles, check_rows, full_like, position
 from attn_mlir.library import check_one_library
 from attn_mlir.masks import full
 from attn_mlir.mods import alibi, compose
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
 from attn_mlir.runtime.tensors import shape_of
 
 NAME = "flash_attn_with_kvcache"
+CALLED = {
+    "k": "k_cache",
+    "v": "v_cache",
+    "k_pages": "k_cache",
+    "v_pages": "v_cache",
+    "seqused": "cache_seqlens",
+    "k_scale": "k_descale",
+    "v_scale": "v_descale",
+    "batch_idx": "cache_batch_idx",
+    "leftpad": "cache_leftpad",
+}  # fields of a cache
+_prepared = renamed(prepared, scale="softmax_scale", sinks="learnable_sink", **CALLED)
+_append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new", **CALLED)
 
 
 def flash_attn_with_kvcache(
@@ -180,7 +194,7 @@ def flash_attn_with_kvcache(
         biased = alibi(alibi_slopes, offset=ahead)
         score_mod = biased if score_mod is None else compose(score_mod, biased)
     given = {"learnable_sink": learnable_sink, "out": out, "device": device, "stream": stream}
-    run = prepared(
+    run = _prepared(
         q,
         cache_of(total, counts_new),
         mask=mask,
@@ -194,7 +208,7 @@ def flash_attn_with_kvcache(
         **passed_on(NAME, given),
     )
     if k is not None:
-        append_kv(
+        _append(
             cache_of(lengths, counts_new=False),
             k,
             v,

@@ -12,6 +12,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.library import check_one_library
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
 from attn_mlir.runtime.tensors import shape_of
@@ -25,6 +26,17 @@ EXTENTS = {
     "extra_topk": (-1, "extra_indices_in_kvcache"),
 }  # that metadata keep of what may be None: axis and argument
 NARROW_FORMATS = {MOST_COLUMNS: "v32", 512: "model1"}  # by head_dim
+_decode = renamed(
+    mla_decode,
+    k="k_cache",
+    k_pages="k_cache",
+    page_table="block_table",
+    seqused="cache_seqlens",
+    scale="softmax_scale",
+    sinks="attn_sink",
+    extra_kv="extra_k_cache",
+    extra_indices="extra_indices_in_kvcache",
+)
 
 
 @dataclass
@@ -164,7 +176,7 @@ def flash_mla_with_kvcache(
             options["extra_topk_length"] = _of_each_query(
                 "extra_topk_length", extra_topk_length, extra_indices_in_kvcache
             )
-    out, lse = mla_decode(
+    out, lse = _decode(
         q,
         cache,
         scale=max(columns, 1) ** -0.5 if softmax_scale is None else softmax_scale,

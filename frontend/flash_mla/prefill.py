@@ -9,11 +9,20 @@ from attn_mlir.calls import attention
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
 from attn_mlir.runtime.tensors import shape_of
 
 PACKED_RANK = 3
+_attend = renamed(
+    attention,
+    scale="softmax_scale",
+    cu_seqlens_q="cu_seqlens_qo",
+    cu_seqlens_k="cu_seqlens_kv",
+    max_seqlen_q="max_seqlen_qo",
+    max_seqlen_k="max_seqlen_kv",
+)
 
 
 def flash_attn_varlen_func(
@@ -61,7 +70,7 @@ def flash_attn_varlen_func(
         "flash_attn_varlen_func", {"dropout_p": dropout_p, "deterministic": deterministic}
     )
     flag("is_varlen", is_varlen)
-    out, lse = attention(
+    out, lse = _attend(
         q,
         k,
         v,

@@ -6,12 +6,15 @@ import math
 from typing import Any
 
 from attn_mlir.calls import sparse_mla
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.runtime.scalars import as_int
 from attn_mlir.runtime.tensors import shape_of
 
 V_DIM = 512
 INDICES_RANK = 3
+_attend = renamed(sparse_mla, scale="sm_scale", v_dim="d_v", sinks="attn_sink")
 
 
 def flash_mla_sparse_fwd(
@@ -22,6 +25,7 @@ def flash_mla_sparse_fwd(
     d_v: int = V_DIM,
     attn_sink: Any = None,
     topk_length: Any = None,
+    indexer_topk: int = 0,
     *,
     device: DeviceChoice = None,
     stream: object = None,
@@ -39,6 +43,7 @@ def flash_mla_sparse_fwd(
       d_v: 512.
       attn_sink: [h_q] f32, a logit per head.
       topk_length: [s_q] i32.
+      indexer_topk: 0: there is no LSE of the first entries of a list alone.
       device, stream: see `attn_mlir.attention`.
 
     Returns:
@@ -48,10 +53,15 @@ def flash_mla_sparse_fwd(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
+    if as_int(indexer_topk) != 0:
+        raise SpecError(
+            f"indexer_topk must be 0, got {shown(indexer_topk, 40)}: there is no LSE of the first entries "
+            "of a list alone"
+        )
     shape = shape_of(indices, "indices")
     if len(shape) != INDICES_RANK or shape[1] != 1:
         raise SpecError(f"indices must be [s_q, 1, topk], got {list(shape)}")
-    out, lse, max_logits = sparse_mla(
+    out, lse, max_logits = _attend(
         q,
         kv,
         indices[:, 0],

@@ -12,10 +12,22 @@ from attn_mlir.caches import PagedKV
 from attn_mlir.calls import append_kv
 from attn_mlir.errors import SpecError
 from attn_mlir.library import check_one_library, in_i32, library_of
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import TensorView, host_array, view
 
 INDEX_DTYPES = ("i32", "i64")
+_append = renamed(
+    append_kv,
+    k_new="append_key",
+    v_new="append_value",
+    k_pages="paged_kv_cache",
+    v_pages="paged_kv_cache",
+    indices="kv_indices",
+    indptr="kv_indptr",
+    last_page_len="kv_last_page_len",
+)
+_paged = renamed(PagedKV, layout="kv_layout")
 
 
 def append_paged_kv_cache(
@@ -51,14 +63,14 @@ def append_paged_kv_cache(
     pools = tuple(cast("tuple[Any, ...]", paged_kv_cache)) if is_pair else (paged_kv_cache, None)
     if len(pools) != 2:
         raise SpecError(f"paged_kv_cache must be one array or a pair, got {len(pools)} arrays")
-    cache = PagedKV(
+    cache = _paged(
         *pools,
         layout=kv_layout,
         indices=_narrow(kv_indices, "kv_indices"),
         indptr=_narrow(kv_indptr, "kv_indptr"),
         last_page_len=_narrow(kv_last_page_len, "kv_last_page_len"),
     )
-    append_kv(
+    _append(
         cache,
         append_key,
         append_value,

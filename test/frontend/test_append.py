@@ -345,7 +345,7 @@ def test_a_cache_that_cannot_be_written_to_is_refused() -> None:
 
 def test_tokens_that_lie_in_the_cache_are_refused() -> None:
     cache = paged()
-    with pytest.raises(SpecError, match="k_cache is an output, but it shares memory with k_new"):
+    with pytest.raises(SpecError, match="^k_pages is an output, but it shares memory with k_new"):
         call(cache, cache.k_pages[0, :4], zeros(4, 2, 64), slot_mapping=i32(20, 21, 22, 23))
 
 
@@ -461,6 +461,26 @@ class TestFlashInfer:
             assert np.isfinite(got.astype(np.float32)).any((2, 3)).sum() == len(places)
 
     @pytest.mark.usefixtures("no_compiler")
+    def test_wrong_tokens_by_their_names(self) -> None:
+        lists, told = (i32(0), i32(0, 1), i32(16)), (i32(0, 0), i32(0, 1))
+        pool = zeros(1, 2, 16, 2, 64)
+        cases: list[tuple[Array, dict[str, Any], str]] = [
+            (zeros(2, 3, 64), {}, "^append_key has 3 heads, paged_kv_cache has 2"),
+            (FLAT[:2], {"kv_last_page_len": i32(17)}, r"^kv_last_page_len\[0\] is 17"),
+            (
+                FLAT[:2],
+                {"kv_indices": i32(3)},
+                r"^kv_indices\[0\] is 3: paged_kv_cache has pages 0",
+            ),
+        ]
+        for new, changed, message in cases:
+            given: dict[str, Any] = dict(
+                zip(("kv_indices", "kv_indptr", "kv_last_page_len"), lists, strict=True)
+            )
+            with pytest.raises(SpecError, match=message):
+                flashinfer.append_paged_kv_cache(new, new, *told, pool, **given | changed)
+
+    @pytest.mark.usefixtures("no_compiler")
     def test_wrong_pools(self) -> None:
         new, lists = FLAT, (i32(0), i32(0, 1), i32(16))
         told = (i32(0, 0, 0, 0), i32(0, 1, 2, 3))
@@ -468,7 +488,7 @@ class TestFlashInfer:
             SpecError, match="paged_kv_cache must be one array or a pair, got 1 arrays"
         ):
             flashinfer.append_paged_kv_cache(new, new, *told, (zeros(1, 16, 2, 64),), *lists)
-        with pytest.raises(SpecError, match="layout must be NHD or HND, got 'NDH'"):
+        with pytest.raises(SpecError, match="^kv_layout must be NHD or HND, got 'NDH'"):
             flashinfer.append_paged_kv_cache(new, new, *told, zeros(1, 2, 16, 2, 64), *lists, "NDH")
 
 

@@ -177,10 +177,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"^rotary_sin must be \[48, 16\] as rotary_cos, got \[47, 16\]"),
     "a length that is none": ({"cache_seqlens": 1.5}, "^cache_seqlens must be an integer"),
     "a negative length": ({"cache_seqlens": -1}, "^cache_seqlens must be an integer from 0"),
-    "beyond the room": ({"cache_seqlens": i32(1, 2, 49)}, r"^seqused\[2\] is 49: sequence 2 of k has 48"),
+    "beyond the room": ({"cache_seqlens": i32(1, 2, 49)}, r"^cache_seqlens\[2\] is 49: sequence 2 of k_cache has 48"),
     "a chunk": ({"attention_chunk": -1}, "^attention_chunk must be an integer from 0"),
     "a window": ({"window_size": 3}, "^window_size must be"),
-    "factors of 16 bits": ({"q_descale": np.ones(1, np.float32)}, "^q_descale is for q, k and v of 8 bits"),
+    "factors of 16 bits": ({"q_descale": np.ones(1, np.float32)}, "^q_descale is for q, k_cache and v_cache of 8 bits"),
+    "a scale": ({"softmax_scale": float("nan")}, "^softmax_scale must be finite and greater than 0"),
+    "heads of new keys": (
+        {n: x[:, :, :1] for n, x in NEW.items()} | {"cache_seqlens": i32(1, 2, 3)}, "^k has 1 heads, k_cache has"),
+    "a page that is none": ({"page_table": TABLE + 99, "cache_seqlens": LENGTHS}, r"^page_table\[.*: k_cache has pages"),
     "a flag": ({"causal": "yes"}, "^causal must be True or False"),
     "ragged queries": ({"cu_seqlens_q": i32(0, 1, 2, 3)}, "^q must be an array of rank 3"),
 }  # fmt: skip

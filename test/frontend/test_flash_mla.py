@@ -36,7 +36,7 @@ LISTS = np.zeros((2, 1, 5), np.int32)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"head_dim_v": 256}, "head_dim_v must be an integer from 512 to 512"),
+        ({"head_dim_v": 256}, "head_dim_v must be 512, got 256"),
         ({"num_splits": 4}, "num_splits must be None, got 4"),
         (
             {"tile_scheduler_metadata": None},
@@ -47,7 +47,7 @@ LISTS = np.zeros((2, 1, 5), np.int32)
         ({"is_fp8_kvcache": True}, "is_fp8_kvcache True has no kernel without indices"),
         (
             {"is_fp8_kvcache": True, "indices": LISTS},
-            r"\[pages, page, 1, 656\] with 1 to .* rows for kv_format 'v32', got \[3, 64, 1, 576\]",
+            r"^k_cache must be \[pages, page, 1, 656\] with 1 to .* 'v32', got \[3, 64, 1, 576\]",
         ),
         ({"extra_k_cache": LISTS}, "extra_k_cache needs indices, which are None"),
         (
@@ -76,6 +76,27 @@ LISTS = np.zeros((2, 1, 5), np.int32)
         (
             {"indices": LISTS, "topk_length": np.ones((2, 1), np.int32)},
             r"topk_length must be \[2\], got \[2, 1\]",
+        ),
+        ({"softmax_scale": float("nan")}, "^softmax_scale must be finite and greater than 0"),
+        ({"k_cache": np.zeros((3, 64, 1, 576), np.float16)}, "^k_cache is f16, q is bf16"),
+        ({"k_cache": np.zeros((3, 60, 1, 576), BF16)}, "^k_cache with a page size of 60"),
+        ({"block_table": np.full((2, 1), 3, np.int32)}, r"^block_table\[0, 0\] is 3: k_cache has"),
+        ({"cache_seqlens": np.array([1, 65], np.int32)}, r"^cache_seqlens\[1\] is 65: .* has 64"),
+        ({"cache_seqlens": np.array([-1, 1], np.int32)}, "of k_cache has 64, and a length is 0"),
+        ({"attn_sink": np.zeros(8, np.float32)}, r"^attn_sink must be \[16\] of f32, got \[8\]"),
+        (
+            {"k_cache": np.zeros((3, 4, 1, 512), BF16), "indices": LISTS},
+            "^k_cache of a latent cache must have 1 head of 576 columns, got 1 of 512",
+        ),
+        (
+            {"indices": LISTS, "extra_k_cache": np.zeros((3, 4, 1, 576), BF16)}
+            | {"extra_indices_in_kvcache": LISTS[:1]},
+            r"^extra_indices_in_kvcache must be \[2, 1, topk\] of i32 .* got \[1, 1, 5\]",
+        ),
+        (
+            {"indices": LISTS, "extra_k_cache": np.zeros((3, 4, 1, 576), np.float16)}
+            | {"extra_indices_in_kvcache": LISTS},
+            "^extra_k_cache is f16, q is bf16",
         ),
     ],
 )

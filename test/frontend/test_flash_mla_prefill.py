@@ -71,7 +71,9 @@ def test_is_the_formula(name: str) -> None:
         ("q, k and v", {"is_varlen": 1}, "is_varlen must be True or False, got 1"),
         ("q, k and v", {"causal": None}, "causal must be True or False, got None"),
         ("q, k and v", {"deterministic": 2}, "deterministic must be False or True, got 2"),
-        ("q, k and v", {"max_seqlen_kv": 36}, "max_seqlen_k"),
+        ("q, k and v", {"max_seqlen_kv": 36}, "^max_seqlen_kv is 36, but"),
+        ("q, k and v", {"cu_seqlens_qo": ENDS[::-1].copy()}, "^cu_seqlens_qo must not decrease"),
+        ("q, k and v", {"softmax_scale": -1.0}, "^softmax_scale must be finite"),
         ("qkv", {"head_dim_qk": 256}, "head_dim_qk must be an integer from 1 to 255, got 256"),
         ("kv", {"head_dim_qk": 320}, "head_dim_qk must be an integer from 1 to 319, got 320"),
         (

@@ -29,7 +29,7 @@ REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
 
 EVERYTHING = (
     f"{LEAVES} api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering masks mods "
-    "passes pytorch reference runtime torch trace tracing validation"
+    "naming passes pytorch reference runtime torch trace tracing validation"
 )
 
 # For each package, and each module beside packages: what it may import besides itself. An entry covers what lies under
@@ -47,17 +47,18 @@ ALLOWED = {
     "library": "errors",
     "masks": f"{LEAVES} dialect.attn",
     "mods": f"{LEAVES} runtime trace",
+    "naming": "errors",
     "trace": f"{LEAVES} dialect.attn tracing",
     "tracing": f"{LEAVES} dialect.attn reference.modifier runtime",
     "reference": f"{LEAVES} caches dialect.attn masks runtime trace",
     "compiling": f"{LEAVES} dialect masks passes.target runtime trace",
     "block_masks": f"{LEAVES} {REQUEST} reference",
-    "api": f"{LEAVES} {REQUEST} block_masks caches",
+    "api": f"{LEAVES} {REQUEST} block_masks caches naming",
     "api.latent_formats": f"{LEAVES} {REQUEST} api reference.latent_formats",
     "calls": "api pytorch",
-    "flash": f"{LEAVES} api arrays caches calls compiling library masks mods runtime trace",
-    "flash_mla": f"{LEAVES} api caches calls library masks runtime",
-    "flashinfer": f"{LEAVES} api arrays caches calls compiling flash library masks mods runtime trace",
+    "flash": f"{LEAVES} api arrays caches calls compiling library masks mods naming runtime trace",
+    "flash_mla": f"{LEAVES} api caches calls library masks naming runtime",
+    "flashinfer": f"{LEAVES} api arrays caches calls compiling flash library masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} api block_masks mods pytorch runtime trace",
     "cli": f"{LEAVES} compiling dialect.attn masks reference runtime",

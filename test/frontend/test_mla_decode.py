@@ -130,8 +130,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bytes of sequences": (
         {"kv_format": "v32"},
-        r"kv must be \[s_kv, 1, 656\] or \[pages, page, 1, 656\] with 1 to 2147483647 rows for "
-        r"kv_format 'v32', got",
+        r"^k_pages must be \[pages, page, 1, 656\] with 1 to 2147483647 rows for kv_format 'v32', got",
+    ),
+    "dtype of q beside a format": (
+        {"q": zeros(2, 2, 16, 576, dtype=np.float16), "kv_format": "v32"},
+        r"^q must be bf16 for kv_format 'v32', got f16",
+    ),
+    "bytes of further rows": (
+        {"cache": pages(k_pages=PACKED), "indices": LISTS, "kv_format": "v32"}
+        | {"extra_kv": zeros(6, 16, 1, 576), "extra_indices": LISTS},
+        r"^extra_kv must be \[pages, page, 1, 656\] with",
     ),
     "columns of a format": (
         {"indices": LISTS, "kv_format": "model1"},
@@ -148,6 +156,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "gaps between pages": (
         {"indices": LISTS, "cache": pages(k_pages=zeros(6, 20, 1, 576)[:, :16])},
         r"k_pages must have its pages one behind the other, 9216 elements from each to the next",
+    ),
+    "address of rows": (
+        {"indices": LISTS, "cache": pages(k_pages=zeros(1, 96, 1, 584)[..., 4:580])},
+        r"^k_pages starts at 0x[0-9a-f]+: it must be aligned to 16 bytes",
     ),
     "further rows without lists": (
         {"extra_kv": zeros(6, 16, 1, 576)},

@@ -50,7 +50,7 @@ def given(**changed: Any) -> dict[str, Any]:
         ({"indices": np.zeros((2, 3), np.int64)}, "indices must be i32, got i64"),
         ({"scale": 0.0}, "scale must be"),
         ({"scale": None}, "scale must be"),
-        ({"v_dim": 576}, "v_dim must be an integer from 512 to 512, got 576"),
+        ({"v_dim": 576}, "v_dim must be 512, got 576"),
         ({"topk_length": np.zeros(3, np.int32)}, r"topk_length must be \[2\] of i32, got \[3\]"),
         (
             {"topk_length": np.array([3, 4], np.int32)},
@@ -82,6 +82,24 @@ def test_flash_mla_has_a_head_axis_in_its_lists() -> None:
     call = given()
     with pytest.raises(SpecError, match=r"indices must be \[s_q, 1, topk\], got \[2, 3\]"):
         flash_mla_sparse_fwd(call["q"], call["kv"], call["indices"], 1.0, device="emulator")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"d_v": 256}, "^d_v must be 512, got 256"),
+        ({"sm_scale": float("nan")}, "^sm_scale must be finite and greater than 0"),
+        ({"attn_sink": np.zeros(8, np.float32)}, r"^attn_sink must be \[16\] of f32, got \[8\]"),
+        ({"topk_length": np.array([-1, 0], np.int32)}, r"^topk_length\[0\] is -1"),
+        ({"indexer_topk": 512}, "^indexer_topk must be 0, got 512: there is no LSE of the first"),
+    ],
+)
+def test_flash_mla_refuses_by_its_own_names(changed: dict[str, Any], message: str) -> None:
+    call = given()
+    arguments: dict[str, Any] = {"q": call["q"], "kv": call["kv"]}
+    arguments |= {"indices": call["indices"][:, None], "sm_scale": 1.0}
+    with pytest.raises(SpecError, match=message):
+        flash_mla_sparse_fwd(**arguments | changed, device="emulator")
 
 
 def test_what_a_kernel_is_called() -> None:

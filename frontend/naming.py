@@ -1,0 +1,53 @@
+"""Errors that name the arguments of a call as its caller does.
+
+A function with another library's names passes its arguments on under ours, and a kernel has names for
+what lies in a cache. What refuses an argument knows the name that it got; the one who called is told
+the name that was written.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from attn_mlir.errors import SpecError
+
+
+def in_words(message: str, names: Mapping[str, str]) -> str:
+    """A message with the caller's names in the place of others, wherever they are whole words."""
+    if not names:
+        return message
+    words = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"\b(?:{words})\b", lambda found: names[found[0]], message)
+
+
+@contextmanager
+def named(names: Mapping[str, str]) -> Generator[None]:
+    """Within it, what is refused is told by these names.
+
+    Args:
+      names: the caller's name of an argument, by the name under which it is refused.
+    """
+    try:
+        yield
+    except SpecError as error:
+        error.args = (in_words(str(error), names),)
+        raise
+
+
+def renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
+    """A function whose caller has other names for its arguments.
+
+    Args:
+      names: the caller's name of an argument, by the function's own.
+    """
+
+    @functools.wraps(function, updated=())
+    def call(*arguments: Any, **options: Any) -> Any:
+        with named(names):
+            return function(*arguments, **options)
+
+    return call
