@@ -4,6 +4,7 @@
     ATTN_MLIR_BUNDLES=DIR python bench/latent.py             where the GPU is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/latent.py --heads 64 --queries 2 --splits 0 1 4
     ATTN_MLIR_BUNDLES=DIR python bench/latent.py --schedule mla-decode-registers    not the one chosen
+    ATTN_MLIR_BUNDLES=DIR python bench/latent.py --topk 2048    of rows that lists name; write with it as well
 
 Rows of 576 columns in bf16, of which the first 512 are values, in shuffled pages of 64. Each shape runs
 on several caches in turn, together several times the L2, recorded in a CUDA graph. Times are those of one
@@ -42,17 +43,37 @@ TOLERANCE = 2.0**-7  # of bf16 O against float32, O being means of standard norm
 
 @dataclass(frozen=True)
 class Shape:
-    """One decoding step: `batch` sequences of `keys` cached tokens, `queries` of them new."""
+    """One decoding step: `batch` sequences of `keys` cached tokens, `queries` of them new.
+
+    Attributes:
+      topk: entries of the list that each query has; 0 where it sees all tokens.
+    """
 
     batch: int
     keys: int
     queries: int
     heads: int
+    topk: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Of both products, as FlashMLA counts: every entry of a list is one, whether or not it is a row."""
+        seen = self.topk or self.keys
+        return 2 * self.batch * self.queries * self.heads * seen * (COLUMNS + VALUES)
 
     @property
     def cache_bytes(self) -> int:
         """Of the rows."""
         return self.batch * self.keys * COLUMNS * 2
+
+    @property
+    def read_bytes(self) -> int:
+        """Of the rows that are seen: of lists those of every query, of all tokens once."""
+        return (
+            self.cache_bytes
+            if not self.topk
+            else self.queries * self.batch * self.topk * COLUMNS * 2
+        )
 
     def operands(self, torch: Any, count: int) -> tuple[Any, list[Any]]:
         """q [batch, queries, heads, 576], and `count` times rows [batch, keys, 576]."""
@@ -65,10 +86,17 @@ class Shape:
         return drawn(self.batch, self.queries, self.heads, COLUMNS), rows
 
 
-def ours(q: Any, cache: am.PagedKV, splits: int) -> Any:
-    """O of latent attention by this package."""
-    o, _ = am.mla_decode(q, cache, scale=SCALE, mask=am.causal(), num_splits=splits)
+def ours(q: Any, cache: am.PagedKV, lists: Any = None, *, splits: int) -> Any:
+    """O of latent attention by this package, over all tokens or over rows of the pool that lists name."""
+    seen = {"mask": am.causal()} if lists is None else {"indices": lists}
+    o, _ = am.mla_decode(q, cache, scale=SCALE, num_splits=splits, **seen)
     return o
+
+
+def listed(torch: Any, cache: am.PagedKV, positions: Any) -> Any:
+    """Rows of the pool, [batch, queries, topk], by the positions of their sequences."""
+    table = cache.page_table.long()[:, None].expand(-1, positions.shape[1], -1)
+    return (table.gather(2, positions // PAGE) * PAGE + positions % PAGE).to(torch.int32)
 
 
 def paged(torch: Any, rows: Any) -> am.PagedKV:
@@ -107,11 +135,13 @@ def expanded(torch: Any, q: Any, rows: Any) -> Any:
     return attention(q.transpose(1, 2), k, k[..., :VALUES], scale=SCALE).transpose(1, 2)
 
 
-def exact(torch: Any, q: Any, rows: Any) -> Any:
-    """Latent attention in float32."""
+def exact(torch: Any, q: Any, rows: Any, positions: Any = None) -> Any:
+    """Latent attention in float32, over all tokens or these [batch, queries, topk]."""
     q, rows = q.float(), rows.float()
     scores = torch.einsum("bqhd,bkd->bhqk", q, rows) * SCALE
     away = hidden(torch, q.shape[1], rows.shape[1], q.device)
+    if positions is not None:
+        away = torch.ones_like(away).repeat(len(q), 1, 1).scatter(2, positions, False)[:, None]
     weights = scores.masked_fill(away, float("-inf")).softmax(-1)
     return torch.einsum("bhqk,bkd->bqhd", weights, rows[..., :VALUES])
 
@@ -120,15 +150,21 @@ def row(torch: Any, shape: Shape, splits: Sequence[int], rounds: int) -> bool:
     """Measures and prints one shape; whether every element was right."""
     count = max(1, -(-CACHED_BYTES // shape.cache_bytes))
     q, rows = shape.operands(torch, count)
-    pools = [(paged(torch, x),) for x in rows]
+    pools: list[tuple[Any, ...]] = [(paged(torch, x),) for x in rows]
     dense = [(x,) for x in rows]
+    positions = None
+    if shape.topk:
+        drawn = torch.rand(shape.batch, shape.queries, shape.keys, device=q.device)
+        positions = drawn.argsort(2)[..., : shape.topk]
+        pools = [(cache, listed(torch, cache, positions)) for (cache,) in pools]
     calls: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
         f"ours, {n or 'chosen'} splits": (functools.partial(ours, q, splits=n), pools)
         for n in splits
     }
     names = list(calls)
-    calls["torch.bmm twice"] = functools.partial(products, torch, q), dense
-    if shape.queries == 1:
+    if positions is None:
+        calls["torch.bmm twice"] = functools.partial(products, torch, q), dense
+    if shape.queries == 1 and positions is None:
         peer = functools.partial(expanded, torch, q)
         try:
             peer(rows[0])
@@ -141,21 +177,24 @@ def row(torch: Any, shape: Shape, splits: Sequence[int], rounds: int) -> bool:
         o, step = call(*stored[0]), max(1, (1 << 28) // (shape.keys * shape.heads * 4))
         for b in range(0, shape.batch, step):
             part = slice(b, b + step)
-            truth = exact(torch, q[part], rows[0][part])
+            told = None if positions is None else positions[part]
+            truth = exact(torch, q[part], rows[0][part], told)
             worst = max(worst, (o[part].float() - truth).abs().max().item() / TOLERANCE)
     graphs = {name: recorded(*call) for name, call in calls.items()}
     found = replayed(graphs, count, rounds)
     size = f"{shape.batch} x {shape.keys}, {shape.heads} heads, {shape.queries} queries"
+    size += f", lists of {shape.topk}" if shape.topk else ""
     print(f"{size}, {shape.cache_bytes >> 20} MiB: largest error {worst:.2f} of what is allowed")
-    flop = 2 * shape.batch * shape.queries * shape.heads * shape.keys * (COLUMNS + VALUES)
     for name, spread in found.items():
-        rate, work = shape.cache_bytes / spread.median * 1e-12, flop / spread.median * 1e-12
+        rate, work = shape.read_bytes / spread.median * 1e-12, shape.flops / spread.median * 1e-12
         print(f"  {spread.text('us', 1, 1e6):32s} {rate:6.2f} TB/s {work:6.1f} TFLOP/s  {name}")
     sys.stdout.flush()
     return worst <= 1
 
 
-def write(folder: Path, targets: Sequence[str], heads: Sequence[int], queries: int) -> None:
+def write(
+    folder: Path, targets: Sequence[str], heads: Sequence[int], queries: int, topk: int
+) -> None:
     """Compiles the kernels that the benchmark calls."""
     import ml_dtypes
     import numpy as np
@@ -168,8 +207,9 @@ def write(folder: Path, targets: Sequence[str], heads: Sequence[int], queries: i
         with recording(keep), launching_on(IdleDevice(target)):
             for count in heads:
                 q = np.zeros((1, queries, count, COLUMNS), ml_dtypes.bfloat16)
+                lists = np.zeros((1, queries, topk), np.int32) if topk else None
                 for splits in (1, 2):
-                    ours(q, cache, splits)
+                    ours(q, cache, lists, splits=splits)
 
 
 def main() -> int:
@@ -179,6 +219,7 @@ def main() -> int:
     parser.add_argument("--shape", nargs=2, type=int, action="append", metavar=("BATCH", "KEYS"))
     parser.add_argument("--heads", type=int, nargs="+", default=[128, 64])
     parser.add_argument("--queries", type=int, default=1, help="new tokens of each sequence")
+    parser.add_argument("--topk", type=int, default=0, help="entries of lists; 0: all tokens")
     parser.add_argument(
         "--splits", type=int, nargs="+", default=[0], help="parts of the keys; 0 chooses"
     )
@@ -189,12 +230,12 @@ def main() -> int:
         choice = "attn_mlir.api.mla_decode.decode_schedule"
         mock.patch(choice, return_value=given.schedule).start()
     if given.write is not None:
-        write(given.write, given.target or ["sm_90a"], given.heads, given.queries)
+        write(given.write, given.target or ["sm_90a"], given.heads, given.queries, given.topk)
         return 0
     torch = importlib.import_module("torch")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; rows of {COLUMNS}, bf16")
     right = [
-        row(torch, Shape(batch, keys, given.queries, heads), given.splits, given.rounds)
+        row(torch, Shape(batch, keys, given.queries, heads, given.topk), given.splits, given.rounds)
         for heads in given.heads
         for batch, keys in given.shape or SHAPES
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.bench import _latent, _requests
+from attn_mlir.bench.latent import Shape
 
 MOST_PER_SCORE = 3.95  # FlashAttention-4's kernel of the same sizes
 
@@ -18,6 +20,15 @@ def test_requests_are_different_kernels() -> None:
     texts = {name: make().canonical_json() for name, make in _requests.LATENT.items()}
     assert len(set(texts.values())) == len(texts) == 9
     assert {kernel.name for kernel in _latent.KERNELS} <= texts.keys()
+
+
+def test_t22_entries_count_whether_or_not_they_are_rows() -> None:
+    """As FlashMLA counts: its case of 4096 queries, 128 heads and 2048 entries is 2.336e12."""
+    few = Shape(batch=4096, keys=8192, queries=1, heads=128, topk=2048)
+    assert few.flops == 2 * 4096 * 128 * 2048 * (576 + 512) and f"{few.flops:.3e}" == "2.336e+12"
+    assert dataclasses.replace(few, keys=131072).flops == few.flops
+    assert dataclasses.replace(few, topk=0).flops == 4 * few.flops
+    assert few.read_bytes == 4096 * 2048 * 1152
 
 
 @pytest.mark.ptxas

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect.attn.latent_formats import FORMATS
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla, of_pages
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.manifest import TensorMapParam
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, rows_of, wrong
 
 BF16: Any = ml_dtypes.bfloat16
@@ -164,6 +166,19 @@ def test_t12_factors_of_rows_that_do_not_count_are_not_read() -> None:
     assert len(unnamed)
     given["kv"][unnamed] = 0xFF
     judge(given)
+
+
+@pytest.mark.parametrize("heads", [64, 128])
+def test_t19_bytes_of_8_bits_wait_in_registers(heads: int) -> None:
+    """None is staged where the tile will be, or anywhere in shared memory: the map is that of 16 bits, and
+    what copies rows there is gone."""
+    narrow, wide = (
+        am.compile(SparseMlaSpec(heads=heads, kv_format=name), target="sm_100a")
+        for name in ("v32", "bf16")
+    )
+    assert narrow.report["memory_map"] == wide.report["memory_map"]
+    maps = [x.tensor for x in narrow.manifest.params if isinstance(x, TensorMapParam)]
+    assert {*maps} == {"q", "o"} and "gather4" not in narrow.ptx and "gather4" in wide.ptx
 
 
 @pytest.mark.parametrize(("heads", "group"), [(8, 32), (8, 128), (128, 32)])

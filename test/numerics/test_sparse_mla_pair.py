@@ -158,6 +158,28 @@ def test_rows_of_8_bits_late_and_out_of_order(case: Case) -> None:
     assert bits(attend(given, EmulatorDevice("adversarial", 1, check="all"))) == bits(fair)
 
 
+@pytest.mark.parametrize(
+    ("spec", "slots"),
+    [
+        (SparseMlaSpec(heads=64, head_dim=512), {"keys": 65536, "seen": 16}),
+        (SparseMlaSpec(heads=HEADS, head_dim=512), {"k": 16384, "v": 32768, "seen": 16}),
+        (SparseMlaSpec(heads=HEADS, kv_format="v32"), {"k": 24576, "v": 32768, "seen": 16}),
+    ],
+    ids=["one CTA", "pair", "pair, 8 bits"],
+)
+def test_t5_a_slot_has_memory_and_barriers_of_its_own(
+    spec: SparseMlaSpec, slots: dict[str, int]
+) -> None:
+    """Two buffers of barriers over one of data would let a copy into what a product still reads."""
+    report: Any = am.compile(spec, target="sm_100a").report
+    bytes_of = {x["what"]: x["end"] - x["begin"] for x in report["memory_map"]}
+    counts = {x["name"]: x["count"] for x in report["barriers"]}
+    for name, slot in slots.items():
+        stages = bytes_of[name] // slot
+        assert stages * slot == bytes_of[name] and stages >= 2
+        assert counts[f"{name} full"] == counts[f"{name} empty"] == stages
+
+
 def test_t6_barriers_are_there_before_another_cta_uses_them(plain: Bundle) -> None:
     first = plain.ptx.index
     meeting = first("barrier.cluster.arrive")
@@ -213,6 +235,53 @@ def test_memory_of_a_cta_where_products_are_of_8_bits() -> None:
     assert {name: extents[name] for name in places} == places
     assert "rest" not in extents and "tail" not in extents
     assert "tcgen05.mma.cta_group::2.kind::f8f6f4" in bundle.ptx
+
+
+def products(bundle: Bundle) -> list[tuple[str, int]]:
+    """Where the sums of each product of the PTX lie, and for how many columns, by its descriptor."""
+    constants = dict(re.findall(r"mov\.b32\s+(%r\d+), (\d+);", bundle.ptx))
+    found = re.findall(r"tcgen05\.mma\S* \[(%r\d+)\], [^,]+, [^,]+, (%r\d+), ", bundle.ptx)
+    return [(sums, (int(constants[told]) >> 17 & 63) << 3) for sums, told in found]
+
+
+@pytest.mark.parametrize("heads", [64, HEADS])
+def test_t16_values_of_512_columns_are_two_products(heads: int) -> None:
+    """Of 256 columns each, as one has at most; 16 entries of a block of 64, or 128, at a time."""
+    bundle = am.compile(SparseMlaSpec(heads=heads, head_dim=512), target="sm_100a")
+    found = products(bundle)
+    assert max(columns for _, columns in found) == 256
+    halves = [sums for sums, columns in found if columns == 256]
+    assert len(set(halves)) == 2 and len(halves) == 2 * heads // 16
+    assert halves.count(halves[0]) == heads // 16
+
+
+@pytest.mark.parametrize(
+    ("heads", "options"),
+    [
+        (64, {}),
+        (HEADS, {}),
+        (HEADS, {"kv_format": "e4m3"}),
+        (HEADS, {"kv_format": "e4m3", "narrow": True}),
+    ],
+    ids=["one CTA", "pair", "pair, 8 bits widened", "pair, products of 8 bits"],
+)
+@pytest.mark.long("pair, 8 bits widened")
+def test_t18_each_weight_meets_the_row_of_its_entry(heads: int, options: dict[str, Any]) -> None:
+    """Every head attends to one entry alone, another one each: those of a block's two halves, of blocks
+    of 64 and of 128, lie in different places among the weights."""
+    count = 2 * heads
+    given = problem(Case(s_kv=count, topk=count, heads=heads, **options))
+    form = options.get("kv_format")
+    entries = np.random.default_rng(0).permutation(count)[:heads]
+    rows = np.zeros((count, 1, 576), np.float32)
+    rows[np.arange(count), 0, np.arange(count)] = 1
+    kv: Any = rows.astype(given["kv"].dtype) if form is None else am.pack_latent(rows, form).kv
+    q = np.zeros((1, heads, 576), np.float32)
+    q[0, np.arange(heads), entries] = 64
+    given |= {"kv": kv, "q": q.astype(given["q"].dtype), "scale": 4.0}
+    given["indices"] = np.arange(count, dtype=np.int32)[None]
+    found = attend(given)
+    assert np.array_equal(found.o[0].astype(np.float32), rows[entries, 0, :512])
 
 
 def test_t17_values_wait_until_queries_have_left_their_place(plain: Bundle) -> None:
