@@ -4,6 +4,8 @@ Every component has a field of `FIELD_BITS` bits, whose top bit is free, so that
 below carry nothing from field to field. A clock that knows of the n-th event of a component knows of those before.
 """
 
+import struct
+
 FIELD_BITS = 32
 COUNT = (1 << (FIELD_BITS - 1)) - 1  # what a field holds at most
 
@@ -26,13 +28,12 @@ class Clocks:
     """What is computed with clocks of some number of components, on all of them at once.
 
     Attributes:
-      ones: 1 in every field.
       guards: the top bit of every field, 0 in clocks.
     """
 
     def __init__(self, components: int):
-        self.ones = sum(1 << FIELD_BITS * component for component in range(components))
-        self.guards = self.ones << FIELD_BITS - 1
+        self.guards = sum(1 << FIELD_BITS * (n + 1) - 1 for n in range(components))
+        self._fields = struct.Struct(f"<{components}I")
 
     def join(self, a: Clock, b: Clock) -> Clock:
         """The larger count of every component."""
@@ -41,15 +42,10 @@ class Clocks:
             return a
         return b ^ ((a ^ b) & (larger - (larger >> FIELD_BITS - 1)))
 
-    def meet(self, a: Clock, b: Clock) -> Clock:
-        """The smaller count of every component."""
-        return a ^ b ^ self.join(a, b)
-
     def covers(self, a: Clock, b: Clock) -> bool:
         """Whether no count of `b` is above that of `a`."""
         return ((a | self.guards) - b) & self.guards == self.guards
 
-    def filled(self, clock: Clock) -> Clock:
-        """All bits of the counts that are not 0."""
-        guards = (clock + self.guards - self.ones) & self.guards
-        return guards - (guards >> FIELD_BITS - 1)
+    def counts(self, clock: Clock) -> tuple[int, ...]:
+        """The counts, by component."""
+        return self._fields.unpack(clock.to_bytes(self._fields.size, "little"))

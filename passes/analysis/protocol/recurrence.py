@@ -1,28 +1,38 @@
 """Turns that a run may leave out, since the network only does again in them what it has just done.
 
-Whenever no process can go on, the state of a run is compared with an earlier one. They are alike if
+After each round of all processes the state of a run is compared with an earlier one. They are alike if
 
 1. every process is at the same place of its program, with fewer turns left in one loop at most;
-2. every count of a ring way has grown by the same number, its shift, which is 0 or more, and rings that share a
-   place have the same shift; what has been acquired is at least a lap where it has grown;
-3. every count of a clock that may still be heard of, or that a process has, either has grown as that component's
-   events have (it moves), or is the same (it is frozen). No frozen one is larger than one that moves, or than the
-   number of an event of the component that a process may still ask for.
+2. ring ways are alike: the sides of a way, and of ways that share a place, are as far from one another; processes
+   hold the same slots; and either each slot that may be asked for has been taken before, in both, or no step has
+   been taken between them;
+3. counts of events are in the same order: of two counts of one component, either can be looked at, if one is smaller,
+   equal or larger in the earlier state, it is so in the later one. What can be looked at is what a process
+   that has not ended knows, what handovers pass on that are still to be heard, the steps that may still be asked
+   for, and the last step of each side.
 
-From here on all that a step looks at is the same in both states, up to the shifts: what it waits for is there in both
-or in neither, and so is what it has to know, as sums and maxima of counts that move keep their order with each other
-and with those that are frozen. So the later state with some turns left goes on like the earlier one with as many, and
-what has happened in between happens again as long as there are turns for it. A run without these turns ends as the run
-with them; which ring is used before which is the same as well, as each ring that moves has been used before and
-between.
+That is all there is to the future of a run. Which step is next, and whether it has to wait, follows from 1 and 2 alone.
+Whether a step knows what it has to know follows from 3, as nothing is ever done with counts but to take the larger
+of two, to ask whether one reaches another, and to count an event, which is larger than all before. Each of these
+gives in the later state what it gives in the earlier one, and leaves the two alike. So the later state goes on as the
+earlier one did, through a state that is alike again, for as long as there are turns.
+
+A run without these turns ends as the run with them. So does the order of rings: whether all of one ring is known where
+another is acquired is asked of the last step of each side of the one. Where it does not move between the two
+states, 3 answers alike in each repetition. Where it does, the other ring either has been acquired before, which knew
+nothing of what came later, or is acquired behind all repetitions, where 3 answers.
+
+How many turns a step takes to be heard of everywhere is not bounded by what 1 and 2 see: in a row of roles of which each
+hands over before it hears, it is as many as there are roles.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-from .clocks import COUNT, FIELD_BITS, Clock, Clocks, Tick, tick
-from .ports import Ports, RingWay, Side
+from .clocks import Clock, Clocks
+from .ports import Port, Ports, RingWay, Side
 from .runner import Runner
 
 Path = tuple[int, ...]  # numbers of items, from the outside in, that lead to a loop in a program
@@ -40,23 +50,16 @@ class Skip(NamedTuple):
     times: int
 
 
-@dataclass(frozen=True)
-class _State:
-    """A state of the network.
+class _State(NamedTuple):
+    """What is compared of two states whose processes are at the same places and whose ring ways are alike.
 
     Attributes:
       left: for each process, the turns left in the loops where it is.
-      clocks: for each process, what it knows; nothing behind its end.
-      slots: for each process, the turns of its slots.
-      steps: for each ring way, the number of steps of each side.
-      counts: events by component.
+      counts: all that can be looked at, as clocks.
     """
 
     left: list[tuple[int, ...]]
-    clocks: list[tuple[Clock, ...]]
-    slots: list[list[int]]
-    steps: list[list[int]]
-    counts: list[int]
+    counts: list[Clock]
 
 
 class Recurrence:
@@ -69,49 +72,37 @@ class Recurrence:
     """
 
     def __init__(self, ports: Ports, clocks: Clocks, runners: Sequence[Runner]):
-        self.clocks = clocks
+        self._clocks = clocks
         self._runners = runners
-        taken = [port for runner in runners for port in runner.ports()]
-        sides = {id(port.mine): None for port in taken}
-        self.ways = [_Way.of(way, sides) for way in dict.fromkeys(port.at for port in taken)]
-        numbers = {way.way: number for number, way in enumerate(self.ways)}
-        self.partners = [
-            (number, numbers[other])
-            for number, way in enumerate(self.ways)
-            if (other := ports.partner(way.way)) in numbers
+        taken = [(runner, port) for runner in runners for port in runner.ports()]
+        self._places = _places(ports, [port for _, port in taken])
+        self._held = [
+            (runner.slots, port.slot, port.mine)
+            for runner, port in taken
+            if port.step.kind in ("commit", "release")
         ]
-        self.slots = [
-            {
-                port.slot: (numbers[port.at], self.ways[numbers[port.at]].number_of(port.mine))
-                for port in runner.ports()
-                if port.step.kind in ("commit", "release")
-            }
-            for runner in runners
+        self._copied = [
+            (runner.slots, slot, side)
+            for runner, port in taken
+            for slot, (_, sides) in port.copied
+            for side in sides
         ]
-        self._is_watched = not any(port.copied for port in taken)
         self._earlier: dict[object, _State] = {}
 
-    def skip(self, counts: Sequence[int]) -> Skip | None:
-        """Leaves out turns of the loops where processes are, as many as there are; says which, if any.
-
-        Args:
-          counts: events so far, by component.
-        """
+    def skip(self) -> Skip | None:
+        """Leaves out turns of the loops where processes are, as many as there are; says which, if any."""
         runners = self._runners
-        if not self._is_watched or not any(f.left for runner in runners for f in runner.frames):
+        if not any(frame.left for runner in runners for frame in runner.frames):
             return None
-        where = tuple(tuple((id(f.body), f.at) for f in runner.frames) for runner in runners)
-        steps = [way.steps() for way in self.ways]
-        relative = tuple(tuple(n - numbers[0] for n in numbers) for numbers in steps)
-        now = _State(
-            [tuple(frame.left for frame in runner.frames) for runner in runners],
-            [runner.clocks() for runner in runners],
-            [list(runner.slots) for runner in runners],
-            steps,
-            list(counts),
+        key = (
+            tuple(tuple((id(f.body), f.at) for f in runner.frames) for runner in runners),
+            tuple(place.distances() for place in self._places),
+            tuple(max(slots[slot] - len(side.ticks), -1) for slots, slot, side in self._held),
+            tuple(_ahead(slots[slot], side) for slots, slot, side in self._copied),
         )
-        earlier = self._earlier.get((where, relative))
-        self._earlier[where, relative] = now
+        now = _State([tuple(f.left for f in runner.frames) for runner in runners], self._counts())
+        earlier = self._earlier.get(key)
+        self._earlier[key] = now
         if earlier is None:
             return None
         moving: dict[int, tuple[int, int]] = {}
@@ -124,7 +115,7 @@ class Recurrence:
         if not moving:
             return None
         times = min(runners[n].frames[at].left // turns for n, (at, turns) in moving.items())
-        if times == 0 or not _Comparison(self, earlier, now).are_alike():
+        if times == 0 or not _in_same_order(earlier.counts, now.counts, self._clocks):
             return None
         loops: dict[int, tuple[Path, int]] = {}
         for number, (at, turns) in moving.items():
@@ -134,129 +125,80 @@ class Recurrence:
         self._earlier.clear()
         return Skip(loops, times)
 
+    def _counts(self) -> list[Clock]:
+        """All counts that can be looked at; an event is the clock that knows of it alone."""
+        found = [clock for runner in self._runners for clock in runner.clocks()]
+        for place in self._places:
+            found += place.counts()
+        for slots, slot, side in self._copied:
+            if 0 <= slots[slot] < len(side.ticks):
+                found.append(side.ticks[slots[slot]])
+        return found
+
 
 @dataclass(frozen=True)
-class _Way:
-    """A ring way, with the sides that take part in a run."""
+class _Place:
+    """The ring ways that share a place, mostly one, with the sides that take part in a run.
 
-    way: RingWay
-    kinds: list[str]
-    sides: list[Side]
+    Attributes:
+      sides: with their kinds of step.
+      stages: slots of a way.
+    """
 
-    @classmethod
-    def of(cls, way: RingWay, taking_part: dict[int, None]) -> "_Way":
-        found = [(kind, s) for (kind, _), s in way.sides.items() if id(s) in taking_part]
-        return cls(way, [kind for kind, _ in found], [side for _, side in found])
+    sides: list[tuple[str, Side]]
+    stages: int
 
-    def steps(self) -> list[int]:
-        """The number of steps of each side."""
-        return [len(side.ticks) for side in self.sides]
+    def distances(self) -> tuple[int, ...]:
+        """How far sides are from one another; the turns that are not there yet, of those that may be asked for."""
+        steps = [len(side.ticks) for _, side in self.sides]
+        return (min(self._reused(), 0), *(n - steps[0] for n in steps))
 
-    def number_of(self, side: Side) -> int:
-        """The number of a side among those that take part."""
-        return next(number for number, mine in enumerate(self.sides) if mine is side)
+    def counts(self) -> Iterator[Clock]:
+        """What handovers pass on and which steps they are, as far back as a step may ask, and the last steps.
 
-    def least(self, kind: str, steps: Sequence[int]) -> int:
-        """The least number of steps of a kind."""
-        return min(
-            (n for n, mine in zip(steps, self.kinds, strict=True) if mine == kind), default=0
-        )
+        Who waits asks of the turn that is next to be waited for, at any side of the place; who acquires, of the turn
+        whose slot is next to be acquired again.
+        """
+        waited, reused = self._least("wait"), max(self._reused(), 0)
+        for kind, side in self.sides:
+            start = waited if kind in ("commit", "acquire") else reused
+            yield from side.ticks[min(start, len(side.ticks) - 1) :] if side.ticks else ()
+            yield from side.clocks[start:]
+
+    def _reused(self) -> int:
+        return self._least("acquire") - self.stages
+
+    def _least(self, kind: str) -> int:
+        return min((len(side.ticks) for mine, side in self.sides if mine == kind), default=0)
 
 
-class _Comparison:
-    """Whether two states of a run are alike."""
+def _places(network: Ports, taken: Sequence[Port]) -> list[_Place]:
+    """The places of a network, with the sides of the steps that a run takes."""
+    ways: dict[RingWay, dict[Side, str]] = {}
+    for port in taken:
+        ways.setdefault(port.at, {})[port.mine] = port.step.kind
+    found: list[_Place] = []
+    while ways:
+        way, sides = ways.popitem()
+        other = network.partner(way)
+        sides |= {} if other is None else ways.pop(other, {})
+        found.append(_Place([(kind, side) for side, kind in sides.items()], way.stages))
+    return found
 
-    def __init__(self, run: Recurrence, earlier: _State, now: _State):
-        self._run = run
-        self._clocks = run.clocks
-        self._earlier, self._now = earlier, now
-        grown = [b - a for a, b in zip(earlier.counts, now.counts, strict=True)]
-        self._shift: Clock = sum(tick(component, n) for component, n in enumerate(grown))
-        self._active = run.clocks.filled(self._shift)
-        self._all: Clock = run.clocks.ones * COUNT
-        self._frozen: Clock = (
-            0  # the largest counts that are frozen, of components with events between
-        )
-        self._least: Clock = self._all  # the smallest counts that move
 
-    def are_alike(self) -> bool:
-        """Whether they are, see the module."""
-        ways, before, after = self._run.ways, self._earlier.steps, self._now.steps
-        shifts: list[int] = []
-        for way, a, b in zip(ways, before, after, strict=True):
-            shift = b[0] - a[0]
-            is_lapped = not shift or way.least("acquire", a) >= way.way.stages
-            if not is_lapped or any(y - x != shift for x, y in zip(a, b, strict=True)):
-                return False
-            shifts.append(shift)
-        if any(shifts[number] != shifts[other] for number, other in self._run.partners):
-            return False
-        return (
-            self._slots_are_alike(shifts)
-            and all(
-                self._is_alike(x, y)
-                for process in zip(self._earlier.clocks, self._now.clocks, strict=True)
-                for x, y in zip(*process, strict=True)
-            )
-            and all(self._way_is_alike(n, shift) for n, shift in enumerate(shifts))
-            and self._clocks.covers(self._least, self._frozen)
-        )
+def _ahead(turn: int, side: Side) -> int:
+    """How far a slot's turn is ahead of who waits for it; -1 if it has been waited for, -2 if there is none."""
+    return -2 if turn < 0 else max(turn - len(side.ticks), -1)
 
-    def _slots_are_alike(self, shifts: Sequence[int]) -> bool:
-        """Slots have moved on with their ring, or been handed over before."""
-        both = zip(self._run.slots, self._earlier.slots, self._now.slots, strict=True)
-        for handed_over, before, after in both:
-            for slot, (way, side) in handed_over.items():
-                is_over = before[slot] < self._earlier.steps[way][side]
-                has_stayed = before[slot] == after[slot] and is_over
-                if after[slot] - before[slot] != shifts[way] and not has_stayed:
-                    return False
-        return True
 
-    def _way_is_alike(self, number: int, shift: int) -> bool:
-        """What has happened at a ring way, as far back as a step may still ask."""
-        way = self._run.ways[number]
-        starts = {kind: start for start, kinds in self._asked(number) for kind in kinds}
-        for kind, side, count in zip(
-            way.kinds, way.sides, self._earlier.steps[number], strict=True
-        ):
-            for turn in range(max(starts[kind], 0), count):
-                if not self._tick_is_alike(side.ticks[turn], side.ticks[turn + shift]):
-                    return False
-                if side.clocks and not self._is_alike(side.clocks[turn], side.clocks[turn + shift]):
-                    return False
-        return True
-
-    def _asked(self, number: int) -> Iterator[tuple[int, tuple[str, str]]]:
-        """The first turns of which a step may ask: whose slots are waited for, and are acquired again."""
-        steps = self._earlier.steps
-        numbers = [number, *(other for mine, other in self._run.partners if mine == number)]
-        ways = [(self._run.ways[n], steps[n]) for n in numbers]
-        waited = min(way.least("wait", mine) for way, mine in ways)
-        acquired = min(way.least("acquire", mine) - way.way.stages for way, mine in ways)
-        yield waited, ("commit", "acquire")
-        yield acquired, ("release", "wait")
-
-    def _is_alike(self, before: Clock, after: Clock) -> bool:
-        """Whether each count of a clock moves or is frozen, of which note is taken."""
-        grown = after - before
-        moving = self._clocks.filled(grown) if grown else 0
-        if grown != self._shift & moving:
-            return False
-        frozen = before & self._active & ~moving
-        self._frozen = self._clocks.join(self._frozen, frozen)
-        self._least = self._clocks.meet(self._least, before & moving | self._all & ~moving)
-        return True
-
-    def _tick_is_alike(self, before: Tick, after: Tick) -> bool:
-        """Whether an event moves or is the same, of which note is taken: who knows of it has a count as large."""
-        if before == after:
-            self._frozen = self._clocks.join(self._frozen, before & self._active)
-            return True
-        shift = (before.bit_length() - 1) // FIELD_BITS * FIELD_BITS
-        field = COUNT << shift
-        if after - before != self._shift & field:
-            return False
-        number = before - (1 << shift)
-        self._least = self._clocks.meet(self._least, number | self._all & ~field)
-        return True
+def _in_same_order(before: Sequence[Clock], after: Sequence[Clock], clocks: Clocks) -> bool:
+    """Whether the counts of each component are in the same order in both lists of clocks."""
+    if len(before) != len(after):
+        return False
+    both = dict.fromkeys(zip(before, after, strict=True))
+    columns = [zip(*map(clocks.counts, side), strict=True) for side in zip(*both, strict=True)]
+    return all(
+        x < other_x and y < other_y
+        for counts in zip(*columns, strict=True)
+        for (x, y), (other_x, other_y) in pairwise(sorted(set(zip(*counts, strict=True))))
+    )

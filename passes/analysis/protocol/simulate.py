@@ -67,7 +67,7 @@ class Network:
             runner.begin(body)
         recurrence = Recurrence(self.ports, self.clocks, self._runners)
         while sum(runner.run() for runner in self._runners) > 0:
-            if skips is not None and (skip := recurrence.skip(self._counts)):
+            if skips is not None and (skip := recurrence.skip()):
                 skips.append(skip)
         stuck = [runner for runner in self._runners if runner.blocked_on is not None]
         if stuck:
