@@ -46,6 +46,7 @@ class Case(NamedTuple):
 
     Attributes:
       distinct: rows that lists name, again and again; 0 where they name each once.
+      page: rows of a page of `elsewhere`; 0 for rows without pages.
     """
 
     s_q: int = 1
@@ -60,6 +61,7 @@ class Case(NamedTuple):
     group: int | None = None  # columns that share a factor of `kv_scale`
     narrow: bool = False  # queries of 8 bits as well, and products
     distinct: int = 0
+    page: int = 0
 
 
 def strided(array: NDArray[Any], room: int = 64) -> NDArray[Any]:
@@ -74,8 +76,10 @@ def problem(case: Case, seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
 
     def drawn(*shape: int) -> NDArray[Any]:
-        numbers = random.standard_normal(shape) / 10 + random.uniform(-0.05, 0.05)
-        return numbers.clip(-10, 10).astype(BF16)
+        numbers = random.standard_normal(shape)
+        numbers /= 10
+        numbers += random.uniform(-0.05, 0.05)
+        return np.clip(numbers, -10, 10, out=numbers).astype(BF16)
 
     fillers = np.array([*FILLERS, case.s_kv], np.int64)
     indices = random.choice(fillers, (case.s_q, case.topk))
@@ -104,6 +108,23 @@ def problem(case: Case, seed: int = 0) -> dict[str, Any]:
         "indices": strided(indices.astype(np.int32), 4),
         **options,
     }
+
+
+def elsewhere(case: Case, given: dict[str, Any], order: NDArray[Any]) -> dict[str, Any]:
+    """The same problem of tensors without room, with queries in another order, and rows in pages of `case.page`.
+
+    Pages are at random places, and a query sees those of one sequence; its entries are positions.
+    """
+    of_queries = ("q", "indices", "topk_length")
+    found = given | {name: given[name][order] for name in of_queries if name in given}
+    if not case.page:
+        return found
+    table = np.random.default_rng(case.page).permutation(case.s_kv // case.page).astype(np.int32)
+    rows = given["kv"].reshape(len(table), case.page, 1, -1)
+    pool = np.empty_like(rows)
+    pool[table] = rows
+    sequences = np.zeros(case.s_q, np.int32)
+    return found | {"kv": pool, "page_table": table[None], "batch_of_query": sequences}
 
 
 def _cache(case: Case, kv: NDArray[Any], unnamed: NDArray[Any]) -> dict[str, Any]:
