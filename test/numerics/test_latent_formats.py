@@ -181,11 +181,11 @@ def test_t19_bytes_of_8_bits_wait_in_registers(heads: int) -> None:
     assert {*maps} == {"q", "o"} and "gather4" not in narrow.ptx and "gather4" in wide.ptx
 
 
-@pytest.mark.parametrize(("heads", "group"), [(8, 32), (8, 128), (128, 32)])
-@pytest.mark.long("8-128")
+@pytest.mark.parametrize(("heads", "group"), [(8, 32), (8, 128), (128, 32), (128, 128)])
+@pytest.mark.long("8-128", "128-32")
 def test_t20_factors_follow_the_columns_of_the_row(heads: int, group: int) -> None:
     """A row of 576 columns has a factor more than its 512 columns of values, where groups are small; in a
-    pair of CTAs the second one's values begin with column 256."""
+    pair of CTAs the second one's values begin with column 256, and keys come in chunks of 192."""
     given = raw("e4m3", heads=heads, seed=group)
     random = np.random.default_rng(group)
     count = FORMATS["e4m3"].groups(group)

@@ -9,9 +9,10 @@ q  [rows, nope + rope]    | q_nope | q_rope |     once for each query tile
 k  [tile_n, nope + rope]  | k_nope | k_rope |     one product of depth nope + rope
 v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, where they share a ring
 ```
-Where shared memory has room for too few slots of whole keys, rope has a ring of its own, and scores
-are two products; see `latent_storage`. So it has where it is stored in 8 bits: then `widen` fills it,
-the one warp that is left of the warps of single roles, or four with one query tile (`narrow_rope`).
+Keys and values share a ring or have one each, as shared memory has room for more slots. Where it has for
+too few of whole keys, rope has a ring of its own, and scores are two products; see `latent_storage`. So
+it has where it is stored in 8 bits under 16: then `widen` fills it, the one warp that is left of the warps
+of single roles, or four with one query tile (`narrow_rope`).
 """
 
 import dataclasses
@@ -31,7 +32,12 @@ from attn_mlir.passes.schedule.parts.attention import every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS
 from attn_mlir.passes.schedule.parts.held import HeldStorage
 from attn_mlir.passes.schedule.parts.latent_kernel import latent_kernel
-from attn_mlir.passes.schedule.parts.latent_storage import LatentStorage, OwnKeys, RingSlots
+from attn_mlir.passes.schedule.parts.latent_storage import (
+    LatentStorage,
+    OwnKeys,
+    RingSlots,
+    TwoRings,
+)
 from attn_mlir.passes.schedule.parts.narrow_rope import widen
 from attn_mlir.passes.schedule.parts.operands import page_size_of, position_factors
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
@@ -53,6 +59,7 @@ HELPER_REGISTERS: dict[int, dict[str, int]] = {
     },
     2: {"softmax_registers": 184, "correction_registers": 64, "other_registers": 80},
 }  # by query tiles; with one, the warps that widen rope or read factors are a group of their own
+RINGS = frozenset({"kv_stages", "rope_stages", "value_stages"})  # of the configuration
 CLAIMED = "clc"  # the order for which a warp claims work tiles
 LEAST_SLOTS = 2  # of keys and values
 LEAST_TILE_N = 64  # keys of a tile
@@ -65,11 +72,13 @@ class MlaConfig(mha_config.MhaConfig):
 
     Attributes:
       rope_stages: slots of the ring of rope of keys; 0 where it lies behind nope in a slot of K.
+      value_stages: slots of the ring of values; 0 where they lie in slots of K.
       helper_registers: per thread, of the warps that widen rope of 8 bits, or read factors; 0 where one
         does, of the same group as the other single warps.
     """
 
     rope_stages: int = 0
+    value_stages: int = 0
     helper_registers: int = 0
 
 
@@ -98,16 +107,20 @@ class MlaTensor:
         _refuse_unsupported(op)
         wishes, given = mha_config.Options(**options), MlaConfig.given(op)
         config = _chosen(op, target, wishes)
+        is_free = not wishes.kv_stages and not RINGS & set(given)
         if _has_helper(op):
             config = _with_helper(op, target, config)
-        elif (
-            ws.element_bits(op.element_type) > NARROW_BITS
-            and not wishes.kv_stages
-            and not {"kv_stages", "rope_stages"} & set(given)
-        ):
+        if is_free and not op.has_narrow_rope:
             config = _with_rings(op, target, config)
-        if config.rope_stages < 0:
-            raise op_error(op, f"expects rope_stages of 0 or more, got {config.rope_stages}")
+        for name in ("rope_stages", "value_stages"):
+            if (count := getattr(config, name)) < 0:
+                raise op_error(op, f"expects {name} of 0 or more, got {count}")
+        if config.rope_stages and config.value_stages:
+            raise op_error(
+                op,
+                f"expects value_stages of 0 beside rope_stages of {config.rope_stages}, got "
+                f"{config.value_stages}",
+            )
         op.attributes[CONFIG] = config.to_attr()
 
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
@@ -126,7 +139,12 @@ class MlaTensor:
                 with _helper("widen", problem, config, widened) as tile:
                     widen(problem, narrow, widened.rope, tile, warps=warps)
                 return kernel
-            storage = LatentStorage(problem, apart) if apart else Storage(problem, factors)
+            if apart:
+                storage = LatentStorage(problem, apart)
+            elif config.value_stages:
+                storage = TwoRings(problem, config.value_stages, factors)
+            else:
+                storage = Storage(problem, factors)
             mha.emit_roles(problem, config, storage, source)
             if factors is not None:
                 with _helper("factors", problem, config, storage) as tile:
@@ -258,7 +276,9 @@ def _with_rings(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
     if slots.rope:
         registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
         config = dataclasses.replace(config, **registers)
-    return dataclasses.replace(config, kv_stages=slots.kv, rope_stages=slots.rope)
+    return dataclasses.replace(
+        config, kv_stages=slots.kv, rope_stages=slots.rope, value_stages=slots.values
+    )
 
 
 def _has_room(op: attn.MlaOp, target: Target, config: MlaConfig) -> bool:
@@ -270,9 +290,9 @@ def _slots(
     op: attn.MlaOp, target: Target, config: MlaConfig, *, is_apart: bool = False
 ) -> RingSlots:
     """See `RingSlots.of`."""
-    rows, bits = config.tile_m, ws.element_bits(op.output_type)
-    q = shared_tile_bytes(rows, op.head_dim, 16)
-    o = shared_tile_bytes(rows, op.v_head_dim, bits)
+    rows, bits = config.tile_m, ws.element_bits(op.element_type)
+    q = shared_tile_bytes(rows, op.head_dim, bits)
+    o = shared_tile_bytes(rows, op.v_head_dim, ws.element_bits(op.output_type))
     staged = q + o if config.tile_order in LOOPING_ORDERS else max(q, o)
     return RingSlots.of(
         target,
@@ -280,6 +300,7 @@ def _slots(
         whole=config.kv_stages,
         tile_n=config.tile_n,
         staged_bytes=config.q_tiles * staged,
+        bits=bits,
         is_apart=is_apart,
     )
 

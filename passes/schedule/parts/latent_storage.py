@@ -1,12 +1,16 @@
-"""The rings of latent attention where rope of keys has one of its own.
+"""The rings of keys and values of latent attention, whose tiles are of different sizes.
 
 ```text
-kv    [tile_n, max(nope, v_head_dim)]   nope(0) V(0) nope(1) V(1) ...
-rope  [tile_n, rope]                    rope(0) rope(1) ...
+one ring     kv    [tile_n, max(nope + rope, v_head_dim)]   K(0) V(0) K(1) V(1) ...
+two rings    k     [tile_n, nope + rope]                    K(0) K(1) ...
+             v     [tile_n, v_head_dim]                     V(0) V(1) ...
+rope apart   kv    [tile_n, max(nope, v_head_dim)]          nope(0) V(0) nope(1) V(1) ...
+             rope  [tile_n, rope]                           rope(0) rope(1) ...
 ```
-A slot of `kv` then has no columns that a tile of values would leave empty, and shared memory has room
-for one more. Scores are two products, of which the second adds to the first. Rope of 8 bits always has
-such a ring, which warps of its own fill (`narrow_rope`).
+In one ring a tile of values leaves columns of its slot empty. With rings of their own there are as many
+slots for either, so their number is even; which of the two have more slots depends on what shared memory is
+left (`RingSlots`). With rope apart scores are two products, of which the second adds to the first. Rope of
+8 bits under 16 always has such a ring, which warps of its own fill (`narrow_rope`).
 """
 
 from collections.abc import Sequence
@@ -16,11 +20,12 @@ from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 from attn_mlir.passes.target.tiling import SMEM_FOR_BARRIERS
 
 from . import builder as b
-from .key_slots import KeySlots
+from .key_slots import KeySlots, WholeKeys
 from .kv_source import KEYS, KVSource
 from .latent import LatentKV
 from .problem import Problem, Value, WorkTile
 from .queries import columns_of
+from .row_factors import RowFactors
 from .storage import Storage
 
 ENOUGH_STAGES = 3  # K(n), V(n - 1) and what is copied meanwhile
@@ -101,17 +106,35 @@ class LatentStorage(Storage):
         return self._kind(problem, kv, self.rope), kv
 
 
+class TwoRings(Storage):
+    """As `Storage`, with a ring of keys and one of values."""
+
+    def __init__(self, problem: Problem, stages: int, factors: RowFactors | None = None):
+        """With so many slots for values; `factors` are as of `Storage`."""
+        self._stages = stages
+        super().__init__(problem, factors)
+
+    def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
+        config, element = problem.config, problem.element
+        keys = b.tile([config.tile_n, problem.columns], element, "shared")
+        values = b.tile([config.tile_n, problem.v_columns], element, "shared")
+        k = b.Ring("k", keys, stages=config.kv_stages)
+        return WholeKeys(problem, k), b.Ring("v", values, stages=self._stages)
+
+
 @dataclass(frozen=True)
 class RingSlots:
     """How many slots the rings of keys and values have.
 
     Attributes:
-      kv: of nope and values, or of whole keys and values.
+      kv: of nope and values, of whole keys and values, or of whole keys alone.
       rope: of rope; 0 where it lies behind nope.
+      values: of values; 0 where they lie in the slots of keys.
     """
 
     kv: int
     rope: int
+    values: int = 0
 
     @staticmethod
     def of(
@@ -121,21 +144,26 @@ class RingSlots:
         whole: int,
         tile_n: int,
         staged_bytes: int,
+        bits: int = 16,
         is_apart: bool = False,
     ) -> "RingSlots":
-        """Rope apart where that gives the three slots that overlap needs, and whole keys do not.
+        """Two rings where these have more slots than one; else rope apart where that gives the three slots
+        that overlap needs, and whole keys do not.
 
         Args:
-          sizes: columns of nope, rope and values, 16 bits each.
+          sizes: columns of nope, rope and values, of so many bits each.
           whole: slots of whole keys that there is room for.
           staged_bytes: what is staged of Q and O.
           is_apart: whether rope is apart in any case; 0 slots of keys where there is no room.
         """
         nope, rope, values = sizes
-        slot = shared_tile_bytes(tile_n, max(nope, values), 16)
-        shared = shared_tile_bytes(tile_n, rope, 16)
+        own, shared, key, value = (
+            shared_tile_bytes(tile_n, columns, bits)
+            for columns in (max(nope, values), rope, nope + rope, values)
+        )
         left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
-        kv = max((n for n in range(2, 16) if n * slot + -(-n // 2) * shared <= left), default=0)
-        if not is_apart and (whole >= ENOUGH_STAGES or kv < ENOUGH_STAGES):
-            return RingSlots(whole, 0)
-        return RingSlots(kv, -(-kv // 2))
+        kv = max((n for n in range(2, 16) if n * own + -(-n // 2) * shared <= left), default=0)
+        if is_apart or whole < ENOUGH_STAGES <= kv:
+            return RingSlots(kv, -(-kv // 2))
+        pairs = left // (key + value)
+        return RingSlots(pairs, 0, pairs) if 2 * pairs > whole else RingSlots(whole, 0)

@@ -70,6 +70,16 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 
 // -----
 
+func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mla' op expects value_stages of 0 beside rope_stages of 2, got 1}}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {rope_stages = 2 : i32, value_stages = 1 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
 module attributes {attn.target = "sm_90a"} {
   func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
