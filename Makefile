@@ -70,6 +70,7 @@ numerics: long  ## tests marked `long`, the numerics sweep, 300 random problems,
 	@$(BIN)/python validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.latent_draws --count 200
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_draws --count 100
+	@$(BIN)/python -m attn_mlir.validation.numerics.sparse_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.kvcache_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_sweep --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.prefill_sweep --jobs $(JOBS)

@@ -13,6 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.reference.sparse_mla import SparseAttention, of_pages
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics import sparse_draws
 from attn_mlir.validation.numerics.sparse_cases import FILLERS, Case, problem, wrong
 
 FAIR = EmulatorDevice(check="all")
@@ -71,6 +72,26 @@ def test_pages_are_rows_elsewhere(size: int) -> None:
     assert bits(found) == bits(expected)
     slots = {**flat, "kv": paged["kv"]}  # numbers of rows in pages, without a table
     assert bits(attend(slots)) == bits(expected)
+
+
+@pytest.mark.parametrize("seed", [225, 1310])
+@pytest.mark.long("1310")
+def test_draws(seed: int) -> None:
+    """Tables of several sequences with pages in any order, a few rows again and again, sinks, late and out of
+    order; of 8 bits with a factor for 32 columns, and of bf16."""
+    problem = sparse_draws.drawn(seed)
+    assert problem.page and problem.case.distinct and problem.device
+    assert not (failure := sparse_draws.DRAWS.failure(seed)), failure
+
+
+def test_a_wrong_draw_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(q: Any, **_: Any) -> Any:
+        return np.zeros((*q.shape[:2], 512), "bfloat16"), *np.zeros((2, *q.shape[:2]), np.float32)
+
+    monkeypatch.setattr(am, "sparse_mla", nothing)
+    told = sparse_draws.DRAWS.failure(225)
+    assert told.startswith("python -m attn_mlir.validation.numerics.sparse_draws 225\n")
+    assert "of LSE wrong" in told
 
 
 def bits(found: SparseAttention) -> list[bytes]:
