@@ -111,7 +111,7 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
 
 def slot_of(tile: Any) -> Any:
     """The slot or buffer tile that a tile is a view or a part of."""
-    while isinstance(tile.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
+    while isinstance(tile.owner, ws.ViewOp | ws.PARTS):
         tile = tile.owner.source
     return tile
 

@@ -183,7 +183,7 @@ def _check_ring(op: ws.AllocRingOp) -> None:
 def cut_from(tile: Any) -> tuple[int, Any]:
     """The column at which a tile begins in the slot or buffer tile it is part of, and that tile."""
     owner = tile.owner
-    if isinstance(owner, ws.RowsOp):
+    if isinstance(owner, ws.RowsOp | ws.ColumnsAtOp):
         return cut_from(owner.source)
     if not isinstance(owner, ws.ColumnsOp):
         return 0, tile
@@ -226,9 +226,16 @@ def _check_view(_: Site, op: ws.ViewOp) -> None:
 
 @covers(ws.RowsOp)
 def _check_rows(_: Site, op: ws.RowsOp) -> None:
-    first = ws.known_first_row(op)
+    first = ws.known_first(op)
     if first is not None and first % ATOM_ROWS:
         raise op_error(op, f"expects a first row in {ATOM_ROWS}s, got {first}")
+
+
+@covers(ws.ColumnsAtOp)
+def _check_columns_at(_: Site, op: ws.ColumnsAtOp) -> None:
+    others = {user.operation.name for user in ws.users(op.part)} - {"ws.load"}
+    if others:
+        raise op_error(op, f"expects to be loaded alone, got {', '.join(sorted(others))}")
 
 
 def check_operand(op: Any, tile: Any) -> None:

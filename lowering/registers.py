@@ -37,6 +37,15 @@ def _columns(low: Lowering, op: ws.ColumnsOp) -> None:
     low[op.part] = TileRef(kind, source.address, first, source.pitch_rows, source.block_lines)
 
 
+@lowers(ws.ColumnsAtOp)
+def _columns_at(low: Lowering, op: ws.ColumnsAtOp) -> None:
+    source = low.tile(op.source)
+    kind = ws.TileType(op.part.type)
+    bytes_of_column = source.pitch * ws.element_bits(kind.element) // 8
+    address = INT.add(source.address, INT.mul(low[op.first], bytes_of_column))
+    low[op.part] = replace(source, kind=kind, address=address, pitch_rows=source.pitch)
+
+
 @lowers(ws.RowsOp)
 def _rows(low: Lowering, op: ws.RowsOp) -> None:
     source = low.tile(op.source)
@@ -65,7 +74,7 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
 def _outlives_turn(op: ws.LoadOp) -> bool:
     """Whether the slot that is read is the same in every turn of the innermost loop around."""
     slot = op.source.owner
-    while isinstance(slot, (ws.RowsOp, ws.ColumnsOp, ws.ViewOp)):
+    while isinstance(slot, ws.PARTS | ws.ViewOp):
         slot = slot.source.owner
     around = op.operation.parent
     while around is not None and not isinstance(around.opview, scf.ForOp):

@@ -49,6 +49,8 @@ from .global_memory import LoadGlobalOp, LoadRowsOp, StoreGlobalOp, StoreRowsOp
 from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
 from .loads import is_told_at_once, loads_into
 from .memory import (
+    PARTS,
+    ColumnsAtOp,
     ColumnsOp,
     CopyInOp,
     CopyOutOp,
@@ -59,7 +61,7 @@ from .memory import (
     RowsOp,
     StoreOp,
     ViewOp,
-    known_first_row,
+    known_first,
     lines_of,
     pitch_rows,
     users,
@@ -96,6 +98,7 @@ __all__ = [
     "IN_TURN",
     "KNOWN_EMPTY",
     "PAIR",
+    "PARTS",
     "WIDENED",
     "AcquireOp",
     "AllocBufferOp",
@@ -111,6 +114,7 @@ __all__ = [
     "ClaimOp",
     "ClockOp",
     "CollapseOp",
+    "ColumnsAtOp",
     "ColumnsOp",
     "CommitOp",
     "CopyAcrossOp",
@@ -176,7 +180,7 @@ __all__ = [
     "fragment_type",
     "inside",
     "is_told_at_once",
-    "known_first_row",
+    "known_first",
     "lines_of",
     "loads_into",
     "pair_of",

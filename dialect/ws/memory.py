@@ -103,6 +103,48 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
         return True
 
 
+class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
+    """Columns `first` .. `first` + result columns - 1 of a shared tile, where `first` is computed.
+
+    So roles of several groups, or warps, read different columns by the same code. The part, and what is
+    cut from it, is only loaded.
+
+    Operands:
+      source: [R, C] in shared memory.
+      first: i32, the first column, a multiple of a line of 128 bytes; all columns lie within the source.
+
+    Memory effects: none, both are the same memory. Hardware: any.
+
+    Example:
+      %half = "ws.columns_at"(%slot, %first)
+        : (!ws.tile<vector<64x256xbf16>, "shared">, i32) -> !ws.tile<vector<64x128xbf16>, "shared">
+    """
+
+    source: ext.Operand[TileType]
+    first: ext.Operand[I32]
+    part: ext.Result[TileType]
+
+    @staticmethod
+    def verify_invariants(op: "ColumnsAtOp") -> bool:
+        """Checks for shared tiles with the same rows and element type, and for known columns inside."""
+        source, part = TileType(op.source.type), TileType(op.part.type)
+        if len(source.shape) != 2 or len(part.shape) != 2:
+            return fail(op, "expects tiles with two dimensions")
+        if source.space != "shared":
+            return fail(op, f"expects a shared tile, got {source}")
+        whole, piece = ((t.space, t.shape[0], t.element) for t in (source, part))
+        if whole != piece:
+            return fail(op, f"expects a part of {source}, got {part}")
+        begin = known_first(op) or 0
+        end = begin + part.shape[1]
+        if begin < 0 or end > source.shape[1]:
+            return fail(op, f"expects columns within 0..{source.shape[1]}, got {begin}..{end}")
+        line = LINE_BITS // element_bits(source.element)
+        if begin % line:
+            return fail(op, f"expects a first column in {line}s, got {begin}")
+        return True
+
+
 class RowsOp(WS.Operation, name="rows", traits=[Pure]):
     """Rows `first` .. `first` + result rows - 1 of a shared tile.
 
@@ -135,7 +177,7 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
         whole, piece = ((t.space, t.shape[1], t.element) for t in (source, part))
         if whole != piece:
             return fail(op, f"expects a part of {source}, got {part}")
-        first = known_first_row(op)
+        first = known_first(op)
         begin = 0 if first is None else first
         end = begin + part.shape[0]
         if begin < 0 or end > source.shape[0]:
@@ -143,12 +185,16 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
         return True
 
 
-def known_first_row(op: RowsOp) -> int | None:
-    """The first row of a part if it is a constant; else None."""
+def known_first(op: RowsOp | ColumnsAtOp) -> int | None:
+    """The first row or column of a part if it is a constant; else None."""
     owner = op.first.owner
     if isinstance(owner, arith.ConstantOp):
         return ir.IntegerAttr(owner.value).value
     return None
+
+
+PARTS = RowsOp | ColumnsOp | ColumnsAtOp
+"""Operations that make part of a tile."""
 
 
 def pitch_rows(tile: Any) -> int:
@@ -157,7 +203,7 @@ def pitch_rows(tile: Any) -> int:
     rows = TileType(tile.type).shape[0]
     if isinstance(owner, ViewOp) and TileType(owner.source.type).shape[0] != rows:
         return pitch_rows(owner.source) if lines_of(TileType(tile.type)) > 1 else rows
-    if isinstance(owner, RowsOp | ColumnsOp | ViewOp):
+    if isinstance(owner, PARTS | ViewOp):
         return pitch_rows(owner.source)
     return rows
 
@@ -166,7 +212,7 @@ def users(tile: Any) -> Iterator[Any]:
     """The operations that use a tile, or a part or view of it, other than those that make these."""
     for use in tile.uses:
         op = use.owner
-        if isinstance(op, ViewOp | ColumnsOp | RowsOp):
+        if isinstance(op, ViewOp | PARTS):
             yield from users(op.operation.results[0])
         else:
             yield op

@@ -160,6 +160,50 @@ def test_boxes_side_by_side_are_the_rows_of_a_tile(target: str, seed: int | None
     assert compiled(side_by_side(), target).bundle.ptx.count("cp.async.bulk.tensor") == BOXES
 
 
+def computed_columns(use: str) -> str:
+    """As `side_by_side`, of which some columns from the one in table[8] on are used."""
+    first = """%c8 = arith.constant 8 : i32
+    %first = "ws.element"(%table, %c8) {operandSegmentSizes = array<i32: 1, 1>}
+      : (memref<?xi32>, i32) -> i32
+    %line = "ws.columns_at"(%tile, %first) : (!seen, i32) -> !line
+    %end = "ws.columns"(%line) {first = 16 : i64} : (!line) -> !end
+    """
+    text = side_by_side().replace('%f = "ws.load"(%tile) : (!seen) -> !full', first + use)
+    text = text.replace(
+        "!ring = ",
+        """!line = !ws.tile<vector<128x32xf32>, "shared">
+!end = !ws.tile<vector<128x16xf32>, "shared">
+!piece = !ws.frag<vector<128x16xf32>>
+!ring = """,
+        1,
+    )
+    return text.replace("!full, memref", "!piece, memref")
+
+
+LOAD_END = '%f = "ws.load"(%end) : (!end) -> !piece'
+
+
+@pytest.mark.parametrize("first", [0, 32])
+def test_columns_begin_at_a_computed_line(first: int) -> None:
+    pool = normal(9, 16, 64, dtype=np.float32)
+    table = np.array([3, 8, 1, 0, 4, 7, 2, 6, first], np.int32)
+    y = poison(ROWS, 64)
+    run(computed_columns(LOAD_END), pool, table, y, seed=1)
+    found = pool[table[:BOXES]].reshape(ROWS, 64)[:, first + 16 : first + 32]
+    assert (y[:, :16] == found).all()
+
+
+def test_computed_columns_are_only_loaded() -> None:
+    text = computed_columns(
+        """%f = "ws.load"(%end) : (!end) -> !piece
+    "ws.store"(%f, %end) : (!piece, !end) -> ()"""
+    )
+    with pytest.raises(
+        VerifyError, match="'ws.columns_at' op expects to be loaded alone, got ws.store"
+    ):
+        lowered(text, ws_to_nvvm("sm_100a"))
+
+
 def test_boxes_of_several_lines_have_a_power_of_two_of_rows() -> None:
     before, _, rest = side_by_side().partition('%f = "ws.load"')
     text = before + rest[rest.index('"ws.release"') :].partition('"ws.store_global"')[0]

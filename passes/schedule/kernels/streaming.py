@@ -261,7 +261,7 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> 
             body(tile)
 
     joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
-    strips, attend_warps = storage.strips, storage.groups * storage.strips
+    attend_warps = storage.groups * storage.strips
     has_three = attend_warps > WARPGROUP or joining == WARPGROUP
     attending, others = (0, 0)
     if has_three:
@@ -269,10 +269,11 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> 
         has_wide_pairs = storage.has_pairs and problem.shares_rows and joining > 0
         kind = "lists" if isinstance(source, GatheredKV) or has_wide_pairs else kind
         attending, others = REGISTERS[kind]
-    for group in range(storage.groups):
-        name, first = "attend" if group == 0 else f"attend_{group}", group * strips
-        with b.role(name, first=first, warps=strips, groups=strips, registers=attending) as strip:
-            work(lambda tile, g=group, n=strip: attend(problem, storage, tile, n, g))
+    warps = attend_warps // storage.roles
+    for role in range(storage.roles):
+        name, first = "attend" if role == 0 else f"attend_{role}", role * warps
+        with b.role(name, first=first, warps=warps, groups=warps, registers=attending) as number:
+            work(lambda tile, r=role, n=number: attend(problem, storage, tile, r, n))
     rest = attend_warps
     if isinstance(storage, JoinStorage):
         budget = attending if joining == WARPGROUP else others

@@ -11,7 +11,7 @@ attend --maxima,totals,sums--> join --> memory --the last one--> O, LSE
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from .key_parts import JoinedParts, Part, Workspace
 from .online import Row
 from .problem import Problem, WorkTile
 from .scores import reciprocal, store_lse, with_sink
-from .streaming import StreamStorage, common, hand_over, parts_of, weighed, weighed_rows
+from .streaming import Share, StreamStorage, common, hand_over, parts_of, weighed, weighed_rows
 
 Value = Any
 
@@ -47,7 +47,7 @@ class JoinStorage(StreamStorage):
     def _declare_found(self, problem: Problem) -> None:
         self.pieces = pieces = Pieces.of(problem.v_head_dim, self.q_tiles)
         rows, f32 = problem.config.tile_m, ir.F32Type.get()
-        readers = self.q_tiles * self.strips * pieces.warps
+        readers = self.groups * self.strips * pieces.warps
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=readers)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=readers)
         self.held = 1
@@ -63,18 +63,14 @@ class JoinStorage(StreamStorage):
         """The pieces of a slice."""
         return parts_of(self.slice_columns, self.pieces.columns)
 
-    def hand_over(
-        self, strip: Value, group: int, maximum: Value, total: Value, *sums: Value
-    ) -> None:
+    def hand_over(self, share: Share, maximum: Value, total: Value, *sums: Value) -> None:
         """Gives maxima and sums to each warp of `join`, and O in pieces."""
-        way, slice_ = divmod(group, self.slices)
-        row = b.INT.add(strip, way * self.strips) if way else strip
         for ring, value in ((self.maxima, maximum), (self.totals, total)):
-            for reader in range(self.pieces.warps if slice_ == 0 else 0):
-                hand_over(ring, b.INT.add(b.INT.mul(row, self.pieces.warps), reader), value)
-        warp = self.warp(strip, group)
+            for reader in range(self.pieces.warps):
+                number = b.INT.add(b.INT.mul(share.warp, self.pieces.warps), reader)
+                hand_over(ring, number, value)
         for first in range(0, len(sums), self.held):
-            way = b.INT.mul(warp, self.ways_of_warp)
+            way = b.INT.mul(share.warp, self.ways_of_warp)
             slot = self.sums.acquire(b.INT.add(way, first // self.held % self.ways_of_warp))
             for number, value in enumerate(sums[first : first + self.held]):
                 b.store(value, self.piece(slot, number))
@@ -175,11 +171,13 @@ def _join(
     problem: Problem, storage: JoinStorage, tile: WorkTile, row: Row, way: int, warp: Value
 ) -> None:
     """The same for one query tile."""
-    pieces, strips = storage.pieces, range(way * storage.strips, (way + 1) * storage.strips)
+    pieces, in_tile = storage.pieces, storage.slices * storage.strips
     place = Place.of(problem, pieces, tile, way, warp)
-    ways = [b.INT.add(warp, strip * pieces.warps) for strip in strips]
-    maxima = [_taken(storage.maxima, way) for way in ways]
-    totals = [_taken(storage.totals, way) for way in ways]
+    warps = range(way * in_tile, (way + 1) * in_tile)
+    ways = [b.INT.add(warp, number * pieces.warps) for number in warps]
+    maxima, totals = (
+        _taken(ring, ways, storage.strips) for ring in (storage.maxima, storage.totals)
+    )
     maximum, factors = common(row, maxima)
     place.leave_rows(maximum, weighed(totals, factors))
     for first, slots in storage.slots(warp, way):
@@ -193,11 +191,15 @@ def _join(
         finish(problem, problem.query_tile(tile, way), row, place, piece, way)
 
 
-def _taken(ring: b.Ring, way: Value) -> Value:
-    slot = ring.wait(way)
-    value = b.load(slot)
-    b.release(slot, "threads")
-    return value
+def _taken(ring: b.Ring, ways: Sequence[Value], count: int) -> list[Value]:
+    """What the first ways have, as many as are wanted: all slices of a strip have the same."""
+    found: list[Value] = []
+    for number, way in enumerate(ways):
+        slot = ring.wait(way)
+        if number < count:
+            found.append(b.load(slot))
+        b.release(slot, "threads")
+    return found
 
 
 def finish(

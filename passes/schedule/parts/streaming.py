@@ -2,7 +2,7 @@
 
 Each warp of `attend` owns a strip of every key tile, for both products, and a maximum, a sum and an
 O of its own: warps meet once per work tile, in `merge`, and never on the way. Where O is too wide for
-the registers of a warp, two share a strip: both find its weights, and each has half of O's columns.
+the registers of a warp, some share a strip: all find its weights, and each has a slice of O's columns.
 Where there are two query tiles, two share it as well, and each has one of these.
 See `kernels.streaming` for who hands what to whom.
 """
@@ -35,6 +35,22 @@ MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
 MOST_HELD_OF_TILES = 240  # with two query tiles, where f32 lie in pairs
 
 
+class Share(NamedTuple):
+    """What a warp of `attend` works on.
+
+    Attributes:
+      way: the query tile.
+      slice: of O's columns; computed where one role has all slices.
+      strip: of each key tile.
+      warp: its number among those that attend.
+    """
+
+    way: int
+    slice: Value | int
+    strip: Value
+    warp: Value
+
+
 class StreamStorage:
     """The rings of the kernel.
 
@@ -44,6 +60,8 @@ class StreamStorage:
       slices: of O's columns.
       groups: of `strips` warps each, one for each slice of each query tile, whose slices follow one
         another; warp `group` x `strips` + `strip` has the way of that number.
+      roles: that attend, of equally many of these groups: one where all slices have the same code,
+        since each begins with a line of V and has no factors of its own.
       slice_columns: of O.
       columns: of all slices, at least those that O has; what is beyond is 0.
       handed: columns that a warp hands over at a time.
@@ -70,6 +88,8 @@ class StreamStorage:
         self.columns = columns
         widest = max(problem.columns, columns)
         line = LINE_BYTES * 8 // ws.element_bits(stored)
+        has_one_code = problem.position_factors is None and self.slice_columns % line == 0
+        self.roles = self.q_tiles if has_one_code else self.groups
         is_cut = widest > line and problem.columns % line == columns % line == 0
         rows = box_rows if box_rows and is_cut else config.tile_n
         keys = b.tile([rows, config.tile_n // rows * widest], stored, "shared")
@@ -95,20 +115,32 @@ class StreamStorage:
         """First column and number of the parts that a warp has its slice of O in."""
         return parts_of(self.slice_columns, SUM_COLUMNS)
 
-    def warp(self, strip: Value, group: int) -> Value:
-        """The number of a warp."""
-        return b.INT.add(strip, group * self.strips) if group else strip
+    def share(self, role: int, number: Value) -> Share:
+        """What a warp of a role works on, by its number there."""
+        inside = self.groups // self.roles
+        first = role * inside
+        way, slice_ = divmod(first, self.slices)
+        warp = b.INT.add(number, first * self.strips) if first else number
+        if inside == 1:
+            return Share(way, slice_, number, warp)
+        own = b.INT.floordiv(number, self.strips)
+        strip = b.INT.sub(number, b.INT.mul(own, self.strips))
+        return Share(way, own, strip, warp)
 
-    def hand_over(
-        self, strip: Value, group: int, maximum: Value, total: Value, *sums: Value
-    ) -> None:
+    def values(self, strip: Value, slice_: Value | int) -> Value:
+        """The columns of a slice in a strip of values."""
+        if isinstance(slice_, int):
+            return b.columns(strip, slice_ * self.slice_columns, self.slice_columns)
+        first = b.INT.mul(slice_, self.slice_columns)
+        return b.columns_at(strip, first, self.slice_columns)
+
+    def hand_over(self, share: Share, maximum: Value, total: Value, *sums: Value) -> None:
         """Gives what a warp has found for a work tile to those that put it together.
 
         Args:
-          strip, group: the warp's.
           sums: its slice of O, in `sum_parts`.
         """
-        warp = self.warp(strip, group)
+        warp = share.warp
         for ring, value in ((self.maxima, maximum), (self.totals, total)):
             hand_over(ring, warp, value)
         some = len(sums) * self.handed // self.slice_columns
@@ -232,8 +264,8 @@ class Groups(NamedTuple):
         return max(self.keys, len(self.values)) > 1
 
     @classmethod
-    def of(cls, problem: Problem, storage: StreamStorage, slice_: int) -> "Groups":
-        """Those of a problem, and of a slice of its O."""
+    def of(cls, problem: Problem, storage: StreamStorage, slice_: Value | int) -> "Groups":
+        """Those of a problem, and of a slice of its O, whose number is known where there are factors."""
         firsts = [first for first, _ in storage.sum_parts]
         depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
         if problem.position_factors is None:
@@ -277,23 +309,24 @@ class Queries:
 
 
 def attend(
-    problem: Problem, storage: StreamStorage, tile: WorkTile, number: Value, group: int
+    problem: Problem, storage: StreamStorage, tile: WorkTile, role: int, number: Value
 ) -> None:
-    """Online softmax of a query tile over strip `number` of each key tile, by one warp of a group."""
+    """Online softmax of a query tile over a strip of each key tile, by warp `number` of a role."""
     config, widens, shared = problem.config, problem.widens, problem.shares_rows
     rows = config.tile_m
-    way, slice_ = divmod(group, storage.slices)
+    share = storage.share(role, number)
+    way = share.way
     visited = problem.key_tiles(tile)
     tile = problem.query_tile(tile, way)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, way)
-    first = b.INT.mul(number, STRIP_KEYS)
+    first = b.INT.mul(share.strip, STRIP_KEYS)
     zero = b.f32_constant(0.0)
     sum_parts = storage.sum_parts
 
     q_slot = storage.q.wait(way)
-    groups = Groups.of(problem, storage, slice_)
+    groups = Groups.of(problem, storage, share.slice)
     most_held = MOST_HELD_BESIDE_GROUPS if groups.has_several else storage.most_held
     is_held = problem.columns + storage.slice_columns <= most_held
     depths = parts_of(problem.columns, groups.depth)
@@ -340,7 +373,7 @@ def attend(
         if not shared:
             slot = storage.v.wait()
         values = strip(slot, problem.columns if shared else storage.columns)
-        values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
+        values = storage.values(values, share.slice)
         added: list[Value] = []
         for number, members in enumerate(groups.members):
             by = plain or weighed_values(step, own.values[number], largest[number], problem.product)
@@ -370,7 +403,7 @@ def attend(
         sums = [real_sums(*pair) for pair in zip(sums, own, strict=True)]
     if not is_held:
         b.release(q_slot, "threads")
-    storage.hand_over(number, group, known.maximum, known.total(), *sums)
+    storage.hand_over(share, known.maximum, known.total(), *sums)
 
 
 def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:

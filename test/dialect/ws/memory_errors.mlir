@@ -262,3 +262,48 @@ func.func @f(%s: !ws.frag<vector<8xf32>>, %o: memref<?x?x64xbf16>, %c: i32) {
   "ws.store_global"(%s, %o, %c, %c, %c) {dims = array<i32: 1>, operandSegmentSizes = array<i32: 1, 1, 3>} : (!ws.frag<vector<8xf32>>, memref<?x?x64xbf16>, i32, i32, i32) -> ()
   func.return
 }
+
+// -----
+
+// Columns from a computed one on.
+
+func.func @f(%s: !ws.tile<vector<8xbf16>, "shared">, %n: i32) {
+  // expected-error @below {{'ws.columns_at' op expects tiles with two dimensions}}
+  %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8xbf16>, "shared">, i32) -> !ws.tile<vector<8xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "tensor">, %n: i32) {
+  // expected-error @below {{'ws.columns_at' op expects a shared tile, got !ws.tile<vector<8x64xbf16>, "tensor">}}
+  %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x64xbf16>, "tensor">, i32) -> !ws.tile<vector<8x64xbf16>, "tensor">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">, %n: i32) {
+  // expected-error @below {{'ws.columns_at' op expects a part of !ws.tile<vector<8x64xbf16>, "shared">, got !ws.tile<vector<16x64xbf16>, "shared">}}
+  %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x64xbf16>, "shared">, i32) -> !ws.tile<vector<16x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x192xbf16>, "shared">) {
+  %n = arith.constant 128 : i32
+  %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x192xbf16>, "shared">, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  // expected-error @below {{'ws.columns_at' op expects columns within 0..192, got 128..256}}
+  %1 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x192xbf16>, "shared">, i32) -> !ws.tile<vector<8x128xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x192xbf16>, "shared">) {
+  %n = arith.constant 32 : i32
+  // expected-error @below {{'ws.columns_at' op expects a first column in 64s, got 32}}
+  %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x192xbf16>, "shared">, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}

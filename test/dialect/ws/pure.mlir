@@ -14,6 +14,8 @@
 // CHECK-NOT: ws.columns
 // CHECK: ws.rows
 // CHECK-NOT: ws.rows
+// CHECK: ws.columns_at
+// CHECK-NOT: ws.columns_at
 // CHECK: ws.fill
 // CHECK-NOT: ws.fill
 // CHECK: ws.broadcast
@@ -42,11 +44,12 @@
 !p = !ws.tile<vector<128x32xbf16>, "tensor">
 !slot = !ws.tile<vector<128x64xbf16>, "shared">
 !page = !ws.tile<vector<16x64xbf16>, "shared">
+!side = !ws.tile<vector<16x32xbf16>, "shared">
 !row = !ws.frag<vector<128xf32>>
 !full = !ws.frag<vector<128x64xf32>>
 !some = !ws.frag<vector<128x8xf32>>
 func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>, %slot: !slot, %some: !some)
-    -> (i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, memref<?x2xf32>, memref<?x2xf32>, i32, i32, f32, f32) {
+    -> (i32, i32, !p, !p, !page, !page, !side, !side, !row, !row, !some, !some, !full, !full, memref<?x2xf32>, memref<?x2xf32>, i32, i32, f32, f32) {
   %0 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %1 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %2 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
@@ -57,6 +60,8 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %7 = "ws.columns"(%5) {first = 0 : i64} : (!h) -> !p
   %25 = "ws.rows"(%slot, %g) : (!slot, i32) -> !page
   %26 = "ws.rows"(%slot, %g) : (!slot, i32) -> !page
+  %50 = "ws.columns_at"(%25, %g) : (!page, i32) -> !side
+  %51 = "ws.columns_at"(%26, %g) : (!page, i32) -> !side
   %8 = "ws.fill"(%x) : (f32) -> !row
   %9 = "ws.fill"(%x) : (f32) -> !row
   %10 = "ws.broadcast"(%8) : (!row) -> !full
@@ -79,7 +84,8 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %32 = "ws.pitch"(%20) {dim = 0 : i64} : (memref<?x2x2xf32>) -> i32
   %21 = "ws.element"(%23, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
   %22 = "ws.element"(%24, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
-  func.return %0, %1, %6, %7, %25, %26, %12, %13, %27, %28, %17, %18, %29, %30, %31, %32, %21, %22 : i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, memref<?x2xf32>, memref<?x2xf32>, i32, i32, f32, f32
+  func.return %0, %1, %6, %7, %25, %26, %50, %51, %12, %13, %27, %28, %17, %18, %29, %30, %31, %32, %21, %22 
+    : i32, i32, !p, !p, !page, !page, !side, !side, !row, !row, !some, !some, !full, !full, memref<?x2xf32>, memref<?x2xf32>, i32, i32, f32, f32
 }
 
 // CHECK-LABEL: func.func @kept

@@ -81,6 +81,7 @@ from .kernels import (
 )
 from .memory import (
     columns,
+    columns_at,
     copy_across,
     copy_in,
     copy_out,
@@ -123,6 +124,7 @@ __all__ = [
     "chosen",
     "claim",
     "columns",
+    "columns_at",
     "commit",
     "compare",
     "constant",

@@ -214,6 +214,13 @@ def columns(tile: Value, first: int, count: int) -> Value:
     ).part
 
 
+def columns_at(tile: Value, first: Value, count: int) -> Value:
+    """Columns of a shared tile from a computed multiple of a line on, which are only loaded."""
+    kind = ws.TileType(tile.type)
+    result = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
+    return ws.ColumnsAtOp(tile, first, result).part
+
+
 def rows(tile: Value, first: Value | int, count: int) -> Value:
     """Rows `first` to `first + count - 1` of a shared tile; the tile itself if it has no others."""
     kind = ws.TileType(tile.type)
