@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attn_mlir.errors import SpecError
@@ -24,22 +23,19 @@ def in_words(message: str, names: Mapping[str, str]) -> str:
     return re.sub(rf"\b(?:{words})\b", lambda found: names[found[0]], message)
 
 
-@contextmanager
-def named(names: Mapping[str, str]) -> Generator[None]:
-    """Within it, what is refused is told by these names.
+def rename(error: SpecError, names: Mapping[str, str]) -> None:
+    """Puts the caller's names into an error, which is to be raised on.
 
     Args:
-      names: the caller's name of an argument, by the name under which it is refused.
+      names: the caller's name of an argument, by the name under which it was refused.
     """
-    try:
-        yield
-    except SpecError as error:
-        error.args = (in_words(str(error), names),)
-        raise
+    error.args = (in_words(str(error), names),)
 
 
 def renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
     """A function whose caller has other names for its arguments.
+
+    Its messages must not use these names as words of another meaning.
 
     Args:
       names: the caller's name of an argument, by the function's own.
@@ -47,7 +43,10 @@ def renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
 
     @functools.wraps(function, updated=())
     def call(*arguments: Any, **options: Any) -> Any:
-        with named(names):
+        try:
             return function(*arguments, **options)
+        except SpecError as error:
+            rename(error, names)
+            raise
 
     return call

@@ -113,8 +113,8 @@ def check_scaled(
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
             raise SpecError(
-                f"{names.get(name, name)} makes a scale of scores from {product.min():.4g} to {product.max():.4g} with "
-                f"scale = {scale:.4g}: it must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
+                f"{names.get(name, name)} makes factors of scores from {product.min():.4g} to {product.max():.4g} with "
+                f"scale = {scale:.4g}: they must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
             )
 
 

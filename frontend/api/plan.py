@@ -20,7 +20,8 @@ from attn_mlir.arrays import Output, counters_like, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
-from attn_mlir.naming import named
+from attn_mlir.errors import SpecError
+from attn_mlir.naming import rename
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, view
@@ -192,8 +193,11 @@ class Plan:
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
         views = {name: view(made.tensor, name) for name, made in memory.items()}
         for kernel, step in zip(kernels, self.steps, strict=True):
-            with named(step.names):
+            try:
                 kernel.launch(step.given(views), device=self.device, stream=self.stream)
+            except SpecError as error:
+                rename(error, step.names)
+                raise
         return {result.name: memory[result.name].finish() for result in self.results}
 
     def _memory(self, allocation: Allocation) -> Output:

@@ -17,15 +17,16 @@ from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import TensorView, host_array, view
 
 INDEX_DTYPES = ("i32", "i64")
-_append = renamed(
-    append_kv,
-    k_new="append_key",
-    v_new="append_value",
-    k_pages="paged_kv_cache",
-    v_pages="paged_kv_cache",
-    indices="kv_indices",
-    indptr="kv_indptr",
-    last_page_len="kv_last_page_len",
+CALLED = {
+    "k_new": "append_key",
+    "v_new": "append_value",
+    "indices": "kv_indices",
+    "indptr": "kv_indptr",
+    "last_page_len": "kv_last_page_len",
+}
+_append = renamed(append_kv, k_pages="paged_kv_cache", v_pages="a second array", **CALLED)
+_append_to_pair = renamed(
+    append_kv, k_pages="paged_kv_cache[0]", v_pages="paged_kv_cache[1]", **CALLED
 )
 _paged = renamed(PagedKV, layout="kv_layout")
 
@@ -70,7 +71,7 @@ def append_paged_kv_cache(
         indptr=_narrow(kv_indptr, "kv_indptr"),
         last_page_len=_narrow(kv_last_page_len, "kv_last_page_len"),
     )
-    _append(
+    (_append_to_pair if is_pair else _append)(
         cache,
         append_key,
         append_value,

@@ -488,6 +488,15 @@ class TestFlashInfer:
             SpecError, match="paged_kv_cache must be one array or a pair, got 1 arrays"
         ):
             flashinfer.append_paged_kv_cache(new, new, *told, (zeros(1, 16, 2, 64),), *lists)
+        pools = zeros(1, 16, 2, 64), zeros(2, 16, 2, 64)
+        with pytest.raises(
+            SpecError, match=r"^paged_kv_cache\[1\] must agree with paged_kv_cache\[0\]"
+        ):
+            flashinfer.append_paged_kv_cache(new, new, *told, pools, *lists)
+        with pytest.raises(
+            SpecError, match="^paged_kv_cache must be .* without a second array, got"
+        ):
+            flashinfer.append_paged_kv_cache(new, new, *told, pools[0], *lists)
         with pytest.raises(SpecError, match="^kv_layout must be NHD or HND, got 'NDH'"):
             flashinfer.append_paged_kv_cache(new, new, *told, zeros(1, 2, 16, 2, 64), *lists, "NDH")
 
