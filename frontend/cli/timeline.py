@@ -22,7 +22,7 @@ LETTER = 5.2  # width of a letter of a label, px
 _PALETTE = ("#2f6fb7", "#7a52a8", "#2b8a6e", "#b8662b", "#a83f63", "#5c6b2f", "#39788f")
 _ENGINE_COLOURS = {
     "tensor core": ("#c0392b", "#d9782d"),
-    "TMA load": ("#1f7a4d", "#5a9a3c"),
+    "TMA load": ("#1f7a4d", "#5a9a3c", "#0e7490", "#8a9a1f"),
     "TMA store": ("#8a6d1a",),
 }
 _OTHER_ENGINE = ("#555555",)
@@ -57,6 +57,11 @@ class Row:
     colours: tuple[str, ...]
     lanes: list[list[Span]]
     order: tuple[int, int]
+
+    @property
+    def targets(self) -> list[str]:
+        """What an engine works for; of a role nothing."""
+        return sorted({span.target for span in self.lanes[0]}) if self.note == ENGINE else []
 
     @property
     def lane_height(self) -> float:
@@ -146,7 +151,10 @@ def _label(event: Mapping[str, Any]) -> str:
     if event["cat"] == "engine":
         if "into" in args:
             return f"{args['into']}@{args['column']}"
-        return str(args.get("signals", name)).replace(" full[", " ").removesuffix("]")
+        filled = str(args.get("signals", name))
+        if filled.endswith(" full"):  # of a ring of one slot
+            return filled.removesuffix("full") + "0"
+        return filled.replace(" full[", " ").removesuffix("]")
     return name
 
 
@@ -178,7 +186,8 @@ def draw(
         raise SpecError(f"nothing to draw from step {low:.0f} to {high:.0f}")
     rows = _rows(chosen)
     lines = _frame(trace, chosen, title, rows, low, high)
-    lines += _axis(TOP + sum(row.height + ROW_GAP for row in rows), low, high)
+    bottom = TOP + sum(row.height + ROW_GAP for row in rows)
+    lines += [*_axis(bottom, low, high), *_targets(rows, bottom + 36)]
     top = float(TOP)
     for row in rows:
         lines += _draw_row(row, top, low, high)
@@ -262,7 +271,7 @@ def _draw_row(row: Row, top: float, low: float, high: float) -> list[str]:
         f"{_busy(row, low, high):.0%}</text>",
     ]
     is_engine = row.note == ENGINE
-    targets = sorted({span.target for span in row.lanes[0]}) if is_engine else [""]
+    colours = {target: row.colours[i % len(row.colours)] for i, target in enumerate(row.targets)}
     paths: dict[tuple[str, str], list[str]] = {}
     for number, lane in enumerate(row.lanes):
         y = top + number * (row.lane_height + LANE_GAP)
@@ -270,8 +279,8 @@ def _draw_row(row: Row, top: float, low: float, high: float) -> list[str]:
             left, right = _x(span.begin, low, high), _x(span.end, low, high)
             if right - left < 0.05:
                 continue
-            shade = targets.index(span.target) % len(row.colours) if is_engine else 0
-            look = (row.colours[shade], "wait" if span.is_wait else "work")
+            colour = colours[span.target] if is_engine else row.colours[0]
+            look = (colour, "wait" if span.is_wait else "work")
             box = f"M{left:.1f} {y:.1f}h{right - left:.1f}v{row.lane_height:g}H{left:.1f}z"
             paths.setdefault(look, []).append(box)
     for colour, style in sorted(paths, key=lambda look: look[1]):
@@ -302,7 +311,7 @@ def _busy(row: Row, low: float, high: float) -> float:
 def _frame(
     trace: TraceFile, cta: CtaTrace, title: str | None, rows: Sequence[Row], low: float, high: float
 ) -> list[str]:
-    height = TOP + sum(row.height + ROW_GAP for row in rows) + 58
+    height = TOP + sum(row.height + ROW_GAP for row in rows) + 78
     place = cta.name.split(" on ")[0]
     facts = f"{place} · {trace.target} · {high - low:,.0f} steps of the emulator"
     return [
@@ -336,6 +345,26 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def _targets(rows: Sequence[Row], y: float) -> list[str]:
+    """A line that says which ring or buffer a colour of an engine stands for, where it has several."""
+    lines: list[str] = []
+    x = float(LEFT)
+    for row in rows:
+        named = [(t, row.colours[i % len(row.colours)]) for i, t in enumerate(row.targets) if t]
+        if len(named) < 2:
+            continue
+        lines.append(f'<text x="{x:.0f}" y="{y:.1f}" class="small">{escape(row.label)}</text>')
+        x += 6.2 * len(row.label) + 10
+        for target, colour in named:
+            lines += [
+                f'<rect x="{x:.0f}" y="{y - 10:.1f}" width="20" height="11" fill="{colour}"/>',
+                f'<text x="{x + 26:.0f}" y="{y:.1f}" class="small">{escape(target)}</text>',
+            ]
+            x += 26 + 6.5 * len(target) + 12
+        x += 22
+    return lines
+
+
 def _axis(top: float, low: float, high: float) -> list[str]:
     step = _nice((high - low) / 8)
     lines: list[str] = []
@@ -353,7 +382,8 @@ def _axis(top: float, low: float, high: float) -> list[str]:
     return [
         f'<path d="{"".join(grid)}" stroke="#000" stroke-opacity=".13" stroke-width="1" fill="none"/>',
         *lines,
-        f'<text x="{LEFT}" y="{top + 36:.1f}" class="small">{note}</text>',
+        f'<text x="{WIDTH - RIGHT + 10}" y="{top + 14:.1f}" class="small">steps</text>',
+        f'<text x="{LEFT}" y="{top + 56:.1f}" class="small">{note}</text>',
     ]
 
 

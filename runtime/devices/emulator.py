@@ -45,7 +45,7 @@ class EmulatorDevice:
     schedule: Literal["fair", "adversarial"] = "fair"
     seed: int = 0
     multiprocessors: int = 148  # NVIDIA B200
-    trace: Path | None = None
+    trace: str | Path | None = None
     check: str | None = None
     target: str | None = None
 
@@ -121,7 +121,7 @@ class EmulatorDevice:
             if self.trace is not None and emulator.trace is not None:
                 from attn_mlir.runtime.emulator.trace import write_trace
 
-                write_trace(emulator.trace, self.trace)
+                write_trace(emulator.trace, Path(self.trace))
         return Launch(
             self.name,
             bound.grid,

@@ -40,7 +40,7 @@ def attention_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = am.mha(heads=1, head_dim=128, dtype="bf16", mask=am.causal())
     bundle = am.compile(spec)
     trial = run_attention(
-        bundle, batch=1, sq=512, sk=512, mask=am.causal(), device=EmulatorDevice(trace=path)
+        bundle, batch=1, sq=512, sk=512, mask=am.causal(), device=EmulatorDevice(trace=str(path))
     )
     assert trial.comparison.ok
     return path
@@ -100,6 +100,29 @@ def test_spans_lie_where_their_steps_are(tmp_path: Path) -> None:
     got = [(round((float(x) - 168) / width, 3), round(float(w) / width, 3)) for x, w in spans]
     assert sorted(got) == sorted(want)
     assert {"kv 3", "b", "50%"} <= set(_texts(picture))
+
+
+def test_colours_of_an_engine_are_explained(tmp_path: Path) -> None:
+    """A ring of one slot has slot 0; an engine that works for one thing alone has no line."""
+    events = [
+        _event(100, 0, 250, "tensor 2d", "engine", signals="q full"),
+        _event(100, 250, 250, "tensor 2d", "engine", signals="kv full[3]"),
+        _event(103, 500, 500, "mma", "engine", into="s", column=64),
+    ]
+    threads = {100: "TMA load", 103: "tensor core"}
+    events += [
+        {"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": {"name": name}}
+        for tid, name in threads.items()
+    ]
+    picture = draw(read_trace(_file(tmp_path / "t.json", events)))
+    texts = _texts(picture)
+    assert {"q 0", "kv 3", "s 0", "steps"} <= set(texts)
+    assert texts.count("TMA load") == 2 and texts.count("tensor core") == 1
+    line = texts[texts.index("TMA load", texts.index("steps")) :]
+    assert line[1:3] == ["kv", "q"]
+    fills = re.findall(r'<rect [^>]*width="20"[^>]*fill="(#\w+)"', picture)
+    drawn = re.findall(r'<path fill="(#\w+)" class="work"', picture)
+    assert len(set(fills)) == 2 and set(fills) < set(drawn)
 
 
 @pytest.mark.parametrize(
