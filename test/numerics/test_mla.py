@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.validation.numerics import prefill_sweep
 from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.latent_draws import DRAWS
@@ -54,6 +55,22 @@ CASES = {
 @pytest.mark.long("used keys, f16", "compressed rows", "ragged", "pages under dense keys")
 def test_mla(name: str) -> None:
     CASES[name].run()
+
+
+@pytest.mark.parametrize(("query_tiles", "visits"), [(1, 2 + 1), (2, 2 * 2)])
+def test_products_and_bytes_are_those_of_the_formula(
+    query_tiles: int, visits: int, launches: list[Stats]
+) -> None:
+    """Queries 171 to 298, and 299, see 41 keys each: those of the first tile of rows lie in two tiles of
+    keys, of which the second tile alone has one. Two tiles of rows in a CTA visit, and copy, the same tiles."""
+    problem = LatentProblem(
+        (129,), (300,), heads=(1, 1), options={"mask": am.sliding_window(40, 0)}
+    )
+    dataclasses.replace(problem, call={"query_tiles": query_tiles}).run()
+    products, copied = 192 // 16 + 128 // 16, 128 * (192 + 128) * 2
+    assert launches[-1].mma_count == visits * products
+    loaded = 2 * 128 * 192 * 2 + visits // query_tiles * copied
+    assert launches[-1].counters["tensor_load_bytes"] == loaded
 
 
 ROPE_CASES = {

@@ -237,6 +237,14 @@ def test_memory_of_a_cta_where_products_are_of_8_bits() -> None:
     assert "tcgen05.mma.cta_group::2.kind::f8f6f4" in bundle.ptx
 
 
+def test_the_result_leaves_in_strips_while_the_next_is_made(plain: Bundle) -> None:
+    """Of 64 columns of both halves: each has a slot and barriers of its own, and two boxes of 64 heads."""
+    barriers: Any = plain.report["barriers"]
+    counts = {x["name"]: x["count"] for x in barriers}
+    assert counts["out full"] == counts["out empty"] == 256 // 64
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.\dd\.global", plain.ptx)) == 512 // 64
+
+
 def products(bundle: Bundle) -> list[tuple[str, int]]:
     """Where the sums of each product of the PTX lie, and for how many columns, by its descriptor."""
     constants = dict(re.findall(r"mov\.b32\s+(%r\d+), (\d+);", bundle.ptx))
