@@ -213,3 +213,27 @@ def test_two_caches_at_once() -> None:
     assert np.abs(truth.o - out[1:].astype(np.float32)).max() < 0.02
     assert np.abs(truth.lse - lse[1:]).max() < 1e-3
     assert bool((lse[0] == np.inf).all()) and not out[0].any()
+
+
+def test_what_flash_mla_does_not_take() -> None:
+    """f16, sinks without lists, a second cache of 16 bits, and lists of it without an entry."""
+    random = np.random.default_rng(0)
+    q, pool, more = (
+        (random.standard_normal(x) / 4).astype(np.float16)
+        for x in ((1, 1, 8, 512), (2, 64, 1, 512), (2, 5, 1, 512))
+    )
+    sinks = np.linspace(-1, 1, 8).astype(np.float32)
+    call = given(q=q, k_cache=pool, block_table=np.array([[1]], np.int32), attn_sink=sinks)
+    call["cache_seqlens"] = np.array([40], np.int32)
+    out, lse = flash_mla_with_kvcache(**call, device=EMULATOR)
+    truth = mla_decode_f64(q, pool[1:, :40], scale=512**-0.5, sinks=sinks)
+    assert out.dtype == np.float16 and np.abs(truth.o - out.astype(np.float64)).max() < 1e-3
+    assert np.abs(truth.lse - lse).max() < 1e-4
+    named = np.arange(64, 104, dtype=np.int32)[None, None]
+    metadata = get_mla_metadata()[0]
+    listed: dict[str, Any] = {**call, "indices": named, "extra_k_cache": more}
+    listed |= {"extra_indices_in_kvcache": named[..., :0], "tile_scheduler_metadata": metadata}
+    listed["extra_topk_length"] = np.zeros(1, np.int32)
+    again, sums = flash_mla_with_kvcache(**listed, device=EMULATOR)
+    assert np.abs(truth.o - again.astype(np.float64)).max() < 1e-3
+    assert np.abs(truth.lse - sums).max() < 1e-4
