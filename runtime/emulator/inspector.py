@@ -134,6 +134,10 @@ class Inspector(Protocol):
         """Lanes are about to arrive on a barrier; without an order it is one that orders everything."""
         ...
 
+    def announcing(self, s: "Strand", mask: int, key: SyncKey) -> None:
+        """Lanes change how many bytes an mbarrier waits for, without arriving on it."""
+        ...
+
     def waiting(self, s: "Strand", mask: int, key: SyncKey, parity: int) -> None:
         """Lanes look at the parity of an mbarrier (they may do so again)."""
         ...

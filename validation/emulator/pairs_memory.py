@@ -260,6 +260,20 @@ USED_BYTES = {  # body, who finds it
     ),
 }
 
+_BY_ONE = "@p1 mbarrier.init.shared::cta.b64 [r1], {count};\n<right> bar.warp.sync -1;\n"
+# by all lanes of the warp of which one has initialised it
+USED = {
+    "an arrival of every lane": _BY_ONE.format(count=32)
+    + "@p2 mbarrier.arrive.shared::cta.b64 _, [r1];",
+    "a wait of every lane": (
+        _BY_ONE.format(count=1)
+        + f"@!p2 bra END; @p1 mbarrier.arrive.shared::cta.b64 _, [r1]; {spin('r1', 0)} END:"
+    ),
+    "an announcement of every lane": (
+        _BY_ONE.format(count=1) + "@p2 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [r1], 0;"
+    ),
+}
+
 
 PAIRS = (
     *(
@@ -289,6 +303,12 @@ PAIRS = (
         _LIVE,
         "of another CTA",
         ctas=2,
+    ),
+    *(
+        Kind(
+            "mbarrier used before its init is known", "mbarrier", body, "a barrier is missing", case
+        )
+        for case, body in USED.items()
     ),
     *(
         Kind("mbarrier's bytes used without a barrier", "race", body, RACE, case)

@@ -208,6 +208,13 @@ class ThreadChecks(LifetimeChecks):
             barrier.arriving = state.actors.fit(barrier.arriving)
             barrier.arriving[KNOWN, stream] = max(barrier.arriving[KNOWN, stream], step)
 
+    def announcing(self, s: Strand, mask: int, key: SyncKey) -> None:
+        """mbarrier.expect_tx and complete_tx: reports who does not know of the barrier's init."""
+        barrier = self.state_of(s.cta).barriers.mbarrier(key)
+        if barrier is not None:
+            is_remote = int(key[1]) != s.cta.rank
+            self._check_user(s, self.warp_of(s), barrier, key, mask, is_remote=is_remote)
+
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
         """A test of an mbarrier's parity: reports it if another phase may be meant than is tested."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
@@ -301,14 +308,15 @@ class ThreadChecks(LifetimeChecks):
 
         fence.mbarrier_init has to be executed by the thread of the init. fence.proxy.async may be
         anywhere between the init and the use (PTX ISA, proxy-preserved base causality order);
-        Triton puts it before the copy.
+        Triton puts it before the copy. The thread of the init knows of it, the other lanes of its
+        warp do not.
 
         Args:
           known, own: the user's clock and actors.
           user: the user in words, and its line.
           needs_fence: whether the user is an engine or in another CTA.
         """
-        if not barrier.is_known(known) and barrier.init_actor not in own:
+        if not barrier.is_known(known) and any(actor != barrier.init_actor for actor in own):
             message = "the mbarrier is used before its init is known here: a barrier is missing"
         elif needs_fence and not (
             barrier.is_fenced or known[PROXY, barrier.init_actor] >= barrier.init_tick

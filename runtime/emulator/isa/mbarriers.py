@@ -116,8 +116,11 @@ def mbarrier_tx(
     s: Strand, k: Any, space: str, complete: bool, address: Lanes, byte_count: Lanes
 ) -> None:
     """mbarrier.expect_tx and complete_tx by each active lane."""
+    inspector = s.launch.inspector
     for lane in active_lanes(s, k):
         cta, offset = barrier_at(s, int(address[lane]), space)
+        if inspector is not None:
+            inspector.announcing(s, 1 << lane, ("mbarrier", cta.rank, offset))
         s.launch.scheduler.progress += 1
         if complete:
             cta.mbarriers.complete_tx(offset, int(byte_count[lane]))

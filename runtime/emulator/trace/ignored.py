@@ -70,6 +70,9 @@ class PartialInspector(Inspector):
     def warp_synced(self, s: Strand, mask: int) -> None:
         """The lanes of a warp have one clock."""
 
+    def announcing(self, s: Strand, mask: int, key: SyncKey) -> None:
+        """Its instruction has steps."""
+
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
         """Only that lanes went on counts."""
 
