@@ -23,6 +23,7 @@ from attn_mlir.errors import SpecError
 
 Expr: TypeAlias = int | str | tuple[str, "Expr", "Expr"]
 Evaluator: TypeAlias = Callable[[Mapping[str, int]], int]
+Apply: TypeAlias = Callable[[int, int], int]
 
 MAX_VALUE = (
     2**63 - 1
@@ -38,7 +39,7 @@ def _ceildiv(left: int, right: int) -> int:
     return -(-left // right)
 
 
-OPERATORS: dict[str, Callable[[int, int], int]] = {
+OPERATORS: dict[str, Apply] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -65,9 +66,22 @@ DIVISIONS = (*PLAIN.keys(), *PLAIN.values())
 
 def names(expr: Expr) -> set[str]:
     """The names in an expression."""
-    if isinstance(expr, tuple):
-        return names(expr[1]) | names(expr[2])
-    return {expr} if isinstance(expr, str) else set()
+    return {leaf for leaf in _leaves(expr) if isinstance(leaf, str)}
+
+
+def _leaves(expr: Expr) -> set[int | str]:
+    """Integers and names in an expression; of parts that are the same object one is looked at."""
+    found: set[int | str] = set()
+    seen: set[int] = set()
+    pending = [expr]
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, tuple):
+            found.add(part)
+        elif id(part) not in seen:
+            seen.add(id(part))
+            pending += part[1:]
+    return found
 
 
 def show(expr: Expr) -> str:
@@ -77,52 +91,84 @@ def show(expr: Expr) -> str:
     return str(expr)
 
 
+class _Quotient:
+    """A division that checks its operands, and raises SpecError with its expression."""
+
+    def __init__(self, expr: tuple[str, Expr, Expr]):
+        self.expr = expr
+        self._apply = OPERATORS[expr[0]]
+        self._wraps = expr[0] == "divui"
+        self._is_unsigned = expr[0] in PLAIN
+
+    def __call__(self, a: int, b: int) -> int:
+        if self._wraps:
+            b %= 1 << 32  # as in the code; impossible sizes can make it negative
+        if self._is_unsigned and (a < 0 or b < 1):
+            raise SpecError(
+                f"{show(self.expr)} is promised operands of at least 0 and 1, got {a} and {b}"
+            )
+        return self._apply(a, b)
+
+
 def compiled(expr: Expr) -> Evaluator:
     """A function from the values of the names to the expression's value, for repeated use.
 
-    It raises SpecError, with the expression, for a quotient that does not exist, and KeyError for a
-    name without a value.
+    It computes equal parts once. It raises SpecError, with the expression, for a quotient that does not
+    exist, and KeyError for a name without a value.
     """
     if isinstance(expr, int):
         return lambda values: expr
     if isinstance(expr, str):
         return operator.itemgetter(expr)
-    name, left, right = expr
-    if name in PLAIN or (name in DIVISIONS and (not isinstance(right, int) or right == 0)):
-        return _checked_division(expr)
-    apply = OPERATORS[name]
-    if isinstance(left, int):
-        if isinstance(right, int):
-            value = apply(left, right)
-            return lambda values: value
-        second = compiled(right)
-        return lambda values: apply(left, second(values))
-    first = compiled(left)
-    if isinstance(right, int):
-        return lambda values: apply(first(values), right)
-    second = compiled(right)
-    return lambda values: apply(first(values), second(values))
+    constants, read, operations = _listed(expr)
+
+    def value(values: Mapping[str, int]) -> int:
+        found = [*constants, *[values[name] for name in read]]
+        for apply, left, right in operations:
+            try:
+                found.append(apply(found[left], found[right]))
+            except ZeroDivisionError:
+                raise _division_by_zero(apply, values) from None
+        return found[-1]
+
+    return value
 
 
-def _checked_division(expr: tuple[str, Expr, Expr]) -> Evaluator:
-    """A function for a division that checks its operands when it is called."""
-    apply, first, second = OPERATORS[expr[0]], compiled(expr[1]), compiled(expr[2])
-    is_unsigned = expr[0] in PLAIN
+def _division_by_zero(apply: Apply, values: Mapping[str, int]) -> SpecError:
+    """What is said of a division by 0."""
+    assert isinstance(apply, _Quotient)
+    known = {name: values[name] for name in sorted(names(apply.expr))}
+    return SpecError(f"{show(apply.expr)} divides by 0 for {known}")
 
-    def divide(values: Mapping[str, int]) -> int:
-        a, b = first(values), second(values)
-        if expr[0] == "divui":
-            b %= 1 << 32  # as in the code; impossible sizes can make it negative
-        if is_unsigned and (a < 0 or b < 1):
-            raise SpecError(
-                f"{show(expr)} is promised operands of at least 0 and 1, got {a} and {b}"
-            )
-        if b == 0:
-            known = {name: values[name] for name in sorted(names(expr))}
-            raise SpecError(f"{show(expr)} divides by 0 for {known}")
-        return apply(a, b)
 
-    return divide
+def _listed(
+    expr: tuple[str, Expr, Expr],
+) -> tuple[list[int], list[str], list[tuple[Apply, int, int]]]:
+    """An expression as its constants, its names, and operations on numbers of what is found before them."""
+    leaves = _leaves(expr)
+    constants = sorted(leaf for leaf in leaves if isinstance(leaf, int))
+    read = sorted(leaf for leaf in leaves if isinstance(leaf, str))
+    places: dict[object, int] = {leaf: n for n, leaf in enumerate([*constants, *read])}
+    of_parts: dict[int, int] = {}
+    operations: list[tuple[Apply, int, int]] = []
+
+    def place(part: Expr) -> int:
+        """The number of a part, whose operations are listed."""
+        if not isinstance(part, tuple):
+            return places[part]
+        if id(part) not in of_parts:
+            key = part[0], place(part[1]), place(part[2])
+            if key not in places:
+                places[key] = len(places)
+                is_plain = part[0] not in PLAIN and isinstance(part[2], int) and part[2] != 0
+                is_checked = part[0] in DIVISIONS and not is_plain
+                apply = _Quotient(part) if is_checked else OPERATORS[part[0]]
+                operations.append((apply, key[1], key[2]))
+            of_parts[id(part)] = places[key]
+        return of_parts[id(part)]
+
+    place(expr)
+    return constants, read, operations
 
 
 def evaluate(expr: Expr, symbols: Mapping[str, int]) -> int:

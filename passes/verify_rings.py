@@ -22,7 +22,7 @@ Six things are checked; an error names the role and the operation:
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
@@ -36,12 +36,14 @@ from attn_mlir.passes.analysis.protocol.runs import Runs
 from attn_mlir.passes.analysis.protocol.simulate import Network
 from attn_mlir.passes.analysis.protocol.skeleton import (
     COORDINATES,
+    Node,
     Process,
     Sizes,
     Tiles,
     processes,
-    tally,
+    step_count,
     trips,
+    turning,
 )
 from attn_mlir.passes.analysis.protocol.trace import Trace
 from attn_mlir.passes.infrastructure.analyses import analysed
@@ -58,6 +60,8 @@ MANY_SPANS = (
     8  # how much longer than these sequences one is, whose turns runs leave out as they repeat
 )
 MAX_START = 1 << 22  # a loop that does not turn for any size below never turns
+
+Bodies: TypeAlias = "list[tuple[tuple[Node, ...], int]]"  # of processes: see `turning`
 
 
 @register
@@ -138,18 +142,19 @@ def _sizes(
     span = TILE_STEP * laps + RAGGED
     varied_sizes = [name for name in sorted(used) if name in names] or names[:1]
 
-    units = _units(members, loops, names, elements, span, MOST_LAPS * laps)
+    bodies = turning(members)
+    units = _units(bodies, loops, names, elements, span, MOST_LAPS * laps)
 
     def settings(longest: int) -> list[tuple[str, Sizes]]:
         """For each varied size, its name and sizes in which it is `longest` at most."""
         ends = {name: longest // units[name] for name in names}
         fixed = ends if elements else dict.fromkeys(names, TILE_STEP * 2)
         return [
-            (varied, _most_responsive(members, loops, fixed, elements, varied, ends))
+            (varied, _most_responsive(members, bodies, loops, fixed, elements, varied, ends))
             for varied in varied_sizes
         ]
 
-    start, found = _first_work(members, loops, settings, units, span)
+    start, found = _first_work(bodies, loops, settings, units, span)
     lengths = [0, RAGGED, *(start + TILE_STEP * n for n in range(1, laps + 1)), start + span]
     lengths.append(start + MANY_SPANS * span)
     for varied, others in found:
@@ -158,7 +163,7 @@ def _sizes(
 
 
 def _units(
-    members: Sequence[Process],
+    bodies: Bodies,
     loops: Sequence[Tiles],
     names: Sequence[str],
     elements: Sequence[str],
@@ -174,10 +179,10 @@ def _units(
     def longest_loop(units: dict[str, int]) -> int:
         sizes = {name: span // unit for name, unit in units.items()}
         turns = (
-            trips(process.body, {**chosen, **tile})
+            trips(body, {**chosen, **tile})
             for chosen in _corners(sizes, elements, sizes)
             for tile in _corner_tiles(loops, chosen)
-            for process in members
+            for body, _ in bodies
         )
         return max(turns, default=0)
 
@@ -192,7 +197,7 @@ def _units(
 
 
 def _first_work(
-    members: Sequence[Process],
+    bodies: Bodies,
     loops: Sequence[Tiles],
     settings: Callable[[int], list[tuple[str, Sizes]]],
     units: Sizes,
@@ -206,7 +211,7 @@ def _first_work(
 
     def has_work(found: list[tuple[str, Sizes]], longest: int) -> bool:
         return any(
-            _turns(members, loops, sizes | {name: longest // units[name]}) for name, sizes in found
+            _turns(bodies, loops, sizes | {name: longest // units[name]}) for name, sizes in found
         )
 
     start, idle = 0, 0
@@ -226,16 +231,16 @@ def _first_work(
     return start, found
 
 
-def _turns(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> int:
+def _turns(bodies: Bodies, loops: Sequence[Tiles], sizes: Sizes) -> int:
     """How often the loops of all processes turn in the corner tiles."""
     tiles = list(_corner_tiles(loops, sizes))
-    return sum(trips(process.body, {**sizes, **tile}) for tile in tiles for process in members)
+    return sum(trips(body, {**sizes, **tile}) * count for tile in tiles for body, count in bodies)
 
 
 def _steps(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> int:
     """How many steps all processes take in the corner tiles."""
     return sum(
-        tally(process.body, {**sizes, **process.place, **tile}).total()
+        step_count(process.body, {**sizes, **process.place, **tile})
         for tile in _corner_tiles(loops, sizes)
         for process in members
     )
@@ -243,6 +248,7 @@ def _steps(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> 
 
 def _most_responsive(
     members: Sequence[Process],
+    bodies: Bodies,
     loops: Sequence[Tiles],
     fixed: Sizes,
     elements: Sequence[str],
@@ -258,7 +264,7 @@ def _most_responsive(
 
     def change(sizes: Sizes) -> tuple[int, int]:
         both = [{**sizes, varied: end} for end in (0, ends[varied])]
-        turns = [_turns(members, loops, chosen) for chosen in both]
+        turns = [_turns(bodies, loops, chosen) for chosen in both]
         steps = [0, 0] if any(turns) else [_steps(members, loops, chosen) for chosen in both]
         return abs(turns[1] - turns[0]), abs(steps[1] - steps[0])
 

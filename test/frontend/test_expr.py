@@ -103,6 +103,15 @@ def test_compiled_is_evaluated(expr: Expr, a: int, b: int) -> None:
     assert names(expr) <= set(values)
 
 
+def test_parts_that_are_shared_are_computed_once() -> None:
+    """2^64 of them, were each computed wherever it occurs."""
+    expr: Expr = "a"
+    for _ in range(64):
+        expr = ("add", expr, expr)
+    assert compiled(expr)({"a": 3}) == 3 << 64
+    assert names(expr) == {"a"}
+
+
 def test_compiled_names_the_division_by_zero() -> None:
     for expr, told in (
         (

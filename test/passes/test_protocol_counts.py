@@ -9,7 +9,13 @@ import pytest
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.analysis.protocol import sums
 from attn_mlir.passes.analysis.protocol.counts import Counting
-from attn_mlir.passes.analysis.protocol.skeleton import steps, tally, trips
+from attn_mlir.passes.analysis.protocol.skeleton import (
+    step_count,
+    steps,
+    tally,
+    trips,
+    turning,
+)
 from attn_mlir.validation.ws.ring_texts import Kernel, fill, role, use
 
 
@@ -170,6 +176,9 @@ def test_loops_may_count_in_steps(step: str, m: int, turns: int) -> None:
     filler = kernel.members[0]
     assert trips(filler.body, {"m": m}) == turns
     assert tally(filler.body, {"m": m})["commit", kernel.rings["a"], 0] == turns
+    assert step_count(filler.body, {"m": m}) == 2 * turns
+    ((body, count),) = turning(kernel.members)
+    assert (trips(body, {"m": m}), count) == (turns, 2)
     events = kernel.run(m=m).events[kernel.rings["a"], 0]
     assert Counter(event.kind for event in events)["release"] == turns
 

@@ -7,8 +7,8 @@ Kahn's sense: whether they finish does not depend on how fast each one runs.
 
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
@@ -283,6 +283,70 @@ def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
                 turns = loop.turns(sizes)
                 total += len(turns) + trips(body, {**sizes, index: turns.start})
             case _:
+                pass
+    return total
+
+
+def turning(members: Sequence[Process]) -> list[tuple[tuple[Node, ...], int]]:
+    """The loops of processes, and what is around them: of those with the same `trips` for all sizes one, and how
+    many these are."""
+    found: dict[Hashable, list[tuple[Node, ...]]] = {}
+    for process in members:
+        body = _loops_of(process.body)
+        found.setdefault(_outline(body), []).append(body)
+    return [(bodies[0], len(bodies)) for bodies in found.values()]
+
+
+def _loops_of(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes without what has no loop in it."""
+    found: list[Node] = []
+    for node in nodes:
+        match node:
+            case Tiles(body=body) | Loop(body=body):
+                found.append(replace(node, body=_loops_of(body)))
+            case Branch(then=then, otherwise=otherwise):
+                inner = replace(node, then=_loops_of(then), otherwise=_loops_of(otherwise))
+                found += [inner] if inner.then or inner.otherwise else []
+            case _:
+                pass
+    return tuple(found)
+
+
+def _outline(nodes: Sequence[Node]) -> Hashable:
+    """What `trips` depends on: formulas of loops and branches, each of which one function computes."""
+    found: list[Hashable] = []
+    for node in nodes:
+        match node:
+            case Tiles(extents=extents, body=body):
+                found.append((*(extent.of for extent in extents), _outline(body)))
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                found.append((condition.of, _outline(then), _outline(otherwise)))
+            case Loop(index=index, begin=begin, end=end, step=step, body=body):
+                inner = index if body else ""
+                found.append((inner, begin.of, end.of, step, _outline(body)))
+            case _:
+                pass
+    return tuple(found)
+
+
+def step_count(nodes: Sequence[Node], sizes: Sizes) -> int:
+    """How many steps happen in one work tile."""
+    total = 0
+    for node in nodes:
+        match node:
+            case Step():
+                total += 1
+            case Tiles(body=body):
+                total += step_count(body, sizes)
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                total += step_count(then if condition.of(sizes) else otherwise, sizes)
+            case Loop(index=index, body=body) as loop:
+                turns = loop.turns(sizes)
+                if loop.varies:
+                    total += sum(step_count(body, {**sizes, index: n}) for n in turns)
+                elif turns:
+                    total += len(turns) * step_count(body, {**sizes, index: turns.start})
+            case Meeting():
                 pass
     return total
 
