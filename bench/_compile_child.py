@@ -23,6 +23,7 @@ _IMPORTED = time.perf_counter()
 
 from attn_mlir.bench._problem import Problem  # noqa: E402
 from attn_mlir.bench._requests import LATENT  # noqa: E402
+from attn_mlir.cli.main import ends_with_the_process  # noqa: E402
 
 assert am  # imported for its time
 
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--traced", action="store_true", help="with a softcap and documents")
     parser.add_argument("--latent", metavar="NAME", help="this kernel of latent attention")
     args = parser.parse_args()
+    ends_with_the_process()
     problem = Problem.of(args)
     options = traced() if args.traced else {}
 

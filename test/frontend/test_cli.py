@@ -341,3 +341,15 @@ def test_demo(
         assert needle in text, needle
     assert {"mha.attn", "mha.ptx", "mha.cubin"} <= {path.name for path in out.iterdir()}
     assert (out / "mha.ptx").read_text() == bundle.ptx
+
+
+def test_nothing_is_searched_for_cycles_at_the_end_of_a_command() -> None:
+    """What is registered first is called last: all objects are in the permanent generation then."""
+    program = (
+        "import atexit, gc, sys; from attn_mlir import cli;"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000));"
+        "sys.exit(cli.main(['info', '--env']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
