@@ -7,7 +7,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
 from attn_mlir.dialect.scalars import INT
 
-from .context import Fragment, Lowering, TileRef, lowers
+from .context import BYTE_BITS, Fragment, Lowering, TileRef, lowers
 from .inline_ptx import opaque
 from .layouts import SWIZZLE_BYTES, tensor_columns
 from .layouts.global_access import load_global, store_global
@@ -50,6 +50,10 @@ def _columns_at(low: Lowering, op: ws.ColumnsAtOp) -> None:
 def _rows(low: Lowering, op: ws.RowsOp) -> None:
     source = low.tile(op.source)
     kind = ws.TileType(op.part.type)
+    if len(kind.shape) == 1:
+        width = ws.element_bits(kind.element) // BYTE_BITS
+        low[op.part] = TileRef(kind, INT.add(source.address, INT.mul(low[op.first], width)))
+        return
     lines = source.line_at(low[op.first])
     address = INT.add(source.address, INT.mul(lines, SWIZZLE_BYTES))
     low[op.part] = TileRef(kind, address, source.first_column, source.pitch, source.block_lines)

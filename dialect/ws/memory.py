@@ -149,10 +149,10 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
     """Rows `first` .. `first` + result rows - 1 of a shared tile.
 
     Copies can fill or write such a part, so that one tile can consist of several pages, strips or
-    sequences.
+    sequences; a tile of one dimension of several lists.
 
     Operands:
-      source: [R, C] in shared memory.
+      source: [R, C] or [R] in shared memory.
       first: i32, the first row, a multiple of 8; all rows lie within the source.
 
     Memory effects: none, both are the same memory. Hardware: any.
@@ -170,11 +170,9 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
     def verify_invariants(op: "RowsOp") -> bool:
         """Checks for shared tiles with the same columns and element type, and for known rows inside."""
         source, part = TileType(op.source.type), TileType(op.part.type)
-        if len(source.shape) != 2 or len(part.shape) != 2:
-            return fail(op, "expects tiles with two dimensions")
         if source.space != "shared":
             return fail(op, f"expects a shared tile, got {source}")
-        whole, piece = ((t.space, t.shape[1], t.element) for t in (source, part))
+        whole, piece = ((t.space, t.shape[1:], t.element) for t in (source, part))
         if whole != piece:
             return fail(op, f"expects a part of {source}, got {part}")
         first = known_first(op)

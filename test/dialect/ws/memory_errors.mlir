@@ -84,7 +84,7 @@ func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
 // -----
 
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">, %n: i32) {
-  // expected-error @below {{'ws.rows' op expects tiles with two dimensions}}
+  // expected-error @below {{'ws.rows' op expects a part of}}
   %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<8x64xbf16>, "shared">, i32) -> !ws.tile<vector<8xbf16>, "shared">
   func.return
 }
@@ -110,6 +110,15 @@ func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">, %n: i32) {
 func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">, %n: i32) {
   // expected-error @below {{'ws.rows' op expects a part of}}
   %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16x64xbf16>, "shared">, i32) -> !ws.tile<vector<8x64xbf16>, "tensor">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<16xi32>, "shared">) {
+  %n = arith.constant 8 : i32
+  // expected-error @below {{'ws.rows' op expects rows within 0..16, got 8..17}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16xi32>, "shared">, i32) -> !ws.tile<vector<9xi32>, "shared">
   func.return
 }
 

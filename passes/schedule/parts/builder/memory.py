@@ -226,7 +226,7 @@ def rows(tile: Value, first: Value | int, count: int) -> Value:
     kind = ws.TileType(tile.type)
     if count == kind.shape[0]:
         return tile
-    result = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
+    result = ws.tile_type([count, *kind.shape[1:]], kind.element, kind.space)
     return ws.RowsOp(tile, constant(first) if isinstance(first, int) else first, result).part
 
 
