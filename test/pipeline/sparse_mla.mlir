@@ -15,7 +15,8 @@
 // WS: label_name = "softmax"
 // WS: "ws.bits"
 // WS: label_name = "find"
-// WS: %[[ROWS:.*]] = "ws.wait"
+// WS: %[[SLOT:.*]] = "ws.wait"
+// WS: %[[ROWS:.*]] = "ws.rows"(%[[SLOT]], %{{.*}} -> !ws.tile<vector<16xi32>, "shared">
 // WS: "ws.gather_in"
 // WS: "ws.entry"(%[[ROWS]], %{{.*}})
 // WS: label_name = "load0"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
@@ -235,29 +236,35 @@ def is_below(number: Value, end: Value) -> Value:
     return b.compare("ult", number, end)
 
 
+def _numbers(count: int) -> ws.TileType:
+    return b.tile([count], b.i32(), "shared")
+
+
 class SparseStorage(AbsorbedStorage):
     """The rings and buffers of the kernel, with those by which keys are found.
 
     ```
     find --rows--> load0..3 --q,keys--> score ...
-      '--------------seen----------------^----------> softmax, sum_up
+      '---rows or seen-------------------^----------> softmax, sum_up
     ```
     Where rows are of 8 bits, `widen` fills the tiles of keys, and `score` copies Q and O.
 
     `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for each: to
-    softmax, and whether there are any to the roles that gather and issue.
+    softmax, and whether there are any to the roles that gather and issue. The bits of a block stand behind its
+    rows, in the same slot, unless who reads rows is ahead of who reads bits.
     """
 
     def __init__(self, problem: SparseProblem):
-        entries, words = (
-            b.tile([count], b.i32(), "shared") for count in (problem.config.tile_n, problem.words)
-        )
-        self.rows = b.Ring("rows", entries, stages=BLOCKS_AHEAD)
-        self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
+        count, words = problem.config.tile_n, problem.words
+        if problem.source.ahead:
+            self.rows = b.Ring("rows", _numbers(count), stages=BLOCKS_AHEAD)
+            self.seen = b.Ring("seen", _numbers(words), stages=BLOCKS_AHEAD)
+        else:
+            self.seen = self.rows = b.Ring("rows", _numbers(count + words), stages=BLOCKS_AHEAD)
         super().__init__(problem, loaders=problem.source.loaders)
 
     def tell(self, words: Value) -> None:
-        """Says which entries of a block count, given a bit for each."""
+        """Says which entries of a block count, given a bit for each, by a ring of their own."""
         slot = self.seen.acquire()
         b.store(words, slot)
         b.commit(slot, "threads")

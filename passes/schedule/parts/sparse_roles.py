@@ -22,7 +22,10 @@ from .sparse_problem import NOWHERE, Query, SparseProblem, SparseStorage, Value
 
 
 class Lists(Protocol):
-    """The rings by which a kernel's keys are found; attributes and methods as of `SparseStorage`."""
+    """The rings by which a kernel's keys are found; attributes and methods as of `SparseStorage`.
+
+    Where `seen` is `rows`, a slot has both, the bits behind the rows.
+    """
 
     agent: str
     rows: b.Ring
@@ -44,10 +47,16 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
 
     def block(number: Value) -> list[Value]:
         found = rows_from(b.INT.mul(b.INT.add(query.first, number), count))
-        slot = storage.rows.acquire()
-        b.store(found, slot)
-        b.commit(slot, "threads")
-        storage.tell(b.bits(b.map_elements(_is_row, found, element=b.i1())))
+        slot, is_whole = storage.rows.acquire(), storage.seen is storage.rows
+        b.store(found, b.rows(slot, 0, count))
+        if not is_whole:
+            b.commit(slot, "threads")
+        bits = b.bits(b.map_elements(_is_row, found, element=b.i1()))
+        if is_whole:
+            b.store(bits, _words(problem, slot))
+            b.commit(slot, "threads")
+        else:
+            storage.tell(bits)
         return []
 
     b.loop(0, query.blocks, [], block)
@@ -55,6 +64,12 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
         slot = storage.rows.acquire()
         b.store(b.fill([count], b.constant(NOWHERE)), slot)
         b.commit(slot, "threads")
+
+
+def _words(problem: SparseProblem, slot: Value) -> Value:
+    """The bits of a block, the last words of a slot."""
+    (size,) = ws.TileType(slot.type).shape
+    return b.rows(slot, size - problem.words, problem.words)
 
 
 def load(
@@ -66,16 +81,17 @@ def load(
     count, work = problem.config.tile_n // LOADERS, SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
-        rows, is_seen = storage.rows.wait(), work.counts()
-        keys, first = storage.keys.acquire(), part * count
+        slot = storage.rows.wait()
+        is_seen, rows = work.any_counts(slot), b.rows(slot, part * count, count)
+        keys = storage.keys.acquire()
 
         def row(place: Value) -> Value:
-            return b.entry(rows, b.INT.add(place, first))
+            return b.entry(rows, place)
 
         with b.when(is_seen):
-            b.gather_in(source.tensor, b.rows(keys, first, count), [0, 0], row)
+            b.gather_in(source.tensor, b.rows(keys, part * count, count), [0, 0], row)
         b.commit(keys, "copy_engine")
-        b.release(rows, "threads")
+        b.release(slot, "threads")
         return []
 
     b.loop(0, query.blocks, [], block)
@@ -208,7 +224,7 @@ class SparseWork:
     def counts(self) -> Value:
         """Waits for the bits of a block; whether any of its entries counts."""
         seen = self._seen.wait()
-        found = self._any_bit(seen)
+        found = self.any_counts(seen)
         b.release(seen, "threads")
         return found
 
@@ -226,13 +242,13 @@ class SparseWork:
         """The scores of a block. Of one in which no entry counts no product made them: they are written
         here, so that one load serves all blocks and no register is set before it."""
         seen, shape = self._seen.wait(), list(ws.TileType(ring.tile).shape)
-        hidden = b.f32_constant(-math.inf)
+        hidden, bits = b.f32_constant(-math.inf), _words(self._problem, seen)
 
         def word(row: Value, place: Value) -> Value:
-            return b.entry(seen, self._storage.word(row, place))
+            return b.entry(bits, self._storage.word(row, place))
 
         words = b.generate(word, [shape[0], shape[1] // WORD_BITS], b.i32())
-        is_seen = self._any_bit(seen)
+        is_seen = self.any_counts(seen)
         b.release(seen, "threads")
         slot = ring.wait()
         with b.when(b.compare("eq", is_seen, b.false())):
@@ -241,8 +257,10 @@ class SparseWork:
         b.release(slot, self._storage.agent)
         return b.keep(scores, words, hidden), is_seen
 
-    def _any_bit(self, seen: Value) -> Value:
-        words = [b.entry(seen, b.constant(i)) for i in range(self._problem.words)]
+    def any_counts(self, seen: Value) -> Value:
+        """Whether any entry counts of the block whose bits a slot has."""
+        bits = _words(self._problem, seen)
+        words = [b.entry(bits, b.constant(i)) for i in range(self._problem.words)]
         return b.compare("ne", functools.reduce(lambda x, y: arith.OrIOp(x, y).result, words), 0)
 
     def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
