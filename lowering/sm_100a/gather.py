@@ -5,6 +5,10 @@ rows, swizzled by its address like the box of a whole tile. One thread issues al
 some groups of four rows at a time line by line: the assembler keeps the box of each group in uniform
 registers of its own, and a copy changes its place and its column. It does so only where the slot's place is
 known before the block that copies (`Slot.start`).
+
+While numbers of rows are on their way the assembler (ptxas 13.5) makes boxes of what copies follow, in registers
+beside those of the group, where numbers are moved again. So the first line reads the rows of each group
+in front of its copy, and what the barrier is told of the bytes comes behind that line.
 """
 
 import math
@@ -39,26 +43,31 @@ def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
 def _gather(low: Lowering, op: ws.GatherInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.gather_map(op)
-    announce(low, slot, op)
     tile, own = low.tile(op.target), in_role(low, receivers(op))
     barrier, options = counted_at(low, slot.ring.full.address(slot.index), own, slot.ring.full_at)
     mode = ir.Attribute.parse("#nvvm.tma_load_mode<tile_gather4>")
     first = low[op.coords[0]]
     groups = tile.kind.shape[0] // GATHERED
     together = math.gcd(groups, GROUPS)
+    is_told_late = groups == together and parameter.box_count > 1
+    if not is_told_late:
+        announce(low, slot, op)
 
     def several(number: Value) -> list[Value]:
         """Copies the rows of the groups from `number * together` on."""
         row = INT.mul(number, together * GATHERED)
-        found = [
-            [INT.add(first, _chosen(low, op, INT.add(row, i))) for i in range(at, at + GATHERED)]
-            for at in range(0, together * GATHERED, GATHERED)
-        ]
+        begins = [INT.add(row, group * GATHERED) for group in range(together)]
         for column in _columns(low, op):
+            found: list[list[Value]] = []
             for line in range(parameter.box_count):
                 from_column = INT.add(column, line * parameter.line) if line else column
-                for group, rows in enumerate(found):
-                    below = INT.mul(INT.add(row, group * GATHERED), SWIZZLE_BYTES)
+                if line == 1 and is_told_late:
+                    announce(low, slot, op)
+                for group, begin in enumerate(begins):
+                    if line == 0:
+                        rows = (_chosen(low, op, INT.add(begin, i)) for i in range(GATHERED))
+                        found.append([INT.add(first, chosen) for chosen in rows])
+                    below = INT.mul(begin, SWIZZLE_BYTES)
                     part = replace(
                         tile, address=INT.add(tile.address, below), pitch_rows=tile.pitch
                     )
@@ -66,7 +75,7 @@ def _gather(low: Lowering, op: ws.GatherInOp) -> None:
                     nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
                         as_cluster(place),
                         low.arguments[parameter],
-                        [from_column, *rows],
+                        [from_column, *found[group]],
                         barrier,
                         [],
                         mode=mode,
