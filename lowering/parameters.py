@@ -65,17 +65,23 @@ class Signature:
         self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
         self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
         self._wide: set[str] = set()  # operations in which threads access several columns at a time
+        self._gathered: set[Parameter] = set()  # maps of rows that copies gather
         self._integers = Integers(kernel)
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
             found.setdefault(parameter)
         self.parameters = sorted(found, key=self._order)
 
-    def _order(self, parameter: "Parameter") -> tuple[int, int]:
-        """Sort key: by kind, then in the order of the call's arguments."""
+    def _order(self, parameter: "Parameter") -> tuple[int, bool, int]:
+        """Sort key: by kind, then in the order of the call's arguments.
+
+        Maps of rows that are gathered come first: who copies most has the address of all parameters, and
+        the assembler adds what lies before a map to it again in each turn.
+        """
         called = getattr(parameter, "argument", None)
         names = list(self._arguments)
-        return _ORDER.index(type(parameter)), 0 if called is None else names.index(called)
+        place = 0 if called is None else names.index(called)
+        return _ORDER.index(type(parameter)), parameter not in self._gathered, place
 
     def argument_type(self, name: str) -> Any:
         """The MLIR type of the argument of that name."""
@@ -150,6 +156,7 @@ class Signature:
         elif isinstance(op, ws.PrefetchBoxOp):
             yield self.prefetch_map(op)
         elif isinstance(op, ws.GatherInOp):
+            self._gathered.add(self.gather_map(op))
             yield self.gather_map(op)
         elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
             yield self.tensor_map(op.target, op.source, op.dims)
