@@ -25,6 +25,7 @@ from .ways import ways_of
 
 if TYPE_CHECKING:
     from .rings import Cursor, RingState
+    from .rounds import Known
 
 Value = Any
 
@@ -159,7 +160,7 @@ class RoleState:
     group: Value
     thread: Value
     lane_base: Value
-    cursors: "dict[tuple[Any, ...], Cursor]"
+    cursors: "dict[tuple[Any, ...], Cursor | Known]"
     accesses: Accesses = field(default_factory=Accesses)
     next_tile: NextTile | None = None
     is_fenced: bool = False

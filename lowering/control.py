@@ -1,6 +1,7 @@
 """Loops, branches, and the integer operations in their bounds and conditions."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -12,6 +13,7 @@ from .accesses import Accesses
 from .context import Fragment, Lowering, lowers
 from .inline_ptx import is_word, opaque
 from .layouts.values import part_types
+from .rounds import lower_rounds, turns_of_round
 from .sm_100a.tensor_memory import complete_accesses, wait_tensor_stores
 
 Value = Any
@@ -54,6 +56,9 @@ def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
 
 @lowers(scf.ForOp)
 def _for(low: Lowering, op: Any) -> None:
+    if turns := turns_of_round(low, op):
+        lower_rounds(low, op, turns, partial(lower_turn, low, op))
+        return
     carried = [_flatten(low[value]) for value in op.initArgs]
     bounds = (low[value] for value in (op.lowerBound, op.upperBound, op.step))
     made = scf.ForOp(*bounds, [part for parts in carried for part in parts])

@@ -77,6 +77,7 @@ from .sm_100a.tensor_memory import complete_accesses, order_accesses
 Value = Any
 
 PRODUCER = "producer"  # the side of a ring that acquires
+CONSUMER = "consumer"  # the side that waits
 
 
 class RingState:
@@ -181,15 +182,23 @@ def _fence_proxy() -> None:
     nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
 
 
-def _take_slot(
-    low: Lowering, op: Any, side: str, first_parity: int
-) -> tuple[RingState, Slot, Value]:
+def cursor_key(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[Any, ...]:
+    """What the cursor is found by that an operation takes slots with."""
+    side = PRODUCER if isinstance(op, ws.AcquireOp) else CONSUMER
+    return op.ring, low.ways[op.slot], side
+
+
+def first_parity(op: ws.AcquireOp | ws.WaitOp) -> int:
+    """The parity that the first slot is waited for with: of the phase before the first, or of the first."""
+    return 1 if isinstance(op, ws.AcquireOp) else 0
+
+
+def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, Slot, Value]:
     """Advances the role's cursor and makes the slot; returns the ring, the slot and the parity."""
     ring: RingState = low[op.ring]
-    key = (op.ring, low.ways[op.slot], side)
-    cursors = low.active.cursors
+    key, cursors = cursor_key(low, op), low.active.cursors
     if key not in cursors:
-        cursors[key] = Cursor(low, ring.kind.stages, first_parity)
+        cursors[key] = Cursor(low, ring.kind.stages, first_parity(op))
     stage, parity = cursors[key].take()
     index = ring.index(low[op.way], stage)
     tile = ring.kind.tile
@@ -205,7 +214,7 @@ def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
 
 @lowers(ws.AcquireOp)
 def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
-    ring, slot, parity = _take_slot(low, op, PRODUCER, 1)
+    ring, slot, parity = _take_slot(low, op)
     if any(isinstance(load, ws.GatherInOp) for load in ws.loads_into(op.slot)):
         slot = replace(slot, start=pinned_pointer(low.shared_pointer(slot.tile.address)))
     if ring.empty is not None:
@@ -265,7 +274,7 @@ def announce(low: Lowering, slot: Slot, load: Any) -> None:
 
 @lowers(ws.WaitOp)
 def _wait(low: Lowering, op: ws.WaitOp) -> None:
-    ring, slot, parity = _take_slot(low, op, "consumer", 0)
+    ring, slot, parity = _take_slot(low, op)
     ring.wait(ring.full, slot.index, parity)
     if guards_tensor_memory(low, ring.op):
         order_accesses(low, anew=True)
