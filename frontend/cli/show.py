@@ -92,6 +92,12 @@ def memory_table(bundle: Bundle) -> RenderableType:
     return record_table("memory map", items) if items else "no memory map in this bundle"
 
 
+def barrier_table(bundle: Bundle) -> RenderableType:
+    """The barriers of each ring, a full and an empty one for each slot, if the report has them."""
+    items = records(bundle.report.get("barriers"))
+    return record_table("barriers", items) if items else "no barriers in this bundle"
+
+
 def role_table(bundle: Bundle) -> RenderableType:
     """The roles of the kernel, if the report has them."""
     items = records(bundle.report.get("roles"))
@@ -137,6 +143,8 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
         role_table(bundle),
         "",
         memory_table(bundle),
+        "",
+        barrier_table(bundle),
     ]
     if records(bundle.report.get("stages")):
         parts += ["", stage_table(bundle)]

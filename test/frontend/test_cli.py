@@ -169,11 +169,12 @@ def test_info_prints_whatever_a_report_holds(pack: Pack, tmp_path: Path, capsys:
             "registers": "[/bold]", "roles": [{"[red]": "[/x]", "role": ["[/]", {"a": None}]}],
             "stages": [{"name": "[/]", "seconds": "long"}, {"seconds": 1e300}, 3],
             "memory_map": [{"space": "tensor", "begin": "x", "end": None, "what": 1}],
+            "barriers": [{"name": "[k] full", "count": "[/]"}],
         })
     )  # fmt: skip
     assert cli.main(["info", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "[/x]" in text and "registers per thread [/bold]" in text
+    assert "[/x]" in text and "registers per thread [/bold]" in text and "[k] full" in text
 
 
 def test_info_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
