@@ -161,9 +161,9 @@ def test_rows_of_8_bits_late_and_out_of_order(case: Case) -> None:
 @pytest.mark.parametrize(
     ("spec", "slots"),
     [
-        (SparseMlaSpec(heads=64, head_dim=512), {"keys": 65536, "seen": 16}),
-        (SparseMlaSpec(heads=HEADS, head_dim=512), {"k": 16384, "v": 32768, "seen": 16}),
-        (SparseMlaSpec(heads=HEADS, kv_format="v32"), {"k": 24576, "v": 32768, "seen": 16}),
+        (SparseMlaSpec(heads=64, head_dim=512), {"keys": 65536}),
+        (SparseMlaSpec(heads=HEADS, head_dim=512), {"k": 16384, "v": 32768}),
+        (SparseMlaSpec(heads=HEADS, kv_format="v32"), {"k": 24576, "v": 32768}),
     ],
     ids=["one CTA", "pair", "pair, 8 bits"],
 )
