@@ -170,13 +170,21 @@ def test_t12_factors_of_rows_that_do_not_count_are_not_read() -> None:
 
 @pytest.mark.parametrize("heads", [64, 128])
 def test_t19_bytes_of_8_bits_wait_in_registers(heads: int) -> None:
-    """None is staged where the tile will be, or anywhere in shared memory: the map is that of 16 bits, and
-    what copies rows there is gone."""
+    """None is staged where the tile will be, or anywhere in shared memory: what is there is there with 16
+    bits as well, and what copies rows there is gone."""
     narrow, wide = (
         am.compile(SparseMlaSpec(heads=heads, kv_format=name), target="sm_100a")
         for name in ("v32", "bf16")
     )
-    assert narrow.report["memory_map"] == wide.report["memory_map"]
+    found, known = (
+        {x["what"]: x["end"] - x["begin"] for x in made.report["memory_map"]}
+        for made in (narrow, wide)
+    )
+    small = {"rows", "seen", "counted", "barriers"}
+    assert {n: x for n, x in found.items() if n not in small} == {
+        n: x for n, x in known.items() if n not in small
+    }
+    assert all(found[name] < 2048 for name in small & found.keys())
     maps = [x.tensor for x in narrow.manifest.params if isinstance(x, TensorMapParam)]
     assert {*maps} == {"q", "o"} and "gather4" not in narrow.ptx and "gather4" in wide.ptx
 
