@@ -15,16 +15,10 @@ from attn_mlir.validation.emulator.hopper_twin import (
     Array,
     Hopper,
     both,
-    connect,
     differing,
 )
 
 pytestmark = pytest.mark.sm_90
-
-
-@pytest.fixture(scope="module")
-def hopper() -> Hopper:
-    return connect()
 
 
 # ---- TMA -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import cli
 from attn_mlir.reference import check_attention
+from attn_mlir.validation.numerics.operands import Foreign
 
 pytestmark = pytest.mark.slow
 Array = npt.NDArray[Any]
@@ -162,22 +163,6 @@ def test_run_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "emulator, grid (1, 1, 1): ok: O error" in capsys.readouterr().out
     assert cli.main([*run, "--mask", "full"]) == 1
     assert "was compiled for mask causal, got full" in capsys.readouterr().err
-
-
-class Foreign:
-    """An array of a library that is none of numpy, torch and cupy."""
-
-    def __init__(self, array: Array):
-        self.array = array
-
-    def __array_namespace__(self) -> Any:
-        return np
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.array.__dlpack_device__()
 
 
 def test_any_library_with_dlpack() -> None:

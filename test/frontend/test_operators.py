@@ -15,6 +15,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import target_named
 from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.tensors import bytes_at, view
+from attn_mlir.validation.numerics.operands import Foreign
 
 BF16 = ml_dtypes.bfloat16
 
@@ -187,22 +188,6 @@ def test_output_in_numpy(dtype: Any) -> None:
     lse = output_like(q, seen, (2, 4, 5), "f32").finish()
     assert (type(o), o.dtype, o.shape) == (np.ndarray, np.dtype(dtype), (2, 5, 4, 64))
     assert (lse.dtype, lse.shape) == (np.float32, (2, 4, 5))
-
-
-class Foreign:
-    """An array of a library that is neither numpy nor torch nor cupy, but speaks DLPack."""
-
-    def __init__(self, array: Any):
-        self.array = array
-
-    def __array_namespace__(self) -> Any:
-        return np
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.array.__dlpack_device__()
 
 
 def test_output_through_dlpack() -> None:

@@ -13,6 +13,7 @@ from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
+from attn_mlir.validation.ws.gathers import rows_of_a_table
 
 COUNT, COLUMNS = 64, 64
 
@@ -20,45 +21,17 @@ COUNT, COLUMNS = 64, 64
 def gathered() -> Any:
     """y[i] = x[table[i]] and bits of the entries that are rows, 64 entries at a time."""
 
-    def build() -> None:
-        dynamic = ir.ShapedType.get_dynamic_size()
-        bf16, i32 = ir.BF16Type.get(), b.i32()
-        rows, line = (
-            ir.MemRefType.get([dynamic, COLUMNS], bf16),
-            ir.MemRefType.get([dynamic], i32),
-        )
-        arguments = [
-            b.Argument("x", "in", rows, ("m", "")),
-            b.Argument("table", "in", line, ("n",)),
-            b.Argument("y", "out", rows, ("n", "")),
-            b.Argument("words", "out", line, ("w",)),
-        ]
-        kernel = b.declare_kernel("k", arguments)
-        with ir.InsertionPoint(kernel.body.blocks[0]):
-            x, table, y, words = kernel.body.blocks[0].arguments
-            entries = b.Ring("entries", b.tile([COUNT], i32, "shared"), stages=2)
-            tiles = b.Ring("tiles", b.tile([COUNT, COLUMNS], bf16, "shared"))
-            with b.role("find", first=0, warps=2):
-                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)) as turn:
-                    found = b.load_global(table, [COUNT], [b.INT.mul(turn, COUNT)], [0])
-                    is_row = b.map_elements(lambda e: b.compare("sge", e, 0), found, element=b.i1())
-                    b.store_global(b.bits(is_row), words, [b.INT.mul(turn, 2)], [0])
-                    slot = entries.acquire()
-                    b.store(found, slot)
-                    b.commit(slot, "threads")
-            with b.role("load", first=2, warps=1, lanes=1):
-                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)):
-                    slot, tile = entries.wait(), tiles.acquire()
-                    b.gather_in(x, tile, [0, 0], lambda row: b.entry(slot, row))
-                    b.commit(tile, "copy_engine")
-                    b.release(slot, "threads")
-            with b.role("leave", first=3, warps=1, lanes=1):
-                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)) as turn:
-                    tile = tiles.wait()
-                    b.copy_out(tile, y, [b.INT.mul(turn, COUNT), 0], [0, 1])
-                    b.release(tile, "copy_engine")
+    def rows_there(words: b.Value, found: b.Value, turn: b.Value) -> None:
+        is_row = b.map_elements(lambda e: b.compare("sge", e, 0), found, element=b.i1())
+        b.store_global(b.bits(is_row), words, [b.INT.mul(turn, 2)], [0])
 
-    return load(compile_kernel("k", build, target="sm_100a"))
+    def gather(x: b.Value, entries: b.Ring, tiles: b.Ring) -> None:
+        slot, tile = entries.wait(), tiles.acquire()
+        b.gather_in(x, tile, [0, 0], lambda row: b.entry(slot, row))
+        b.commit(tile, "copy_engine")
+        b.release(slot, "threads")
+
+    return load(rows_of_a_table(COUNT, COLUMNS, gather, note=rows_there, warps=2, stages=1))
 
 
 def test_rows_of_a_table_that_was_read_ahead() -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering import followed, structure
-from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
+from attn_mlir.validation.ws.gathers import rows_of_a_table
 
 COUNT, COLUMNS = 16, 128
 
@@ -27,44 +26,20 @@ def gathered(*, asks: bool = False, clock: bool = False) -> bytes:
       clock: the role that gathers also reads the clock, which no warp follows.
     """
 
-    def build() -> None:
-        dynamic = ir.ShapedType.get_dynamic_size()
-        bf16, i32 = ir.BF16Type.get(), b.i32()
-        rows = ir.MemRefType.get([dynamic, COLUMNS], bf16)
-        arguments = [
-            b.Argument("x", "in", rows, ("m", "")),
-            b.Argument("table", "in", ir.MemRefType.get([dynamic], i32), ("n",)),
-            b.Argument("y", "out", rows, ("n", "")),
-        ]
-        kernel = b.declare_kernel("k", arguments)
-        with ir.InsertionPoint(kernel.body.blocks[0]):
-            x, table, y = kernel.body.blocks[0].arguments
-            entries = b.Ring("entries", b.tile([COUNT], i32, "shared"), stages=2)
-            tiles = b.Ring("tiles", b.tile([COUNT, COLUMNS], bf16, "shared"), stages=2)
-            with b.role("find", first=0, warps=1):
-                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)) as turn:
-                    found = b.load_global(table, [COUNT], [b.INT.mul(turn, COUNT)], [0])
-                    slot = entries.acquire()
-                    b.store(found, slot)
-                    b.commit(slot, "threads")
-            with b.role("load", first=1, warps=1, lanes=1):
-                if clock:
-                    ws.ClockOp()
-                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)):
-                    slot = entries.wait()
-                    first = b.entry(slot, b.constant(0)) if asks else b.constant(0)
-                    tile = tiles.acquire()
-                    with b.when(b.compare("sge", first, -1)):
-                        b.gather_in(x, tile, [0, 0], lambda row: b.entry(slot, row))
-                    b.commit(tile, "copy_engine")
-                    b.release(slot, "threads")
-            with b.role("leave", first=2, warps=1, lanes=1):
-                with b.turns(b.INT.floordiv(b.extent(table, 0), COUNT)) as turn:
-                    tile = tiles.wait()
-                    b.copy_out(tile, y, [b.INT.mul(turn, COUNT), 0], [0, 1])
-                    b.release(tile, "copy_engine")
+    def load(x: b.Value, entries: b.Ring, tiles: b.Ring) -> None:
+        slot = entries.wait()
+        first = b.entry(slot, b.constant(0)) if asks else b.constant(0)
+        tile = tiles.acquire()
+        with b.when(b.compare("sge", first, -1)):
+            b.gather_in(x, tile, [0, 0], lambda row: b.entry(slot, row))
+        b.commit(tile, "copy_engine")
+        b.release(slot, "threads")
 
-    return compile_kernel("k", build, target="sm_100a")
+    def begin() -> None:
+        if clock:
+            ws.ClockOp()
+
+    return rows_of_a_table(COUNT, COLUMNS, load, begin=begin)
 
 
 def attend(made: bytes, x: Any, table: Any, device: EmulatorDevice) -> Any:

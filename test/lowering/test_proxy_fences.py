@@ -41,24 +41,31 @@ def loaded(ring: str, number: str = "") -> str:
     """
 
 
-def doubled() -> str:
-    """y = 2 x, in the slot: threads write it where the copy engine loads the next 128 rows."""
-    load = f"""scf.for %i = %c0 to %c2 step %c1 : i32 {{
+def each(body: str) -> str:
+    """A body for two tiles of rows, from %row on."""
+    return f"""%c2 = arith.constant 2 : i32
+    %c128 = arith.constant 128 : i32
+    scf.for %i = %c0 to %c2 step %c1 : i32 {{
       %row = arith.muli %i, %c128 : i32
-      %s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-      {copy_op("copy_in", "%x", "%s", "%row, %c0", "0, 1", f"{MATRIX}, !t")}
-      "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()
+      {body}
     }}"""
-    numbers = "%c2 = arith.constant 2 : i32\n    %c128 = arith.constant 128 : i32\n    "
-    rows = f"""{numbers}scf.for %i = %c0 to %c2 step %c1 : i32 {{
-      %row = arith.muli %i, %c128 : i32
-      %s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+
+
+LOAD = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+      {copy_op("copy_in", "%x", "%s", "%row, %c0", "0, 1", f"{MATRIX}, !t")}
+      "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()"""
+DOUBLE = """%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
       %f = "ws.load"(%s) : (!t) -> !full
-      %g2 = "ws.map"(%f) ({{
+      %g2 = "ws.map"(%f) ({
       ^bb0(%e: f32, %a: i32, %b: i32):
         %v = arith.addf %e, %e : f32
         "ws.yield"(%v) : (f32) -> ()
-      }}) {{operandSegmentSizes = array<i32: 1>}} : (!full) -> !full
+      }) {operandSegmentSizes = array<i32: 1>} : (!full) -> !full"""
+
+
+def doubled() -> str:
+    """y = 2 x, in the slot: threads write it where the copy engine loads the next 128 rows."""
+    rows = f"""{DOUBLE}
       %part = "ws.columns"(%s) {{first = 0 : i64}} : (!t) -> !t
       "ws.store"(%g2, %part) : (!full, !t) -> ()
       "ws.barrier"() : () -> ()
@@ -66,13 +73,12 @@ def doubled() -> str:
       "ws.release"(%s) {{by = "threads"}} : (!t) -> ()
       "ws.store_global"(%h, %y, %row, %c0)
         {{dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}}
-        : (!full, memref<?x?xf32>, i32, i32) -> ()
-    }}"""
+        : (!full, memref<?x?xf32>, i32, i32) -> ()"""
     return kernel(
         [("x", "in", MATRIX, ("m", "")), ("y", "out", "memref<?x?xf32>", ("my", "n"))],
         '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
-        + role("load", numbers + load, first=4)
-        + threads(rows),
+        + role("load", each(LOAD), first=4)
+        + threads(each(rows)),
         types=TYPES,
         columns=32,
     )
@@ -80,55 +86,35 @@ def doubled() -> str:
 
 def handed_on() -> str:
     """y = 2 x, in the slot, which a token hands to who copies it out."""
-    loop = "scf.for %i = %c0 to %c2 step %c1 : i32 {\n      %row = arith.muli %i, %c128 : i32\n"
-    numbers = "%c2 = arith.constant 2 : i32\n    %c128 = arith.constant 128 : i32\n    " + loop
-    load = f"""{numbers}      %s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-      {copy_op("copy_in", "%x", "%s", "%row, %c0", "0, 1", f"{MATRIX}, !t")}
-      "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()
-    }}"""
-    double = f"""{numbers}      %s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
-      %f = "ws.load"(%s) : (!t) -> !full
-      %g2 = "ws.map"(%f) ({{
-      ^bb0(%e: f32, %a: i32, %b: i32):
-        %v = arith.addf %e, %e : f32
-        "ws.yield"(%v) : (f32) -> ()
-      }}) {{operandSegmentSizes = array<i32: 1>}} : (!full) -> !full
+    double = f"""{DOUBLE}
       %token = "ws.acquire"(%tokens, %c0) : (!tokens, i32) -> none
       "ws.store"(%g2, %s) : (!full, !t) -> ()
       "ws.commit"(%token) {{by = "threads"}} : (none) -> ()
-      "ws.release"(%s) {{by = "threads"}} : (!t) -> ()
-    }}"""
-    leave = f"""{numbers}      %s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+      "ws.release"(%s) {{by = "threads"}} : (!t) -> ()"""
+    leave = f"""%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
       %token = "ws.wait"(%tokens, %c0) : (!tokens, i32) -> none
       {copy_op("copy_out", "%s", "%y", "%row, %c0", "0, 1", f"!t, {MATRIX}")}
       "ws.release"(%token) {{by = "threads"}} : (none) -> ()
-      "ws.release"(%s) {{by = "copy_engine"}} : (!t) -> ()
-    }}"""
+      "ws.release"(%s) {{by = "copy_engine"}} : (!t) -> ()"""
     return kernel(
         [("x", "in", MATRIX, ("m", "")), ("y", "out", MATRIX, ("my", ""))],
         '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring\n'
         '  %tokens = "ws.alloc_ring"() {label_name = "tokens"} : () -> !tokens'
-        + role("load", load, first=4)
-        + threads(double)
-        + role("leave", leave, first=5),
+        + role("load", each(LOAD), first=4)
+        + threads(each(double))
+        + role("leave", each(leave), first=5),
         types=TYPES + "!tokens = !ws.ring<none, 1, 1>\n",
         columns=32,
     )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_token_for_what_threads_wrote_into_a_slot_that_others_filled(seed: int | None) -> None:
+@pytest.mark.parametrize("text", [doubled(), handed_on()], ids=["loaded again", "handed on"])
+def test_a_consumer_that_writes_into_a_slot_that_others_fill(text: str, seed: int | None) -> None:
+    """It is loaded again, or copied out by who gets a token for what threads wrote."""
     x = normal(2 * ROWS, 32, dtype=np.float32)
     y = poison(2 * ROWS, 32)
-    run(handed_on(), x, y, seed=seed)
-    assert (y == 2 * x).all()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_consumer_that_writes_the_slot_which_is_loaded_again(seed: int | None) -> None:
-    x = normal(2 * ROWS, 32, dtype=np.float32)
-    y = poison(2 * ROWS, 32)
-    run(doubled(), x, y, seed=seed)
+    run(text, x, y, seed=seed)
     assert (y == 2 * x).all()
 
 
@@ -166,11 +152,7 @@ def test_one_fence_before_two_handovers_in_a_row(between: str, fences: int) -> N
 
 
 def test_a_role_that_hands_a_slot_on_unread_has_no_fence() -> None:
-    text = filled_by_threads(
-        '%tile = "ws.acquire"(%as, %c0) : (!as, i32) -> !a\n',
-        '"ws.commit"(%tile) {by = "threads"} : (!a) -> ()',
-        '%sa = "ws.wait"(%as, %c0) : (!as, i32) -> !a',
-    )
+    text = filled_by_threads(*SLOT)
     fences = str(lowered(text, ws_to_nvvm("sm_100a"))).count("nvvm.fence.proxy")
     assert fences == 1  # of who fills it
 
@@ -202,18 +184,25 @@ def filled_by_threads(take: str, give: str, use: str, declared: str = "", types:
     return text[:at].replace("!accs = ", types + "!accs = ") + declared + fill + text[at:]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_product_reads_a_slot_that_a_thread_releases(seed: int | None) -> None:
-    """The product is waited for by way of D, so that a thread may release A."""
-    text = filled_by_threads(
-        '%tile = "ws.acquire"(%as, %c0) : (!as, i32) -> !a\n',
-        '"ws.commit"(%tile) {by = "threads"} : (!a) -> ()',
-        '%sa = "ws.wait"(%as, %c0) : (!as, i32) -> !a',
-    )
+SLOT = (  # to `filled_by_threads`, where A lies in a ring's slot
+    '%tile = "ws.acquire"(%as, %c0) : (!as, i32) -> !a\n',
+    '"ws.commit"(%tile) {by = "threads"} : (!a) -> ()',
+    '%sa = "ws.wait"(%as, %c0) : (!as, i32) -> !a',
+)
+
+
+def check_product(text: str, seed: int | None) -> None:
     a, b = normal(ROWS, 64, dtype=BF16), normal(64, 64, dtype=BF16, seed=1)
     y = poison(ROWS, 64)
     run(text, a, b, y, seed=seed)
     assert (y == a.astype(np.float32) @ b.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_product_reads_a_slot_that_a_thread_releases(seed: int | None) -> None:
+    """The product is waited for by way of D, so that a thread may release A."""
+    text = filled_by_threads(*SLOT)
+    check_product(text, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -235,10 +224,7 @@ def test_a_product_reads_a_buffer_that_another_ring_guards(seed: int | None) -> 
         '"ws.release"(%sa) {by = "threads"} : (!a)',
         '"ws.release"(%token) {by = "threads"} : (!token)',
     )
-    a, b = normal(ROWS, 64, dtype=BF16), normal(64, 64, dtype=BF16, seed=1)
-    y = poison(ROWS, 64)
-    run(text, a, b, y, seed=seed)
-    assert (y == a.astype(np.float32) @ b.astype(np.float32)).all()
+    check_product(text, seed)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.runtime.emulator.emulator import Stats
-from attn_mlir.validation.numerics.decode import DecodeProblem
+from attn_mlir.validation.numerics.decode import DecodeProblem, every_other_head_rises
 from attn_mlir.validation.numerics.stored import Form
 
 ALTERNATING = "mla-decode-alternating"
@@ -77,16 +77,4 @@ def test_products_and_bytes_are_those_of_the_formula(launches: list[Stats]) -> N
 @pytest.mark.long
 @pytest.mark.parametrize("device", [FAIR, LATE], ids=["fair", "late"])
 def test_t9_t11_heads_of_a_warp_rescale_and_others_do_not(device: dict[str, Any]) -> None:
-    """Maxima of every other head rise from block to block as they are visited, from the last one down."""
-    problem = DecodeProblem(
-        keys=(3 * BLOCK,), heads=64, columns=512, cache=Form(64), device=device,
-        options={"scale": 0.25}, call={"num_splits": 1},
-    )  # fmt: skip
-    made = problem.made()
-    sign = np.where(np.arange(64) % 2, 1, -1)[None, None, :, None]
-    q = np.broadcast_to(sign / 4, made.q.shape).astype(made.q.dtype)
-    steps = np.repeat(np.arange(3)[::-1], BLOCK)[:, None, None] / 2
-    rows = (made.rows[0].astype(np.float32) / 8 + steps).astype(made.q.dtype)
-    cache = am.ContiguousKV(rows[None], None, np.array([3 * BLOCK], np.int32))
-    made = made._replace(q=q, rows=[rows], cache=cache)
-    assert not problem.wrong(made, *problem.launched(made, am.EmulatorDevice(**device)))
+    assert not every_other_head_rises(device)

@@ -161,3 +161,19 @@ class DecodeProblem:
             if not verdict.ok:
                 return f"sequence {number}: {verdict}"
         return ""
+
+
+def every_other_head_rises(device: dict[str, Any], block: int = 64) -> str:
+    """What is wrong where maxima of every other head rise from block to block, as they are visited from the last one on."""
+    problem = DecodeProblem(
+        keys=(3 * block,), heads=64, columns=512, cache=Form(64), device=device,
+        options={"scale": 0.25}, call={"num_splits": 1},
+    )  # fmt: skip
+    made = problem.made()
+    sign = np.where(np.arange(64) % 2, 1, -1)[None, None, :, None]
+    q = np.broadcast_to(sign / 4, made.q.shape).astype(made.q.dtype)
+    steps = np.repeat(np.arange(3)[::-1], block)[:, None, None] / 2
+    rows = (made.rows[0].astype(np.float32) / 8 + steps).astype(made.q.dtype)
+    cache = am.ContiguousKV(rows[None], None, np.array([3 * block], np.int32))
+    made = made._replace(q=q, rows=[rows], cache=cache)
+    return problem.wrong(made, *problem.launched(made, am.EmulatorDevice(**device)))
