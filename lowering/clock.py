@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import llvm
-from attn_mlir.dialect.scalars import i32
+from attn_mlir.dialect.scalars import constant, i32, select
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Lowering, element_pointer, lowers
@@ -26,11 +26,13 @@ def _clock(low: Lowering, op: ws.ClockOp) -> None:
 def _store_entry(low: Lowering, op: ws.StoreEntryOp) -> None:
     """Without a branch: behind one on the thread, the assembler has no uniform registers for descriptors."""
     place = element_pointer(low, op.target, [low[coord] for coord in op.coords])
-    if low.active.op.lane_count == 1:
+    elected = low.active.elected
+    if elected is None and low.active.op.lane_count == 1:
         llvm.StoreOp(low[op.value], place)
         return
+    thread = low.active.thread if elected is None else select(elected, constant(0), constant(1))
     text = "{ .reg .pred first; setp.eq.u32 first, $2, 0; @first st.global.u32 [$0], $1; }"
-    operands = [place, low[op.value], low.active.thread]
+    operands = [place, low[op.value], thread]
     llvm.InlineAsmOp(None, operands, text, "l,r,r,~{memory}", has_side_effects=True)
 
 

@@ -20,8 +20,9 @@ from attn_mlir.dialect.scalars import constant, i1, when
 from .context import FULL_WARP, Lowering
 from .slot_users import ENGINE_OPS, HANDOVERS
 
-_FOLLOWED = (  # operations that are right if all lanes execute what `issuing` does not guard
+FOLLOWED = (  # operations that are right if all lanes execute what `issuing` does not guard
     ws.AcquireOp,
+    ws.ClockOp,
     ws.ColumnsOp,
     ws.CommitOp,
     ws.CopyInOp,
@@ -35,6 +36,7 @@ _FOLLOWED = (  # operations that are right if all lanes execute what `issuing` d
     ws.RankOp,
     ws.ReleaseOp,
     ws.RowsOp,
+    ws.StoreEntryOp,
     ws.TilesOp,
     ws.WaitOp,
     ws.YieldOp,
@@ -81,7 +83,7 @@ def _is_read(user: Any) -> bool:
 
 
 def _may_follow(op: Any) -> bool:
-    return isinstance(op, _FOLLOWED) or op.operation.name.startswith("arith.")
+    return isinstance(op, FOLLOWED) or op.operation.name.startswith("arith.")
 
 
 def _within(op: Any) -> Iterator[Any]:

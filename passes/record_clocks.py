@@ -6,14 +6,16 @@ group of the role writes what it reads from the cycle counter, in this order:
 | entry | when |
 | --- | --- |
 | 0 | the work tile begins |
-| 1 | the first product may begin: its operands have arrived |
+| 1 | the first product outside of loops may begin: its operands have arrived |
 | 2 | the first loop begins |
 | 3 + 2 i | loop i has ended; entry 4 + 2 i says how many turns it had |
-| the last but one | a place for the output is asked for |
+| the last but one | a place for the output is asked for, outside of loops |
 | the last | the output is handed over |
 
 Loops are those that lie in no other one. Nothing is written within them, so that their turns take as
-long as in the kernel without clocks, but for registers that the compiler assigns otherwise.
+long as in the kernel without clocks, but for registers that the compiler assigns otherwise. A role that
+has no product outside of loops writes entry 1 as entry 2, and one without an output there the last two at the end of
+the work tile: so for roles that only copy.
 """
 
 from collections.abc import Sequence
@@ -54,7 +56,7 @@ class RecordClocks:
 
         Raises:
           VerifyError: no kernel has the role, it has no loop over work tiles, or that loop no
-            product, inner loop or output.
+            inner one.
         """
         roles = [
             (kernel, role)
@@ -73,14 +75,13 @@ def _record(kernel: ws.KernelOp, role: ws.RoleOp) -> None:
     tiles = next((op for op in ws.inside(role) if isinstance(op, ws.TilesOp)), None)
     if tiles is None:
         raise op_error(role, "expects a loop over work tiles, whose times are recorded")
-    inner = list(ws.inside(tiles))
-    products = [op for op in inner if isinstance(op, ws.ProductOp | ws.MmaOp | ws.DotOp)]
-    loops = [op for op in inner if isinstance(op, scf.ForOp) and not _is_nested(op)]
-    outputs = [op for op in inner if isinstance(op, ws.AcquireOp)]
-    handed = [op for op in inner if isinstance(op, ws.CommitOp)]
-    for found, what in ((products, "product"), (loops, "loop"), (outputs, "output ring")):
-        if not found:
-            raise op_error(tiles, f"expects a {what} in a role whose times are recorded")
+    outside = [op for op in ws.inside(tiles) if not _is_nested(op)]  # of inner loops
+    products = [op for op in outside if isinstance(op, ws.ProductOp | ws.MmaOp | ws.DotOp)]
+    loops = [op for op in outside if isinstance(op, scf.ForOp)]
+    outputs = [op for op in outside if isinstance(op, ws.AcquireOp)]
+    handed = [op for op in outside if isinstance(op, ws.CommitOp)]
+    if not loops:
+        raise op_error(tiles, "expects a loop in a role whose times are recorded")
     coordinates = list(tiles.body.blocks[0].arguments)
     clocks = _argument(kernel, len(coordinates), role.group_count, entry_count(len(loops)))
     place = [*coordinates, role.body.blocks[0].arguments[0]]
@@ -93,7 +94,7 @@ def _record(kernel: ws.KernelOp, role: ws.RoleOp) -> None:
 
     with ir.InsertionPoint.at_block_begin(tiles.body.blocks[0]):
         read(BEGIN)
-    with ir.InsertionPoint(products[0]):
+    with ir.InsertionPoint((products or loops)[0]):
         read(OPERANDS)
     with ir.InsertionPoint(loops[0]):
         read(LOOPS)
@@ -104,9 +105,10 @@ def _record(kernel: ws.KernelOp, role: ws.RoleOp) -> None:
             turns = arith.MaxSIOp(turns, constant(0)).result
             put(turns, LOOPS + 2 + 2 * number)
     last = entry_count(len(loops)) - 1
-    with ir.InsertionPoint(outputs[-1]):
+    end = ir.InsertionPoint(tiles.body.blocks[0])
+    with ir.InsertionPoint(outputs[-1]) if outputs else end:
         read(last - 1)
-    with ir.InsertionPoint.after(handed[-1]):
+    with ir.InsertionPoint.after(handed[-1]) if handed else end:
         read(last)
 
 

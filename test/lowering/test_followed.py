@@ -23,7 +23,7 @@ def gathered(*, asks: bool = False, clock: bool = False) -> bytes:
 
     Args:
       asks: nothing is gathered where the first of them is below -1.
-      clock: the role that gathers also reads the clock, which no warp follows.
+      clock: the role that gathers also leaves in a further output when it begins.
     """
 
     def load(x: b.Value, entries: b.Ring, tiles: b.Ring) -> None:
@@ -35,11 +35,10 @@ def gathered(*, asks: bool = False, clock: bool = False) -> bytes:
         b.commit(tile, "copy_engine")
         b.release(slot, "threads")
 
-    def begin() -> None:
-        if clock:
-            ws.ClockOp()
+    def begin(times: b.Value) -> None:
+        ws.StoreEntryOp(ws.ClockOp().cycles, times, [b.constant(1)])
 
-    return rows_of_a_table(COUNT, COLUMNS, load, begin=begin)
+    return rows_of_a_table(COUNT, COLUMNS, load, begin=begin if clock else None)
 
 
 def attend(made: bytes, x: Any, table: Any, device: EmulatorDevice) -> Any:
@@ -68,8 +67,23 @@ def test_the_warp_meets_where_all_lanes_have_read() -> None:
     assert count[1] == count[0] + 2  # in each turn of a round
 
 
-@pytest.mark.parametrize("clock", [False, True])
-def test_warps_follow_roles_that_gather(clock: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_that_tells_the_time_is_followed_and_one_lane_writes_it() -> None:
+    numbers = np.random.default_rng(4)
+    x = numbers.standard_normal((50, COLUMNS)).astype(ml_dtypes.bfloat16)
+    table = numbers.integers(0, 50, 2 * COUNT).astype(np.int32)
+    y, times = np.zeros((len(table), COLUMNS), ml_dtypes.bfloat16), np.full(2, -1, np.int32)
+    kernel = load(gathered(clock=True))
+    kernel(x, table, y, times, device=EmulatorDevice(check="all"))
+    assert np.array_equal(y, x[table])
+    assert times[0] == -1 and times[1] >= 0
+    assert kernel.bundle.ptx.count("@first st.global.u32") == 1
+
+
+@pytest.mark.parametrize("follows_clocks", [True, False])
+def test_warps_follow_roles_that_gather(
+    follows_clocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all that such a role does may be followed."""
     found: dict[str, bool] = {}
 
     def noted(role: ws.RoleOp) -> bool:
@@ -77,5 +91,8 @@ def test_warps_follow_roles_that_gather(clock: bool, monkeypatch: pytest.MonkeyP
         return found[role.label]
 
     monkeypatch.setattr(structure, "is_followed", noted)
-    gathered(clock=clock)
-    assert found == {"find": False, "load": not clock, "leave": False}
+    if not follows_clocks:
+        kept = tuple(kind for kind in followed.FOLLOWED if kind is not ws.ClockOp)
+        monkeypatch.setattr(followed, "FOLLOWED", kept)
+    gathered(clock=True)
+    assert found == {"find": False, "load": follows_clocks, "leave": False}

@@ -15,7 +15,7 @@ def rows_of_a_table(
     columns: int,
     load: Callable[[b.Value, b.Ring, b.Ring], None],
     *,
-    begin: Callable[[], None] = lambda: None,
+    begin: Callable[[b.Value], None] | None = None,
     note: Callable[[b.Value, b.Value, b.Value], None] | None = None,
     warps: int = 1,
     stages: int = 2,
@@ -25,9 +25,8 @@ def rows_of_a_table(
     Args:
       count: entries at a time. columns: of x, of bf16.
       load: what the role `load` does in each turn with x, the ring of entries and the ring of tiles.
-      begin: what it does before.
-      note: what the role `find` does with a further output of i32, the entries it has found, and the number of
-        its turn.
+      begin: what it does before with a further output of i32.
+      note: what the role `find` does with that output, the entries it has found, and the number of its turn.
       warps: of that role. stages: of the ring of tiles.
     """
 
@@ -41,7 +40,7 @@ def rows_of_a_table(
             b.Argument("table", "in", line, ("n",)),
             b.Argument("y", "out", rows, ("n", "")),
         ]
-        if note is not None:
+        if note is not None or begin is not None:
             arguments.append(b.Argument("noted", "out", line, ("w",)))
         kernel = b.declare_kernel("k", arguments)
         with ir.InsertionPoint(kernel.body.blocks[0]):
@@ -60,7 +59,8 @@ def rows_of_a_table(
                 b.store(found, slot)
                 b.commit(slot, "threads")
             with b.role("load", first=warps, warps=1, lanes=1):
-                begin()
+                if begin is not None:
+                    begin(noted[0])
                 with turns():
                     load(x, entries, tiles)
             with b.role("leave", first=warps + 1, warps=1, lanes=1), turns() as turn:

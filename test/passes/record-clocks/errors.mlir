@@ -6,7 +6,7 @@
 
 // NONE: error: 'builtin.module' op holds no kernel with a role attend
 // IDLE: error: 'ws.role' op expects a loop over work tiles, whose times are recorded
-// TURNS: error: 'ws.tiles' op expects a product in a role whose times are recorded
+// TURNS: error: 'ws.tiles' op expects a loop in a role whose times are recorded
 
 "ws.kernel"() ({
 ^bb0(%x: memref<?x64xbf16>):
