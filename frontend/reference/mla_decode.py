@@ -100,10 +100,11 @@ def _listed(
     found = formula(
         q.reshape(batch * sq, *row),
         kv,
-        np.reshape(indices, (batch * sq, -1)),
+        np.reshape(indices, (batch * sq, indices.shape[-1])),
         scale=scale,
         topk_length=lengths,
         sinks=sinks,
     )
-    lse = found.lse.reshape(batch, sq, -1).transpose(0, 2, 1)
-    return Attention(found.o.reshape(batch, sq, -1, V_DIM), lse)
+    heads = q.shape[2]
+    lse = found.lse.reshape(batch, sq, heads).transpose(0, 2, 1)
+    return Attention(found.o.reshape(batch, sq, heads, V_DIM), lse)

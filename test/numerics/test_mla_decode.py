@@ -161,6 +161,19 @@ def test_t12_and_t26_entries_that_do_not_count_are_not_read() -> None:
     assert (np.isneginf(lse).all(1) == nothing).all()
 
 
+def test_arrays_that_are_parts_of_larger_ones() -> None:
+    """q, lists that name two rows again and again, and the cache, between NaN; the bits are those without room."""
+    problem = dataclasses.replace(LISTED, queries=2, distinct=2, share=1.0)
+    inside = dataclasses.replace(problem, is_inside=True)
+    made = inside.made()
+    assert isinstance(made.cache, am.PagedKV)
+    for array in (made.q, made.cache.k_pages, made.lists["indices"]):
+        assert not array.flags.c_contiguous
+    assert [x.tobytes() for x in inside.run()] == [x.tobytes() for x in problem.run()]
+    o, lse = dataclasses.replace(inside, queries=0).run()
+    assert o.shape == (1, 0, 16, 512) and lse.shape == (1, 16, 0)
+
+
 def test_lengths_that_a_list_cannot_have_on_a_gpu(as_on_a_gpu: Callable[[], None]) -> None:
     """Where no host reads them, one below 0 is 0, and one past the end is the whole list."""
     made = LISTED.made()

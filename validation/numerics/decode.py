@@ -21,6 +21,10 @@ SCALE = 576**-0.5
 SHARE = 0.8  # of the entries of a list name a row, if it has no other
 OUTSIDE = (-1, -123, -(2**31), 2**31 - 1)  # entries that are no rows; and those behind the last row
 INFINITE = 0.3  # of sinks, each of either sign, where some are
+EXACT_FROM = (
+    1e3  # scales that show rounding of sums: queries have one column then, and scores one product
+)
+ROOM = 64  # columns on either side of arrays that are a part of larger ones
 
 
 class Call(NamedTuple):
@@ -53,7 +57,10 @@ class DecodeProblem:
       topk: entries of each list; 0 for sequences without lists.
       has_lengths: whether lists have lengths of their own, with entries behind them that name rows
         of NaN.
-      sinks: none, `finite` or `infinite` ones.
+      share: of the entries of lists that name a row.
+      distinct: rows of the cache that lists name, again and again; 0 for all.
+      is_inside: whether q, lists and the cache are parts of larger arrays.
+      sinks: none, `finite` or some `infinite` ones, or all of them `inf` or `-inf`.
       magnitude: of the elements of q.
       options: of `mla_decode` and of the reference; `call` of the former alone.
       device: of `EmulatorDevice`.
@@ -68,6 +75,9 @@ class DecodeProblem:
     dtype: Any = ml_dtypes.bfloat16
     topk: int = 0
     has_lengths: bool = False
+    share: float = SHARE
+    distinct: int = 0
+    is_inside: bool = False
     sinks: str = ""
     magnitude: float = 1.0
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -89,8 +99,13 @@ class DecodeProblem:
         if sinks is not None and self.sinks == "infinite":
             kind = random.random(self.heads)
             sinks[kind < INFINITE], sinks[kind > 1 - INFINITE] = -np.inf, np.inf
+        if sinks is not None and self.sinks in ("inf", "-inf"):
+            sinks[:] = float(self.sinks)
+        if self.options.get("scale", SCALE) >= EXACT_FROM:
+            q = _in_one_column(q, random)
         make = self._listed if self.topk else self._stored
-        return make(q.astype(self.dtype), rows, sinks, random)
+        made = make(q.astype(self.dtype), rows, sinks, random)
+        return _inside(made) if self.is_inside else made
 
     def _stored(
         self, q: Array, rows: list[Array], sinks: Array | None, random: np.random.Generator
@@ -110,7 +125,11 @@ class DecodeProblem:
         pages = -(-sum(self.keys) // size)
         count, shape = pages * size, (len(q), self.queries, self.topk)
         indices = random.integers(0, count, shape)
-        indices[random.random(shape) > SHARE] = -1
+        if self.distinct:
+            indices = random.permutation(count)[: self.distinct][
+                indices % min(count, self.distinct)
+            ]
+        indices[random.random(shape) > self.share] = -1
         fillers = random.choice([*OUTSIDE, count, min(count + 123, OUTSIDE[-1])], shape)
         indices = np.where(indices < 0, fillers, indices).astype(np.int32)
         lists = {"indices": indices}
@@ -177,3 +196,29 @@ def every_other_head_rises(device: dict[str, Any], block: int = 64) -> str:
     cache = am.ContiguousKV(rows[None], None, np.array([3 * block], np.int32))
     made = made._replace(q=q, rows=[rows], cache=cache)
     return problem.wrong(made, *problem.launched(made, am.EmulatorDevice(**device)))
+
+
+def _in_one_column(q: Array, random: np.random.Generator) -> Array:
+    """The queries with one column that is not 0."""
+    column = random.integers(0, q.shape[-1], (*q.shape[:-1], 1))
+    found = np.zeros_like(q)
+    np.put_along_axis(found, column, np.take_along_axis(q, column, axis=-1), axis=-1)
+    return found
+
+
+def _inside(made: Call) -> Call:
+    """The same call with arrays that are parts of larger ones, behind others and between other columns."""
+
+    def part(array: Array, nothing: float) -> Array:
+        room = np.full((len(array) + 2, *array.shape[1:-1], array.shape[-1] + 2 * ROOM), nothing)
+        found = room.astype(array.dtype)[1 : 1 + len(array), ..., ROOM : ROOM + array.shape[-1]]
+        found[...] = array
+        return found
+
+    name = "k_pages" if isinstance(made.cache, am.PagedKV) else "k"
+    changed: dict[str, Any] = {name: part(getattr(made.cache, name), np.nan)}
+    lists = {**made.lists}
+    if "indices" in lists:
+        lists["indices"] = part(lists["indices"], -1)
+    cache = dataclasses.replace(made.cache, **changed)
+    return made._replace(q=part(made.q, np.nan), cache=cache, lists=lists)

@@ -8,6 +8,7 @@ Exit code: 0 when all passed, 1 when one failed.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import sys
@@ -27,6 +28,7 @@ from attn_mlir.validation.numerics.stored import Form
 TARGETS = ("sm_90a", "sm_100a")
 LISTED_HEADS = {"sm_90a": 16, "sm_100a": 8}  # of which queries with lists have a multiple
 PAIR_SHARE = 0.2
+RARER_SHARE = 0.5
 LENGTHS = (0, 1, 31, 64, 65, 130, 200)
 MASKS: tuple[am.Mask, ...] = (
     am.full(),
@@ -67,7 +69,7 @@ def drawn(seed: int, target: str = "") -> DecodeProblem:
         cache = Form(choose.choice(PAGES), choose.choice(("NHD", "HND")))
     else:
         options["mask"] = mask
-    return DecodeProblem(
+    found = DecodeProblem(
         queries=queries,
         keys=tuple(keys),
         cache=cache,
@@ -82,6 +84,23 @@ def drawn(seed: int, target: str = "") -> DecodeProblem:
         call={"num_splits": choose.choice((0, 1, 2, 3))},
         device=device,
         seed=seed,
+    )
+    more = random.Random(f"more {seed}")
+    return _rarer(found, more) if more.random() < RARER_SHARE else found
+
+
+def _rarer(problem: DecodeProblem, choose: random.Random) -> DecodeProblem:
+    """The problem with what calls seldom have."""
+    options = dict(problem.options)
+    options["scale"] = choose.choice((options["scale"], options["scale"], 1e-30, 1e30))
+    return dataclasses.replace(
+        problem,
+        queries=choose.choice((problem.queries,) * 4 + (0,)),
+        share=choose.choice((0.0, 0.1, 0.8, 1.0)),
+        distinct=choose.choice((0, 1, 2, 5, 16)),
+        is_inside=choose.choice((False, True)),
+        sinks=choose.choice((problem.sinks, "inf", "-inf")),
+        options=options,
     )
 
 
