@@ -13,6 +13,7 @@ import numpy.typing as npt
 import attn_mlir as am
 from attn_mlir.reference import check_mla_decode
 from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.validation.numerics.operands import inside
 from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
@@ -24,7 +25,6 @@ INFINITE = 0.3  # of sinks, each of either sign, where some are
 EXACT_FROM = (
     1e3  # scales that show rounding of sums: queries have one column then, and scores one product
 )
-ROOM = 64  # columns on either side of arrays that are a part of larger ones
 
 
 class Call(NamedTuple):
@@ -209,16 +209,10 @@ def _in_one_column(q: Array, random: np.random.Generator) -> Array:
 def _inside(made: Call) -> Call:
     """The same call with arrays that are parts of larger ones, behind others and between other columns."""
 
-    def part(array: Array, nothing: float) -> Array:
-        room = np.full((len(array) + 2, *array.shape[1:-1], array.shape[-1] + 2 * ROOM), nothing)
-        found = room.astype(array.dtype)[1 : 1 + len(array), ..., ROOM : ROOM + array.shape[-1]]
-        found[...] = array
-        return found
-
     name = "k_pages" if isinstance(made.cache, am.PagedKV) else "k"
-    changed: dict[str, Any] = {name: part(getattr(made.cache, name), np.nan)}
+    changed: dict[str, Any] = {name: inside(getattr(made.cache, name))}
     lists = {**made.lists}
     if "indices" in lists:
-        lists["indices"] = part(lists["indices"], -1)
+        lists["indices"] = inside(lists["indices"], -1)
     cache = dataclasses.replace(made.cache, **changed)
-    return made._replace(q=part(made.q, np.nan), cache=cache, lists=lists)
+    return made._replace(q=inside(made.q), cache=cache, lists=lists)

@@ -14,6 +14,7 @@ import attn_mlir as am
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.reference import compare, mla_f64, mla_yardstick
 from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.validation.numerics.operands import inside
 from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
@@ -100,6 +101,7 @@ class LatentProblem:
       heads: of queries, and of k_nope and v.
       sizes: columns of nope, rope and v.
       magnitude: of the elements of q.
+      is_inside: whether tensors are parts of larger ones.
       rope: how k_rope is stored, if not as the other operands.
       factors: of operands of e4m3; None for others.
       options: of `mla` and of the reference; `call` of the former alone.
@@ -116,6 +118,7 @@ class LatentProblem:
     sizes: tuple[int, int, int] = (128, 64, 128)
     dtype: Any = ml_dtypes.bfloat16
     magnitude: float = 1.0
+    is_inside: bool = False
     rope: NarrowRope | None = None
     factors: RowFactors | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -161,6 +164,8 @@ class LatentProblem:
                 operands[name] = np.concatenate(parts)
             else:
                 operands[name] = _padded(parts)
+            if self.is_inside and name in NAMES:
+                operands[name] = inside(operands[name])
         if len(set(self.keys)) > 1 and "k" not in self.ragged and self.cache is None:
             told["seqused_k"] = np.array(self.keys, np.int32)
         if self.cache is not None:

@@ -49,6 +49,7 @@ SIZES = ((128, 64, 128), (128, 64, 64), (64, 64, 256), (192, 64, 96))  # rope of
 OTHER_SIZES = ((64, 32, 72), (128, 16, 40))
 NARROW_SIZES = ((128, 64, 128), (128, 64, 64), (128, 32, 80), (128, 64, 256))
 POWERS = ((0, 0, 0), (29, -29, 20), (-29, 29, -20))  # of 10: factors of q, k and v
+INSIDE_SHARE = 0.3  # of draws, with tensors that are parts of larger ones
 NARROW_SHARE = 0.3  # of draws for a target with tensor memory, in rope alone and in all operands
 ROPES = (  # of keys, in 8 bits
     NarrowRope(),
@@ -106,6 +107,7 @@ def drawn(seed: int, target: str = "") -> LatentProblem:
             "tile_order": choose.choice(orders),
             "out_dtype": choose.choice((None, "bf16", "f32" if sizes[-1] <= 192 else "f16")),
         },
+        is_inside=random.Random(f"inside {seed}").random() < INSIDE_SHARE,
         device=device,
         seed=seed,
     )

@@ -7,10 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+ROOM = 64  # columns on either side of arrays that are parts of larger ones
+
 
 def i32(*numbers: Any) -> npt.NDArray[Any]:
     """An array of these numbers, or rows of numbers."""
     return np.array(numbers, np.int32)
+
+
+def inside(array: npt.NDArray[Any], nothing: float = np.nan) -> npt.NDArray[Any]:
+    """The same array as a part of a larger one of `nothing`: behind others, and between other columns."""
+    shape = (len(array) + 2, *array.shape[1:-1], array.shape[-1] + 2 * ROOM)
+    room = np.full(shape, nothing).astype(array.dtype)
+    found = room[1 : 1 + len(array), ..., ROOM : ROOM + array.shape[-1]]
+    found[...] = array
+    return found
 
 
 class Foreign:

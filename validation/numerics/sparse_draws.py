@@ -20,6 +20,7 @@ import attn_mlir as am
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla
 from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
+from attn_mlir.validation.numerics.operands import inside
 from attn_mlir.validation.numerics.sparse_cases import SCALE, Case, problem, rows_of, wrong
 
 HEADS = (8, 8, 16, 24, 40, 64, 128)
@@ -36,8 +37,7 @@ NONE, ALL = "none counts", "all count"
 LISTS = ("", "", "", NONE, ALL)
 SINKS = ("", "some", "some", "inf", "-inf")
 PAGES = (0, 0, 0, 1, 2, 5, 16)
-SPARE = 3  # columns of tables that name no page, rows in front of the cache
-NO_PAGES = (-1, -(2**31), 2**31 - 1)
+NO_PAGES = (-1, -(2**31), 2**31 - 1)  # in columns of tables behind all pages
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class SparseProblem:
         if self.sinks in ("inf", "-inf"):
             given["sinks"] = np.full(case.heads, float(self.sinks), np.float32)
         if self.is_inside:
-            given["kv"] = _inside(given["kv"])
+            kv = given["kv"]
+            given["kv"] = inside(kv, 0xFF if kv.dtype == np.uint8 else np.nan)
         return given
 
     def in_pages(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -149,16 +150,6 @@ def _last_named(given: dict[str, Any], rows: int) -> NDArray[np.int32]:
             entries[(entries < 0) | (entries >= rows)] = live[0]
             entries[end:] = live[0]
     return indices
-
-
-def _inside(kv: NDArray[Any]) -> NDArray[Any]:
-    """The same rows in a larger tensor, behind others and between other columns."""
-    width = kv.shape[-1]
-    shape = (len(kv) + 2 * SPARE, *kv.shape[1:-1], width + 128)
-    room = np.full(shape, 0xFF if kv.dtype.itemsize == 1 else np.nan, kv.dtype)
-    found = room[SPARE : SPARE + len(kv), ..., 64 : 64 + width]
-    found[...] = kv
-    return found
 
 
 def drawn(seed: int) -> SparseProblem:
