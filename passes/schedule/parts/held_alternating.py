@@ -32,7 +32,6 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from . import builder as b
 from .held_halves import hand_over, in_step, taken
 from .latent_chunks import CHUNK, Block, Half, key_chunks
-from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
 from .scores import (
@@ -41,12 +40,12 @@ from .scores import (
     Weighed,
     raised,
     reciprocal,
-    seen,
+    seen_at_edges,
     store_lse,
     weighed_at,
     with_sink,
 )
-from .visited import EveryOther, visit
+from .visited import EveryOther
 
 GROUPS = ("even", "odd")
 
@@ -107,13 +106,13 @@ class _Group:
         The first block of all has none before it, and the last one may have none behind it.
         """
         own, first = self._visited.count, b.constant(0)
+        self._edges = self._visited.phases(first)
         self._queries = self._storage.q.wait()
         state = [*Rows.none(self.row, self._problem.config.tile_m), *self.half.none()]
         if self._number == 0:
             first = b.INT.min(own, 1)
             state = b.loop(0, first, state, self._first_turn)
-        phases = self._visited.phases(b.constant(0))
-        state = visit(self._visited, phases, state, self._turn, first=first)
+        state = b.loop(first, own, state, self._turn)
         state = b.loop(b.INT.sub(own, first), self._theirs.count, state, self._last_turn)
         b.release(self._queries, "warps")
         return _split(state)
@@ -122,10 +121,10 @@ class _Group:
         rows, sums = _split(state)
         block: list[Value] = []
         pending = self.half.scores(self._queries, block, len(self.half.chunks))
-        weighed = self._weights(Test.ALL, turn, self._settled(pending, block), rows)
+        weighed = self._weights(turn, self._settled(pending, block), rows)
         return self._finished(weighed, sums, block)
 
-    def _turn(self, test: Test | None, turn: Value, *state: Value) -> list[Value]:
+    def _turn(self, turn: Value, *state: Value) -> list[Value]:
         half, (rows, sums) = self.half, self._adopted(*_split(state))
         theirs, block = half.wait_for_values(), list[Value]()
         if self._number == 0:
@@ -134,12 +133,12 @@ class _Group:
             pending = half.scores(self._queries, block, 1, pending)
             sums = self._added_theirs(values, theirs, newest=1)
             pending = half.scores(self._queries, block, len(half.chunks), pending)
-            weighed = self._weights(test, turn, self._settled(pending, block), rows)
+            weighed = self._weights(turn, self._settled(pending, block), rows)
         else:
             pending = half.scores(self._queries, block, len(half.chunks))
             values = self._values_of_theirs(theirs, sums)
             scores = self._settled(pending, block, newest=len(values))
-            weighed = self._weights(test, turn, scores, rows)
+            weighed = self._weights(turn, scores, rows)
             sums = self._added_theirs(values, theirs)
         return self._finished(weighed, sums, block)
 
@@ -161,11 +160,11 @@ class _Group:
         self.half.release_others(block)
         return scores
 
-    def _weights(self, test: Test | None, turn: Value, scores: Value, rows: Rows) -> Weighed:
+    def _weights(self, turn: Value, scores: Value, rows: Rows) -> Weighed:
         """Weights of this group's block at maxima that the other group is told."""
         problem, row = self._problem, self.row
-        scores = seen(
-            problem, self._tile, scores, test, self._visited, turn, self.row0, problem.scale
+        scores = seen_at_edges(
+            problem, self._tile, scores, self._edges, self._visited, turn, self.row0, problem.scale
         )
         step = raised(row, scores, rows)
         hand_over(self._storage.told[self._number], step.rows.maximum)
