@@ -284,16 +284,16 @@ class Lowering:
           further: constant bytes beyond it, which an instruction adds to its address.
         """
         offset = constant(offset) if isinstance(offset, int) else offset
-        return _bytes_behind(_bytes_behind(self.smem, offset), further)
+        return bytes_behind(bytes_behind(self.smem, offset), further)
 
     def pointer_in(self, slot: Slot, offset: Value) -> Value:
         """`shared_pointer` to a place in a slot, counted from `slot.start` if there is one."""
         if slot.start is None:
             return self.shared_pointer(offset)
-        return _bytes_behind(slot.start, INT.sub(offset, slot.tile.address))
+        return bytes_behind(slot.start, INT.sub(offset, slot.tile.address))
 
 
-def _bytes_behind(pointer: Value, offset: Value | int) -> Value:
+def bytes_behind(pointer: Value, offset: Value | int) -> Value:
     """A pointer to so many bytes behind another."""
     if isinstance(offset, int) and not offset:
         return pointer

@@ -1,7 +1,9 @@
 """Copies of chosen rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
 
 The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t +
-T, t + 2 T, ..., so that neighbours read neighbouring bytes of one row.
+T, t + 2 T, ..., so that neighbours read neighbouring bytes of one row. Where a row is several whole
+lines of 128 bytes, the units of the first line are numbered, and a thread copies the same ones of each
+line: with constants between their places, and by one look at what the row is.
 
 Table entries that have been read ahead are held by one lane per row, in every warp, and are passed
 by shuffles to the lanes that copy the row.
@@ -15,11 +17,11 @@ from attn_mlir.dialect._mlir import arith, ir, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
-from .context import Fragment, Lowering, TileRef, element_pointer, lowers
+from .context import Fragment, Lowering, TileRef, bytes_behind, element_pointer, lowers
 from .lanes import from_lane
 from .layouts.fragments import row_per_lane
 from .layouts.inference import Constraints, constrains
-from .layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, unit_elements
+from .layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 
 Value = Any
 
@@ -38,11 +40,23 @@ def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
     rows, columns = tile.kind.shape
     width = columns // unit_elements(ws.element_bits(tile.kind.element))
     threads = low.active.op.threads_per_group
+    lines = _lines(op, tile, threads)
+    width //= lines
     for number in range(rows * width // threads):
         row, unit = _unit(low.active.thread, number * threads, width, threads)
         first, last = number * threads // width, ((number + 1) * threads - 1) // width
         entries = [_entry(low[entry], row, range(first, last + 1)) for entry in op.entries]
-        _copy(low, op, tile, row, unit, entries)
+        _copy(low, op, tile, row, unit, entries, lines)
+
+
+def _lines(op: ws.CopyRowsOp, tile: TileRef, threads: int) -> int:
+    """How many lines of a row a thread copies the same units of; 1 where it is not so."""
+    line = line_elements(ws.element_bits(tile.kind.element))
+    _, column_dim = list[int](op.dims)
+    is_whole = tile.kind.shape[1] % line == tile.first_column % line == 0
+    is_known = not ir.MemRefType(op.source.type).is_dynamic_dim(column_dim)
+    has_room = tile.kind.shape[0] * _LINE_UNITS % threads == 0
+    return tile.kind.shape[1] // line if is_whole and is_known and has_room else 1
 
 
 def _entry(entries: Fragment, row: Value, rows: range) -> Value:
@@ -87,8 +101,10 @@ def _copy(
     row: Value,
     unit: Value,
     entries: Sequence[Value],
+    lines: int,
 ) -> None:
-    """Copies one unit of the row that the region chooses; zeros for elements outside the tensor."""
+    """Copies one unit of each line of the row that the region chooses; zeros for elements outside the
+    tensor."""
     row_dim, column_dim = list[int](op.dims)
     block = op.body.blocks[0]
     for argument, value in zip(block.arguments, [row, *entries], strict=True):
@@ -107,13 +123,16 @@ def _copy(
         exists = INT.both(exists, compare("slt", coords[column_dim], end))
         coords[column_dim] = select(exists, coords[column_dim], constant(0))
     coords[row_dim] = select(exists, found, constant(0))
-    nvvm.CpAsyncOp(
-        low.shared_pointer(_place(tile, row, unit)),
-        element_pointer(low, op.source, coords),
-        ir.IntegerAttr.get(i32(), UNIT_BYTES),
-        ir.Attribute.parse("#nvvm<load_cache_modifier cg>"),
-        cpSize=select(exists, constant(UNIT_BYTES), constant(0)),
-    )
+    place, start = _place(tile, row, unit), element_pointer(low, op.source, coords)
+    size = select(exists, constant(UNIT_BYTES), constant(0))
+    for line in range(lines):
+        nvvm.CpAsyncOp(
+            low.shared_pointer(place, line * tile.pitch * SWIZZLE_BYTES),
+            bytes_behind(start, line * SWIZZLE_BYTES),
+            ir.IntegerAttr.get(i32(), UNIT_BYTES),
+            ir.Attribute.parse("#nvvm<load_cache_modifier cg>"),
+            cpSize=size,
+        )
 
 
 def _place(tile: TileRef, row: Value, unit: Value) -> Value:

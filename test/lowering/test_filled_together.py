@@ -75,8 +75,9 @@ def gather(rows: int, columns: int, element: str, warps: int, stages: int = 2) -
     [
         (32, 64, "bf16", 4, "sm_100a"),
         (32, 64, "bf16", 4, "sm_90a"),
-        (16, 192, "f16", 2, "sm_100a"),  # 24 units in a row, which do not divide 64 threads
-        (8, 64, "f32", 1, "sm_90a"),  # two column chunks
+        (16, 192, "f16", 2, "sm_100a"),  # three lines
+        (32, 80, "f16", 1, "sm_100a"),  # 10 units in a row, which do not divide 32 threads
+        (8, 64, "f32", 1, "sm_90a"),  # two lines
     ],
 )
 def test_rows_by_a_table(
@@ -91,6 +92,13 @@ def test_rows_by_a_table(
     exists = (table >= 0) & (table < 50)
     assert exists.any() and not exists.all()
     assert (y == np.where(exists[:, None], x[np.clip(table, 0, 49)], 0)).all()
+
+
+def test_a_row_of_several_lines_is_looked_up_once() -> None:
+    """By 64 threads, 16 rows of three lines: a thread has a unit of each line of two rows."""
+    text = compiled(gather(16, 192, "f16", 2), "sm_100a").bundle.ptx
+    assert text.count("cp.async.cg.shared.global") == 2 * 3
+    assert text.count("ld.global") == 2
 
 
 def gather_ahead(rows: int, columns: int, element: str, warps: int) -> str:

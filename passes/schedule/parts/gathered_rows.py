@@ -7,8 +7,6 @@ hides its score. Entries are read a tile ahead of their rows.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attn_mlir.dialect import ws
-
 from . import builder as b
 from .sequences import Sequence
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
 Value = Any
 
-LINE = 64  # columns of 16 bits in 128 bytes
 NOWHERE = -1  # a row that no tensor has
 
 
@@ -102,14 +99,8 @@ class GatheredKV:
         return b.map_rows(kept, found)
 
     def gather(self, slot: Value, entries: Value) -> None:
-        """Fills a ring slot [tile_n, columns] with these rows; to be committed by `thread_copies`.
-
-        By lines of shared memory: a thread then has the same place in each line that it copies.
-        """
-        rows, (_, columns) = self._lists.rows, ws.TileType(slot.type).shape
-        for first in range(0, columns, LINE):
-            line = b.columns(slot, first, LINE)
-            b.copy_rows(rows, line, [0, first], [0, 1], lambda _, entry: entry, entries)
+        """Fills a ring slot [tile_n, columns] with these rows; to be committed by `thread_copies`."""
+        b.copy_rows(self._lists.rows, slot, [0, 0], [0, 1], lambda _, entry: entry, entries)
 
     def find(self, tile: "WorkTile", keys: "VisitedTiles", turn: Value | int) -> list[Value]:
         """Nothing: `entries` reads them."""
