@@ -28,13 +28,17 @@ from typing import Any
 from attn_mlir.bench._graphs import recorded, replayed
 from attn_mlir.runtime.kernel import Kernel, load
 
-torch: Any = importlib.import_module("torch")
-
 UNIT_ROUNDOFF = 2.0**-8  # of bf16
+
+
+def pytorch() -> Any:
+    """PyTorch, which is not needed to say what this program takes."""
+    return importlib.import_module("torch")
 
 
 def worst(c: Any, a: Any, b: Any) -> float:
     """The largest error of c = a b, in units of what f32 sums and rounding to bf16 allow."""
+    torch = pytorch()
     torch.backends.cuda.matmul.allow_tf32 = False
     wide_a, wide_b = a.float(), b.float()
     exact = wide_a @ wide_b
@@ -46,6 +50,7 @@ def worst(c: Any, a: Any, b: Any) -> float:
 
 def operands(m: int, n: int, k: int, device: str) -> tuple[Any, Any, Any]:
     """a [m, k] and b [k, n], drawn; c [m, n], poisoned."""
+    torch = pytorch()
     source = torch.Generator(device).manual_seed(m + n + k)
     a, b = (
         torch.randn(shape, generator=source, device=device).bfloat16() for shape in ((m, k), (k, n))
@@ -59,6 +64,7 @@ def further(kernel: Kernel, m: int, n: int, k: int, tile: Sequence[int], device:
     Args:
       tile: rows and columns of a tile of c, which has a row of counters.
     """
+    torch = pytorch()
     down, across = (-(-extent // step) for extent, step in zip((m, n), tile, strict=True))
     processors = 1
     if device == "cuda":
@@ -89,11 +95,12 @@ def clock() -> str:
 
 def launched(kernel: Kernel, a: Any, b: Any, c: Any, others: Mapping[str, Any]) -> None:
     """One launch on torch's stream."""
-    kernel(a, b, c=c, **others, stream=torch.cuda.current_stream(), device="cuda")
+    kernel(a, b, c=c, **others, stream=pytorch().cuda.current_stream(), device="cuda")
 
 
 def report(kernels: Mapping[str, Kernel], given: argparse.Namespace) -> None:
     """Prints TFLOP/s of the kernels and of torch, and the ratios."""
+    torch = pytorch()
     m, n, k = given.shape
     a, b, c = operands(m, n, k, "cuda")
     variants: dict[str, Callable[[], object]] = {

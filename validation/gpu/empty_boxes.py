@@ -7,6 +7,7 @@ Each case is a launch in a process of its own, since one that faults leaves its 
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -217,8 +218,11 @@ def an_empty_box_needs_memory_at_the_base(machine: Machine) -> None:
 
 def main() -> int:
     """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("case", choices=CASES, help="what is loaded and stored")
+    case = CASES[parser.parse_args().case]
     targets = driver.gpus()[0].targets
-    print(_outcome(CASES[sys.argv[1]], targets[0] if targets else HOPPER))
+    print(_outcome(case, targets[0] if targets else HOPPER))
     return 0
 
 
