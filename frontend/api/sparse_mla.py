@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attn_mlir.api.lengths import check_list_lengths
+from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
 from attn_mlir.arrays import dense_on_host, stream_of
@@ -16,10 +17,8 @@ from attn_mlir.compiling.sparse_mla import (
     SparseMlaSpec,
 )
 from attn_mlir.dialect.attn.latent_formats import PLAIN
-from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
-from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.scalars import MAX_I32, integer
 from attn_mlir.runtime.tensors import TensorView, view
@@ -121,7 +120,7 @@ def sparse_mla(
         "q": q,
         **stored.given,
         "indices": indices,
-        "scale": f32_number("scale", scale, 0.0, MAX_SCALE),
+        "scale": model_scale(scale),
         **lines,
         **{result.name: Seen(result.name, result.shape) for result in results},
     }

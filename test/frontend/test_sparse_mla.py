@@ -49,7 +49,7 @@ def given(**changed: Any) -> dict[str, Any]:
         ({"indices": np.zeros((2, 0), np.int32)}, r"with an entry at least .* got \[2, 0\]"),
         ({"indices": np.zeros((2, 3), np.int64)}, "indices must be i32, got i64"),
         ({"scale": 0.0}, "scale must be"),
-        ({"scale": None}, "scale must be"),
+        ({"scale": None}, "scale must be a number: it is the model's"),
         ({"v_dim": 576}, "v_dim must be 512, got 576"),
         ({"topk_length": np.zeros(3, np.int32)}, r"topk_length must be \[2\] of i32, got \[3\]"),
         (
