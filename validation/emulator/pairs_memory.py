@@ -274,8 +274,22 @@ USED = {
     ),
 }
 
+_WORD = "<wrong> st.shared.b32 [r2], r60;\n<right> st.shared.b32 [r2], 7;\n"
+# by lanes of one instruction
+STORED = {
+    "by lanes of one instruction": _WORD,
+    "by lanes of which one knows more": (
+        "@p1 mbarrier.init.shared::cta.b64 [r1], 1; @!p1 bra MEET; "
+        f"mbarrier.arrive.shared::cta.b64 _, [r1]; {spin('r1', 0)} MEET:\n{_WORD}"
+    ),
+}
+
 
 PAIRS = (
+    *(
+        Kind("different values stored to a word", "race", body, RACE, case, threads=32)
+        for case, body in STORED.items()
+    ),
     *(
         Kind(
             "matrix and bulk instructions without a barrier",

@@ -153,7 +153,7 @@ UNWRITTEN = {
     "a register": f"{_USE}\n<right> mov.u32 r40, 1;\nadd.u32 r4, r40, 1; st.global.b32 [rd1], r4;",
     "a stored register": f"{_USE}\n<right> mov.u32 r40, 1;\nst.global.b32 [rd1], r40;",
     "a copy of one": f"{_USE}\n<right> mov.u32 r41, 1;\nmov.u32 r40, r41; st.global.b32 [rd1], r40;",
-    "an element of a vector": f"{_USE}\n<right> mov.u32 r40, 1;\nst.shared.v2.b32 [r2], {{r60, r40}};",
+    "an element of a vector": f"{_USE}\n<right> mov.u32 r40, 1;\nst.shared.v2.b32 [r2], {{r40, r40}};",
     "an address": f"{_USE}\n<wrong> st.global.b32 [rd20], r60;\n<right> st.global.b32 [rd1], r60;",
     "a guard": f"{_USE}\n<right> setp.ne.u32 p6, r60, 3;\n@p6 st.global.b32 [rd1], r60;",
     "a negated guard": f"{_USE}\n<right> setp.ne.u32 p6, r60, 3;\n@!p6 st.global.b32 [rd1], r60;",

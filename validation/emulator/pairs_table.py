@@ -34,7 +34,7 @@ KINDS = (
         "nothing orders these accesses",
     ),
     Kind(
-        "different values stored to a word by two warps",
+        "different values stored to a word",
         "race",
         """
         <wrong> st.shared.b32 [r2], r61;

@@ -67,7 +67,9 @@ class ThreadChecks(LifetimeChecks):
             action = "writes" if is_write else "reads"
             self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
         for space, index in self.spaces_of(memory, addresses, width, state):
-            for mine in self._looks(warp, chosen, addresses, index, is_write=is_write):
+            for mine in (
+                self._looks(warp, chosen, addresses, index, values) if is_write else [index]
+            ):
                 here, at, bytes_of = chosen, addresses, values
                 if mine is not None:
                     here, at = chosen[mine], addresses[mine]
@@ -79,19 +81,24 @@ class ThreadChecks(LifetimeChecks):
                 self._access_of(state, space, owner, at, width, tick, lanes_of, stored)
 
     @staticmethod
-    def _looks(
-        warp: WarpClocks, lanes: Any, addresses: Any, index: Any, *, is_write: bool
-    ) -> list[Any]:
-        """Yields positions of lanes whose accesses can be checked together (None: all).
+    def _looks(warp: WarpClocks, lanes: Any, addresses: Any, index: Any, values: Any) -> list[Any]:
+        """Positions of lanes whose writes can be checked together (None: all).
 
-        Lanes with different clocks that may write the same place are separated, since that is a race.
+        Lanes that store other bytes to a place than the first of them are separated, since that is a race; if
+        nothing is known of the bytes, so are those with different clocks that may write the same place.
         """
-        if not is_write or len(warp.groups) == 1:
-            return [index]
         at = addresses if index is None else addresses[index]
         if len(set(at.tolist())) == at.size:
             return [index]
-        return [mine for _, mine in warp.groups_of(lanes, index)]
+        if values is None:
+            return [mine for _, mine in warp.groups_of(lanes, index)]
+        _, first, places = np.unique(at, return_index=True, return_inverse=True)
+        stored = values if index is None else values[index]
+        differs = (stored != stored[first][places]).any(axis=1)
+        if not np.count_nonzero(differs):
+            return [index]
+        first_ones, others = np.flatnonzero(~differs), np.flatnonzero(differs)
+        return [first_ones, others] if index is None else [index[first_ones], index[others]]
 
     def _access_of(
         self,
