@@ -1,7 +1,8 @@
 """Compiles one kernel in a fresh process and tells how long it took; `bench/compile.py` starts it.
 
     python _compile_child.py --out FILE [--again N] [--traced] [kernel options of bench/_problem.py]
-    python _compile_child.py --out FILE --latent NAME         a kernel of bench/_requests.py instead
+    python _compile_child.py --out FILE --latent NAME         a kernel of bench/_requests.py or of
+                                                              bench/_latent_frame.py instead
 
 Prints one line of JSON: `ready`, the seconds since this program's first line at which the bundle lay in FILE;
 `import`, of these the seconds for the front door; `again`, the seconds of N further compiles in this process;
@@ -38,6 +39,15 @@ def traced() -> dict[str, Any]:
     return {"score_mod": mods.softcap(30.0), "mask_mod": mods.document(ids)}
 
 
+def latent(name: str) -> Any:
+    """A request for latent attention."""
+    if name in LATENT:
+        return LATENT[name]()
+    from attn_mlir.bench._latent_frame import kernels
+
+    return kernels()[name].make()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     Problem.add_options(parser)
@@ -52,7 +62,7 @@ def main() -> None:
 
     def compiled() -> Any:
         if args.latent:
-            return am.compile(LATENT[args.latent](), target=problem.target)
+            return am.compile(latent(args.latent), target=problem.target)
         return problem.compile(**options)
 
     bundle = compiled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,11 @@ from pathlib import Path
 
 from attn_mlir.errors import TargetError
 from attn_mlir.tools import find_ptxas, find_tool
+
+INSTRUCTION_BYTES = 16
+_SECTIONS = 0x28  # of an ELF file's header: where section headers begin, and behind 10 bytes their width and number
+_SECTION = "<4xIQ16xQ"  # of such a header: kind, flags, and bytes of the section
+_PROGRAM, _EXECUTED = 1, 4  # kind and flag of machine code
 
 _LABEL = re.compile(r"^(\.L_x_\d+|\.text\.\S+|[A-Za-z_$][\w$]*):$")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
@@ -158,6 +164,17 @@ def usage(cubin: Path, entry: str) -> Usage:
             if match:
                 return Usage(*(int(value) for value in match.groups()))
     sys.exit(f"{cubin} has no resource usage for {entry}")
+
+
+def instruction_count(cubin: bytes) -> int:
+    """Instructions of all functions, by the sizes of their sections, which end with some that pad them."""
+    begin, width, count = struct.unpack_from("<Q10xHH", cubin, _SECTIONS)
+    sections = [struct.unpack_from(_SECTION, cubin, begin + n * width) for n in range(count)]
+    return sum(
+        size // INSTRUCTION_BYTES
+        for kind, flags, size in sections
+        if kind == _PROGRAM and flags & _EXECUTED
+    )
 
 
 def spill_bytes(ptx: Path, target: str) -> int:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,12 @@ from .stages import Stage, stages
 Progress = Callable[[str], None]
 
 
+def _cpu_seconds() -> float:
+    """CPU that this process and what it has waited for have taken so far."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 class _Report:
     """Times the stages, reports progress, and dumps the levels that `ATTN_MLIR_DUMP` names."""
 
@@ -39,9 +46,10 @@ class _Report:
         """Runs one stage."""
         if self._progress is not None:
             self._progress(name)
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), _cpu_seconds()
         result = work()
-        self.records.append({"name": name, "seconds": time.perf_counter() - begin})
+        seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
+        self.records.append({"name": name, "seconds": seconds, "cpu_seconds": cpu})
         return result
 
     def build(self, name: str, make: Callable[[], Any]) -> Any:

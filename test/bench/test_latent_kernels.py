@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 import attn_mlir as am
-from attn_mlir.bench import _latent, _requests
+from attn_mlir.bench import _latent, _latent_frame, _requests, latent_compiles
 from attn_mlir.bench.latent import Shape
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn import build_module
+from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
+from attn_mlir.passes.target.limits import target_named
 
 MOST_PER_SCORE = 3.95  # FlashAttention-4's kernels of the same sizes
 MOST_PER_ROW = 9.69
@@ -30,6 +35,39 @@ def test_t22_entries_count_whether_or_not_they_are_rows() -> None:
     assert dataclasses.replace(few, keys=131072).flops == few.flops
     assert dataclasses.replace(few, topk=0).flops == 4 * few.flops
     assert few.read_bytes == 4096 * 2048 * 1152
+
+
+LATENT_OPERATIONS = (attn.MlaOp, attn.MlaDecodeOp, attn.SparseMlaOp)
+
+
+def schedule_of(context: Any, kernel: _latent_frame.FrameKernel) -> str:
+    """The name of the schedule that makes a kernel."""
+    module = build_module(context, kernel.make())
+    (op,) = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
+    return schedule_for(op, target_named(kernel.target)).name
+
+
+def test_the_frame_has_every_schedule_of_latent_attention() -> None:
+    """Each kernel is another one."""
+    kernels = _latent_frame.kernels()
+    texts = {(kernel.target, kernel.make().canonical_json()) for kernel in kernels.values()}
+    assert len(texts) == len(kernels) > 300
+    context, first = make_context(), dict[str, _latent_frame.FrameKernel]()
+    for name, kernel in kernels.items():
+        first.setdefault(", ".join(name.split(", ")[:2]), kernel)
+    found = {schedule_of(context, kernel) for kernel in first.values()}
+    assert found == {own.name for own in schedules() if own.operation in LATENT_OPERATIONS}
+
+
+@pytest.mark.ptxas
+def test_parts_of_a_compile_are_all_of_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every stage takes is in one of them; ptxas, which the compiler waits for, has its own."""
+    monkeypatch.setenv("ATTN_MLIR_NO_CACHE", "1")
+    name = "sparse-mla, 64 heads, bf16, plain"
+    found = latent_compiles.compiled(name)
+    assert found["total"] == pytest.approx(sum(found[part] for part in latent_compiles.PARTS))
+    assert min(found[part] for part in latent_compiles.PARTS) > 0.01
+    assert found["lines"] > found["instructions"] / 4 > 500
 
 
 @pytest.mark.ptxas

@@ -175,6 +175,8 @@ LOOP:
     (function,) = _sass.disassemble(cubin)
     usage = _sass.usage(cubin, "k")
     assert usage.local_bytes == usage.stack_bytes == 0 < usage.registers
+    count = _sass.instruction_count(cubin.read_bytes())
+    assert 0 <= count - len(function.instructions) < 16  # some pad the function
     bodies = [
         [item for block in loop.own_blocks for item in function.blocks[block].instructions]
         for loop in _loops.loops(function)
