@@ -181,11 +181,11 @@ def test_new_tokens(name: str) -> None:
 
 TURNED = {n: np.ones((ROOM, 16), BF16) for n in ("rotary_cos", "rotary_sin")}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "over the end": ({"cache_seqlens": i32(36, 13, 61)}, r"^seqused\[2\] is 61, 65 with the new"),
-    "another dtype": ({"k": np.zeros((BATCH, 4, KV_HEADS, DIM), np.float16)}, "^k_new is f16, k is bf16"),
-    "other heads": ({"v": np.zeros((BATCH, 4, 1, DIM), BF16)}, "^v_new has 1 heads, v has 2"),
+    "over the end": ({"cache_seqlens": i32(36, 13, 61)}, r"^cache_seqlens\[2\] is 61, 65 with the new"),
+    "another dtype": ({"k": np.zeros((BATCH, 4, KV_HEADS, DIM), np.float16)}, "^k is f16, k_cache is bf16"),
+    "other heads": ({"v": np.zeros((BATCH, 4, 1, DIM), BF16)}, "^v has 1 heads, v_cache has 2"),
     "another batch": (
-        {n: np.zeros((2, 4, KV_HEADS, DIM), BF16) for n in "kv"}, "^k_new has batch 2, k has 3"),
+        {n: np.zeros((2, 4, KV_HEADS, DIM), BF16) for n in "kv"}, "^k has batch 2, k_cache has 3"),
     "few angles": (
         {n: np.ones((50, 16), BF16) for n in ("rotary_cos", "rotary_sin")}, "^rotary needs angles of position 50"),
     "few angles for queries": (
