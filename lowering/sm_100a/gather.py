@@ -53,20 +53,26 @@ def _gather(low: Lowering, op: ws.GatherInOp) -> None:
     if not is_told_late:
         announce(low, slot, op)
 
+    def rows_from(begin: Value) -> list[Value]:
+        """The tensor's rows for those of a group."""
+        rows = (_chosen(low, op, INT.add(begin, i)) for i in range(GATHERED))
+        return [INT.add(first, chosen) for chosen in rows]
+
     def several(number: Value) -> list[Value]:
         """Copies the rows of the groups from `number * together` on."""
         row = INT.mul(number, together * GATHERED)
         begins = [INT.add(row, group * GATHERED) for group in range(together)]
+        found: list[list[Value]] = []
+        if _columns_by_rank(low, op):  # once for the code of all CTAs
+            found = [rows_from(begin) for begin in begins]
         for column in _columns(low, op):
-            found: list[list[Value]] = []
             for line in range(parameter.box_count):
                 from_column = INT.add(column, line * parameter.line) if line else column
                 if line == 1 and is_told_late:
                     announce(low, slot, op)
                 for group, begin in enumerate(begins):
-                    if line == 0:
-                        rows = (_chosen(low, op, INT.add(begin, i)) for i in range(GATHERED))
-                        found.append([INT.add(first, chosen) for chosen in rows])
+                    if len(found) == group:
+                        found.append(rows_from(begin))
                     below = INT.mul(begin, SWIZZLE_BYTES)
                     part = replace(
                         tile, address=INT.add(tile.address, below), pitch_rows=tile.pitch
@@ -92,16 +98,23 @@ def _columns(low: Lowering, op: ws.GatherInOp) -> Iterator[Value]:
     With columns that are no constants the assembler (ptxas 13.5) moves boxes for every copy: 11 instead of 8
     instructions of it, waits included, in pairs of CTAs.
     """
-    column, ranks = op.coords[1], low.active.op.ranks
-    known = {rank: number_in(column, rank) for rank in ranks}
-    numbers = {rank: number for rank, number in known.items() if number is not None}
-    if len(numbers) < len(ranks) or len(set(numbers.values())) == 1:
-        yield low[column]
+    numbers = _columns_by_rank(low, op)
+    if not numbers:
+        yield low[op.coords[1]]
         return
     for rank, number in numbers.items():
         with when(compare("eq", low.rank, rank)):
             yield constant(number)
             kept_apart(f"CTA {rank}")
+
+
+def _columns_by_rank(low: Lowering, op: ws.GatherInOp) -> dict[int, int]:
+    """The first column in each CTA, where they are known and differ; else nothing."""
+    ranks = low.active.op.ranks
+    known = {rank: number_in(op.coords[1], rank) for rank in ranks}
+    numbers = {rank: number for rank, number in known.items() if number is not None}
+    is_alike = len(numbers) < len(ranks) or len(set(numbers.values())) == 1
+    return {} if is_alike else numbers
 
 
 def _chosen(low: Lowering, op: ws.GatherInOp, row: Value) -> Value:
