@@ -19,7 +19,7 @@ from .absorbed_pair import (
 )
 from .latent_source import LOADERS, NarrowRows, WideRows
 from .pair_queries import Heads
-from .sparse_problem import Query, SparseProblem
+from .sparse_problem import Query, SparseProblem, found_rings, numbers, pass_on
 from .sparse_roles import Share, SparseWork, widen
 
 Value = Any
@@ -32,32 +32,23 @@ class SparsePairStorage(PairStorage):
 
     ```
     find --rows--> keys0..3, values0..3
-      |--seen--> (all but score, sum_up)
+      |--rows or seen--> (all but score, sum_up)
       '--counted--> score, sum_up
     ```
     The even CTA, which issues the products, hears by `counted` which blocks have an entry that counts.
     """
 
     def __init__(self, problem: SparseProblem):
-        listed, words = (
-            b.tile([count], b.i32(), "shared") for count in (problem.config.tile_n, problem.words)
-        )
-        self.rows = b.Ring("rows", listed, stages=BLOCKS_AHEAD)
-        self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
-        self.counted = b.Ring("counted", words, stages=BLOCKS_AHEAD)
+        self.rows, self.seen = found_rings(problem, BLOCKS_AHEAD)
+        self.counted = b.Ring("counted", numbers(problem.words), stages=BLOCKS_AHEAD)
         super().__init__(problem, loaders=problem.source.loaders)
 
     def tell(self, words: Value) -> None:
         """As `SparseStorage.tell`; in the even CTA also to the roles that issue products."""
-        self._pass_on(self.seen, words)
+        if self.seen is not self.rows:
+            pass_on(self.seen, words)
         with b.when(b.compare("eq", b.rank(), 0)):
-            self._pass_on(self.counted, words)
-
-    @staticmethod
-    def _pass_on(ring: b.Ring, words: Value) -> None:
-        slot = ring.acquire()
-        b.store(words, slot)
-        b.commit(slot, "threads")
+            pass_on(self.counted, words)
 
     def word(self, row: Value, place: Value) -> Value:
         """As `SparseStorage.word`: rows below have the second half of the entries."""
@@ -81,7 +72,8 @@ def load_keys(
     work = SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
-        rows, is_seen = storage.rows.wait(), work.counts()
+        rows = storage.rows.wait()
+        is_seen = work.any_counts(rows)
         for column in range(0, problem.head_dim, storage.slots.chunk):
             slot = storage.k.acquire()
             target = b.rows(slot, part * count, count)
@@ -122,7 +114,8 @@ def load_values(
     column, work = b.INT.mul(b.rank(), VALUE_COLUMNS), SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
-        rows, is_seen = storage.rows.wait(), work.counts()
+        rows = storage.rows.wait()
+        is_seen = work.any_counts(rows)
         for half in range(KEY_HALVES):
             slot, first = storage.v.acquire(), half * entries + part * count
             target = b.rows(slot, part * count, count)

@@ -236,8 +236,26 @@ def is_below(number: Value, end: Value) -> Value:
     return b.compare("ult", number, end)
 
 
-def _numbers(count: int) -> ws.TileType:
+def pass_on(ring: b.Ring, words: Value) -> None:
+    """Leaves the bits of a block in a slot of a ring."""
+    slot = ring.acquire()
+    b.store(words, slot)
+    b.commit(slot, "threads")
+
+
+def numbers(count: int) -> ws.TileType:
+    """A list of so many i32 in shared memory."""
     return b.tile([count], b.i32(), "shared")
+
+
+def found_rings(problem: SparseProblem, stages: int) -> tuple[b.Ring, b.Ring]:
+    """`rows` and `seen` of a kernel's storage, one ring where both are of the same blocks."""
+    count, words = problem.config.tile_n, problem.words
+    if problem.source.ahead:
+        rows = b.Ring("rows", numbers(count), stages=stages)
+        return rows, b.Ring("seen", numbers(words), stages=stages)
+    whole = b.Ring("rows", numbers(count + words), stages=stages)
+    return whole, whole
 
 
 class SparseStorage(AbsorbedStorage):
@@ -255,19 +273,13 @@ class SparseStorage(AbsorbedStorage):
     """
 
     def __init__(self, problem: SparseProblem):
-        count, words = problem.config.tile_n, problem.words
-        if problem.source.ahead:
-            self.rows = b.Ring("rows", _numbers(count), stages=BLOCKS_AHEAD)
-            self.seen = b.Ring("seen", _numbers(words), stages=BLOCKS_AHEAD)
-        else:
-            self.seen = self.rows = b.Ring("rows", _numbers(count + words), stages=BLOCKS_AHEAD)
+        self.rows, self.seen = found_rings(problem, BLOCKS_AHEAD)
         super().__init__(problem, loaders=problem.source.loaders)
 
     def tell(self, words: Value) -> None:
-        """Says which entries of a block count, given a bit for each, by a ring of their own."""
-        slot = self.seen.acquire()
-        b.store(words, slot)
-        b.commit(slot, "threads")
+        """Says which entries of a block count, given a bit for each, by a ring of their own if they have one."""
+        if self.seen is not self.rows:
+            pass_on(self.seen, words)
 
     def word(self, row: Value, place: Value) -> Value:
         """Which word of a block has the bits of a row's 32 scores at a place."""

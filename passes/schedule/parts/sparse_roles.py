@@ -55,8 +55,7 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
         if is_whole:
             b.store(bits, _words(problem, slot))
             b.commit(slot, "threads")
-        else:
-            storage.tell(bits)
+        storage.tell(bits)
         return []
 
     b.loop(0, query.blocks, [], block)
