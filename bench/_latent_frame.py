@@ -28,7 +28,7 @@ PAGE = 64
 SMALL_PAGE = 16
 HEADS = (64, 128)  # a tile of one CTA, and of a pair, where rows have a kernel for it
 ORDERS = ("single", "last_first", "persistent", "clc", "ragged")
-HELD_ORDERS = ("single", "last_first", "persistent", "counter", "ragged")
+HELD_ORDERS = ("single", "last_first", "persistent", "ragged")
 
 
 @dataclass(frozen=True)
