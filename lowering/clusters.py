@@ -136,6 +136,22 @@ def arrive(low: Lowering, barriers: BarrierRun, number: Value, lists: ws.Targets
             nvvm.MBarrierArriveOp(address, scope=scope)
 
 
+def arrive_expecting(
+    low: Lowering, barriers: BarrierRun, number: Value, byte_count: int, lists: ws.Targets
+) -> None:
+    """One arrival at the barrier of the one CTA in its rank's list, whose phase then waits for more bytes.
+
+    It passes nothing on but the bytes, which are the copy engine's.
+    """
+    mine = in_role(low, lists)
+    if is_own(mine):
+        barriers.expect(number, byte_count)
+        return
+    address = in_cta(low, barriers.address(number), {rank: to for rank, (to,) in mine.items()})
+    scope = ir.Attribute.parse(CLUSTER_SCOPE)
+    nvvm.MBarrierArriveExpectTxOp(address, constant(byte_count), scope=scope, relaxed=True)
+
+
 def announce_at(
     low: Lowering, barriers: BarrierRun, number: Value, byte_count: int, lists: ws.Targets
 ) -> None:

@@ -96,6 +96,7 @@ class Slot:
       index: i32, number of the slot among the ring's stages of all ways.
       is_armed: whether the full barrier was told at `ws.acquire` how many bytes all copies bring;
         otherwise each copy announces its own bytes, and `ws.commit` arrives.
+      tells_once: whether the copy into it, the only one, also arrives at the full barrier.
       start: pointer to the slot's memory that is there before `ws.acquire` waits, where `pointer_in`
         counts from it.
     """
@@ -104,6 +105,7 @@ class Slot:
     place: TileRef | None
     index: Value
     is_armed: bool = True
+    tells_once: bool = False
     start: Value = None
 
     @property
@@ -136,6 +138,23 @@ class NextTile:
     coords: tuple[Value, ...]
 
 
+@dataclass
+class Turn:
+    """A turn of a loop of which one branch decides.
+
+    Attributes:
+      taken: stage and phase parity of slots, which all have been taken before.
+      condition: what the branch asks; None in front of it.
+      holds: the way that is lowered.
+      rows: of the tensor that copies gather, by what chooses them.
+    """
+
+    taken: dict[Value, tuple[Value, Value]]
+    condition: Value = None
+    holds: bool = False
+    rows: dict[Any, list[Value]] = field(default_factory=dict[Any, list[Value]])
+
+
 BYTE_BITS = 8
 FULL_WARP = -1  # member mask of all 32 lanes
 
@@ -154,6 +173,7 @@ class RoleState:
       next_tile: the answer read last, if work tiles are claimed.
       is_fenced: whether each thread has had a proxy fence behind all accesses of its own so far.
       elected: i1, whether this lane is the thread of a role of one thread that its warp follows.
+      turn: the one that is lowered, if one branch decides about it; see `branched_turns`.
     """
 
     op: ws.RoleOp
@@ -165,6 +185,7 @@ class RoleState:
     next_tile: NextTile | None = None
     is_fenced: bool = False
     elected: Value = None
+    turn: "Turn | None" = None
 
 
 class Lowering:

@@ -10,6 +10,7 @@ from attn_mlir.dialect._mlir import arith, ir, scf
 from attn_mlir.dialect.scalars import INT, is_plain_division
 
 from .accesses import Accesses
+from .branched_turns import is_branched, lower_branched_turn
 from .context import Fragment, Lowering, lowers
 from .inline_ptx import is_word, opaque
 from .layouts.values import part_types
@@ -25,7 +26,10 @@ def lower_turn(low: Lowering, loop: Any, operations: Iterable[Any]) -> None:
     before, now = low.active.accesses.copy(), low.active.accesses
     takes = any(isinstance(inner, (ws.WaitOp, ws.AcquireOp)) for inner in ws.inside(loop))
     now.is_ordered &= not takes
-    low.lower_block(operations)
+    if is_branched(low, loop):
+        lower_branched_turn(low, operations)
+    else:
+        low.lower_block(operations)
     now = low.active.accesses
     if takes and now.is_touching and not before.is_touching:
         complete_accesses(low)
@@ -81,6 +85,11 @@ def _for(low: Lowering, op: Any) -> None:
 
 @lowers(scf.IfOp)
 def _if(low: Lowering, op: Any) -> None:
+    turn = low.active.turn
+    if turn is not None and turn.condition == op.condition:
+        *body, _ = op.thenRegion.blocks[0].operations
+        low.lower_block(body if turn.holds else [])
+        return
     regions = [region for region in op.operation.regions if len(region.blocks)]
     results = list(op.operation.results)
     kinds = [_register_types(low, result) for result in results]

@@ -71,7 +71,8 @@ def issuing(low: Lowering) -> Generator[None]:
 
 def meet_behind_reads(low: Lowering, slot: Any) -> None:
     """The warp that follows a thread meets, if all of its lanes have read a slot."""
-    if low.active.elected is not None and any(map(_is_read, ws.users(slot))):
+    is_read = _is_read if low.active.turn is None else _is_any_read
+    if low.active.elected is not None and any(map(is_read, ws.users(slot))):
         nvvm.SyncWarpOp(constant(FULL_WARP))
 
 
@@ -79,7 +80,12 @@ def _is_read(user: Any) -> bool:
     """Whether all lanes read a slot by an operation; what a gather copy chooses rows by, one does."""
     around = user.operation.parent
     in_gather = around is not None and isinstance(around.opview, ws.GatherInOp)
-    return not in_gather and not isinstance(user, (*ENGINE_OPS, *HANDOVERS))
+    return not in_gather and _is_any_read(user)
+
+
+def _is_any_read(user: Any) -> bool:
+    """The same in turns that a branch decides about, in which all lanes know rows."""
+    return not isinstance(user, (*ENGINE_OPS, *HANDOVERS))
 
 
 def _may_follow(op: Any) -> bool:

@@ -18,7 +18,7 @@ from attn_mlir.passes.analysis.protocol.integers import (
     known_at_launch,
 )
 
-from .layouts import chunk_count, unit_elements
+from .layouts import chunk_count, line_elements, unit_elements
 from .tensors import TensorMap, view_of
 
 
@@ -126,7 +126,7 @@ class Signature:
         row, column = list[int](op.dims)
         bits = ws.element_bits(kind.element)
         view = view_of(self.kernel, op.source)
-        return TensorMap(view, (row,), column, 1, kind.shape[1], bits, is_apart=True)
+        return TensorMap(view, (row,), column, 1, line_elements(bits), bits, is_apart=True)
 
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""

@@ -48,6 +48,7 @@ from .barriers import BarrierRun
 from .clusters import (
     announce_at,
     arrive,
+    arrive_expecting,
     by_rank,
     in_role,
     is_own,
@@ -160,6 +161,15 @@ class Cursor:
         _write(arith.XOrIOp(phase, flip).result, self._phase)
         return stage, parity
 
+    def go_on_behind(self, count: Value, first_parity: int) -> None:
+        """Moves to the stage behind the first `count` ones, i32."""
+        wraps = count if self._stage is None else arith.DivUIOp(count, constant(self.stages)).result
+        phase = INT.add(wraps, first_parity)
+        is_count = self._is_lean and self._stage is None
+        _write(phase if is_count else arith.AndIOp(phase, constant(1)).result, self._phase)
+        if self._stage is not None:
+            _write(arith.RemUIOp(count, constant(self.stages)).result, self._stage)
+
 
 def _cell(initial: int) -> Value:
     pointer = ir.Type.parse("!llvm.ptr")
@@ -193,13 +203,26 @@ def first_parity(op: ws.AcquireOp | ws.WaitOp) -> int:
     return 1 if isinstance(op, ws.AcquireOp) else 0
 
 
-def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, Slot, Value]:
-    """Advances the role's cursor and makes the slot; returns the ring, the slot and the parity."""
+def take(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[Value, Value]:
+    """Advances the role's cursor; returns stage and parity."""
+    return cursor_of(low, op).take()
+
+
+def cursor_of(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> Any:
+    """The role's cursor that an operation takes slots with."""
     ring: RingState = low[op.ring]
     key, cursors = cursor_key(low, op), low.active.cursors
     if key not in cursors:
         cursors[key] = Cursor(low, ring.kind.stages, first_parity(op))
-    stage, parity = cursors[key].take()
+    return cursors[key]
+
+
+def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, Slot, Value]:
+    """Makes the next slot, or the one that has been taken for this turn; returns the ring, the slot and the
+    parity."""
+    ring: RingState = low[op.ring]
+    turn = low.active.turn
+    stage, parity = take(low, op) if turn is None else turn.taken[op.slot]
     index = ring.index(low[op.way], stage)
     tile = ring.kind.tile
     place = low.place(tile, ring.offset, index, ring.slot_step) if tile is not None else None
@@ -226,7 +249,9 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
             with issuing(low):
                 _arm(low, ring, slot, ws.loads_into(op.slot))
         else:
-            slot = replace(slot, is_armed=False)
+            is_single = len(ws.loads_into(op.slot)) == 1
+            tells_once = low.active.turn is not None and is_single
+            slot = replace(slot, is_armed=False, tells_once=tells_once)
     low[op.slot] = slot
 
 
@@ -264,12 +289,15 @@ def landing_bytes(load: Any) -> int:
 
 
 def announce(low: Lowering, slot: Slot, load: Any) -> None:
-    """Announces the bytes of a copy before it, unless `ws.acquire` has told the barrier of them.
+    """Announces the bytes of a copy, unless `ws.acquire` has told the barrier of them; where the copy is known
+    to be issued, and the only one into its slot, it arrives as well.
 
     Bytes may arrive before that, as the phase cannot complete before the commit's arrival.
     """
-    if not slot.is_armed:
-        announce_at(low, slot.ring.full, slot.index, landing_bytes(load), slot.ring.full_at)
+    if slot.is_armed:
+        return
+    tell = arrive_expecting if slot.tells_once else announce_at
+    tell(low, slot.ring.full, slot.index, landing_bytes(load), slot.ring.full_at)
 
 
 @lowers(ws.WaitOp)
@@ -287,7 +315,9 @@ def _wait(low: Lowering, op: ws.WaitOp) -> None:
 def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
     if op.by.value == "copy_engine":
-        if not slot.is_armed:
+        turn = low.active.turn
+        has_arrived = slot.tells_once and turn is not None and turn.holds
+        if not slot.is_armed and not has_arrived:
             with issuing(low):
                 arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
         return  # the bytes complete the phase

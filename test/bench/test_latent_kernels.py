@@ -71,10 +71,16 @@ def test_parts_of_a_compile_are_all_of_its_cpu(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.ptxas
-def test_copies_of_gathered_rows_change_their_boxes_in_place(tmp_path: Path) -> None:
-    """9.66 instructions for each row when this was written, and nothing is spilled; 23.4 where boxes are moved."""
-    spilled, found = recorded("lists, 64 heads", tmp_path)
-    assert found["per_entry"] <= MOST_PER_ROW
+@pytest.mark.parametrize(
+    ("heads", "most"), [(64, MOST_PER_ROW), pytest.param(128, 26.5, marks=pytest.mark.slow)]
+)
+def test_copies_of_gathered_rows_change_their_boxes_in_place(
+    heads: int, most: float, tmp_path: Path
+) -> None:
+    """9.66 instructions for each row when this was written, 26.23 in pairs, and nothing is spilled; 23.4 and 40
+    where boxes are moved."""
+    spilled, found = recorded(f"lists, {heads} heads", tmp_path)
+    assert found["per_entry"] <= most
     assert found["stack_bytes"] == spilled == 0
 
 

@@ -28,7 +28,7 @@ def gathered(lists: int, tiles: int, *, twice: bool = False, carried: bool = Fal
 
     Args:
       lists, tiles: stages of the rings.
-      twice: every turn takes two tiles, the second for nothing.
+      twice: every turn fills two tiles, the second with the same rows.
       carried: the loop that gathers also counts.
     """
 
@@ -60,8 +60,10 @@ def gathered(lists: int, tiles: int, *, twice: bool = False, carried: bool = Fal
             def block(turn: Any, *state: Any) -> list[Any]:
                 slot = found.wait()
                 number, entries = b.entry(slot, b.constant(0)), b.rows(slot, HEAD, COUNT)
-                for tile in [filled.acquire() for _ in range(1 + twice)]:
-                    with b.when(b.compare("ne", number, SKIPPED)):
+                is_there = b.compare("ne", number, SKIPPED)
+                for _ in range(1 + twice):
+                    tile = filled.acquire()
+                    with b.when(is_there):
                         b.gather_in(x, tile, [0, 0], lambda row: b.entry(entries, row))
                     b.commit(tile, "copy_engine")
                 b.release(slot, "threads")
@@ -77,10 +79,13 @@ def gathered(lists: int, tiles: int, *, twice: bool = False, carried: bool = Fal
     return compile_kernel("k", build, target="sm_100a")
 
 
-@pytest.mark.parametrize(("lists", "tiles"), [(4, 2), (2, 4), (2, 1)])
-def test_any_number_of_turns(lists: int, tiles: int) -> None:
+@pytest.mark.parametrize(
+    ("lists", "tiles", "twice"),
+    [(4, 2, False), (2, 4, False), (2, 1, False), (3, 2, False), (2, 4, True), (4, 2, True)],
+)
+def test_any_number_of_turns(lists: int, tiles: int, twice: bool) -> None:
     """The last round ends after any of its turns, and phases are those of all rounds before."""
-    made, numbers = load(gathered(lists, tiles)), np.random.default_rng(tiles)
+    made, numbers = load(gathered(lists, tiles, twice=twice)), np.random.default_rng(tiles)
     x = numbers.standard_normal((50, COLUMNS)).astype(ml_dtypes.bfloat16)
     for turns in (1, 2, 3, 4, 7, 10):
         table = numbers.integers(-1, 50, turns * COUNT).astype(np.int32)
@@ -88,7 +93,7 @@ def test_any_number_of_turns(lists: int, tiles: int) -> None:
         made(x, table, y, device=EmulatorDevice("adversarial", turns, check="all"))
         truth = np.where(table[:, None] >= 0, x[table.clip(0)], 0).reshape(turns, COUNT, COLUMNS)
         if turns > SKIPPED:
-            truth[SKIPPED] = truth[SKIPPED - tiles]  # what its slot had before
+            truth[SKIPPED] = truth[SKIPPED - tiles // (1 + twice)]  # what its slots had before
         assert np.array_equal(y, truth.reshape(y.shape))
 
 
@@ -98,13 +103,24 @@ def test_any_number_of_turns(lists: int, tiles: int) -> None:
         ({"lists": 4, "tiles": 2}, 4),
         ({"lists": 2, "tiles": 1}, 2),
         ({"lists": 1, "tiles": 1}, 1),
-        ({"lists": 3, "tiles": 2}, 1),
-        ({"lists": 8, "tiles": 2}, 1),
-        ({"lists": 4, "tiles": 4, "twice": True}, 1),
+        ({"lists": 3, "tiles": 2}, 2),
+        ({"lists": 8, "tiles": 2}, 2),
+        ({"lists": 3, "tiles": 3}, 1),
+        ({"lists": 2, "tiles": 4, "twice": True}, 2),
+        ({"lists": 1, "tiles": 5, "twice": True}, 1),
         ({"lists": 4, "tiles": 2, "carried": True}, 1),
     ],
 )
 def test_which_loops_go_in_rounds(options: dict[str, Any], turns: int) -> None:
-    """Those that take each ring once in a turn, of rings with few stages, and hand nothing on."""
+    """Those that come to the same slots again of some ring after few turns, and hand nothing on."""
     copies = gathered(**options).count(b"tile::gather4")
     assert copies == turns * COPIES * (1 + options.get("twice", False))
+
+
+def test_rows_are_read_once_where_one_branch_decides() -> None:
+    """For copies into both tiles of a turn, each of which arrives with the bytes that it announces."""
+    once, twice = (gathered(1, tiles, twice=tiles == 2) for tiles in (1, 2))
+    assert twice.count(b"tile::gather4") == 2 * once.count(b"tile::gather4")
+    assert twice.count(b"ld.shared") == once.count(b"ld.shared")
+    found = [made.count(b"mbarrier.arrive.expect_tx") for made in (once, twice)]
+    assert found == [0, 2]

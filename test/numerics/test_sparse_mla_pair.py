@@ -191,7 +191,7 @@ def test_t6_barriers_are_there_before_another_cta_uses_them(plain: Bundle) -> No
 def test_t7_bytes_of_both_ctas_count_at_the_first(plain: Bundle) -> None:
     copies = [line for line in plain.ptx.splitlines() if "cp.async.bulk.tensor.2d.shared" in line]
     assert copies and all(".cta_group::2" in line for line in copies)
-    assert "mbarrier.expect_tx.relaxed.cluster.shared::cluster" in plain.ptx
+    assert "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster" in plain.ptx
 
 
 def test_t23_pairs_are_in_the_first_extent_of_the_grid(plain: Bundle) -> None:
