@@ -122,8 +122,24 @@ def _retyped(pointer: Value, kind: str) -> Value:
     return llvm.IntToPtrOp(ir.Type.parse(kind), address).result
 
 
-def arrive(low: Lowering, barriers: BarrierRun, number: Value, lists: ws.Targets) -> None:
-    """One arrival of each executing thread at the barriers of all CTAs in its rank's list."""
+def release_to_cluster() -> None:
+    """A fence: relaxed arrivals behind it release what was done before it."""
+    llvm.FenceOp(llvm.AtomicOrdering.acq_rel, syncscope="cluster")
+
+
+def arrive(
+    low: Lowering,
+    barriers: BarrierRun,
+    number: Value,
+    lists: ws.Targets,
+    *,
+    is_relaxed: bool = False,
+) -> None:
+    """One arrival of each executing thread at the barriers of all CTAs in its rank's list.
+
+    Args:
+      is_relaxed: whether arrivals in other CTAs release nothing, as behind `release_to_cluster`.
+    """
     mine = in_role(low, lists)
     if is_own(mine):
         barriers.arrive(number)
@@ -133,7 +149,7 @@ def arrive(low: Lowering, barriers: BarrierRun, number: Value, lists: ws.Targets
         told = {rank: listed[place] for rank, listed in mine.items() if place < len(listed)}
         with only_in(low, told, low.active.op.ranks):
             address = in_cta(low, barriers.address(number), told)
-            nvvm.MBarrierArriveOp(address, scope=scope)
+            nvvm.MBarrierArriveOp(address, scope=scope, relaxed=is_relaxed)
 
 
 def arrive_expecting(

@@ -24,6 +24,7 @@ from .tensors import View, end_of, view_of
 from .ways import ways_of
 
 if TYPE_CHECKING:
+    from .awaited_copies import Group
     from .rings import Cursor, RingState
     from .rounds import Known
 
@@ -174,6 +175,7 @@ class RoleState:
       is_fenced: whether each thread has had a proxy fence behind all accesses of its own so far.
       elected: i1, whether this lane is the thread of a role of one thread that its warp follows.
       turn: the one that is lowered, if one branch decides about it; see `branched_turns`.
+      copies: groups of copies that its threads have issued and not waited for, in order.
     """
 
     op: ws.RoleOp
@@ -186,6 +188,7 @@ class RoleState:
     is_fenced: bool = False
     elected: Value = None
     turn: "Turn | None" = None
+    copies: "list[Group]" = field(default_factory=list["Group"])
 
 
 class Lowering:

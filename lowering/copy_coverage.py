@@ -9,7 +9,9 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 
+from .clusters import number_in
 from .coverage import COLUMN_BITS, Site, check_one_thread, covers, cut_from
 from .layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
 from .tensors import MAX_MAP_RANK
@@ -181,16 +183,33 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
             f"of the group, got {units} in {kind}",
         )  # fmt: skip
     commits = [use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)]
-    if not isinstance(slot.owner, ws.AcquireOp) or any(
-        commit.by.value != "thread_copies" for commit in commits
-    ):
-        raise op_error(op, "expects a slot from ws.acquire that is committed by thread_copies")
+    agents = {commit.by.value for commit in commits}
+    if not isinstance(slot.owner, ws.AcquireOp) or not agents <= {*BY_EVERY_THREAD, "warps"}:
+        raise op_error(op, "expects a slot from ws.acquire that is committed by threads")
+    if agents - {"thread_copies"}:
+        _check_lines(op, kind, threads)
     _check_limit(op, op.source)
     check_dense_columns(op, op.source)
-    _check_units_of_rows(op, kind, step)
+    _check_units_of_rows(site, op, kind, step)
 
 
-def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
+def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
+    """Checks copies that threads wait for: lines of known columns, and as many rows for each thread."""
+    bits = ws.element_bits(kind.element)
+    line, (left, whole) = line_elements(bits), cut_from(op.target)
+    ends_apart = left + kind.shape[1] < ws.TileType(whole.type).shape[1]
+    if left % line or (ends_apart and kind.shape[1] % line):
+        raise op_error(op, f"expects columns in {line}s where threads wait for copies, got {kind}")
+    if kind.shape[0] * line // unit_elements(bits) % threads:
+        raise op_error(
+            op, f"expects rows in {threads * unit_elements(bits) // line}s where {threads} threads wait for "
+            f"copies, got {kind}",
+        )  # fmt: skip
+    if ir.MemRefType(op.source.type).is_dynamic_dim(list[int](op.dims)[-1]):
+        raise op_error(op, "expects a static number of columns where threads wait for copies")
+
+
+def _check_units_of_rows(site: Site, op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
     """Checks that columns are whole 16-byte units, and within the tensor as far as that is known."""
     tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
     first = op.coords[column_dim]
@@ -201,12 +220,13 @@ def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> Non
         )
     if tensor.is_dynamic_dim(column_dim):
         return
-    owner, columns = first.owner, tensor.get_dim_size(column_dim)
-    begin = ir.IntegerAttr(owner.value).value if isinstance(owner, arith.ConstantOp) else None
-    if begin is None or begin < 0:
-        got = "a value that is computed" if begin is None else begin
+    columns = tensor.get_dim_size(column_dim)
+    begins = [number_in(first, rank) for rank in site.role.ranks]
+    known_begins = [begin for begin in begins if begin is not None and begin >= 0]
+    if len(known_begins) < len(begins):
+        got = "a value that is computed" if None in begins else min(filter(None, begins))
         raise op_error(op, f"expects a constant first column of {columns} static ones, got {got}")
-    if columns < (end := begin + kind.shape[1]):
+    if columns < (end := max(known_begins) + kind.shape[1]):
         raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
     if columns % step:
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")

@@ -44,6 +44,7 @@ from attn_mlir.dialect.scalars import INT, compare, constant, i32, select, when
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.target.limits import WARP_THREADS, shared_tile_bytes
 
+from .awaited_copies import commits_together, wait_for_copies
 from .barriers import BarrierRun
 from .clusters import (
     announce_at,
@@ -55,6 +56,7 @@ from .clusters import (
     landing,
     mask_of,
     only_in,
+    release_to_cluster,
     way_of,
 )
 from .context import FULL_WARP, Lowering, Slot, lowers
@@ -321,11 +323,15 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
             with issuing(low):
                 arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
         return  # the bytes complete the phase
+    wait_for_copies(low, op)
     ring = slot.ring
     engine_follows = ring.read_by_engine
     if not ring.space:
         engine_follows = adds_to_filled_slots(low)
-    _hand_over(low, slot, op.by.value, ring.full, ring.full_at, engine_follows=engine_follows)
+    together = [other.operation for other in commits_together(op)]
+    place = together.index(op.operation) if len(together) > 1 else None
+    by = op.by.value
+    _hand_over(low, slot, by, ring.full, ring.full_at, engine_follows=engine_follows, place=place)
 
 
 @lowers(ws.ReleaseOp)
@@ -353,7 +359,13 @@ def _hand_over(
     lists: ws.Targets,
     *,
     engine_follows: bool,
+    place: int | None = None,
 ) -> None:
+    """Arrives at barriers, with the fences of that.
+
+    Args:
+      place: of a commit among several that stand together, which warps release with one fence.
+    """
     if by == "tensor_core":
         _commit_products(low, barriers.address(slot.index), in_role(low, lists))
         return
@@ -371,10 +383,13 @@ def _hand_over(
         with issuing(low):
             arrive(low, barriers, slot.index, lists)
         return
-    nvvm.SyncWarpOp(constant(FULL_WARP))
+    if not place:
+        nvvm.SyncWarpOp(constant(FULL_WARP))
     lane = arith.AndIOp(low.active.thread, constant(WARP_THREADS - 1)).result
     with when(compare("eq", lane, 0)):
-        arrive(low, barriers, slot.index, lists)
+        if place == 0:
+            release_to_cluster()
+        arrive(low, barriers, slot.index, lists, is_relaxed=place is not None)
 
 
 def _commit_products(low: Lowering, address: Value, told: Mapping[int, Sequence[int]]) -> None:

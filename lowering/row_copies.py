@@ -6,7 +6,8 @@ lines of 128 bytes, the units of the first line are numbered, and a thread copie
 line: with constants between their places, and by one look at what the row is.
 
 Table entries that have been read ahead are held by one lane per row, in every warp, and are passed
-by shuffles to the lanes that copy the row.
+by shuffles to the lanes that copy the row. Copies that threads wait for have another order, in which each
+thread holds the entries of its own rows (`awaited_copies`).
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from attn_mlir.dialect._mlir import arith, ir, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
+from .awaited_copies import copy_lines, is_awaited, rows_of_threads
 from .context import Fragment, Lowering, TileRef, bytes_behind, element_pointer, lowers
 from .lanes import from_lane
 from .layouts.fragments import row_per_lane
@@ -30,12 +32,16 @@ _LINE_UNITS = SWIZZLE_BYTES // UNIT_BYTES
 
 @constrains(ws.CopyRowsOp)
 def _constrain(c: Constraints, op: ws.CopyRowsOp) -> None:
+    scheme = rows_of_threads(op, c.warps) if is_awaited(op) else row_per_lane(c.warps)
     for entry in op.entries:
-        c.fixes(op, entry, row_per_lane(c.warps))
+        c.fixes(op, entry, scheme)
 
 
 @lowers(ws.CopyRowsOp)
 def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
+    if is_awaited(op):
+        copy_lines(low, op)
+        return
     tile = low.tile(op.target)
     rows, columns = tile.kind.shape
     width = columns // unit_elements(ws.element_bits(tile.kind.element))

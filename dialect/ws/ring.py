@@ -3,7 +3,7 @@
 A ring's producer acquires a slot, fills it and commits it; each consumer waits for the slot, uses
 it and releases it. `by` on commit and release names the agent that completes the step:
 
-* `threads`: every thread of the role arrives, after its own reads and writes;
+* `threads`: every thread of the role arrives, after its own reads and writes, and copies of rows;
 * `warps`: as `threads`, but the threads of a warp synchronise, and one of them arrives for all;
 * `tensor_core`: when all products that this thread issued before are complete;
 * `copy_engine`: for commit, when the slot's bytes have arrived; for release, when the copies out of

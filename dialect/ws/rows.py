@@ -23,7 +23,8 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
 
     Operands:
       source: tensor argument.
-      target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one.
+      target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one. Where it
+        is `by = "warps"` or `"threads"`, these wait for their copies before; so may slots of clusters be filled.
       coords: i32 start coordinates, one per tensor dimension; the row that the region yields is
         added to that of the rows.
       entries: fragments [R], with R the rows of the tile.

@@ -278,8 +278,8 @@ FILLED = '"ws.commit"(%slot) {by = "thread_copies"}'
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (FILLED, '"ws.commit"(%slot) {by = "threads"}',
-         "'ws.copy_rows' op expects a slot from ws.acquire that is committed by thread_copies"),
+        (FILLED, '"ws.commit"(%slot) {by = "copy_engine"}',
+         "'ws.copy_rows' op expects a slot from ws.acquire that is committed by threads"),
         ("%c0, %c0) ({", "%c0, %c1) ({",
          "'ws.copy_rows' op expects a first column that is known to be a multiple of 8, got one of 1"),
         ("%c0, %c0) ({", "%c0, %first) ({", "known to be a multiple of 8, got one of 1"),

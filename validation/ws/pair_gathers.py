@@ -7,10 +7,11 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.schedule.parts import builder as b
 
 ROWS = 64  # of a CTA
+AT_ONCE = 2  # blocks that threads copy
 
 
 def gathered_product(
-    count: int, depth: int, layout: str, *, a_space: str = "shared"
+    count: int, depth: int, layout: str, *, a_space: str = "shared", by_threads: bool = False
 ) -> ws.KernelOp:
     """y[rank, 64 h + r] = row r of this CTA's rows of a x, and h-th half of its columns.
 
@@ -29,6 +30,8 @@ def gathered_product(
       a_space: where the product finds a: in `shared` memory, written by threads as two rows below one
         another for each of a; in `tensor` memory, where its rows are twice; or there in `halves`, the first
         `depth` columns of its rows and below them the others.
+      by_threads: whether four warps of each CTA copy rows, two blocks at a time, of which they commit the slots
+        together.
     """
     bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
     dynamic = ir.ShapedType.get_dynamic_size()
@@ -49,16 +52,19 @@ def gathered_product(
     with ir.InsertionPoint(kernel.body.blocks[0]):
         a, x, entries, y = kernel.body.blocks[0].arguments
         in_tensor = a_space != "shared"
+        stages = AT_ONCE if by_threads else 1
         rows = 2 * ROWS if in_tensor else ROWS
         held = b.Buffer("held", b.tile([rows, depth], bf16, "tensor")) if in_tensor else None
         tile = None if in_tensor else b.tile([ROWS, depth], bf16, "shared")
         ring_a = b.Ring("a", tile, full_at=leader, empty_at=pair)
         own = b.Ring("own", b.tile([rows, depth], bf16, "shared"))
-        ring_b = b.Ring("b", b.tile(gathered, bf16, "shared"), full_at=leader, empty_at=pair)
+        tile = b.tile(gathered, bf16, "shared")
+        ring_b = b.Ring("b", tile, stages=stages, full_at=leader, empty_at=pair)
         tile = b.tile([2 * ROWS, mine], f32, "tensor")
         sums = b.Ring("sums", tile, full_at=pair, empty_at=leader)
         listed = mine if in_halves else count if by_rows else depth
-        blocks = b.INT.ceildiv(b.extent(entries, 0), listed)
+        turns = b.INT.ceildiv(b.extent(entries, 0), listed * stages)
+        blocks = b.INT.mul(turns, stages)
 
         def first_of(block: b.Value) -> b.Value:
             return b.INT.mul(block, listed)
@@ -66,18 +72,26 @@ def gathered_product(
         def counts(block: b.Value) -> b.Value:
             return b.compare("sge", b.element(entries, [first_of(block)]), 0)
 
-        def fetch() -> None:
+        part = b.INT.mul(b.rank(), depth if in_halves else mine)
+        is_part = by_rows and not in_halves  # of the rows
+
+        def place(block: b.Value) -> tuple[b.Value, b.Value | int]:
+            """The first entry of this CTA's part of a block, and its first column."""
+            first = first_of(block)
+            return (b.INT.add(first, part), 0) if is_part else (first, part)
+
+        def fetch_a() -> None:
             slot = own.acquire()
             for first in range(0, rows, ROWS):
                 column = first // ROWS * depth if in_halves else 0
                 b.copy_in(a, b.rows(slot, first, ROWS), [b.INT.mul(b.rank(), ROWS), column], [0, 1])
             b.commit(slot, "copy_engine")
+
+        def fetch() -> None:
+            fetch_a()
             with b.turns(blocks) as block:
                 slot = ring_b.acquire()
-                part = b.INT.mul(b.rank(), depth if in_halves else mine)
-                is_part = by_rows and not in_halves  # of the rows
-                first = b.INT.add(first_of(block), part) if is_part else first_of(block)
-                column = 0 if is_part else part
+                first, column = place(block)
                 with b.when(counts(block)):
                     b.gather_in(
                         x,
@@ -86,6 +100,23 @@ def gathered_product(
                         lambda row: b.element(entries, [b.INT.add(first, row)]),
                     )
                 b.commit(slot, "copy_engine")
+
+        def copy() -> None:
+            with b.turns(turns) as turn:
+                slots: list[b.Value] = []
+                for number in range(AT_ONCE):
+                    block = b.INT.add(b.INT.mul(turn, AT_ONCE), number)
+                    first, column = place(block)
+
+                    def row(number: b.Value, first: b.Value = first) -> b.Value:
+                        return b.element(entries, [b.INT.add(first, number)])
+
+                    found = b.generate(row, gathered[:1], b.i32())
+                    slots.append(ring_b.acquire())
+                    with b.when(counts(block)):
+                        b.copy_rows(x, slots[-1], [0, column], [0, 1], lambda _, row: row, found)
+                for slot in slots:
+                    b.commit(slot, "warps")
 
         def multiply() -> None:
             filled, total = ring_a.wait(), sums.acquire()
@@ -116,8 +147,16 @@ def gathered_product(
 
         with b.role("write", first=0, warps=4):
             write()
-        with b.role("fetch", first=4, warps=1, lanes=1):
-            fetch()
-        with b.role("multiply", first=5, warps=1, lanes=1, ranks=[0]):
+        first = 4
+        if by_threads:
+            with b.role("copy", first=first, warps=4):
+                copy()
+            first += 4
+        with b.role("fetch", first=first, warps=1, lanes=1):
+            if by_threads:
+                fetch_a()
+            else:
+                fetch()
+        with b.role("multiply", first=first + 1, warps=1, lanes=1, ranks=[0]):
             multiply()
     return kernel
