@@ -36,6 +36,7 @@ class Latent:
       problem, options: of FlashAttention-4's; `options` are of `_fa4_peer.py`.
       block, peer_block: scores between two looks at O, which 128 threads share.
       entry_bytes: gathered for an entry of a list, by all CTAs that share it.
+      has_peer: whether FlashAttention-4's kernel is not beside another one of ours.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Latent:
     block: int
     peer_block: int
     entry_bytes: int = 0
+    has_peer: bool = True
 
 
 def _absorbed(heads: int, is_causal: bool) -> Problem:
@@ -60,6 +62,8 @@ KERNELS = (
            64 * 64, 64 * 64, ROW),
     Latent("lists, 128 heads", _absorbed(128, False), LISTS,
            64 * 128, 64 * 128, ROW + 2 * 512),
+    Latent("lists, 128 heads, by threads", _absorbed(128, False), LISTS,
+           64 * 128, 64 * 128, ROW + 2 * 512, has_peer=False),
     Latent("decoding, causal, 128 heads", _absorbed(128, True), (*CACHE, "--sq=1"),
            64 * 128, 64 * 128),
 )  # fmt: skip
@@ -77,7 +81,7 @@ def records(with_peer: bool, tell: Callable[[str], None]) -> Iterator[dict[str, 
         cubin.write_bytes(bundle.cubin)
         cubin.with_suffix(".ptx").write_text(bundle.ptx)
         yield record(kernel.name, cubin, kernel.block, kernel.entry_bytes)
-        if with_peer:
+        if with_peer and kernel.has_peer:
             cubin = fa4_cubin(kernel.problem, tell, folder, kernel.options)
             yield record(f"FA4: {kernel.name}", cubin, kernel.peer_block, kernel.entry_bytes)
 

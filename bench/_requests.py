@@ -13,10 +13,10 @@ def _mla() -> Any:
     return am.MlaSpec(heads=16, nope_dim=128, rope_dim=64, mask=am.causal(), query_tiles=2)
 
 
-def _sparse(heads: int, kv_format: str | None = None) -> Any:
+def _sparse(heads: int, kv_format: str | None = None, schedule: str | None = None) -> Any:
     from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 
-    return SparseMlaSpec(heads=heads, kv_format=kv_format or "bf16")
+    return SparseMlaSpec(heads=heads, kv_format=kv_format or "bf16", schedule=schedule)
 
 
 def _decode(**options: Any) -> Any:
@@ -46,6 +46,7 @@ LATENT: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "dense, causal, 16 heads": _mla,
         "lists, 64 heads": lambda: _sparse(64),
         "lists, 128 heads": lambda: _sparse(128),
+        "lists, 128 heads, by threads": lambda: _sparse(128, schedule="sparse-mla-pair-threads"),
         "lists, 128 heads, v32": lambda: _sparse(128, "v32"),
         "decoding, causal, 128 heads": _causal,
         "decoding, pages, 128 heads, v32": lambda: _pages("v32"),

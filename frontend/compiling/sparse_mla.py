@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
+from attn_mlir.compiling import options
 from attn_mlir.compiling.packed_rows import MAX_PAGE, PackedRequest, one_of
 from attn_mlir.compiling.request import option, request
 from attn_mlir.dialect.attn.latent_formats import row_extents, row_operands
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.passes.target.tiling import SPARSE_SCHEDULES
 from attn_mlir.runtime.scalars import flag, integer
 
 HEAD_STEP = 8
@@ -48,6 +50,8 @@ class SparseMlaSpec(PackedRequest):
       sinks: whether heads have sinks.
       page_size: rows of a page, where entries are positions of sequences in pages; else None.
       kv_format, kv_group, kv_page: as of `PackedRequest`.
+      schedule: how the kernel is divided among warps and CTAs, a name of `tiling.SPARSE_SCHEDULES`; the
+        usual one when left out.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -62,6 +66,10 @@ class SparseMlaSpec(PackedRequest):
     sinks: bool = option(converter=partial(flag, "sinks"), default=False)
     page_size: int | None = option(
         converter=partial(integer, "page_size", least=1, most=MAX_PAGE), default=None
+    )
+    schedule: str | None = option(
+        converter=partial(options.one_of, "schedule", tuple(SPARSE_SCHEDULES), optional=True),
+        default=None,
     )
 
     def check_together(self) -> None:
@@ -116,16 +124,20 @@ class SparseMlaSpec(PackedRequest):
     @property
     def kernel_name(self) -> str:
         """The dtype, the heads and their size."""
-        options = [name for name in ("topk_length", "sinks") if getattr(self, name)]
-        options += [f"pages{self.page_size}"] if self.page_size else []
+        words = [name for name in ("topk_length", "sinks") if getattr(self, name)]
+        words += [f"pages{self.page_size}"] if self.page_size else []
+        words += [] if self.schedule is None else [SPARSE_SCHEDULES[self.schedule]]
         sizes = [f"h{self.heads}", f"d{self.head_dim}"]
-        return "_".join(["attn_sparse_mla", self.dtype, *sizes, *options, *self.format_words])
+        return "_".join(["attn_sparse_mla", self.dtype, *sizes, *words, *self.format_words])
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.sparse_mla`."""
         from attn_mlir.dialect.attn.builder import emit_sparse_mla
+        from attn_mlir.dialect.attn.mha import name_schedule
 
         op = emit_sparse_mla(
             arguments, results=self._results, page_size=self.page_size, form=self.form
         )
+        if self.schedule is not None:
+            name_schedule(op, self.schedule)
         return {"o": op.o, "lse": op.lse, "max_logits": op.max_logits}

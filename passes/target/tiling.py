@@ -39,6 +39,16 @@ DECODE_SCHEDULES = {
     ALTERNATING_DECODE: "alternating",
     PAIR_DECODE: "pair",
 }  # of that operation, as `SCHEDULES`
+SPARSE, SPARSE_PAIR, SPARSE_PAIR_THREADS = (
+    "sparse-mla",
+    "sparse-mla-pair",
+    "sparse-mla-pair-threads",
+)
+SPARSE_SCHEDULES = {
+    SPARSE: "cta",
+    SPARSE_PAIR: "pair",
+    SPARSE_PAIR_THREADS: "threads",
+}  # of sparse latent attention, as `SCHEDULES`
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
 PAIR_FACTOR_COLUMNS = 32  # of rows of 8 bits, at least: factors of fewer do not fit the registers

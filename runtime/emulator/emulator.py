@@ -58,7 +58,8 @@ class Stats:
       seconds: wall-clock time of the launch, translation included.
       mma_count: tensor-core instructions: tcgen05.mma, wgmma (per warpgroup), mma.sync (per warp).
       counters: other counts by name, such as `tensor_loads` and the bytes that they bring,
-        `tensor_load_bytes`, and those that threads load from global memory, `thread_load_bytes`.
+        `tensor_load_bytes`, those that threads load from global memory, `thread_load_bytes`, and those
+        that they copy from there, zeros included, `thread_copy_bytes`.
     """
 
     warp_instructions: int

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.lowering.layouts.fragments import units_of_rows
-from attn_mlir.passes.schedule.parts.latent_source import PAIR_WIDENERS, PIECE, WIDENERS
+from attn_mlir.passes.schedule.parts.latent_source import PAIR_WARPS, PIECE, WIDENERS
 
 ROWS, UNIT, BANK_UNITS = 64, 8, 8  # 16-byte units of bf16, of which 128 bytes have eight
 
 
-@pytest.mark.parametrize("warps", [WIDENERS, PAIR_WIDENERS])
+@pytest.mark.parametrize("warps", [WIDENERS, PAIR_WARPS])
 @pytest.mark.parametrize(("columns", "element_bits"), [(PIECE, 8), (PIECE, 16)])
 def test_eight_threads_write_to_all_banks(columns: int, element_bits: int, warps: int) -> None:
     """Unit u of row r of a line lies at place u xor (r mod 8) of its 128 bytes."""

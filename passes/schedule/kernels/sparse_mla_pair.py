@@ -15,12 +15,12 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_pair as roles
 from attn_mlir.passes.schedule.parts.absorbed_pair import PairSlots
-from attn_mlir.passes.schedule.parts.latent_source import LOADERS, PAIR_WIDENERS, WideRows
+from attn_mlir.passes.schedule.parts.latent_source import LOADERS, PAIR_WARPS, WideRows
 from attn_mlir.passes.schedule.parts.sparse_problem import SparseProblem
 from attn_mlir.passes.schedule.parts.sparse_roles import find
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
-from attn_mlir.passes.target.tiling import PAIR_FACTOR_COLUMNS, PAIR_HEADS
+from attn_mlir.passes.target.tiling import PAIR_FACTOR_COLUMNS, PAIR_HEADS, SPARSE_PAIR
 
 from .sparse_mla import Role, SparseConfig, SparseMla, is_for_pairs
 
@@ -31,7 +31,7 @@ class Filling(NamedTuple):
     """The roles that fill the slots of keys and values, and what they leave the others.
 
     Attributes:
-      several: roles of `PAIR_WIDENERS` warps, with their registers.
+      several: roles of `PAIR_WARPS` warps, with their registers.
       single: roles of one thread.
       finders: warps that read the lists.
       softmax, others: registers of a thread, of 512 in four warps, one of each quarter.
@@ -59,7 +59,7 @@ class PairConfig(SparseConfig):
 class SparseMlaPair(SparseMla):
     """Sparse latent attention of 128 heads in a pair of CTAs, with O in tensor memory."""
 
-    name: ClassVar[str] = "sparse-mla-pair"
+    name: ClassVar[str] = SPARSE_PAIR
     ctas: ClassVar[int] = ws.PAIR
     config: ClassVar[type[SparseConfig]] = PairConfig
 
@@ -94,7 +94,12 @@ class SparseMlaPair(SparseMla):
 def emit_pair_roles(problem: SparseProblem) -> None:
     """The roles of a kernel of pairs with their rings, in the kernel at the insertion point."""
     storage = roles.SparsePairStorage(problem)
-    given, filling = (problem, storage), _filling(problem, storage)
+    emit_roles(problem, storage, _filling(problem, storage))
+
+
+def emit_roles(problem: SparseProblem, storage: roles.SparsePairStorage, filling: Filling) -> None:
+    """The roles that fill slots, those that read lists, and those that compute."""
+    given = problem, storage
     issuers: dict[str, Role] = {
         "score": partial(roles.score, *given),
         "sum_up": partial(roles.sum_up, *given),
@@ -103,9 +108,9 @@ def emit_pair_roles(problem: SparseProblem) -> None:
         problem.every_query(partial(roles.softmax, *given))
     first = SOFTMAX_WARPS
     for name, (role, registers) in filling.several.items():
-        with b.role(name, first=first, warps=PAIR_WIDENERS, registers=registers):
+        with b.role(name, first=first, warps=PAIR_WARPS, registers=registers):
             problem.every_query(role)
-        first += PAIR_WIDENERS
+        first += PAIR_WARPS
     with b.role("find", first=first, warps=filling.finders, registers=filling.others):
         problem.every_query(partial(find, *given))
     single = {**filling.single, **issuers}

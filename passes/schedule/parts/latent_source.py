@@ -37,7 +37,9 @@ LOADERS = (
 WIDENERS = (
     8  # warps: of a block of 64 rows of 656 bytes a thread has 10 reads of 16 bytes in flight
 )
-PAIR_WIDENERS = 4  # warps of keys, and of values: 20 and 16 reads of a thread are all of a block
+PAIR_WARPS = (
+    4  # that write keys, and values: 20 and 16 reads of a thread are all of a block of 8 bits
+)
 PIECE = 64  # columns of 16 bits in 128 bytes
 ABSENT = (1 << 31) - 1  # a row that no cache has
 PAGED_DIMS = 2  # dimensions that the rows of pages run along

@@ -38,10 +38,11 @@ class SparsePairStorage(PairStorage):
     The even CTA, which issues the products, hears by `counted` which blocks have an entry that counts.
     """
 
-    def __init__(self, problem: SparseProblem):
+    def __init__(self, problem: SparseProblem, *, loaders: int | None = None):
+        """As `PairStorage`, by default with as many loaders as the rows' source asks for."""
         self.rows, self.seen = found_rings(problem, BLOCKS_AHEAD)
         self.counted = b.Ring("counted", numbers(problem.words), stages=BLOCKS_AHEAD)
-        super().__init__(problem, loaders=problem.source.loaders)
+        super().__init__(problem, loaders=problem.source.loaders if loaders is None else loaders)
 
     def tell(self, words: Value) -> None:
         """As `SparseStorage.tell`; in the even CTA also to the roles that issue products."""

@@ -500,6 +500,7 @@ def copy_async(
     sources = source[lanes]
     sizes = None if source_size is None else source_size[lanes]
     shared = s.cta.shared
+    launch.count("thread_copy_bytes", size * lanes.size)
     groups = [_open(warp.copy_open, int(lane)) for lane in lanes]
     for group in groups:
         group.writes += 1
