@@ -72,6 +72,14 @@ def _lists() -> Iterator[Entry]:
                     "sm_100a",
                     lambda o=chosen: SparseMlaSpec(**o),
                 )
+    threads: dict[str, Any] = {"heads": 128, "schedule": "sparse-mla-pair-threads"}
+    for name, own in (("plain", {}), ("lengths, sinks", {"topk_length": True, "sinks": True})):
+        chosen = {**threads, **own}
+        yield (
+            f"sparse-mla-pair-threads, 128 heads, bf16, {name}",
+            "sm_100a",
+            lambda o=chosen: SparseMlaSpec(**o),
+        )
 
 
 def _walked() -> dict[str, dict[str, Any]]:
