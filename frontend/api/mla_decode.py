@@ -240,8 +240,7 @@ def _planned(
     q = shared["q"]
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
-    sq, count = int(q.shape[1]), len(scopes)
-    schedules = [decode_schedule(x.spec, target, sq, scope_count=count) for x in scopes]
+    schedules = [decode_schedule(x.spec, target, scope_count=len(scopes)) for x in scopes]
     specs = [
         dataclasses.replace(x.spec, schedule=y) for x, y in zip(scopes, schedules, strict=True)
     ]

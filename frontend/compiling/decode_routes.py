@@ -23,22 +23,22 @@ from attn_mlir.passes.target.tiling import (
     TENSOR_DECODE,
     HalfTileRows,
     StreamedRows,
-    fills_half_tiles,
     is_for_pairs,
 )
 from attn_mlir.runtime.kernel import Machine
 
-PARTS_PER_TILE = 16
-"""Parts that cost as much time where they are put together as a tile of 128 keys of one part does in
-`mla-decode-registers`, and in `mla-decode-alternating`: 3.4 us for two blocks, 0.2 for a part. Their sum is least with sqrt(16 x tiles) parts
-(an estimate from an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14)."""
+PARTS_PER_TILE = {HELD_DECODE: 16, ALTERNATING_DECODE: 16, STREAMED_DECODE: 1}
+"""Parts that cost as much time where they are put together as a tile of 128 keys of one part does. Their sum is
+least with sqrt(16 x tiles) parts where a kernel of its own combines them, 3.4 us for two blocks and 0.2 for a part
+(an estimate from an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14), and with
+sqrt(tiles) where the last CTA does, 4 to 7 us for either: of 16384 entries of a list 11 parts, which take 116 to 120 us on an H200,
+and 128 take 527."""
 
 
-def decode_schedule(spec: MlaDecodeSpec, target: str, sq: int, *, scope_count: int = 1) -> str:
+def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -> str:
     """The name of the schedule.
 
     Args:
-      sq: number of queries of a sequence.
       scope_count: number of pools of rows that a query attends to at once.
 
     Raises:
@@ -59,8 +59,7 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, sq: int, *, scope_count: i
             f"{target} has no kernel for indices and {spec.heads} heads: schedule {STREAMED_DECODE} has one "
             f"for multiples of {STREAM_ROWS}"
         )
-    is_held = not spec.indices and fills_half_tiles(spec.heads * sq)
-    return HELD_DECODE if is_held else STREAMED_DECODE
+    return STREAMED_DECODE if spec.indices else HELD_DECODE
 
 
 def check_scope_splits(num_splits: object, scope_count: int) -> int:
@@ -100,8 +99,8 @@ def decode_splits(
     target = machine.target or DEFAULT_TARGET
     most = machine.multiprocessors // decode_tiles(spec, sizes)
     tiles = key_tiles(spec.mask, sizes["sq"], sizes["sk"], target)
-    if spec.schedule in (HELD_DECODE, ALTERNATING_DECODE):
-        most = min(most, math.isqrt(PARTS_PER_TILE * tiles))
+    if spec.schedule in PARTS_PER_TILE:
+        most = min(most, math.isqrt(PARTS_PER_TILE[spec.schedule] * tiles))
     return chosen_splits(most, tiles)
 
 

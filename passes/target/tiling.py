@@ -172,15 +172,6 @@ class HalfTileRows(NamedTuple):
         return cls(own, 1 if is_listed else HALF_ROWS // own)
 
 
-def fills_half_tiles(rows: int) -> bool:
-    """Whether a sequence has so many rows, heads by queries, that they fill a tile of 64.
-
-    Fewer are left to the schedule for few queries, whose work tiles have 16: it reads keys once for
-    each of them, and what one computes takes about as long as a tile of 64 does.
-    """
-    return rows >= HALF_ROWS
-
-
 def is_for_pairs(heads: int, factor_columns: int | None, *, scaled_columns: int = 0) -> bool:
     """Whether pairs of CTAs compute absorbed latent attention.
 

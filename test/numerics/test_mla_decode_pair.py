@@ -87,18 +87,18 @@ def test_pairs_are_chosen_where_there_is_a_kernel() -> None:
     """As many CTAs as two halves of the heads would be, so the number of parts is the same."""
     listed, sizes = {"indices": True, "heads": HEADS}, {"batch": 3, "sq": 2, "sk": 512}
     spec = MlaDecodeSpec(**listed)
-    assert decode_schedule(spec, "sm_100a", 1) == "mla-decode-pair"
+    assert decode_schedule(spec, "sm_100a") == "mla-decode-pair"
     for name in ("mla-decode-pair", "mla-decode"):
         assert decode_tiles(dataclasses.replace(spec, schedule=name), sizes) == 2 * 3 * 2
-    assert decode_schedule(MlaDecodeSpec(heads=HEADS), "sm_100a", 1) == "mla-decode-pair"
+    assert decode_schedule(MlaDecodeSpec(heads=HEADS), "sm_100a") == "mla-decode-pair"
     others: tuple[dict[str, Any], ...] = (
         {"heads": 192},
         {"indices": True, "heads": 64},
         {"heads": HEADS, "kv_format": "e4m3", "kv_group": 128},
     )
     for options in others:
-        assert decode_schedule(MlaDecodeSpec(**options), "sm_100a", 1) == "mla-decode"
-    assert decode_schedule(spec, "sm_90a", 1) == "mla-decode-streaming"
+        assert decode_schedule(MlaDecodeSpec(**options), "sm_100a") == "mla-decode"
+    assert decode_schedule(spec, "sm_90a") == "mla-decode-streaming"
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from attn_mlir.passes.schedule.parts.streaming import stream
 from attn_mlir.passes.schedule.parts.transport import epilogue
 from attn_mlir.passes.schedule.registry import NoOptions, register
 from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
-from attn_mlir.passes.target.tiling import HELD_DECODE, fills_half_tiles
+from attn_mlir.passes.target.tiling import HELD_DECODE
 
 ATTEND, FOLLOW, REST = 240, 168, 96  # registers of a thread; 168 of each of three warpgroups
 
@@ -43,8 +43,8 @@ class MlaDecodeRegisters:
         return target.lacks_sums_in("registers")
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """Whole sequences whose queries have heads for the rows of a tile."""
-        return not finds_rows(op) and fills_half_tiles(op.heads)
+        """Whole sequences: a tile of 64 rows takes as long if few of them are there, and less than single warps do."""
+        return not finds_rows(op)
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs as many heads into a tile as divide them.

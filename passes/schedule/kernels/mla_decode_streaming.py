@@ -15,7 +15,7 @@ from attn_mlir.passes.schedule.kernels.streaming import MhaStreaming, Options
 from attn_mlir.passes.schedule.parts.operands import latent_rows_of
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
-from attn_mlir.passes.target.tiling import STREAMED_DECODE, fills_half_tiles
+from attn_mlir.passes.target.tiling import STREAMED_DECODE
 
 NAMES = {"k": "kv"}  # of the kernel's arguments, where they differ from those of `attn.mha`
 
@@ -36,8 +36,7 @@ class MlaDecodeStreaming:
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
         """What there is no other kernel for."""
-        is_left = op.is_listed or not fills_half_tiles(op.heads)
-        return is_left and not target.lacks_sums_in("registers")
+        return op.is_listed and not target.lacks_sums_in("registers")
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """As `mha-streaming`.
