@@ -11,7 +11,7 @@ TRANSFORMERS ?= 5.23.0
 GPU_BUNDLES ?= build/gpu-bundles.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help setup torch demo test lit pytest long lint format numerics mutants conformance differential gpu-bundles gpu bench clean distclean
+.PHONY: help setup torch demo test skipped lit pytest long lint format numerics mutants conformance differential gpu-bundles gpu bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ demo: setup  ## compile causal attention for the GPU here, or sm_100a for the em
 
 test: setup  ## the whole suite: lit, then pytest; needs no GPU
 	@$(BIN)/python test/run_all.py --jobs $(JOBS)
+
+skipped: setup  ## only what the last `make test` skipped, for example after `make torch`
+	@$(BIN)/python test/run_all.py --jobs $(JOBS) --skipped
 
 lit: setup  ## only the tests of the IR
 	@$(BIN)/lit -j$(JOBS) -sv test

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from attn_mlir import env
+from attn_mlir import env, files
 from attn_mlir.validation.tiny import (
     SCALE_MANIFEST,
     SCALE_PTX,
@@ -94,21 +94,35 @@ def check_patterns(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out tests that are `long`, unless `-m` speaks of them or a test is named (`file.py::test`)."""
-    is_named = any("::" in argument for argument in config.args)
-    if not is_named:
+    named = tuple(name for name in map(base_name, config.args) if "::" in name)
+    if not named:
         check_patterns(items)
     for item in items:
         if not is_long(item):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "long"]
-    if "long" in config.option.markexpr or is_named:
+    if "long" in config.option.markexpr:
         return
-    config.hook.pytest_deselected(items=[x for x in items if x.get_closest_marker("long")])
-    items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    left_out = {
+        item
+        for item in items
+        if item.get_closest_marker("long") and not base_name(item.nodeid).startswith(named)
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def base_name(node: str) -> str:
+    """What a test is called without its folders, from whichever folder they are counted."""
+    path, colons, rest = node.partition("::")
+    return Path(path).name + colons + rest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--cpu`: which folders and tests took how many seconds of CPU."""
+    """`--cpu`: which folders and tests took how many seconds of CPU; `--skipped-to`: what was skipped."""
     parser.addoption("--cpu", action="store_true", help="print CPU seconds by folder, and the most")
+    parser.addoption(
+        "--skipped-to", type=Path, metavar="FILE", help="note tests that were skipped, for `@FILE`"
+    )
 
 
 def cpu_seconds() -> float:
@@ -135,9 +149,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Prints what folders and the costliest tests took."""
-    if not config.option.cpu:
-        return
+    """Writes and prints what the options of `pytest_addoption` ask for."""
+    if config.option.skipped_to is not None:
+        nodes = {report.nodeid for report in terminalreporter.stats.get("skipped", [])}
+        files.make_folder(config.option.skipped_to.parent)
+        files.write_file(config.option.skipped_to, "".join(f"{node}\n" for node in sorted(nodes)))
+    if config.option.cpu:
+        print_cpu_seconds(terminalreporter)
+
+
+def print_cpu_seconds(terminalreporter: Any) -> None:
+    """What folders and the costliest tests took."""
     folders, tests, counts = Counter[str](), Counter[str](), Counter[str]()
     for report in (report for found in terminalreporter.stats.values() for report in found):
         if not isinstance(report, pytest.TestReport):

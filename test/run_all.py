@@ -3,6 +3,9 @@
 pytest also prints which folders and tests took most of the CPU, so that growth is seen. `make test`
 calls this. The exit code is 0 only when both runners passed and both ran something: a suite that
 finds no tests is a broken suite. Extra arguments go to pytest.
+
+The tests that pytest skipped are noted in a file. `--skipped` runs only those, for example after
+PyTorch was installed: the others have been run.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SKIPPED = ROOT / "build" / "skipped-tests.txt"
 LIT = "import sys; from lit.main import main; sys.argv[0] = 'lit'; main()"
 
 
@@ -56,14 +60,24 @@ def summary(lines: list[str]) -> str:
 
 
 def main() -> int:
-    """Run both; 1 when either failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Run both, or what pytest skipped; 1 when either failed, 2 when no run has noted what it skipped."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=2, help="parallel processes per runner")
+    parser.add_argument("--skipped", action="store_true", help="only what the last run skipped")
     args, rest = parser.parse_known_args()
     jobs = max(args.jobs, 1)
     lit = [sys.executable, "-c", LIT, "-s", "-v", f"-j{jobs}", "test"]
     pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal", "--cpu"]
-    results = [run("lit", lit), run("pytest", [*pytest, *rest])]
+    if args.skipped:
+        if not SKIPPED.is_file() or not SKIPPED.read_text().strip():
+            print(f"{SKIPPED} names no test: a run without --skipped writes it", file=sys.stderr)
+            return 2
+        results = [run("pytest", [*pytest, *rest, f"@{SKIPPED}"])]
+    else:
+        noted = ["--skipped-to", str(SKIPPED)]
+        results = [run("lit", lit), run("pytest", [*pytest, *noted, *rest])]
     print("== summary")
     for title, code, text in results:
         print(f"{title:7s} {'ok' if code == 0 else f'FAILED ({code})'}: {text}")

@@ -8,6 +8,23 @@ from typing import Any
 
 import pytest
 
+from attn_mlir.api import plan as plans
+
+
+class Planned(AssertionError):
+    """A call that was not refused before it would have been compiled."""
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> type[Planned]:
+    """Nothing is compiled: a call that comes so far raises the exception that this returns."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise Planned("bad input must be refused before anything is compiled")
+
+    monkeypatch.setattr(plans, "compile", fail)
+    return Planned
+
 
 @pytest.fixture
 def graphs_afresh() -> Iterator[None]:
