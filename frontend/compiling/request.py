@@ -8,6 +8,7 @@ subclasses.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -136,9 +137,10 @@ class Request(ABC):
         return made
 
 
-def _options(cls: type) -> list[dataclasses.Field[Any]]:
+@functools.cache
+def _options(cls: type) -> tuple[dataclasses.Field[Any], ...]:
     """The fields of a request that are options."""
-    return [field for field in dataclasses.fields(cls) if _CHECK in field.metadata]
+    return tuple(field for field in dataclasses.fields(cls) if _CHECK in field.metadata)
 
 
 def option_names(cls: type[Request]) -> tuple[str, ...]:

@@ -1,0 +1,91 @@
+"""What a call comes to, and what a kernel is configured to, in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.api.plan import Plan
+from attn_mlir.compiling.decode_routes import decode_tiles
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.compiling.request import Request
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.compiling.work_tiles import work_tiles
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.errors import AttnError
+from attn_mlir.passes.infrastructure import pipeline
+from attn_mlir.passes.schedule.registry import operations, schedule_for
+from attn_mlir.passes.target.limits import target_named
+from attn_mlir.validation.choices.case import Case
+
+CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose
+CONFIG = "attn.config"
+
+
+def of_call(case: Case) -> tuple[str, Sequence[Request]]:
+    """The outcome of planning a call, and the kernels that it would compile."""
+    try:
+        plan = case.plan()
+    except AttnError as error:
+        return _refusal(error), ()
+    return _planned(plan, case), [step.request for step in plan.steps]
+
+
+def _refusal(error: AttnError) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {error}".replace("\n", " ")
+
+
+def _planned(plan: Plan, case: Case) -> str:
+    """Kernels with the options that were chosen, the work tiles of the first, and the memory beside results."""
+    kernels = " + ".join(kernel_text(step.request) for step in plan.steps)
+    tiles = _tiles(plan.steps[0].request, case)
+    memory = "".join(f" {x.name}{list(x.shape)}" for x in plan.workspace)
+    return f"{kernels};{tiles}{memory}".replace(", ", ",")
+
+
+def _tiles(request: Request, case: Case) -> str:
+    """The number of work tiles that a call counts with to choose splits; nothing where none are chosen."""
+    try:
+        if isinstance(request, MhaSpec):
+            return f" tiles={work_tiles(request, case.sizes(), case.target)}"
+        if isinstance(request, MlaDecodeSpec):
+            return f" tiles={decode_tiles(request, case.sizes())}"
+    except AttnError as error:
+        return f" {_refusal(error)}"
+    return ""
+
+
+def kernel_text(request: Request) -> str:
+    """The name of a kernel, and the options of it that were chosen."""
+    fields = request.fields()
+    found = {name: fields[name] for name in CHOSEN if fields.get(name) is not None}
+    return " ".join((request.kernel_name, *(f"{name}={value}" for name, value in found.items())))
+
+
+class Configurator:
+    """Asks schedules for the tiles, stages and registers of kernels, without lowering these."""
+
+    def __init__(self) -> None:
+        self._context = make_context()
+
+    def __call__(self, request: Request, target: str) -> str:
+        """The schedule of a kernel with its configuration; or the refusal."""
+        options = " ".join(f"{name}={value}" for name, value in request.schedule_options.items())
+        text = f"attn-configure{{{f'target={target} {options}'.strip()}}}"
+        with self._context, ir.Location.unknown():
+            module = attn.build_module(self._context, request)
+            try:
+                pipeline.run_pipeline(module, text, verify_each=False)
+            except AttnError as error:
+                return _refusal(error)
+            op = _operation(module)
+            chosen = schedule_for(op, target_named(target)).name
+            found = str(op.attributes[CONFIG]) if CONFIG in op.attributes else "{}"
+        return f"{chosen} {found.replace(' : i32', '').replace(' = ', '=')}"
+
+
+def _operation(module: ir.Module) -> Any:
+    """The operation of a module for which there are schedules."""
+    return next(op for kind in operations() for op in ir.get_ops_of_type(module, kind))
