@@ -10,7 +10,8 @@ Numbers are f32, i64, i32 or i1. Operands of different types are converted to th
 first in this list; truth values count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` round
 down, and `**` gives f32 except for whole constant exponents up to 16. f64 is f32 here; `float16`
 and `bfloat16` round a value, which stays f32. Coordinates are i32; larger constants, and elements
-of i64 arrays, are i64. Integers wrap around, and dividing one by 0 gives an arbitrary number.
+of i64 arrays, are i64. Integers wrap around, those of 8 and 16 bits in their type as in torch
+(`tracing/integers.py`), and dividing one by 0 gives an arbitrary number.
 """
 
 from __future__ import annotations

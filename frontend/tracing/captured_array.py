@@ -15,7 +15,9 @@ from attn_mlir.runtime.tensors import view
 Captures = Graph = Traced = Any  # of `capture` and `graph`, which know this module
 
 _SAME = ("detach", "contiguous", "clone", "copy", "requires_grad_")  # methods: the same numbers
-_CASTS = ("float", "double", "half", "bfloat16", "long", "int", "bool")  # methods without arguments
+_CASTS = (  # methods without arguments
+    *("float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool"),
+)
 _CONVERSIONS = ("to", "type", "astype")
 
 

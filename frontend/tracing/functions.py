@@ -1,7 +1,7 @@
 """Functions and methods of numpy, torch and `F` by name, in terms of a program's operations.
 
-A function that a program has no operation for is composed of those that it has. Numbers of a kernel
-are f32 and i32, whatever the libraries would make of the types.
+A function that a program has no operation for is composed of those that it has. Floats of a kernel
+are f32, whatever the libraries would make of the types.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
+
+from attn_mlir.tracing import integers
 
 Graph = Traced = Any  # of `graph`, which knows this module
 MAX_POWER = 16  # larger whole powers are no products: exp2(y * log2(x))
@@ -75,16 +77,27 @@ def _clamp_max(graph: Graph, x: Any, max: Any) -> Traced:
 
 
 def power(graph: Graph, base: Any, exponent: Any) -> Traced:
-    """base ** exponent: products for small whole exponents, roots, and powers of 2 by `exp2`."""
+    """base ** exponent: products for small whole exponents, roots, and powers of 2 by `exp2`.
+
+    Other powers are f32; those of integers of 8 and 16 bits, which torch wraps around, are refused.
+    """
+    if isinstance(exponent, np.generic):
+        exponent = cast("Any", exponent).item()
+    narrow = graph.meet(base, exponent)
+    if narrow and not (type(exponent) is int and exponent in range(MAX_POWER + 1)):
+        raise graph.refuse(
+            f"raises {integers.NUMPY_NAMES[narrow]} to a power that is no whole number from 0 to {MAX_POWER}: "
+            "convert one, with .to(int) or .to(float)"
+        )
     if isinstance(base, int | float) and base == 2:
         return graph.apply("exp2", exponent)
-    if isinstance(exponent, np.generic):
-        exponent = float(cast("Any", exponent))
     if not isinstance(exponent, int | float):
         return graph.apply("pow", base, exponent)
     base = graph.lift(base)
+    if isinstance(exponent, float):
+        base = graph.cast(base, "f32")
     if exponent == 0:
-        return graph.cast(graph.lift(1), base.type)
+        return graph.cast(graph.lift(1), base.kind)
     if exponent < 0 and base.type != "f32":
         raise graph.refuse(
             f"raises an integer to the power {exponent}, which is no integer: use float() of it"
@@ -110,7 +123,7 @@ def _square(graph: Graph, x: Any) -> Traced:
 
 
 def _relu(graph: Graph, x: Any) -> Traced:
-    return graph.apply("max", x, 0.0)
+    return graph.apply("max", x, 0)
 
 
 def _reciprocal(graph: Graph, x: Any) -> Traced:
@@ -165,7 +178,8 @@ def _hardtanh(graph: Graph, x: Any, min_val: float = -1.0, max_val: float = 1.0)
 
 def _log_add_exp(graph: Graph, a: Any, b: Any) -> Traced:
     """max(a, b) + log1p(exp(-|a - b|)); of equal infinities that infinity."""
-    top = graph.apply("max", graph.cast(graph.lift(a), "f32"), b)
+    a, b = (graph.cast(graph.lift(x), "f32") for x in (a, b))
+    top = graph.apply("max", a, b)
     soft = _add(
         graph, top, graph.apply("log1p", _exp(graph, _neg(graph, _abs(graph, _sub(graph, a, b)))))
     )
@@ -178,7 +192,7 @@ def _log10(graph: Graph, x: Any) -> Traced:
 
 def _sign(graph: Graph, x: Any) -> Traced:
     x = graph.lift(x)
-    one = graph.cast(graph.lift(1), x.type)
+    one = graph.cast(graph.lift(1), x.kind)
     rest = _where(graph, _lt(graph, x, 0), _neg(graph, one), x)  # 0 and NaN are themselves
     return _where(graph, _gt(graph, x, 0), one, rest)
 
@@ -228,12 +242,21 @@ def _divide(graph: Graph, a: Any, b: Any, *, rounding_mode: str | None = None) -
         raise graph.refuse(f"divides with rounding_mode {rounding_mode!r:.20}; floor and trunc are")
     if "f32" in (graph.lift(a).type, graph.lift(b).type):
         return graph.apply("trunc", _div(graph, a, b))
+    return graph.apply_widened("floordiv", _truncated_quotient, a, b)
+
+
+def _truncated_quotient(graph: Graph, a: Any, b: Any) -> Traced:
+    """The quotient of integers, rounded towards 0."""
     quotient = _floor_div(graph, _abs(graph, a), _abs(graph, b))
     differ = graph.apply("xor", _lt(graph, a, 0), _lt(graph, b, 0))
     return _where(graph, differ, _neg(graph, quotient), quotient)
 
 
 def _fmod(graph: Graph, a: Any, b: Any) -> Traced:
+    return graph.apply_widened("mod", _rest_of_dividend, a, b)
+
+
+def _rest_of_dividend(graph: Graph, a: Any, b: Any) -> Traced:
     """The remainder with the sign of the dividend."""
     rest = _mod(graph, _abs(graph, a), _abs(graph, b))
     return _where(graph, _lt(graph, a, 0), _neg(graph, rest), rest)
@@ -241,7 +264,13 @@ def _fmod(graph: Graph, a: Any, b: Any) -> Traced:
 
 def _scaled_sum(op: str) -> Callable[..., Traced]:
     def apply(graph: Graph, a: Any, b: Any, *, alpha: Any = 1) -> Traced:
-        return graph.apply(op, a, b if alpha == 1 else _mul(graph, b, alpha))
+        if alpha == 1:
+            return graph.apply(op, a, b)
+        if isinstance(b, int | float) and isinstance(alpha, int | float):
+            return graph.apply(op, a, b * alpha)
+        scaled = graph.lift(b)
+        b = graph.cast(scaled, graph.meet(a, b) or scaled.type)
+        return graph.apply(op, a, _mul(graph, b, alpha))
 
     return apply
 
@@ -276,8 +305,10 @@ def _filled(
     if size not in ((), []) or device is not None:
         raise TypeError("a traced value has no dimensions and no device")
     like = graph.lift(like)
-    made = graph.cast(graph.lift(number), like.type)
-    return made if dtype is None else made.to(dtype)
+    if type(number) is int and dtype is None:
+        return graph.number(like.kind, number, exact=True)
+    made = graph.lift(number)
+    return graph.cast(made, like.kind) if dtype is None else made.to(dtype)
 
 
 def _full_like(graph: Graph, like: Any, fill_value: Any, **options: Any) -> Traced:
@@ -322,6 +353,6 @@ COMPOSED: dict[str, Callable[..., Traced]] = {
     "logical_and": _logical("and"), "logical_or": _logical("or"), "logical_xor": _logical("xor"),
     "logical_not": _logical("not"),
     **{name: _converted(name) for name in (
-        "to", "float", "double", "half", "bfloat16", "long", "int", "bool", "detach", "clone",
+        "to", "float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool", "detach", "clone",
     )},
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attn_mlir.dialect.attn.program import (
@@ -21,6 +21,7 @@ from attn_mlir.dialect.attn.program import (
     never_negative,
 )
 from attn_mlir.errors import SpecError
+from attn_mlir.tracing import integers
 from attn_mlir.tracing.captured_array import Stand
 from attn_mlir.tracing.excerpt import located, spot_of_caller
 from attn_mlir.tracing.functions import COMPOSED, IGNORED, OPERATIONS
@@ -71,14 +72,15 @@ class Graph:
         tensor = self.tensors[which]
         further = [0] * (tensor.rank - len(coordinates))
         args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *further)]
-        return self.add(Node("load", load_type(tensor.dtype), _nodes(args), which))
+        element = self.add(Node("load", load_type(tensor.dtype), _nodes(args), which))
+        return self._known_as(tensor.dtype, element) if tensor.dtype in integers.BITS else element
 
     def index(self, name: str, value: Any) -> Traced:
         """A stand-in for an index into an array of that name."""
         arg = self.lift(value)
         if arg.type not in BITS:
             raise self.refuse(f"indexes {name} with {type_text(arg)}; indices are integers")
-        return arg
+        return self.cast(arg, arg.type)
 
     def counted_from_start(self, index: Traced, extent: int) -> Traced:
         """An index that counts from the end if it is below 0, as one from the start."""
@@ -107,7 +109,8 @@ class Graph:
             return value.lifted()
         item = getattr(value, "item", None)
         if callable(item) and getattr(value, "shape", None) == ():
-            return self.lift(item())
+            kind, number = integers.kind_of(getattr(value, "dtype", "")), self.lift(item())
+            return number if kind is None else self._known_as(kind, number)
         if getattr(value, "requires_grad", None) is not None:  # a tensor found by torch itself
             return self.captures.array("captured", value).lifted()
         raise self.refuse(f"cannot use {type(value).__name__} {value!r:.40} as a number")
@@ -123,13 +126,10 @@ class Graph:
             raise self.refuse(f"uses {op}, which cannot be traced")
         if len(operands) != expected:
             raise self.refuse(f"calls {op} with {len(operands)} operands; it has {expected}")
-        args = [self.lift(operand) for operand in operands]
         if op == "where":
-            condition, *choices = args
-            if condition.type != "i1":
-                raise self.refuse(f"gives where() {type_text(condition)} as its condition")
-            a, b = self._common(choices)
-            return self.add(Node("where", a.type, _nodes([condition, a, b])))
+            condition, *choices = operands
+            return self._choice(self.lift(condition), *self._lifted(op, choices))
+        kind, args = self._lifted(op, operands)
         if op in FLOAT_ONLY:
             args = [self.cast(arg, "f32") for arg in args]
         elif op in LOGICAL and any(arg.type == "f32" for arg in args):
@@ -138,13 +138,92 @@ class Graph:
             args = [self.cast(arg, "i32") if arg.type == "i1" else arg for arg in args]
         args = self._common(args)
         if args[0].type in BITS or op in INTEGER_ONLY:
-            self._check_integer(op, args)
+            self._check_integer(op, args, kind)
         if op == "not" and args[0].type != "i1":
-            return self.apply("xor", args[0], -1)
+            return self._typed(kind, self.apply("xor", args[0], -1), may_leave=kind is not None)
         result = "i1" if op in COMPARISONS else args[0].type
-        return self.add(Node(op, result, _nodes(args)))
+        found = self.add(Node(op, result, _nodes(args)))
+        if kind is None or result == "i1":
+            return found
+        return self._typed(kind, found, may_leave=integers.may_leave(op, kind))
 
-    def _check_integer(self, op: str, args: Sequence[Traced]) -> None:
+    def meet(self, *operands: Any) -> str | None:
+        """The type of 8 or 16 bits that integers have in common, if they have."""
+        return integers.promoted(
+            "f32" if type(x) is float else self.lift(x).kind for x in operands if type(x) is not int
+        )
+
+    def apply_widened(self, op: str, function: Callable[..., Traced], *operands: Any) -> Traced:
+        """A composed function of integers, computed in i32 and wrapped around where `op` would be."""
+        numbers = [x if type(x) in (int, float) else self.lift(x) for x in operands]
+        kind, args = self._lifted(op, numbers)
+        wide = [
+            self.cast(x, x.type) if isinstance(x, Traced) else x
+            for x in (args if kind else numbers)
+        ]
+        found = function(self, *wide)
+        return found if kind is None else self.cast(found, kind)
+
+    def _lifted(self, op: str, operands: Sequence[Any]) -> tuple[str | None, list[Traced]]:
+        """Stand-ins for operands, and the type of 8 or 16 bits that the operation is in, if it is."""
+        given = [x if type(x) is int else self.lift(x) for x in operands]
+        kinds = [x.kind for x in given if isinstance(x, Traced)]
+        kind = None if op in FLOAT_ONLY else integers.promoted(kinds)
+        if kind is None:
+            return None, [self.lift(x) for x in given]
+        exact = op in integers.EXACT
+        return kind, [
+            x if isinstance(x, Traced) else self.number(kind, x, exact=exact) for x in given
+        ]
+
+    def _choice(self, condition: Traced, kind: str | None, choices: Sequence[Traced]) -> Traced:
+        """One of two values."""
+        if condition.type != "i1":
+            raise self.refuse(f"gives where() {type_text(condition)} as its condition")
+        a, b = self._common(choices)
+        return self._typed(kind, self.add(Node("where", a.type, _nodes([condition, a, b]))))
+
+    def number(self, kind: str, value: int, *, exact: bool) -> Traced:
+        """A Python integer in a type, of 8 or 16 bits as torch converts it.
+
+        Args:
+          exact: the integer has to be one of the type. Where torch takes it none the less, in
+            comparisons, torch compares with the wrapped number and numpy with the number itself.
+
+        Raises:
+          SpecError: it has to be, and is not.
+        """
+        if kind not in integers.BITS:
+            return self.cast(self.lift(value), kind)
+        values, name = integers.values_of(kind), integers.NUMPY_NAMES[kind]
+        if exact and value not in values:
+            raise self.refuse(
+                f"uses {value} with a number of {name}, which goes from {values.start} to "
+                f"{values.stop - 1}: convert that number first, with .to(int)"
+            )
+        return self._known_as(kind, self.lift(integers.wrapped(kind, value)))
+
+    def _known_as(self, kind: str, value: Traced) -> Traced:
+        """A stand-in for an i32 that is a number of a type of 8 or 16 bits."""
+        return Traced(self, value.node, kind)
+
+    def _typed(self, kind: str | None, value: Traced, *, may_leave: bool = False) -> Traced:
+        """A result in the type of its operation: an i32 that may leave it is wrapped around."""
+        if kind is None:
+            return value
+        if may_leave:
+            values = integers.values_of(kind)
+            value = self._on_bits("and", self._known_as(kind, value), len(values) - 1)
+            if values.start < 0:  # the highest bit counts below 0
+                value = self._on_bits("xor", value, -values.start)
+                value = self._on_bits("sub", value, -values.start)
+        return self._known_as(kind, value)
+
+    def _on_bits(self, op: str, value: Traced, number: int) -> Traced:
+        """An operation on an i32 and a constant, whatever the types of the user's numbers."""
+        return self.add(Node(op, "i32", _nodes([value, self.lift(number)])))
+
+    def _check_integer(self, op: str, args: Sequence[Traced], kind: str | None) -> None:
         if args[0].type not in BITS:
             raise self.refuse(f"applies {op} to floats; it is for integers")
         right = self.nodes[args[-1].node]
@@ -152,7 +231,7 @@ class Graph:
             return
         if op in ("floordiv", "mod") and right.value == 0:
             raise self.refuse("divides an integer by 0")
-        bits = BITS[args[0].type]
+        bits = integers.BITS[kind] if kind else BITS[args[0].type]
         if op in ("shl", "shr") and right.value not in range(bits):
             raise self.refuse(f"shifts by {right.value}; integers have {bits} bits")
 
@@ -163,9 +242,13 @@ class Graph:
         return [self.cast(arg, wanted) for arg in args]
 
     def cast(self, arg: Traced, wanted: str) -> Traced:
-        """The same value in another type."""
-        if arg.type == wanted:
+        """The same value in another type; one of 8 or 16 bits keeps the lowest bits of integers."""
+        if arg.kind == wanted:
             return arg
+        if wanted in integers.BITS:
+            return self._narrowed(arg, wanted)
+        if arg.type == wanted:
+            return Traced(self, arg.node)
         if wanted == "i1":
             return self.apply("ne", arg, 0)
         node = self.nodes[arg.node]
@@ -174,6 +257,14 @@ class Graph:
             if wanted == "f32" or number in (INT32 if wanted == "i32" else INT64):
                 return self.add(Node("constant", wanted, value=number))
         return self.add(Node("cast", wanted, (arg.node,)))
+
+    def _narrowed(self, arg: Traced, wanted: str) -> Traced:
+        """A value in a type of 8 or 16 bits."""
+        constant = self.nodes[arg.node]
+        if constant.op == "constant" and isinstance(constant.value, int):
+            return self.number(wanted, int(constant.value), exact=False)
+        fits = arg.type == "i1" or integers.promoted((arg.kind, wanted)) == wanted
+        return self._typed(wanted, self.cast(arg, "i32"), may_leave=not fits)
 
     def call(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """A function of numpy or torch, or a method of tensors, by its name."""

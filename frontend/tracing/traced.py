@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attn_mlir.tracing import integers
 from attn_mlir.tracing.captured_array import Stand, flattened
 from attn_mlir.tracing.functions import COMPOSED, OPERATIONS
 
@@ -18,10 +19,12 @@ _DTYPES = {  # name of a dtype of Python, numpy or torch -> type in programs, or
     **dict.fromkeys(("float", "float32", "float64", "double", "single"), "f32"),
     **dict.fromkeys(("int", "int64", "long"), "i64"),
     "int32": "i32",
+    **{name: kind for kind, name in integers.NUMPY_NAMES.items()}, "short": "i16",
     **dict.fromkeys(("bool", "bool_"), "i1"),
     "float16": "f16", "half": "f16", "bfloat16": "bf16",
 }  # fmt: skip
 _NUMPY_NAMES = {"f32": "float32", "i64": "int64", "i32": "int32", "i1": "bool"}
+_NUMPY_NAMES.update(integers.NUMPY_NAMES)
 
 
 class Traced:
@@ -30,17 +33,19 @@ class Traced:
     Attributes:
       graph: the graph that it belongs to.
       node: which of the graph's nodes computes the number.
+      kind: the type that the function computes in: `type`, or 8 or 16 bits of an i32 (`integers`).
     """
 
     __array_priority__ = 1000
 
-    def __init__(self, graph: Graph, node: int):
+    def __init__(self, graph: Graph, node: int, narrow: str | None = None):
         self.graph = graph
         self.node = node
+        self.kind: str = narrow or graph.nodes[node].type
 
     @property
     def type(self) -> str:
-        """f32, i64, i32 or i1."""
+        """f32, i64, i32 or i1, as the kernel holds it."""
         return self.graph.nodes[self.node].type
 
     @property
@@ -51,7 +56,7 @@ class Traced:
     @property
     def dtype(self) -> Any:
         """That of torch for functions which use torch, else that of numpy."""
-        name = _NUMPY_NAMES[self.type]
+        name = _NUMPY_NAMES[self.kind]
         if self.graph.uses_torch:
             return getattr(sys.modules["torch"], name)
         return np.dtype(name)
@@ -84,7 +89,7 @@ class Traced:
         found = self
         for item in wanted:
             if isinstance(item, Traced):
-                found = found.graph.cast(found, item.type)
+                found = found.graph.cast(found, item.kind)
             elif item is None or _says_where(item):
                 continue
             else:
@@ -98,8 +103,8 @@ class Traced:
         text = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]
         if text not in _DTYPES:
             raise self.graph.refuse(
-                f"converts to {dtype!r:.40}; allowed are float, int and bool, of 32 or 64 bits, "
-                "and float16 and bfloat16"
+                f"converts to {dtype!r:.40}; allowed are float of 16 to 64 bits, bfloat16, bool, int of 8 to "
+                "64 bits, and uint8 and uint16"
             )
         wanted = _DTYPES[text]
         if wanted in ("f16", "bf16"):
@@ -119,6 +124,18 @@ class Traced:
     def long(self) -> Traced:
         """The value as i64, rounded towards 0."""
         return self.graph.cast(self, "i64")
+
+    def byte(self) -> Traced:
+        """The value as torch's uint8."""
+        return self._as("uint8")
+
+    def char(self) -> Traced:
+        """The value as torch's int8."""
+        return self._as("int8")
+
+    def short(self) -> Traced:
+        """The value as int16."""
+        return self._as("int16")
 
     def half(self) -> Traced:
         """The value rounded to f16."""

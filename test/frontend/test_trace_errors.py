@@ -111,7 +111,16 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "division mode": (lambda s, b, h, q, k: s.div(2, rounding_mode="up"), "rounding_mode 'up'"),
     "gelu": (lambda s, b, h, q, k: s.gelu(approximate="erf"), "gelu with approximate='erf'"),
     "in place": (lambda s, b, h, q, k: s.add_(1), "calls .add_(), which changes a value in place"),
-    "narrow integer": (lambda s, b, h, q, k: s.to("int8"), "converts to 'int8'; allowed are"),
+    "wide unsigned integer": (
+        lambda s, b, h, q, k: q.to("uint32"),
+        "converts to 'uint32'; allowed are",
+    ),
+    "power of narrow integers": (
+        lambda s, b, h, q, k: s + q.to("int8") ** k.to("int8"),
+        "raises int8 to a power that is no whole number from 0 to 16: convert one",
+    ),
+    "narrow power of 2": (lambda s, b, h, q, k: s + 2 ** k.to("uint8"), "raises uint8 to a power"),
+    "narrow shift": (lambda s, b, h, q, k: s + (k.to("uint8") << 8), "integers have 8 bits"),
     "large integer": (
         lambda s, b, h, q, k: q + 2**63,
         "uses 9223372036854775808; integers have 64 bits",

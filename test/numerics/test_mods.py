@@ -89,7 +89,9 @@ def written_out(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 def all_kinds_of_arrays(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-    """Arrays of other types than operands have, indexed in steps."""
+    """Arrays of other types than operands have, indexed in steps; narrow integers that wrap around."""
+    s = s + (BYTES[q] - BYTES[k]) * 0.01 + (DISTANCES[h, q] * DISTANCES[h, k]) * 0.01
+    s = s + (SHORTS[q] - SHORTS[k]) * 1e-4 + (WORDS[q] + WORDS[k]) * 1e-4
     x = DISTANCES[h][q] * 0.01 + BYTES[q] * 0.01 + SHORTS[q] * 1e-4 + WORDS[q] * 1e-4
     return s * (k < 30) + x + DOUBLES[h, k] + DOUBLES[h, 3:9][q - 2] + DOUBLES[..., ::-2][h, q]
 
