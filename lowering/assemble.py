@@ -13,6 +13,7 @@ from attn_mlir.dialect._mlir import gpu, ir, provider_version
 from attn_mlir.errors import VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.schedule.meaning import recorded_meaning
 from attn_mlir.tools import makes_machine_code
 
 from .manifest import attached
@@ -101,6 +102,8 @@ class WriteBundle:
             if Path(name).name != name:
                 raise VerifyError(f"'gpu.binary' op {name} is no name for a file")
             manifest = manifests[name]
+            if meaning := recorded_meaning(module, name):
+                manifest["request"] = meaning
             assembled = assemble(ptx, manifest["target"]) if makes_machine_code() else None
             data = bundle_bytes(manifest, ptx, assembled, recorded_source(module))
             output = Path(self.output)

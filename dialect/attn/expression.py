@@ -11,7 +11,7 @@ from attn_mlir.dialect.scalars import fdiv
 
 Value = Any
 
-_FLOAT_OPS: dict[str, Any] = {
+FLOAT_OPS: dict[str, Any] = {
     "add": arith.AddFOp,
     "sub": arith.SubFOp,
     "mul": arith.MulFOp,
@@ -37,7 +37,7 @@ _FLOAT_OPS: dict[str, Any] = {
     "pow": math.PowFOp,
 }
 _NARROW: dict[str, Any] = {"f16": ir.F16Type, "bf16": ir.BF16Type}
-_INTEGER_OPS: dict[str, Any] = {
+INTEGER_OPS: dict[str, Any] = {
     "add": arith.AddIOp,
     "sub": arith.SubIOp,
     "mul": arith.MulIOp,
@@ -50,7 +50,7 @@ _INTEGER_OPS: dict[str, Any] = {
     "shr": arith.ShRSIOp,
     "abs": math.AbsIOp,
 }
-_FLOAT_PREDICATES = {"eq": "OEQ", "ne": "UNE", "lt": "OLT", "le": "OLE", "gt": "OGT", "ge": "OGE"}
+FLOAT_PREDICATES = {"eq": "OEQ", "ne": "UNE", "lt": "OLT", "le": "OLE", "gt": "OGT", "ge": "OGE"}
 _INTEGER_PREDICATES = {c: c if c in ("eq", "ne") else f"s{c}" for c in COMPARISONS}
 
 
@@ -120,7 +120,7 @@ class _Emitter:
             return _compare(node.op, is_float, args)
         if node.op == "neg" and not is_float:
             return arith.SubIOp(_constant(args[0].type, 0), args[0]).result
-        table = _FLOAT_OPS if is_float else _INTEGER_OPS
+        table = FLOAT_OPS if is_float else INTEGER_OPS
         return table[node.op](*args).result
 
     def _load(self, node: Node, args: Sequence[Value]) -> Value:
@@ -197,7 +197,7 @@ def _from_end(source: Value, axis: int, coord: Value) -> Value:
 
 def _compare(op: str, is_float: bool, args: Sequence[Value]) -> Value:
     if is_float:
-        predicate = getattr(arith.CmpFPredicate, _FLOAT_PREDICATES[op])
+        predicate = getattr(arith.CmpFPredicate, FLOAT_PREDICATES[op])
         return arith.CmpFOp(predicate, *args).result
     predicate = getattr(arith.CmpIPredicate, _INTEGER_PREDICATES[op])
     return arith.CmpIOp(predicate, *args).result

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.compiling.bundled import attention_of
+from attn_mlir.compiling.bundled import attention_of, text_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.program import Program
@@ -137,15 +137,7 @@ def _computed(
       SpecError: as `run_attention`.
     """
     if asked is None:
-        names = tuple(tensor.name for tensor in bundle.manifest.tensors)
-        if names not in (ARGUMENTS, ARGUMENTS_OF_BYTES):
-            raise SpecError(f"{bundle.entry} takes {', '.join(names)}, attention takes {ARGUMENTS}")
-        if mask is None:
-            raise SpecError(
-                f"{bundle.entry} does not say what it computes: its bundle was made from text. "
-                "Name the mask that it has (--mask)"
-            )
-        return mask, None
+        return _computed_by_text(bundle, mask)
     if mask not in (None, asked.mask):
         raise SpecError(f"{bundle.entry} was compiled for mask {asked.mask}, got {mask}")
     is_dense = asked.lengths == DENSE and asked.cache is None and asked.block is None
@@ -155,6 +147,29 @@ def _computed(
             f"{', partial results' if asked.partial else ''}): call it from Python"
         )
     return asked.mask, asked.modifier
+
+
+def _computed_by_text(bundle: Bundle, mask: Mask | None) -> tuple[Mask, Program | None]:
+    """The same of a bundle that was made from text.
+
+    Raises:
+      SpecError: as `run_attention`.
+    """
+    told, program = text_of(bundle)
+    read = [] if program is None else [tensor.name for tensor in program.tensors]
+    names = tuple(x.name for x in bundle.manifest.tensors if x.name not in read)
+    if names not in (ARGUMENTS, ARGUMENTS_OF_BYTES):
+        raise SpecError(f"{bundle.entry} takes {', '.join(names)}, attention takes {ARGUMENTS}")
+    if told is None and mask is None:
+        raise SpecError(
+            f"{bundle.entry} does not say what it computes: its bundle was made from text. "
+            "Name the mask that it has (--mask)"
+        )
+    if told is not None and mask not in (None, told):
+        raise SpecError(f"{bundle.entry} was compiled for mask {told}, got {mask}")
+    chosen = mask if told is None else told
+    assert chosen is not None  # one of both is there
+    return chosen, program
 
 
 def _table_extent(rank: int) -> int:
@@ -169,6 +184,11 @@ def _dtype(name: str) -> np.dtype[Any]:
         "e5m2": ml_dtypes.float8_e5m2,
         "f16": np.float16,
         "f32": np.float32,
+        "f64": np.float64,
+        "i8": np.int8,
+        "u8": np.uint8,
+        "i16": np.int16,
+        "u16": np.uint16,
         "i32": np.int32,
         "i64": np.int64,
         "bool": np.bool_,

@@ -9,19 +9,24 @@ from attn_mlir.compiling.modifier_text import read_modifier
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.request import Request
 from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.manifest import Manifest
 
+FROM_TEXT = "attn.mha"  # op of a request that the compiler wrote for a kernel made from text
+
 
 def attention_of(bundle: Bundle) -> MhaSpec | None:
-    """The attention that a bundle was compiled for; None if its manifest does not say.
+    """The attention that a bundle was compiled for; None if its manifest does not say, or not all.
 
     Raises:
       SpecError: the request is another operation, or does not fit the manifest's tensors.
     """
     fields = bundle.manifest.request
-    if not fields:
+    if not fields or fields.get("op") == FROM_TEXT:
         return None
     if fields.get("op") != MhaSpec.operation:
         raise SpecError(f"{bundle.entry} computes {fields.get('op')!r:.40}, not attention")
@@ -34,6 +39,25 @@ def attention_of(bundle: Bundle) -> MhaSpec | None:
         ) from error
     check_operands(spec, bundle.manifest)
     return cast(MhaSpec, spec)
+
+
+def text_of(bundle: Bundle) -> tuple[Mask | None, Program | None]:
+    """The mask and score modifier of a bundle that was made from text; no mask if it does not say.
+
+    Raises:
+      SpecError: they cannot be read, or the modifier does what cannot be evaluated.
+    """
+    fields = bundle.manifest.request
+    if fields.get("op") != FROM_TEXT:
+        return None, None
+    if "unread" in fields:
+        raise SpecError(
+            f"{bundle.entry} modifies scores by {fields['unread']!s:.80}, which cannot be evaluated "
+            "here: its results are not judged"
+        )
+    modifier = fields.get("modifier")
+    mask = parse_mask(str(fields.get("mask")))
+    return mask, None if modifier is None else read_modifier(modifier)
 
 
 def check_operands(request: Request, manifest: Manifest) -> None:

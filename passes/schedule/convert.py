@@ -7,6 +7,7 @@ from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.passes.check_names import check_names
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.schedule.meaning import record_meaning
 from attn_mlir.passes.schedule.registry import operations, schedule_for
 from attn_mlir.passes.target.module import target_of
 
@@ -18,7 +19,8 @@ class ConvertAttnToWs:
 
     The function may hold storage operations beside it. Arguments after the operation's operands are
     read by these and by the score modifier. The operation must carry `attn.config` if its schedule has
-    a configuration. The kernel takes the function's name.
+    a configuration. The kernel takes the function's name; what an `attn.mha` computes is kept as an
+    attribute of the module.
 
     Attributes:
       target: the chip; the module's, or sm_100a, where none is named.
@@ -41,6 +43,7 @@ class ConvertAttnToWs:
             with function.operation.location, ir.InsertionPoint(function.operation):
                 check_names(function)
                 op = _only_operation(function)
+                record_meaning(module, function)
                 schedule_for(op, target).build(function, op, target)
             function.operation.erase()
 

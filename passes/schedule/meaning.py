@@ -1,0 +1,52 @@
+"""What a function of attention computes, kept on the module for the bundle that is made of it."""
+
+import json
+from typing import Any
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn import MhaOp
+from attn_mlir.dialect.attn.reading import Unread, read_program
+from attn_mlir.passes.check_names import names_of
+
+MEANINGS = "attn.meanings"  # module attribute: kernel name -> JSON text
+Request = dict[str, Any]
+
+
+def record_meaning(module: Any, function: Any) -> None:
+    """Keeps mask and score modifier of a function of `attn.mha` whose operands are its arguments.
+
+    So a bundle made from text says what it computes: `op`, `mask`, and `modifier` with the region as
+    a program, or `unread` with the operation that no program has.
+    """
+    if (meaning := _meaning(function)) is None:
+        return
+    attributes = module.operation.attributes
+    known = ir.DictAttr(attributes[MEANINGS]) if MEANINGS in attributes else ()
+    texts = {named.name: named.attr for named in known}
+    texts[function.sym_name.value] = ir.StringAttr.get(json.dumps(meaning))
+    attributes[MEANINGS] = ir.DictAttr.get(texts)
+
+
+def recorded_meaning(module: Any, kernel: str) -> Request:
+    """What was kept for a kernel; empty if that is nothing."""
+    attributes = module.operation.attributes
+    if MEANINGS not in attributes or kernel not in ir.DictAttr(attributes[MEANINGS]):
+        return {}
+    return json.loads(ir.StringAttr(ir.DictAttr(attributes[MEANINGS])[kernel]).value)
+
+
+def _meaning(function: Any) -> Request | None:
+    """What a function computes, if it is one of `attn.mha` on tensors."""
+    body = list(function.body.blocks[0].operations) if function.body.blocks else []
+    found = [op for op in body if isinstance(op, MhaOp)]
+    arguments = list(function.arguments)
+    if len(found) != 1 or any(x not in arguments for x in (found[0].q, found[0].k, found[0].v)):
+        return None
+    (op,) = found
+    names = {value: name for value, name in zip(arguments, names_of(function), strict=True) if name}
+    request: Request = {"op": MhaOp.OPERATION_NAME, "mask": str(op.mask_rule), "modifier": None}
+    try:
+        program = read_program(op.score_mod.blocks[0], names)
+    except Unread as unread:
+        return {**request, "unread": str(unread)}
+    return request if program is None else {**request, "modifier": program.canonical()}
