@@ -310,7 +310,7 @@ def flash_attn_combine(
     Args:
       out_partial: [splits, batch, sq, heads, head_dim] or [splits, total, heads, head_dim], f32.
       lse_partial: [splits, batch, sq, heads] or [splits, total, heads], f32, natural logarithms; its
-        positions lie one behind the other.
+        positions lie one behind the other. -inf or +inf: no keys, and O of the part is not looked at.
       out: memory for O, see `attention`.
       out_dtype: of O; f32 when left out, or that of `out`.
       cu_seqlens, seqused, virtual_batch_idx: None.

@@ -24,7 +24,7 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
 
     Args:
       v_a, v_b: O, [tokens, heads, head_dim], bf16, f16 or f32.
-      s_a, s_b: LSE in base 2, [tokens, heads] f32.
+      s_a, s_b: LSE in base 2, [tokens, heads] f32; -inf or +inf: no keys, and O is not looked at.
 
     Returns:
       O and LSE likewise.
@@ -79,13 +79,19 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
 def merged(outputs: Any, sums: Any, dtype: Any) -> tuple[Any, Any]:
     """The state for all parts, by the kernel that combines parts of the keys.
 
+    The kernel gets natural logarithms of the weights relative to the largest one: next to large LSEs a
+    change of base would round away what tells the parts apart.
+
     Args:
-      outputs: [parts, tokens, heads, head_dim]; sums: [parts, tokens, heads], in base 2.
+      outputs: [parts, tokens, heads, head_dim]; sums: [parts, tokens, heads], in base 2; +inf and -inf
+        alike are those of parts without keys.
       dtype: of O.
     """
-    natural = (sums.transpose(-1, -2) * LN_2).contiguous().transpose(-1, -2)
+    largest = torch.where(sums.isinf(), -torch.inf, sums).amax(0)
+    largest = torch.where(largest.isinf(), 0.0, largest)  # no part has keys
+    natural = ((sums - largest).transpose(-1, -2) * LN_2).contiguous().transpose(-1, -2)
     o, lse = flash_attn_combine(outputs.float().contiguous(), natural, out_dtype=dtype)
-    return o, (lse / LN_2).contiguous()
+    return o, (largest + lse / LN_2).contiguous()
 
 
 def _merged(named: dict[str, Any], outputs: Sequence[str], sums: Sequence[str]) -> tuple[Any, Any]:

@@ -293,6 +293,28 @@ def test_merged_states() -> None:
     assert torch.equal(o[~mask], states[0][0][~mask]) and torch.equal(s[~mask], states[0][1][~mask])
 
 
+def test_merged_states_without_keys() -> None:
+    """Parts that saw none, with the LSE of our kernels or of FlashMLA's; O of such a part is not read."""
+    sums = torch.tensor(
+        [[1.0, -torch.inf, torch.inf, torch.inf], [-torch.inf, 2.0, 3.0, -torch.inf]]
+    )
+    outputs = torch.arange(2.0)[:, None, None].expand(2, HEADS, DIM) + 1
+    outputs = torch.where(sums.isinf()[..., None], torch.nan, outputs)
+    found = flashinfer.merge_state(outputs[0][None], sums[0][None], outputs[1][None], sums[1][None])
+    assert found[0][0, :, 0].tolist() == [1.0, 2.0, 2.0, 0.0]
+    assert found[1][0].tolist() == [1.0, 2.0, 3.0, -torch.inf]
+
+
+@pytest.mark.parametrize("largest", [0.0, 6e4, 3.5e5, -3.5e5])
+def test_merged_states_with_large_sums(largest: float) -> None:
+    """A part of twice the weight of the other one, wherever their sums lie."""
+    outputs = torch.stack([torch.zeros(1, HEADS, DIM), torch.ones(1, HEADS, DIM)], 1)
+    sums = torch.tensor([largest, largest - 1])[None, :, None].expand(1, 2, HEADS)
+    o, lse = flashinfer.merge_states(outputs, sums)
+    assert (o.double() - 1 / 3).abs().max() < 1e-6
+    assert torch.equal(lse, torch.full((1, HEADS), largest + math.log2(1.5)))
+
+
 def test_cascade() -> None:
     """Two levels: pages that all share, and pages of each."""
     shared, own = [8, 7], [[3, 1], [0]]

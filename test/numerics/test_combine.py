@@ -19,13 +19,18 @@ ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-20}  # f32: 2^x has 2
 
 
 def parts_of(splits: int, batch: int, sq: int, heads: int, d: int) -> list[NDArray[np.float32]]:
-    """Parts and LSEs; part 1 saw no key anywhere and was never written, one row saw none at all."""
+    """Parts and LSEs; part 1 saw no key anywhere and was never written, one row saw none at all.
+
+    Of what saw no key some have the LSE of our kernels, -inf, and some that of FlashMLA's, +inf.
+    """
     random = np.random.default_rng(splits)
     parts = random.standard_normal((splits, batch, sq, heads, d), np.float32)
     lses = 4 * random.standard_normal((splits, batch, heads, sq), np.float32)
     if splits > 1:
         lses[1], parts[1] = -np.inf, np.nan
+        lses[1, :, ::2] = np.inf
     lses[:, 0, 0, sq // 2] = -np.inf
+    lses[::2, 0, 0, sq // 2], parts[::2, 0, sq // 2, 0] = np.inf, np.nan
     return [parts, lses]
 
 
@@ -33,7 +38,7 @@ def expected(
     parts: NDArray[Any], lses: NDArray[Any], sinks: NDArray[Any] | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """O and LSE by the definition."""
-    mass = np.exp(lses.astype(np.float64))
+    mass = np.where(np.isinf(lses), 0, np.exp(lses.astype(np.float64)))
     total = mass.sum(0)
     divisor = total if sinks is None else total + np.exp(sinks.astype(np.float64))[None, :, None]
     weights = np.where(total > 0, mass / np.where(total > 0, divisor, 1), 0)

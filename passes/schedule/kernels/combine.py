@@ -234,7 +234,8 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
         def term_of(*term: int) -> Value:
             def element(row: Value) -> Value:
                 query, head = problem.coords_of(place, row)
-                return b.element(problem.lses, [*term, part, place.batch, head, query])
+                lse = b.element(problem.lses, [*term, part, place.batch, head, query])
+                return lse if term else _of_no_keys(lse)
 
             return b.generate(element, [rows], f32)
 
@@ -330,6 +331,12 @@ def _with_sink(problem: Problem, place: Place, peak: list[Value], total: Value) 
         return b.select(b.fcompare("OEQ", t, zero), zero, joined)
 
     return b.map_rows(element, total, *peak)
+
+
+def _of_no_keys(lse: Value) -> Value:
+    """An LSE of the caller's; of a part without keys, which is -inf or +inf by whose kernel it is, -inf."""
+    lowest, highest = b.f32_constant(-math.inf), b.f32_constant(math.inf)
+    return b.select(b.fcompare("OEQ", lse, highest), lowest, lse)
 
 
 def _larger(a: Value, c: Value) -> Value:
