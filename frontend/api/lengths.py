@@ -24,6 +24,7 @@ from attn_mlir.runtime.scalars import flag, integer
 from attn_mlir.runtime.tensors import TensorView, host_array, view
 
 Numbers = npt.NDArray[np.int32]
+Contents = Mapping[str, Numbers | None]  # of index arrays by name; None: not readable
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ def told_by(
         lengths_k = _check_contents(keys, contents, room, names, added=lengths_q)
         if cache is not None:
             check_found(cache, contents, lengths_k)
+        for side, lengths in ((queries, lengths_q), (keys, lengths_k)):
+            _check_bound(side, lengths, contents)
     if cache is not None:
         longest["k"] = longest_of(cache, contents)
     scalars = {name: longest[name[-1]] for name in kinds.scalars}
@@ -239,7 +242,7 @@ def _contents(value: object, name: str) -> Numbers | None:
     return np.array(host_array(found))
 
 
-def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
+def _longest(side: _Side, contents: Contents) -> int:
     """An upper bound of one side's lengths, known at launch."""
     name = f"max_seqlen_{side.name}"
     if side.offsets is None:
@@ -256,7 +259,7 @@ def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
     raise SpecError(f"{name} must be given where cu_seqlens_q is on a GPU: the grid depends on it")
 
 
-def _room(side: _Side, contents: Mapping[str, Numbers | None]) -> Numbers | None:
+def _room(side: _Side, contents: Contents) -> Numbers | None:
     """The number of positions that the tensor has for each sequence; None if not readable."""
     if side.offsets is None:
         return np.full(side.shape[0], side.shape[1], np.int32)
@@ -264,12 +267,12 @@ def _room(side: _Side, contents: Mapping[str, Numbers | None]) -> Numbers | None
     offsets = contents[name]
     if offsets is None:
         return None
-    return _check_offsets(side, offsets, _longest(side, contents))
+    return _check_offsets(side, offsets)
 
 
 def _check_contents(
     side: _Side,
-    contents: Mapping[str, Numbers | None],
+    contents: Contents,
     room: Numbers | None,
     names: Mapping[str, str],
     *,
@@ -303,7 +306,24 @@ def _check_contents(
     return lengths
 
 
-def _check_offsets(side: _Side, offsets: Numbers, longest: int) -> Numbers:
+def _check_bound(side: _Side, lengths: Numbers | None, contents: Contents) -> None:
+    """Refuses an upper bound of the lengths that one exceeds; where an array tells how many positions of a
+    sequence exist, those that do not exist do not count.
+
+    Raises:
+      SpecError: names the sequence and its length.
+    """
+    if side.longest is None or lengths is None:
+        return
+    bound = _longest(side, contents)
+    for number, length in enumerate(lengths.tolist()):
+        if length > bound:
+            raise SpecError(
+                f"max_seqlen_{side.name} is {bound}, but sequence {number} of {side.called} has {length}"
+            )
+
+
+def _check_offsets(side: _Side, offsets: Numbers) -> Numbers:
     """Refuses offsets that are no prefix sums, from 0, of lengths within the tensor."""
     name, total = f"cu_seqlens_{side.name}", side.shape[0]
     if offsets[0] < 0 or offsets[-1] > total:
@@ -316,10 +336,6 @@ def _check_offsets(side: _Side, offsets: Numbers, longest: int) -> Numbers:
             raise SpecError(
                 f"{name} must not decrease: entry {number} is {offsets[number]}, "
                 f"entry {number + 1} is {offsets[number + 1]}"
-            )
-        if length > longest:
-            raise SpecError(
-                f"max_seqlen_{side.name} is {longest}, but sequence {number} of {side.called} has {length}"
             )
     return lengths.astype(np.int32)
 

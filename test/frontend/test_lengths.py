@@ -140,6 +140,18 @@ def test_what_is_told() -> None:
     assert found.sizes == {"batch": 2, "sq": 5, "sk": 3}
 
 
+@pytest.mark.parametrize(("side", "ragged"), [("q", RAGGED_Q), ("k", RAGGED_K)])
+def test_bounds_are_of_the_positions_that_exist(side: str, ragged: dict[str, Any]) -> None:
+    """Padding between packed sequences is no position of one."""
+    bound = {f"max_seqlen_{side}": 4}
+    with pytest.raises(SpecError, match=f"^max_seqlen_{side} is 4, but sequence 0 of {side} has 5"):
+        told({**ragged, **bound})
+    found = told({**ragged, **bound, f"seqused_{side}": i32(4, 1)})
+    assert found.scalars == bound and found.sizes[f"s{side}"] == 4
+    with pytest.raises(SpecError, match=f"^max_seqlen_{side} is 3, but sequence 0 of {side} has 4"):
+        told({**ragged, f"max_seqlen_{side}": 3, f"seqused_{side}": i32(4, 1)})
+
+
 def test_bounds_pass() -> None:
     assert told({"seqused_q": i32(0, 5), "seqused_k": i32(7, 0)}).kinds.tensors == (
         "seqused_q",

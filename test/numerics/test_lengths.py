@@ -51,6 +51,7 @@ class Case:
       queries, keys: positions per sequence.
       holes_q, holes_k: rows of NaN behind each sequence: None stores it without, by offsets alone.
       padded_q, padded_k: sequences have a dimension of this extent instead; its rest is NaN.
+      bounded: whether max_seqlen tells the longest, holes not counted.
       cached: cache_seqlens tells the keys, without the new ones.
       options: of `attention`; `orders` of the kernel.
     """
@@ -64,6 +65,7 @@ class Case:
     holes_k: int | None = None
     padded_q: int | None = None
     padded_k: int | None = None
+    bounded: bool = False
     cached: bool = False
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     tile_order: str | None = None
@@ -88,6 +90,8 @@ class Case:
                 told[f"cu_seqlens_{name}"] = ends.astype(np.int32)
                 if gap is not None:
                     told[f"seqused_{name}"] = used
+                    if self.bounded:
+                        told[f"max_seqlen_{name}"] = max(lengths)
             for span in spans:
                 array[span] = random.standard_normal(array[span].shape)
             return array, told
@@ -133,7 +137,8 @@ def is_poison(array: Array) -> bool:
 def judge(case: Case, batch: Batch, o: Array, lse: Array) -> None:
     """Judges the rows of every sequence, and that no other row was written."""
     o, lse = o.copy(), lse.copy()
-    for one in sequences(batch.q, batch.k, batch.v, **batch.told):
+    told = {name: x for name, x in batch.told.items() if not name.startswith("max_seqlen")}
+    for one in sequences(batch.q, batch.k, batch.v, **told):
         formulas: list[Callable[..., Any]] = [attention_f64, attention_yardstick]
         truth, yardstick = (
             formula(one.q, one.k, one.v, first_batch=one.batch, **case.options)
@@ -150,7 +155,7 @@ UNEQUAL = ((0, 37, 300, 0, 128, 0), (5, 50, 260, 70, 128, 0))
 CASES = {
     "ragged": Case(*UNEQUAL, (2, 1), options={"mask": am.causal()}),
     "one head, wide": Case((129, 1, 0, 40), (1, 130, 9, 0), (2, 2), 128),
-    "holes": Case(*UNEQUAL, (2, 1), 128, holes_q=3, holes_k=2, schedule=ADVERSARIAL),
+    "holes": Case(*UNEQUAL, (2, 1), 128, holes_q=3, holes_k=2, bounded=True, schedule=ADVERSARIAL),
     "short keys in a dense cache": Case(
         (40, 40, 40, 40), (0, 200, 77, 1), padded_q=40, padded_k=210,
         options={"mask": am.causal()},
