@@ -169,7 +169,8 @@ def mask_of(is_causal: object, window_size: Window) -> Mask:
     except (TypeError, ValueError):
         raise SpecError(f"window_size must be (left, right), got {shown(window_size)}") from None
     limits = [limit if as_int(limit) is None else as_int(limit) for limit in (left, right)]
-    return sliding_window(limits[0], 0 if flag("causal", is_causal) else limits[1])
+    window = sliding_window(*limits)
+    return sliding_window(limits[0], 0) if flag("causal", is_causal) else window
 
 
 def chunked_mask(mask: Mask, attention_chunk: object) -> Mask:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.errors import SpecError
+from attn_mlir.compiling.dtypes import NARROW_DTYPES
+from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.merging import merged, torch
 from attn_mlir.flashinfer.options import NO_LIMIT, TORCH_DTYPES, operand_dtype
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.scalars import as_int, flag, integer
 
 BUFFERS = (
     *("qo_indptr_buf_arr", "paged_kv_indptr_buf_arr", "paged_kv_indices_buf_arr"),
@@ -94,6 +96,7 @@ class MultiLevelCascadeAttentionWrapper:
           qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len: one of each
             level; the last entries of all qo_indptr are the number of queries.
           causal: of the last level, whose keys come last; queries see all keys of the others.
+          window_left: -1 where there are several levels, each of which knows its own keys alone.
           others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
 
         Raises:
@@ -103,6 +106,12 @@ class MultiLevelCascadeAttentionWrapper:
         given = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         rows = [_of_levels(n, x, count) for n, x in zip(ROWS, given, strict=True)]
         dtype = operand_dtype(q_data_type, "q_data_type")
+        if count > 1 and as_int(window_left) != NO_LIMIT:
+            raise SpecError(
+                f"window_left must be -1 with {count} levels, got {shown(window_left, 40)}: each would count "
+                "it over its own keys alone"
+            )
+        columns = integer("head_dim", head_dim, 1)
         scores: dict[str, Any] = {
             "sm_scale": sm_scale,
             "window_left": window_left,
@@ -128,10 +137,10 @@ class MultiLevelCascadeAttentionWrapper:
                 logits_soft_cap=logits_soft_cap,
                 q_data_type=q_data_type,
                 kv_data_type=kv_data_type,
-                o_data_type="float32",
+                o_data_type="float32" if columns <= MAX_F32_HEAD_DIM else None,
                 **scores,
             )
-        self._dtype = TORCH_DTYPES[dtype]
+        self._dtype = TORCH_DTYPES["bf16" if dtype in NARROW_DTYPES else dtype]
 
     def run(self, q: Any, paged_kv_cache: Any) -> Any:
         """Attention of the queries to the keys of all levels.
@@ -140,7 +149,7 @@ class MultiLevelCascadeAttentionWrapper:
           q, paged_kv_cache: see `BatchPrefillWithPagedKVCacheWrapper.run`.
 
         Returns:
-          O like q.
+          O like q, in bf16 for a q of 8 bits.
 
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.

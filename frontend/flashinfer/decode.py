@@ -97,8 +97,10 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           indices: [entries] i32; last_page_len: [batch] i32, positions in the last page of each.
           num_qo_heads, num_kv_heads, head_dim, page_size: of q and of the cache.
           window_left: a query sees so many keys to its left; -1: all. window_right: to its right.
-          logits_soft_cap: scores become cap * tanh(score / cap); None or 0: they stay as they are.
-          q_data_type, kv_data_type, o_data_type: of q, the cache and O; data_type is both of the first.
+          logits_soft_cap: scores become cap * tanh(score / cap); None, 0 or less: they stay as
+            they are.
+          q_data_type, kv_data_type, o_data_type: of q, the cache and O; data_type is that of q and of the
+            cache where these are None.
           sm_scale: of the scores; 1 / sqrt(head_dim) when left out.
           fixed_split_size: pages of a part of the keys, whole multiples of 128 keys: results then have
             the same bits whatever else is in the batch; see `attention`'s split_size. None or -1: the
@@ -118,7 +120,11 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         self._check_frozen(frozen)
         problem = Problem.of(
             (num_qo_heads, num_kv_heads, head_dim, None),
-            (q_data_type if data_type is None else data_type, kv_data_type, o_data_type),
+            (
+                data_type if q_data_type is None else q_data_type,
+                data_type if kv_data_type is None else kv_data_type,
+                o_data_type,
+            ),
             window_left=window_left,
             window_right=window_right if rows > 1 else NO_LIMIT,
             cap=logits_soft_cap,

@@ -125,7 +125,7 @@ class Problem:
             out_dtype=output_dtype(dtypes[2], called[2]),
             mask=mask_of(causal if mask_mod is None else False, window_left, window_right),
             window_left=window_left,
-            cap=number("logits_soft_cap", cap, 0.0),
+            cap=max(number("logits_soft_cap", cap, 0.0), 0.0),  # none at 0 and below, as there
             scale=None if scale is None else check_scale(scale, name="sm_scale"),
             mask_mod=mask_mod,
         )

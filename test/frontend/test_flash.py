@@ -138,6 +138,15 @@ def test_options_that_there_are_not() -> None:
         flash_attn_func(1, 2, 3, softmax=1.0)  # pyright: ignore
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("window", "wrong"), [((-1, -3), "right"), ((-5, 4), "left"), ((3, 1.5), "right")]
+)
+def test_windows_are_refused_alike(window: Any, wrong: str, causal: bool) -> None:
+    with pytest.raises(SpecError, match=f"^{wrong} of a sliding window must be"):
+        flash_attn_func(1, 2, 3, causal=causal, window_size=window)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

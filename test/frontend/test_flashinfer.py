@@ -15,7 +15,7 @@ torch: Any = pytest.importorskip("torch")
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.api import plan as plans  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.flashinfer import options  # noqa: E402
+from attn_mlir.flashinfer import merging, options  # noqa: E402
 from attn_mlir.flashinfer import planned as planned_calls  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
@@ -342,6 +342,74 @@ def test_cascade() -> None:
     assert o.dtype == BF16
     want, _ = truth(split(q, counts), keys, values, causal=True)
     assert (o.double() - want).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("q_dtype", "head_dim", "of_levels", "of_o"),
+    [
+        ("bfloat16", 256, None, BF16),
+        ("bfloat16", 192, "f32", BF16),
+        ("float8_e4m3fn", 128, "f32", BF16),
+    ],
+)
+def test_types_of_levels(
+    q_dtype: str, head_dim: int, of_levels: str | None, of_o: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Levels keep O in f32 where there is a kernel for it; O is q's, or bf16 where q has 8 bits."""
+    seen: list[Any] = []
+
+    def attend(problem: Any, q: Any, *_: Any, **__: Any) -> Any:
+        seen.append(problem.out_dtype)
+        return q.float(), q.float()[..., 0]
+
+    monkeypatch.setattr(planned_calls.Problem, "attend", attend)
+    monkeypatch.setattr(
+        merging, "flash_attn_combine", lambda o, s, out_dtype: (o[0].to(out_dtype), s[0])
+    )
+    wrapper = flashinfer.MultiLevelCascadeAttentionWrapper(2, WORKSPACE)
+    rows = ([offsets([1])] * 2, [offsets([1])] * 2, [i32(0), i32(1)], [i32(PAGE)] * 2)
+    wrapper.plan(*rows, HEADS, KV_HEADS, head_dim, PAGE, q_data_type=q_dtype)
+    dtype = getattr(torch, q_dtype)
+    q, pool = (torch.zeros(*n, head_dim).to(dtype) for n in ((1, HEADS), (2, 2, PAGE, KV_HEADS)))
+    assert wrapper.run(q, pool).dtype == of_o and seen == [of_levels] * 2
+
+
+def test_windows_over_levels_are_refused() -> None:
+    """Each level would count the window over its own keys; one level has all keys."""
+    for count in (1, 2):
+        wrapper = flashinfer.MultiLevelCascadeAttentionWrapper(count, WORKSPACE)
+        rows = [[offsets([1])] * count, [offsets([1])] * count, [i32(0)] * count, [i32(9)] * count]
+        wrapper.plan(*rows, *SIZES, PAGE)
+        if count == 1:
+            wrapper.plan(*rows, *SIZES, PAGE, window_left=3)
+            continue
+        with pytest.raises(SpecError, match="^window_left must be -1 with 2 levels, got 3: each"):
+            wrapper.plan(*rows, *SIZES, PAGE, window_left=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "dtypes"),
+    [
+        ({"data_type": "float8_e4m3fn", "q_data_type": "float16"}, ("f16", "e4m3")),
+        ({"data_type": BF16, "q_data_type": None}, ("bf16", "bf16")),
+        ({"data_type": BF16, "q_data_type": None, "kv_data_type": "float8_e5m2"}, ("bf16", "e5m2")),
+        ({"q_data_type": BF16}, ("bf16", "bf16")),
+        ({}, ("f16", "f16")),
+    ],
+)
+def test_one_type_fills_what_is_left_out(given: dict[str, Any], dtypes: tuple[str, str]) -> None:
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+    wrapper.plan(*ROWS, *SIZES, PAGE, **given)
+    problem = vars(wrapper)["_problem"]
+    assert (problem.dtype, problem.kv_dtype) == dtypes
+
+
+@pytest.mark.parametrize(("cap", "meaning"), [(-1.0, 0.0), (0, 0.0), (None, 0.0), (2.5, 2.5)])
+def test_soft_caps_that_are_none(cap: float | None, meaning: float) -> None:
+    """FlashInfer's kernels cap where the number is greater than 0."""
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+    wrapper.plan(*ROWS, *SIZES, PAGE, logits_soft_cap=cap)
+    assert vars(wrapper)["_problem"].cap == meaning
 
 
 @pytest.fixture
