@@ -1,11 +1,13 @@
 """Files that are written completely or not at all, and temporary folders; imports only leaves.
 
-Every failure of the file system becomes a typed error with the path and what to do.
+Every failure of the file system becomes a typed error with the path and what to do. A path that a
+user names may lead to a pipe or a device: reading refuses them, and nothing waits for them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import shutil
@@ -19,6 +21,8 @@ from attn_mlir.errors import SpecError, TargetError
 
 FILE_MODE = 0o644  # temporary files are created for their owner only
 SCRATCH_PREFIX = "attn-mlir-"
+# Flags that other systems lack are 0. A pipe is opened without waiting for its other end.
+_AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY"))
 LEFTOVER_SECONDS = 24 * 3600.0  # longer than any compilation: the process that made it was killed
 
 
@@ -40,14 +44,40 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Opens a regular file, or a link to one, and returns its descriptor.
+
+    The file is asked for its kind when it is open, so that nobody can replace it in between.
+
+    Args:
+      flags: as in `os.open`; a new file is accessible to its owner only.
+
+    Raises:
+      OSError: it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, flags | _AT_ONCE, 0o600)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
 def write_file(path: Path, data: bytes | str) -> Path:
     """Writes a file through a temporary file beside it and a rename; returns its path.
+
+    A device or a pipe, such as `/dev/null` or `/dev/stdout`, is written to and stays what it is.
 
     Raises:
       SpecError: it cannot be written; an existing file is unchanged.
     """
     content = data.encode() if isinstance(data, str) else data
     try:
+        if _is_special(path):
+            _write_through(path, content)
+            return path
         # a short name, as the file's own with a suffix could be too long
         descriptor, temporary = tempfile.mkstemp(prefix=".attn-", dir=path.parent)
         try:
@@ -64,15 +94,32 @@ def write_file(path: Path, data: bytes | str) -> Path:
     return path
 
 
-def read_file(path: Path, *, most_bytes: int) -> bytes:
-    """The contents of a file of at most `most_bytes`; never reads more.
+def _is_special(path: Path) -> bool:
+    """Whether a path leads to something that is neither a file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    """Writes to a device or a pipe; raises OSError for a pipe that nobody reads."""
+    descriptor = os.open(path, os.O_WRONLY | _AT_ONCE)
+    with os.fdopen(descriptor, "wb") as stream:
+        os.set_blocking(descriptor, True)
+        stream.write(content)
+
+
+def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
+    """The contents of a regular file of at most `most_bytes`; never reads more.
 
     Raises:
-      OSError, ValueError: it cannot be read, or is larger.
+      OSError, ValueError: it cannot be read, is no regular file, or is larger.
     """
-    with path.open("rb") as stream:
-        data = stream.read(most_bytes + 1)
-    if len(data) > most_bytes:
+    with os.fdopen(open_regular(path), "rb") as stream:
+        data = stream.read() if most_bytes is None else stream.read(most_bytes + 1)
+    if most_bytes is not None and len(data) > most_bytes:
         raise ValueError(f"it has more than {most_bytes} bytes")
     return data
 

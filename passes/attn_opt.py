@@ -6,6 +6,7 @@ Exit status: 0 fine, 1 a diagnosed failure, 2 a usage error. Diagnostics go to s
 
 import argparse
 import difflib
+import errno
 import importlib.metadata
 import io
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_mlir.errors import AttnError, SpecError
+from attn_mlir.files import read_file, reason, write_file
 from attn_mlir.passes.opt.command_line import SPLIT_MARKER, check_name, read
 from attn_mlir.passes.opt.recovery import recovered
 
@@ -249,29 +251,31 @@ def _text(file: str) -> str:
     """The input.
 
     Raises:
-      SpecError: it is not text in UTF-8.
+      SpecError: it is not text in UTF-8, or in no regular file.
     """
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
+        data = sys.stdin.buffer.read() if file == "-" else read_file(Path(file))
         return data.decode()
+    except OSError as error:
+        at_stdin = "" if error.errno != errno.EINVAL else "; - reads from standard input"
+        raise SpecError(f"cannot read '{file}': {reason(error)}{at_stdin}") from error
     except UnicodeDecodeError as error:
         raise SpecError(f"{file} is not text in UTF-8: {error}") from error
 
 
 def _write(file: str, outputs: Sequence[str | bytes], between: str) -> None:
     """Writes text, or bytecode as it is."""
+    data: str | bytes
     if outputs and isinstance(outputs[0], bytes):
         data = b"".join(output for output in outputs if isinstance(output, bytes))
-        if file == "-":
-            sys.stdout.buffer.write(data)
-        else:
-            Path(file).write_bytes(data)
-        return
-    text = between.join(output for output in outputs if isinstance(output, str))
-    if file == "-":
-        sys.stdout.write(text)
     else:
-        Path(file).write_text(text)
+        data = between.join(output for output in outputs if isinstance(output, str))
+    if file != "-":
+        write_file(Path(file), data)
+    elif isinstance(data, bytes):
+        sys.stdout.buffer.write(data)
+    else:
+        sys.stdout.write(data)
 
 
 def _version() -> str:

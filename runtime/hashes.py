@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attn_mlir.errors import SpecError
-from attn_mlir.files import write_file
+from attn_mlir.files import open_regular, write_file
 from attn_mlir.runtime.trust import read_regular
 
 HASH_LENGTH = 64  # characters of a sha256 in hex
@@ -42,7 +42,7 @@ def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
         folder = memory() if is_settled else None
         found = None if folder is None else _recall(folder, identity)
         if found is None:
-            with path.open("rb") as stream:
+            with open(open_regular(path), "rb") as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             if folder is not None:
                 _keep(folder, identity, found)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from pathlib import Path
 
+from attn_mlir import files
+
 ROOT_USER = 0
-# Does not follow links or wait for pipes; flags that Windows lacks are 0.
-_SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
 
 
 def distrust(folder: Path) -> str | None:
@@ -42,11 +42,7 @@ def open_regular(path: Path, flags: int) -> int:
     Raises:
       OSError: it cannot be opened, or is no regular file.
     """
-    descriptor = os.open(path, flags | _SAFE, 0o600)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return descriptor
+    return files.open_regular(path, flags | _NO_LINK)
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from attn_mlir.cli.doctor import add_doctor
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.errors import AttnError, SpecError
+from attn_mlir.files import write_file
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.bundle import Bundle
@@ -222,11 +223,7 @@ def _trace(args: argparse.Namespace) -> int:
     picture = draw(
         read_trace(args.trace), cta=args.cta, begin=args.begin, end=args.end, title=args.title
     )
-    try:
-        args.output.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"cannot write {args.output}: {error.strerror}") from error
-    print(args.output)
+    print(write_file(args.output, picture))
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from attn_mlir.errors import SpecError
+from attn_mlir.files import read_file, reason
 
 WIDTH, LEFT, RIGHT, TOP = 1360, 168, 64, 78
 LANE, LANE_GAP, SOLO_LANE, ROW_GAP = 7.0, 1.5, 18.0, 13.0
@@ -100,9 +101,9 @@ def read_trace(path: Path) -> TraceFile:
       SpecError: the file cannot be read or is no trace.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_file(path))
     except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror}") from error
+        raise SpecError(f"cannot read {path}: {reason(error)}") from error
     except ValueError as error:
         raise SpecError(f"{path} is not a trace: {error}") from error
     top = cast("dict[str, Any]", data) if isinstance(data, dict) else {}

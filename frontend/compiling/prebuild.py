@@ -27,7 +27,7 @@ from attn_mlir.compiling.compiler import (
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.prebuilt import file_name
 from attn_mlir.errors import AttnError, SpecError, TargetError
-from attn_mlir.files import make_folder, write_file
+from attn_mlir.files import make_folder, read_file, write_file
 from attn_mlir.runtime.devices.base import Device
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
@@ -69,7 +69,7 @@ class Collector:
         if name in self.written:
             return
         path, data = self.folder / name, asked.bundle.data
-        is_there = path.is_file() and path.read_bytes() == data
+        is_there = _holds(path, data)
         if not is_there:
             write_file(path, data)
         self.written[name] = len(data)
@@ -91,6 +91,14 @@ class Collector:
         except AttnError as error:
             self.failed[name] = f"{asked.kernel}: {type(error).__name__}: {error}"
             self.say(f"   -  {self.failed[name]}")
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a file has these bytes."""
+    try:
+        return read_file(path, most_bytes=len(data)) == data
+    except (OSError, ValueError):
+        return False
 
 
 def prebuild(

@@ -7,15 +7,16 @@ request.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path, PurePosixPath
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.files import read_file, reason, write_file
+from attn_mlir.files import open_regular, read_file, reason, write_file
 from attn_mlir.runtime.bundle import MAX_BUNDLE_BYTES, SUFFIX, Bundle
 
 
@@ -80,7 +81,7 @@ def _read(place: Path, name: str) -> bytes | None:
         member = _members(place, status.st_mtime_ns, status.st_size).get(name)
         if member is None:
             return None
-        with zipfile.ZipFile(place) as archive:
+        with _archive(place) as archive:
             if archive.getinfo(member).file_size > MAX_BUNDLE_BYTES:
                 raise ValueError(f"{member} has more than {MAX_BUNDLE_BYTES} bytes")
             return archive.read(member)
@@ -92,10 +93,17 @@ def _read(place: Path, name: str) -> bytes | None:
         ) from error
 
 
+@contextlib.contextmanager
+def _archive(place: Path) -> Generator[zipfile.ZipFile]:
+    """A zip that is a regular file, opened for reading."""
+    with open(open_regular(place), "rb") as stream, zipfile.ZipFile(stream) as archive:
+        yield archive
+
+
 @functools.lru_cache(maxsize=4)
 def _members(place: Path, changed_ns: int, byte_count: int) -> Mapping[str, str]:
     """Members of an archive by file name without folder."""
-    with zipfile.ZipFile(place) as archive:
+    with _archive(place) as archive:
         return {PurePosixPath(name).name: name for name in archive.namelist()}
 
 
@@ -117,7 +125,7 @@ def write_archive(folder: Path, archive: Path, keep: Callable[[str], bool] = boo
                 if keep(path.name):
                     member = zipfile.ZipInfo(path.name)  # dated 1980, like the members of bundles
                     member.compress_type = zipfile.ZIP_LZMA  # two thirds of ZIP_DEFLATED's
-                    packed.writestr(member, path.read_bytes())
-    except OSError as error:
+                    packed.writestr(member, read_file(path, most_bytes=MAX_BUNDLE_BYTES))
+    except (OSError, ValueError) as error:
         raise SpecError(f"cannot read the bundles of '{folder}': {reason(error)}") from error
     return write_file(archive, buffer.getvalue())

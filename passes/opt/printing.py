@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure.pipeline import Step
 
 MAX_NAME = 80  # characters of a pass name that a file name can have
@@ -101,8 +102,8 @@ class Dumps:
         if folder is None:
             sys.stderr.write(f"// -----// {title} //----- //\n{text}\n")
             return
-        Path(folder).mkdir(parents=True, exist_ok=True)
         words = f"{name}{suffix}" if when == "After" else f"{when}_{name}"
         plain = "".join(char if char.isalnum() or char in "-_" else "_" for char in words)
-        (Path(folder) / f"{self.count:03}_{plain[:MAX_NAME]}.mlir").write_text(text)
+        file = f"{self.count:03}_{plain[:MAX_NAME]}.mlir"
+        write_file(make_folder(Path(folder)) / file, text)
         self.count += 1

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_mlir.errors import SpecError
+from attn_mlir.files import write_file
 from attn_mlir.passes.infrastructure.pipeline import ANCHOR, Step
 
 _METADATA = re.compile(r"\{-#.*?#-\}", re.DOTALL)
@@ -111,4 +112,4 @@ class Recorder:
             self.file.unlink(missing_ok=True)
 
     def _write(self, steps: list[Step], module: Any) -> None:
-        self.file.write_text(render(module, steps, verify_each=self.verify_each))
+        write_file(self.file, render(module, steps, verify_each=self.verify_each))

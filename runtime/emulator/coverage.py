@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from attn_mlir.files import write_file
+
 from .coverage_table import SECTIONS
 from .isa import families as instruction_families
 from .ptx.ast import Instruction, Mem, Operand, Pair, Vec
@@ -188,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if output is None:
         print(render())
     else:
-        output.write_text(render(), encoding="utf-8")
+        write_file(output, render())
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attn_mlir.errors import SpecError
+from attn_mlir.files import write_file
 
 from .recorder import Trace
 from .timeline import ENGINE_NAMES, FIRST_BARRIER, Slice, Track
@@ -38,11 +38,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     Raises:
       SpecError: the file cannot be written.
     """
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            json.dump(chrome_trace(trace), file, separators=(",", ":"))
-    except OSError as error:
-        raise SpecError(f"cannot write the trace to {path}: {error.strerror}") from error
+    write_file(path, json.dumps(chrome_trace(trace), separators=(",", ":")))
 
 
 def _events(trace: Trace) -> Iterator[dict[str, Any]]:
