@@ -1,8 +1,9 @@
 """The one import of MLIR: every other module writes `from attn_mlir.dialect._mlir import ir, ext`.
 
-The provider is the official `mlir` package where one is installed, else the binding inside
-`numba-cuda-mlir`, which is pinned because that subpackage is private. Nothing is imported until a
-name is read, so that `--help`, the runtime and cache hits do not load MLIR.
+The provider is the binding inside `numba-cuda-mlir`, pinned because that subpackage is private, and
+refused in another version. The official `mlir` package is used only where that is not installed: it
+carries no version that could be checked. Nothing is imported until a name is read, so that `--help`,
+the runtime and cache hits do not load MLIR.
 
 The provider's own top-level `__init__` starts its Numba front end. It is not executed: a module
 object that only knows the package's folder takes its place in `sys.modules`, and runs the real
@@ -34,6 +35,7 @@ from typing import Any, TypeVar
 
 from attn_mlir.errors import TargetError
 
+OFFICIAL_PACKAGE = "mlir"
 PROVIDER_PACKAGE = "numba_cuda_mlir"
 PROVIDER_VERSION = "0.6.0"  # the pin of pyproject.toml; `_mlir` is a private name of the package
 
@@ -129,6 +131,15 @@ def _folder(spec: importlib.machinery.ModuleSpec) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+def _installed() -> importlib.machinery.ModuleSpec | None:
+    """The provider that is used: the pinned package before the official one; None if neither is there."""
+    if (pinned := _find(PROVIDER_PACKAGE)) is not None:
+        return pinned
+    official = _find(OFFICIAL_PACKAGE)
+    has_binding = official is not None and (_folder(official) / "_mlir_libs").is_dir()
+    return official if has_binding else None
+
+
 def _check_version(folder: Path) -> None:
     """Raises TargetError unless the installed provider has the pinned version."""
     found = provider_version(folder)
@@ -165,16 +176,15 @@ def _provider() -> str:
     with _lock:
         if _root is not None:
             return _root
-        official = _find("mlir")
-        if official is not None and (_folder(official) / "_mlir_libs").is_dir():
-            _root = "mlir"
-            return _root
-        spec = _find(PROVIDER_PACKAGE)
+        spec = _installed()
         if spec is None:
             raise TargetError(
-                f"no MLIR is installed: neither the package 'mlir' nor numba-cuda-mlir; "
+                f"no MLIR is installed: neither numba-cuda-mlir nor the package 'mlir'; "
                 f"run: pip install numba-cuda-mlir=={PROVIDER_VERSION}"
             )
+        if spec.name == OFFICIAL_PACKAGE:
+            _root = OFFICIAL_PACKAGE
+            return _root
         folder = _folder(spec)
         _check_version(folder)
         if PROVIDER_PACKAGE not in sys.modules:
@@ -199,7 +209,7 @@ def provider_version(folder: Path | None = None) -> str:
       For example `0.6.0`; `official` for the package `mlir`, which carries no version.
     """
     if folder is None:
-        if _provider() == "mlir":
+        if _provider() == OFFICIAL_PACKAGE:
             return "official"
         spec = _find(PROVIDER_PACKAGE)
         assert spec is not None
@@ -213,18 +223,19 @@ def provider_identity() -> str:
 
     Returns:
       The pinned package with its version; `mlir` with a digest of its libraries' file attributes,
-        since it
-      has no version; or `none`.
+      since it has no version; or `none`.
     """
-    official = _find("mlir")
-    if official is not None and (libraries := _folder(official) / "_mlir_libs").is_dir():
-        found = sorted(
-            (path.name, (status := path.stat()).st_size, status.st_mtime_ns, status.st_ctime_ns)
-            for path in libraries.iterdir()
-        )
-        return f"mlir {libraries} {hashlib.sha256(repr(found).encode()).hexdigest()}"
-    spec = _find(PROVIDER_PACKAGE)
-    return "none" if spec is None else f"{PROVIDER_PACKAGE} {provider_version(_folder(spec))}"
+    spec = _installed()
+    if spec is None:
+        return "none"
+    if spec.name == PROVIDER_PACKAGE:
+        return f"{PROVIDER_PACKAGE} {provider_version(_folder(spec))}"
+    libraries = _folder(spec) / "_mlir_libs"
+    found = sorted(
+        (path.name, (status := path.stat()).st_size, status.st_mtime_ns, status.st_ctime_ns)
+        for path in libraries.iterdir()
+    )
+    return f"{OFFICIAL_PACKAGE} {libraries} {hashlib.sha256(repr(found).encode()).hexdigest()}"
 
 
 def __getattr__(name: str) -> Any:

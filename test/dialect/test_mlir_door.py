@@ -132,21 +132,36 @@ def test_a_provider_that_is_loaded_already_is_used():
     assert run_python(code) == "1 module"
 
 
-def test_the_official_package_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an official package that is found before all others, with a binding in it."""
     (tmp_path / "mlir" / "_mlir_libs").mkdir(parents=True)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(_mlir, "_root", None)
+    return tmp_path / "mlir"
+
+
+def test_the_pinned_package_is_preferred(official: Path):
+    assert _mlir._provider() == "numba_cuda_mlir._mlir"
+    assert _mlir.provider_version() == _mlir.PROVIDER_VERSION
+    assert _mlir.provider_identity() == f"numba_cuda_mlir {_mlir.PROVIDER_VERSION}"
+
+
+def test_the_official_package_is_used_where_the_pinned_one_is_not_installed(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_mlir, "PROVIDER_PACKAGE", "not_installed")
     assert _mlir._provider() == "mlir"
     assert _mlir.provider_version() == "official"
 
 
 def test_another_package_of_that_name_is_not_mistaken_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    official: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / "mlir").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(_mlir, "_root", None)
-    assert _mlir._provider() == "numba_cuda_mlir._mlir"
+    (official / "_mlir_libs").rmdir()
+    monkeypatch.setattr(_mlir, "PROVIDER_PACKAGE", "not_installed")
+    with pytest.raises(TargetError, match="no MLIR is installed"):
+        _mlir._provider()
 
 
 def test_unknown_names_are_attribute_errors():
