@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -141,6 +142,23 @@ def check_memory(
     """
     wanted = TensorArg(name, "out", dtype, shape, None, 1)
     check_output(wanted, view(value, name), others)
+
+
+def as_i32(value: object, name: str) -> object:
+    """An array of indices or lengths: itself, or one of u32 as the i32 that its words are.
+
+    Numbers from 2^31 on are then below 0: rows, pages and positions that there are none of.
+
+    Raises:
+      SpecError: it is no array.
+    """
+    found = view(value, name)
+    if found.dtype != "u32":
+        return value
+    if isinstance(value, TensorView) or not hasattr(value, "view"):
+        return dataclasses.replace(found, dtype="i32")
+    array: Any = value
+    return array.view(sys.modules["torch"].int32 if _library(value) == "torch" else np.int32)
 
 
 def dense_on_host(value: object, name: str) -> object:

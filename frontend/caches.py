@@ -59,7 +59,7 @@ class PagedKV:
       k_pages: layout NHD [pages, page, kv_heads, head_dim] or HND [pages, kv_heads, page,
         head_dim]; without `v_pages` both K and V: [pages, 2, ...].
       v_pages: the same for V, with v_head_dim, and the same number and size of pages.
-      page_table: [batch, columns] i32: the pages of each sequence in order; or [batch, 2, columns]
+      page_table: [batch, columns] i32 or u32, as all index arrays: the pages of each sequence in order; or [batch, 2, columns]
         with separate pages for keys and for values.
       seqused: [batch] i32: positions of each sequence; None for all in the table's pages.
       layout: `NHD` or `HND`.

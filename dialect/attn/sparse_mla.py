@@ -7,9 +7,10 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.mha import OUTPUT_TYPES
 from attn_mlir.dialect.attn.storage import logical_type
 
-ELEMENT_TYPES = ("bf16", "f8E4M3FN")
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN")
 HEAD_DIMS = (576, 512)  # with 64 rotated columns behind the latent ones, or among them
 PAGE_SIZE = "attn.page_size"  # attribute
 
@@ -26,14 +27,14 @@ _LAYOUTS = {
     "max_logits": ("sq", "heads"),
 }
 _ELEMENTS = {
-    "indices": "i32",
-    "topk_length": "i32",
-    "sinks": "f32",
-    "page_table": "i32",
-    "batch_of_query": "i32",
-    "o": "bf16",
-    "lse": "f32",
-    "max_logits": "f32",
+    "indices": ("i32",),
+    "topk_length": ("i32",),
+    "sinks": ("f32",),
+    "page_table": ("i32",),
+    "batch_of_query": ("i32",),
+    "o": OUTPUT_TYPES,
+    "lse": ("f32",),
+    "max_logits": ("f32",),
 }
 _OPTIONAL = ("topk_length", "sinks", "page_table", "batch_of_query")
 
@@ -54,13 +55,13 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
     is none of does not count.
 
     Results:
-      o: [sq, heads, 512], bf16. 0 for a query without an entry that counts.
+      o: [sq, heads, 512], bf16, f16 or f32. 0 for a query without an entry that counts.
       lse: [sq, heads], f32: natural logarithm of the sum of the exponentials, without the sink's;
         -inf for a query without an entry that counts.
       max_logits: [sq, heads], f32: the largest s; -inf likewise.
 
     Operands:
-      q: [sq, heads, head_dim], bf16 or e4m3; head_dim is 576 or 512, and static like heads.
+      q: [sq, heads, head_dim], bf16, f16 or e4m3; head_dim is 576 or 512, and static like heads.
       kv: [rows, head_dim], of q's type: the cache, of one head. A tensor, or rows stored in 8 bits for
         products of bf16, the view of `attn.latent_rows`. With e4m3 the weights of a row are rounded to
         it as well, times a power of two.
@@ -147,7 +148,7 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
         axes, kind = _LAYOUTS[name], logical_type(value)
         if not isinstance(kind, ir.RankedTensorType) or kind.rank != len(axes):
             return self._fail(f"{name} to be a tensor [{', '.join(axes)}], got {kind}")
-        allowed = [_ELEMENTS[name]] if name in _ELEMENTS else list(ELEMENT_TYPES)
+        allowed = _ELEMENTS.get(name, ELEMENT_TYPES)
         if str(kind.element_type) not in allowed:
             return self._fail(
                 f"{name} elements of type {', '.join(allowed)}, got {kind.element_type}"

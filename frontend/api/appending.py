@@ -12,7 +12,7 @@ from attn_mlir.api.caches import Cached, cached
 from attn_mlir.api.descales import cache_factors
 from attn_mlir.api.lengths import contents_of
 from attn_mlir.api.plan import Plan, Step, carried_out
-from attn_mlir.arrays import dense_on_host, stream_of
+from attn_mlir.arrays import as_i32, dense_on_host, stream_of
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.appending import (
     ANGLE_DTYPES,
@@ -76,7 +76,7 @@ def append_kv(
         `k_scale`, and the largest number where that is too large. Factors of positions are written as
         well: of each group of columns the largest element over the largest number of 8 bits.
       v_new: the same for values, with v_head_dim.
-      positions: [tokens] or [batch, n], i32.
+      positions: [tokens] or [batch, n], i32 or u32, as all index arrays.
       batch_indices: [tokens] i32, the sequence of each token. A negative one is ignored.
       cu_seqlens: [batch + 1] i32: sequence b has the tokens from cu_seqlens[b] to before
         cu_seqlens[b + 1]; others are ignored.
@@ -98,6 +98,8 @@ def append_kv(
     found = cached(cache)
     call = _Call(found, view(k_new, "k_new"), view(v_new, "v_new"))
     call.check()
+    if slot_mapping is not None:
+        slot_mapping = as_i32(slot_mapping, SLOTS)
     told = _told(call, positions, batch_indices, cu_seqlens, slot_mapping, rotary is not None)
     angles, interleaved = _angles(rotary, call)
     kind = found.kind or Cache()
@@ -276,6 +278,7 @@ def _told(
             else "positions are missing: rotary needs them beside slot_mapping"
         )
     shape = "[tokens]" if len(tokens) == 1 else "[batch, n]"
+    given = {name: as_i32(value, name) for name, value in given.items()}
     for name, value in given.items():
         found = view(value, name)
         dtypes = SLOT_DTYPES if name == SLOTS else ("i32",)
@@ -343,6 +346,7 @@ def _lengths(call: _Call, lengths: object) -> object:
     Raises:
       SpecError: not one i32 per sequence.
     """
+    lengths = as_i32(lengths, "seqused")
     found, batch = view(lengths, "seqused"), call.cache.batch
     if found.dtype != "i32" or found.shape != (batch,):
         raise SpecError(

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attn_mlir.arrays import as_i32
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling.dtypes import NARROW_DTYPES, SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import SCALE_TABLE, Cache
@@ -49,7 +50,8 @@ class PositionScales:
         """
         if self.table is None:
             return {}
-        found = view(self.table, SCALE_TABLE)
+        table = as_i32(self.table, SCALE_TABLE)
+        found = view(table, SCALE_TABLE)
         if found.dtype != "i32" or len(found.shape) != 2:
             raise SpecError(
                 f"{SCALE_TABLE} must be [batch, columns] of i32, got {list(found.shape)} of "
@@ -60,7 +62,7 @@ class PositionScales:
                 f"{SCALE_TABLE} must be [{batch}, {columns} or more], got {list(found.shape)}"
             )
         check_dense_rows(found, SCALE_TABLE)
-        return {SCALE_TABLE: self.table}
+        return {SCALE_TABLE: table}
 
 
 def position_scales(

@@ -23,7 +23,7 @@ from attn_mlir.api.cache_scales import (
     heads_inside,
     position_scales,
 )
-from attn_mlir.arrays import dense_on_host
+from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling import options
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE, TABLE, TABLES, Cache
@@ -201,6 +201,7 @@ def _compressed_rows(cache: PagedKV) -> dict[str, object]:
 
 def _tables(page_table: object) -> dict[str, object]:
     """The table for keys and values, or one for each, from an array [batch, 2, columns]."""
+    page_table = as_i32(page_table, "page_table")
     found = view(page_table, "page_table")
     rank = len(found.shape)
     if found.dtype != "i32" or rank not in (2, 3) or (rank == 3 and found.shape[1] != BOTH):
@@ -273,7 +274,7 @@ def _check_copyable(pool: TensorView, name: str) -> None:
 
 
 def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
-    """The arrays that are given, checked to be i32; those in host memory are made dense.
+    """The arrays that are given, checked to be i32 or u32; those in host memory are made dense.
 
     Raises:
       SpecError: names the array.
@@ -282,6 +283,7 @@ def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in given.items():
         if value is None:
             continue
+        value = as_i32(value, name)
         seen = view(value, name)
         if seen.dtype != "i32" or len(seen.shape) != 1:
             raise SpecError(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attn_mlir import env
 from attn_mlir.api.caches import Cached, check_found, lengths_of, longest_of
-from attn_mlir.arrays import dense_on_host
+from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError
@@ -124,7 +124,9 @@ def told_by(
     )
     check_ranks(operands, kinds, names)
     given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
-    arrays = {name: dense_on_host(given[name], names.get(name, name)) for name in kinds.tensors}
+    called_by = {name: names.get(name, name) for name in kinds.tensors}
+    words = {name: as_i32(given[name], called) for name, called in called_by.items()}
+    arrays = {name: dense_on_host(words[name], called) for name, called in called_by.items()}
     batch = _batch((queries, keys), arrays, names)
     told = arrays if cache is None else {**cache.arrays, **arrays}
     contents = contents_of(told, names)

@@ -76,11 +76,11 @@ def mla_decode(
       scale: of the scores, finite and greater than 0: the model's, which no head size tells.
       mask: which rows of its sequence a query sees, see `masks`; `full()` when left out. With `causal()`
         the queries are the last positions of their sequence.
-      indices: [batch, sq, topk] i32, in place of a mask: the rows that a query sees, page x page size +
+      indices: [batch, sq, topk] i32 or u32, in place of a mask: the rows that a query sees, page x page size +
         offset (row x positions + offset of a `ContiguousKV`). The table and lengths of the cache are
         then not looked at. An entry that is no row of the cache does not count; a row that no entry
         names is not read.
-      topk_length: [batch, sq] i32, beside indices: how many entries of each list count; all of them
+      topk_length: [batch, sq] i32 or u32, beside indices: how many entries of each list count; all of them
         when left out.
       sinks: [heads] f32, logits of a key without a value, added to the sum that the head's
         probabilities are divided by, but not to the LSE.

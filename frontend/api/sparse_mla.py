@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
-from attn_mlir.arrays import dense_on_host, stream_of
+from attn_mlir.arrays import as_i32, dense_on_host, given_output, stream_of
 from attn_mlir.compiling.sparse_mla import (
     DTYPES,
     HEAD_DIMS,
@@ -16,7 +18,7 @@ from attn_mlir.compiling.sparse_mla import (
     V_DIM,
     SparseMlaSpec,
 )
-from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
@@ -38,6 +40,8 @@ def sparse_mla(
     batch_of_query: Any = None,
     kv_format: str = PLAIN,
     kv_scale: Any = None,
+    out_dtype: object = None,
+    out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Plan:
@@ -49,12 +53,12 @@ def sparse_mla(
     and entries that do not count change no result but by rounding.
 
     Args:
-      q: [s_q, heads, d_qk] bf16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512. Or e4m3, for
-        a cache of `e4m3` without `kv_scale`: then both products are of 8 bits.
-      kv: [s_kv, 1, d_qk] bf16. Rows may lie apart, by multiples of 16 bytes. Or pages,
+      q: [s_q, heads, d_qk] bf16 or f16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512. Or e4m3,
+        for a cache of `e4m3` without `kv_scale`: then both products are of 8 bits.
+      kv: [s_kv, 1, d_qk] of q's dtype. Rows may lie apart, by multiples of 16 bytes. Or pages,
         [pages, page, 1, d_qk], one behind the other in memory. With a `kv_format` of 8 bits bytes, u8,
         i8 or e4m3, in the place of columns; `pack_latent` makes them.
-      indices: [s_q, topk] i32, rows of `kv`, of pages page x size + offset; any other number, such as
+      indices: [s_q, topk] i32 or u32, as all arrays of indices and lengths: rows of `kv`, of pages page x size + offset; any other number, such as
         -1, does not count. With `page_table` positions of the query's sequence.
       scale: of the scores, finite and greater than 0. It is never derived: absorbed projections
         keep the scale of the heads that they come from.
@@ -64,17 +68,20 @@ def sparse_mla(
       page_table: [batch, columns] i32: position p of sequence b is offset p % size of the page
         page_table[b, p / size]. A page that `kv` does not have holds no row that counts.
       batch_of_query: [s_q] i32, the sequence of each query; with `page_table`.
-      kv_format: how rows are stored: `bf16`; FlashMLA's `v32`, 656 bytes for d_qk 576, and `model1`,
+      kv_format: how rows are stored: `bf16`, for rows of q's dtype; FlashMLA's `v32`, 656 bytes for d_qk 576, and `model1`,
         pages of 576 bytes a row and behind them 8 a row, for 512; `e4m3`, 576 bytes, and
         `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way, times their factors,
         unless `q` is of 8 bits as well.
       kv_scale: with `e4m3` and `e4m3_rope16` the factors of 8-bit columns, [s_kv, n] or
         [pages, page, n] of f32: n of 1, 2, 3, 5, 9, 18 or 1, 2, 4, 8, 16, for all columns or every 512,
         256, 128, 64, 32 of them; None for 1. Else None.
+      out_dtype: of O: bf16, f16 or f32, in any spelling; when left out that of `out`, else q's, or bf16 for
+        e4m3.
+      out: an array for O, as of `attention`.
       device, stream: as of `attention`.
 
     Returns:
-      (o, lse, max_logits): o [s_q, heads, 512] bf16, the others [s_q, heads] f32: natural logarithm of
+      (o, lse, max_logits): o [s_q, heads, 512] of `out_dtype`, the others [s_q, heads] f32: natural logarithm of
       the sum of the exponentials, and the largest scaled score, both without the sink. For a query
       without an entry that counts o is 0 and the others are -inf.
 
@@ -83,6 +90,7 @@ def sparse_mla(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
+    indices = as_i32(indices, "indices")
     operands = {"q": view(q, "q"), "kv": view(kv, "kv"), "indices": view(indices, "indices")}
     integer("v_dim", v_dim, V_DIM, V_DIM)
     page_size = _page_size(operands["kv"], page_table, batch_of_query)
@@ -100,7 +108,7 @@ def sparse_mla(
         if told[0] is not None
     }
     if "topk_length" in lines:
-        check_list_lengths("topk_length", lines["topk_length"], operands["indices"].shape[1])
+        check_list_lengths("topk_length", topk_length, operands["indices"].shape[1])
     if page_table is not None:
         lines["page_table"] = _table(page_table)
     spec = SparseMlaSpec(
@@ -110,12 +118,17 @@ def sparse_mla(
         topk_length="topk_length" in lines,
         sinks="sinks" in lines,
         page_size=page_size,
+        out_dtype=output_dtype_of(out) if out is not None and out_dtype is None else out_dtype,
         kv_format=kv_format,
         kv_group=stored.group,
         kv_page=stored.page,
     )
     sizes = {"s_q": s_q}
     results = [Allocation.of(x, sizes) for x in spec.operands if x.role == "out"]
+    if out is not None:
+        others = {"q": operands["q"], **stored.given, "indices": operands["indices"]}
+        memory = given_output(out, results[0].shape, spec.out_dtype, others)
+        results[0] = dataclasses.replace(results[0], given=memory)
     given = {
         "q": q,
         **stored.given,
@@ -155,10 +168,12 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
       SpecError: it is none of that format, or not for queries of that dtype.
     """
     columns = q.shape[2]
+    if kv_format in FORMATS and q.dtype not in (PLAIN, NATIVE):
+        raise SpecError(f"q must be {PLAIN} for kv_format {kv_format!r}, got {q.dtype}")
     if q.dtype == NATIVE and (kv_format != NATIVE or kv_scale is not None):
         raise SpecError(
-            f"q must be {PLAIN} unless kv_format is {NATIVE!r} without kv_scale, got {q.dtype} for "
-            f"{kv_format!r}"
+            f"q must be {PLAIN} or f16 unless kv_format is {NATIVE!r} without kv_scale, got {q.dtype} "
+            f"for {kv_format!r}"
         )
     form = format_named(kv_format, columns)
     if form is not None:
@@ -174,8 +189,8 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
             f"kv must be [s_kv, 1, {columns}] with 1 to {MAX_I32} rows beside this q, got "
             f"{list(kv.shape)}"
         )
-    if rows.dtype != PLAIN:
-        raise SpecError(f"kv must be {PLAIN}, got {rows.dtype}")
+    if rows.dtype != q.dtype:
+        raise SpecError(f"kv is {rows.dtype}, q is {q.dtype}: both must be the same")
     return StoredRows({"kv": rows.reshaped((count, columns), (step, inner))}, None, None)
 
 
@@ -185,6 +200,7 @@ def _table(value: object) -> object:
     Raises:
       SpecError: it is none.
     """
+    value = as_i32(value, "page_table")
     found = view(value, "page_table")
     if len(found.shape) != 2 or 0 in found.shape or found.dtype != "i32":
         raise SpecError(
@@ -217,7 +233,7 @@ def _check(q: TensorView, indices: TensorView) -> None:
     if q.dtype not in DTYPES:
         raise SpecError(f"q must be {' or '.join(DTYPES)}, got {q.dtype}")
     if indices.dtype != "i32":
-        raise SpecError(f"indices must be i32, got {indices.dtype}")
+        raise SpecError(f"indices must be i32 or u32, got {indices.dtype}")
 
 
 def _line(name: str, value: object, dtype: str, count: int) -> object:
@@ -226,6 +242,7 @@ def _line(name: str, value: object, dtype: str, count: int) -> object:
     Raises:
       SpecError: none of that shape and dtype.
     """
+    value = as_i32(value, name) if dtype == "i32" else value
     found = view(value, name)
     if found.shape != (count,) or found.dtype != dtype:
         raise SpecError(

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
+from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.packed_rows import MAX_PAGE, PackedRequest, one_of
 from attn_mlir.compiling.request import option, request
-from attn_mlir.dialect.attn.latent_formats import row_extents, row_operands
+from attn_mlir.dialect.attn.latent_formats import PLAIN, row_extents, row_operands
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.tiling import SPARSE_SCHEDULES
@@ -20,9 +21,8 @@ TILE_HEADS = 64  # of one CTA
 MAX_HEADS = 1024
 HEAD_DIMS = (576, 512)
 V_DIM = 512
-DTYPES = ("bf16", "e4m3")
+DTYPES = ("bf16", "f16", "e4m3")
 NATIVE = "e4m3"  # `kv_format` of rows that products of 8 bits take as they are
-O_DTYPE = "bf16"
 
 
 def _heads(value: object) -> int:
@@ -44,8 +44,9 @@ class SparseMlaSpec(PackedRequest):
     Args:
       heads: query heads: multiples of 8 up to 64, and multiples of 64.
       head_dim: columns of a query and of a row of the cache, 576 or 512.
-      dtype: of q and of both products, `bf16`; or `e4m3` for a cache of kv_format `e4m3` without
-        factors. O is bf16.
+      dtype: of q and of both products: `bf16`; `f16` for a cache of f16; or `e4m3` for one of kv_format
+        `e4m3` without factors.
+      out_dtype: of O: `bf16`, `f16` or `f32`; when left out `dtype`, or `bf16` for `e4m3`.
       topk_length: whether lists have lengths of their own.
       sinks: whether heads have sinks.
       page_size: rows of a page, where entries are positions of sequences in pages; else None.
@@ -62,6 +63,9 @@ class SparseMlaSpec(PackedRequest):
     heads: int = option(converter=_heads)
     head_dim: int = option(converter=partial(one_of, "head_dim", allowed=HEAD_DIMS), default=576)
     dtype: str = option(converter=partial(one_of, "dtype", allowed=DTYPES), default="bf16")
+    out_dtype: str = option(
+        converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
+    )
     topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
     sinks: bool = option(converter=partial(flag, "sinks"), default=False)
     page_size: int | None = option(
@@ -72,12 +76,21 @@ class SparseMlaSpec(PackedRequest):
         default=None,
     )
 
+    def completed(self) -> Mapping[str, object]:
+        """O of the dtype of q, of bf16 where that has 8 bits."""
+        out = PLAIN if self.is_narrow else self.dtype
+        return {**super().completed(), "out_dtype": out}
+
     def check_together(self) -> None:
         """As `check_format`; a table of pages is of those that the format needs."""
         if self.is_narrow and (self.kv_format != NATIVE or self.kv_group is not None):
             raise SpecError(
                 f"kv_format must be {NATIVE!r} without kv_group with dtype {self.dtype!r}, got "
                 f"{self.kv_format!r} and {self.kv_group}"
+            )
+        if self.form is not None and self.dtype != PLAIN:
+            raise SpecError(
+                f"dtype must be {PLAIN} with kv_format {self.kv_format!r}, got {self.dtype}"
             )
         self.check_format(self.head_dim)
         if self.kv_page is not None and self.page_size not in (None, self.kv_page):
@@ -116,18 +129,20 @@ class SparseMlaSpec(PackedRequest):
     def _results(self) -> tuple[Operand, ...]:
         rows = ("s_q", self.heads)
         return (
-            Operand("o", O_DTYPE, (*rows, V_DIM), "out"),
+            Operand("o", self.out_dtype, (*rows, V_DIM), "out"),
             Operand("lse", "f32", rows, "out"),
             Operand("max_logits", "f32", rows, "out"),
         )
 
     @property
     def kernel_name(self) -> str:
-        """The dtype, the heads and their size."""
+        """The dtypes, the heads and their size."""
         words = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         words += [f"pages{self.page_size}"] if self.page_size else []
         words += [] if self.schedule is None else [SPARSE_SCHEDULES[self.schedule]]
-        sizes = [f"h{self.heads}", f"d{self.head_dim}"]
+        has_own = self.out_dtype != (PLAIN if self.is_narrow else self.dtype)
+        sizes = [f"o{self.out_dtype}"] if has_own else []
+        sizes += [f"h{self.heads}", f"d{self.head_dim}"]
         return "_".join(["attn_sparse_mla", self.dtype, *sizes, *words, *self.format_words])
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,18 +36,18 @@ def flash_mla_sparse_fwd(
     that only entries past `topk_length` name is not read.
 
     Args:
-      q: [s_q, h_q, d_qk] bf16.
-      kv: [s_kv, 1, d_qk] bf16.
-      indices: [s_q, 1, topk] i32.
+      q: [s_q, h_q, d_qk] bf16 or f16.
+      kv: [s_kv, 1, d_qk] of q's dtype.
+      indices: [s_q, 1, topk] i32 or u32.
       sm_scale: of the scores.
       d_v: 512.
       attn_sink: [h_q] f32, a logit per head.
-      topk_length: [s_q] i32.
+      topk_length: [s_q] i32 or u32.
       indexer_topk: 0: there is no LSE of the first entries of a list alone.
       device, stream: see `attn_mlir.attention`.
 
     Returns:
-      (out, max_logits, lse): [s_q, h_q, 512] bf16 and twice [s_q, h_q] f32, natural logarithms. For a
+      (out, max_logits, lse): [s_q, h_q, 512] of q's dtype and twice [s_q, h_q] f32, natural logarithms. For a
       query without an entry that counts out is 0, max_logits -inf and lse +inf.
 
     Raises:

@@ -89,7 +89,7 @@ def sparse_mla_f64(
       scale: of the scores.
       sinks: [heads], logits of a key without a value, which counts in O alone.
     """
-    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, np.float64)
+    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, None)
 
 
 def sparse_mla_yardstick(
@@ -100,14 +100,18 @@ def sparse_mla_yardstick(
     scale: float,
     topk_length: Array | None = None,
     sinks: Array | None = None,
+    out_dtype: Any = None,
 ) -> SparseAttention:
-    """The same in a kernel's types: float32, P rounded to q's dtype, O to 16 bits at the end.
+    """The same in a kernel's types: float32, P rounded to q's dtype, O to its own at the end.
 
     P of 8 bits is rounded as that of `attention_yardstick` is.
 
-    Arguments as of `sparse_mla_f64`.
+    Args:
+      q, kv, indices, scale, topk_length, sinks: as of `sparse_mla_f64`.
+      out_dtype: of O; q's when left out, or bf16 where that has 8 bits.
     """
-    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, np.float32)
+    output = np.dtype(out_dtype or (BF16 if q.dtype.itemsize == 1 else q.dtype))
+    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, output)
 
 
 def _attention(
@@ -116,13 +120,12 @@ def _attention(
     lists: list[npt.NDArray[np.int64]],
     scale: float,
     sinks: Array | None,
-    precision: type[np.floating[Any]],
+    output: np.dtype[Any] | None,
 ) -> SparseAttention:
-    """Both formulas; in float32 weights and results are rounded as a kernel rounds them."""
-    is_truth = precision is np.float64
+    """Both formulas: with a type of O in float32, with weights and results rounded as a kernel rounds them."""
+    precision = np.float64 if output is None else np.float32
     shape = q.shape[:2]
-    is_narrow = q.dtype.itemsize == 1
-    o = np.zeros((*shape, V_DIM), precision if is_truth else BF16 if is_narrow else q.dtype)
+    o = np.zeros((*shape, V_DIM), output or precision)
     lse, top = (np.full(shape, -np.inf, precision) for _ in range(2))
     for number, entries in enumerate(lists):
         if not len(entries):
@@ -137,7 +140,7 @@ def _attention(
             with np.errstate(over="ignore"):
                 total = total + np.exp(sinks.astype(precision) - top[number])
         values = keys[:, :V_DIM]
-        product = weights @ values if is_truth else weighed(weights, values, q.dtype, o.dtype)
+        product = weights @ values if output is None else weighed(weights, values, q.dtype, o.dtype)
         o[number] = (product / total[:, None]).astype(o.dtype)
     return SparseAttention(o, lse, top)
 
@@ -157,7 +160,8 @@ def check_sparse_mla(
       The verdict on O and LSE, and one on the largest logits in the place of LSE.
     """
     truth = sparse_mla_f64(q, kv, indices, **options)
-    yardstick = sparse_mla_yardstick(q, kv.astype(q.dtype), indices, **options)
+    rounded_rows = kv.astype(q.dtype)
+    yardstick = sparse_mla_yardstick(q, rounded_rows, indices, **options, out_dtype=given.o.dtype)
 
     def verdict(of_rows: str) -> Comparison:
         """On O and one of the numbers of each row."""

@@ -10,7 +10,7 @@ func.func @f(%a0: tensor<?x576xbf16>, %a1: tensor<?x576xbf16>, %a2: tensor<?x?xi
 // -----
 
 func.func @f(%a0: tensor<?x64x576xbf16>, %a1: tensor<?x576xf16>, %a2: tensor<?x?xi32>, %a3: f32) {
-  // expected-error @below {{'attn.sparse_mla' op expects kv elements of type bf16, f8E4M3FN, got f16}}
+  // expected-error @below {{'attn.sparse_mla' op expects kv elements of q's type bf16, got f16}}
   %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<?x64x576xbf16>, tensor<?x576xf16>, tensor<?x?xi32>, f32) -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
   func.return
@@ -22,6 +22,24 @@ func.func @f(%a0: tensor<?x64x576xbf16>, %a1: tensor<?x576xbf16>, %a2: tensor<?x
   // expected-error @below {{'attn.sparse_mla' op expects indices elements of type i32, got i64}}
   %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<?x64x576xbf16>, tensor<?x576xbf16>, tensor<?x?xi64>, f32) -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%a0: tensor<?x64x576xf32>, %a1: tensor<?x576xf32>, %a2: tensor<?x?xi32>, %a3: f32) {
+  // expected-error @below {{'attn.sparse_mla' op expects q elements of type bf16, f16, f8E4M3FN, got f32}}
+  %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
+    : (tensor<?x64x576xf32>, tensor<?x576xf32>, tensor<?x?xi32>, f32) -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%a0: tensor<?x64x576xbf16>, %a1: tensor<?x576xbf16>, %a2: tensor<?x?xi32>, %a3: f32) {
+  // expected-error @below {{'attn.sparse_mla' op expects o elements of type bf16, f16, f32, got f8E4M3FN}}
+  %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
+    : (tensor<?x64x576xbf16>, tensor<?x576xbf16>, tensor<?x?xi32>, f32) -> (tensor<?x64x512xf8E4M3FN>, tensor<?x64xf32>, tensor<?x64xf32>)
   func.return
 }
 

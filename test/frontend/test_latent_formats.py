@@ -127,11 +127,11 @@ MODEL1_CALL = {"kv_format": "model1", "q": np.zeros((2, 16, 512), BF16)}
             E4M3_CALL | {"kv_scale": np.ones((4, 1), np.float32)},
             r"kv_scale must be \[5, n\] .* \[4, 1\]",
         ),
-        ({"q": np.zeros((2, 16, 576), E4M3)}, "q must be bf16 unless kv_format is 'e4m3' without"),
+        ({"q": np.zeros((2, 16, 576), E4M3)}, "q must be bf16 or f16 unless kv_format is 'e4m3'"),
         (
             E4M3_CALL
             | {"q": np.zeros((2, 16, 576), E4M3), "kv_scale": np.ones((5, 1), np.float32)},
-            "q must be bf16 unless kv_format is 'e4m3' without kv_scale, got e4m3 for 'e4m3'",
+            "q must be bf16 or f16 unless kv_format is 'e4m3' without kv_scale, got e4m3 for 'e4m3'",
         ),
         (E4M3_CALL | {"kv_scale": np.ones((5, 1), BF16)}, "kv_scale must be .* of bf16"),
     ],

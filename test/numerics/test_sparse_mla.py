@@ -42,6 +42,34 @@ def test_every_element(case: Case) -> None:
     assert not wrong(given, attend(given))
 
 
+OTHER_TYPES = {
+    "f16": (Case(topk=70, s_kv=70, heads=8, d_qk=512, half=True), np.float16),
+    "f16, of two CTAs, to f32": (Case(topk=70, s_kv=70, heads=128, half=True), np.float32),
+    "widened, to f32": (Case(topk=70, s_kv=70, heads=8, kv_format="v32"), np.float32),
+    "8 bits, to f16": (
+        Case(topk=70, s_kv=70, heads=8, kv_format="e4m3", narrow=True),
+        np.float16,
+    ),
+    "8 bits, of two CTAs, to f32": (
+        Case(topk=70, s_kv=70, heads=128, kv_format="e4m3", narrow=True),
+        np.float32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TYPES)
+@pytest.mark.long("f16, of two *", "widened*", "8 bits*")
+def test_other_types_into_an_array_of_the_caller(name: str) -> None:
+    """Of unsigned lists; the array's rows lie apart, and what is between them stays."""
+    case, out = OTHER_TYPES[name]
+    given = problem(case)
+    memory = np.full((case.s_q, case.heads, 600), np.nan, out)
+    given |= {"indices": given["indices"].view(np.uint32), "out": memory[..., 24:536]}
+    found = attend(given)
+    assert found.o is given.pop("out") and np.isnan(memory[..., :24]).all()
+    assert not wrong(given | {"indices": given["indices"].view(np.int32)}, found)
+
+
 @pytest.mark.parametrize("size", [1, 61])
 @pytest.mark.long("1")
 def test_pages_are_rows_elsewhere(size: int) -> None:

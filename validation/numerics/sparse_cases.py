@@ -60,6 +60,7 @@ class Case(NamedTuple):
     kv_format: str = PLAIN
     group: int | None = None  # columns that share a factor of `kv_scale`
     narrow: bool = False  # queries of 8 bits as well, and products
+    half: bool = False  # queries and rows of f16
     distinct: int = 0
     page: int = 0
 
@@ -99,12 +100,13 @@ def problem(case: Case, seed: int = 0) -> dict[str, Any]:
         sinks[random.random(case.heads) < 0.3] = np.inf
         sinks[random.random(case.heads) < 0.3] = -np.inf
         options["sinks"] = sinks
+    element = E4M3 if case.narrow else np.float16 if case.half else BF16
     kv = drawn(case.s_kv, case.d_qk)
     unnamed = np.arange(case.s_kv)
     for rows in counting(indices, case.s_kv, options.get("topk_length")):
         unnamed = np.setdiff1d(unnamed, rows)
     return {
-        "q": strided(drawn(case.s_q, case.heads, case.d_qk).astype(E4M3 if case.narrow else BF16)),
+        "q": strided(drawn(case.s_q, case.heads, case.d_qk).astype(element)),
         **_cache(case, kv, unnamed),
         "indices": strided(indices.astype(np.int32), 4),
         **options,
@@ -132,7 +134,7 @@ def _cache(case: Case, kv: NDArray[Any], unnamed: NDArray[Any]) -> dict[str, Any
     """The cache with NaN, in elements and factors, in the rows that nothing names."""
     if case.kv_format == PLAIN:
         kv[unnamed] = np.nan
-        return {"kv": strided(kv)[:, None]}
+        return {"kv": strided(kv.astype(np.float16) if case.half else kv)[:, None]}
     form, rows = FORMATS[case.kv_format], kv[:, None]
     if form.is_in_pages:
         page = next(size for size in range(MOST_PAGE, 0, -1) if case.s_kv % size == 0)

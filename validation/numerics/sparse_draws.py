@@ -32,6 +32,8 @@ SCALES = (SCALE, SCALE, 0.02, 1e-30, 30.0, 1e30)
 EXACT_FROM = (
     1e3  # scales that show rounding of sums: queries have one column then, and scores one product
 )
+OUT_DTYPES = (None, None, "bf16", "f16", "f32")
+HALF_SHARE = 0.3  # of draws of rows of 16 bits: those of f16
 MAGNITUDES = (1.0, 1.0, 10.0, 100.0)
 NONE, ALL = "none counts", "all count"
 LISTS = ("", "", "", NONE, ALL)
@@ -50,6 +52,7 @@ class SparseProblem:
       sinks: of all heads, where they are not drawn.
       page: rows of a page, named by tables of some sequences; 0 without tables.
       is_inside: whether the cache is a part of a larger tensor, in both directions.
+      out_dtype: of O; as of `sparse_mla`.
       scale: of the scores, and `magnitude` of the elements of q.
       device: of `EmulatorDevice`.
       seed: of the numbers.
@@ -60,6 +63,7 @@ class SparseProblem:
     sinks: str = ""
     page: int = 0
     is_inside: bool = False
+    out_dtype: str | None = None
     scale: float = SCALE
     magnitude: float = 1.0
     device: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -125,7 +129,7 @@ class SparseProblem:
         if self.page:
             given, flat = self.in_pages(flat)
         device = am.EmulatorDevice(check="all", **self.device)
-        found = SparseAttention(*am.sparse_mla(**given, device=device))
+        found = SparseAttention(*am.sparse_mla(**given, out_dtype=self.out_dtype, device=device))
         assert not (reason := self.wrong(flat, found)), reason
         return found
 
@@ -162,7 +166,7 @@ def drawn(seed: int) -> SparseProblem:
     s_kv = choose.choice(ROWS)
     if page:
         s_kv = -(-s_kv // page) * page
-    form = FORMATS.get(kv_format)
+    form, of_types = FORMATS.get(kv_format), random.Random(f"types {seed}")
     if form is not None and form.is_in_pages and page:
         page = next(size for size in range(16, 0, -1) if s_kv % size == 0)  # as it is packed
     case = Case(
@@ -178,6 +182,7 @@ def drawn(seed: int) -> SparseProblem:
         group=None if narrow else group,
         narrow=narrow,
         distinct=choose.choice(DISTINCT),
+        half=kv_format == PLAIN and of_types.random() < HALF_SHARE,
     )
     device: dict[str, Any] = {}
     if choose.random() < 0.5:
@@ -188,6 +193,7 @@ def drawn(seed: int) -> SparseProblem:
         sinks="" if case.sinks else sinks,
         page=page,
         is_inside=not page and kv_format != "model1" and choose.random() < 0.5,
+        out_dtype=of_types.choice(OUT_DTYPES),
         scale=choose.choice(SCALES),
         magnitude=choose.choice(MAGNITUDES),
         device=device,
