@@ -1,0 +1,416 @@
+"""Every argument of FlashAttention's and FlashMLA's names does something, says nothing, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir import flash, flash_mla
+from attn_mlir.validation.effects import Change, Subject, complaint, parameters
+from attn_mlir.validation.numerics.operands import i32
+
+BF16: Any = ml_dtypes.bfloat16
+E4M3: Any = ml_dtypes.float8_e4m3fn
+EMULATOR = am.EmulatorDevice(seed=3)
+ON = {"device": Change(EMULATOR, every=True), "stream": Change(7, every=True)}
+BATCH, SQ, SK, HEADS, KV, D = 2, 3, 70, 4, 2, 64
+TOTAL_Q, TOTAL_K = BATCH * SQ, BATCH * SK
+CU_Q, CU_K = i32(0, 2, TOTAL_Q), i32(0, 30, TOTAL_K)
+LENGTHS, TABLE = i32(20, 33), i32([0, 1], [2, 3])
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = BF16) -> Any:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def ones(*shape: int, value: float = 1.0) -> Any:
+    return np.full(shape, value, np.float32)
+
+
+def changed(right: Mapping[str, Any], *names: str) -> dict[str, Change]:
+    """Other elements for these operands."""
+    return {name: Change(normal(*right[name].shape, seed=9)) for name in names}
+
+
+def meant_otherwise(*names: str) -> dict[str, Change]:
+    """Values of options that would have to do something."""
+    return {
+        name: Change(True if name == "rotary_interleaved" else 3, refused=True) for name in names
+    }
+
+
+Q, K, V = normal(BATCH, SQ, HEADS, D), normal(BATCH, SK, KV, D), normal(BATCH, SK, KV, D, seed=1)
+DENSE = {"q": Q, "k": K, "v": V}
+RAGGED = {
+    "q": normal(TOTAL_Q, HEADS, D),
+    "k": normal(TOTAL_K, KV, D),
+    "v": normal(TOTAL_K, KV, D, seed=1),
+    "cu_seqlens_q": CU_Q,
+    "cu_seqlens_k": CU_K,
+    "max_seqlen_q": 5,
+    "max_seqlen_k": 120,
+}
+SCORES = {
+    "softmax_scale": Change(0.5),
+    "causal": Change(True),
+    "window_size": Change((5, 2)),
+    "softcap": Change(2.0),
+}
+PASSED = (
+    "attention_chunk",
+    "learnable_sink",
+    "num_splits",
+    "return_lse",
+    "out",
+    "device",
+    "stream",
+)
+FACTORS = ("q_descale", "k_descale", "v_descale")
+SAYS_NOTHING = {
+    "deterministic": Change(True, nothing=True),
+    "rotary_interleaved": Change(False, nothing=True),
+    "disable_scheduler_metadata": Change(True, nothing=True),
+}
+BY_POSITION = {
+    **SCORES,
+    **meant_otherwise("dropout_p", "alibi_slopes", "return_attn_probs"),
+    "deterministic": SAYS_NOTHING["deterministic"],
+}
+
+
+POSITIONS = ("q", "k", "v", *BY_POSITION)
+
+
+def options(out: tuple[int, ...], narrow: Mapping[str, Any]) -> dict[str, Change]:
+    """Changes of what signatures do not name.
+
+    Args:
+      out: shape of O.
+      narrow: operands of 8 bits, with what belongs to them.
+    """
+    factors = {name: ones(1) for name in FACTORS}
+    others = set(parameters(flash.flash_attn_func)) - {*POSITIONS, *PASSED, *FACTORS, *SAYS_NOTHING}
+    return {
+        "attention_chunk": Change(16),
+        "learnable_sink": Change(ones(HEADS)),
+        "num_splits": Change(2),
+        "return_lse": Change(True),
+        "out": Change(np.zeros(out, BF16)),
+        **{name: Change(ones(1, value=2), {**narrow, **factors}) for name in FACTORS},
+        **meant_otherwise(*sorted(others)),
+        **{
+            name: SAYS_NOTHING[name]
+            for name in ("rotary_interleaved", "disable_scheduler_metadata")
+        },
+        **ON,
+    }
+
+
+def narrowed(right: Mapping[str, Any]) -> dict[str, Any]:
+    """The same operands with elements of 8 bits."""
+    return {n: x.astype(E4M3) if getattr(x, "dtype", None) == BF16 else x for n, x in right.items()}
+
+
+def packed(right: Mapping[str, Any], out: tuple[int, ...], **changes: Change) -> dict[str, Change]:
+    """Changes of a function of FlashAttention's."""
+    return {**BY_POSITION, **options(out, narrowed(right)), **changes}
+
+
+DENSE_O, RAGGED_O = (BATCH, SQ, HEADS, D), (TOTAL_Q, HEADS, D)
+QKV, KV_PACKED = (
+    {"qkv": normal(BATCH, SK, 3, HEADS, D)},
+    {"q": Q, "kv": normal(BATCH, SK, 2, KV, D)},
+)
+RAGGED_QKV = {"qkv": normal(TOTAL_K, 3, HEADS, D), "cu_seqlens": CU_K, "max_seqlen": 120}
+RAGGED_KV = {
+    **{n: RAGGED[n] for n in ("q", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")},
+    "kv": normal(TOTAL_K, 2, KV, D),
+}
+OFFSETS = {
+    "cu_seqlens_q": Change(i32(0, 3, TOTAL_Q)),
+    "cu_seqlens_k": Change(i32(0, 31, TOTAL_K)),
+    "max_seqlen_q": Change(6),
+    "max_seqlen_k": Change(121),
+}
+COMBINE = {
+    "out_partial": ones(3, BATCH, SQ, HEADS, D),
+    "lse_partial": ones(3, BATCH, HEADS, SQ).swapaxes(-1, -2),
+}
+
+ROOM = 64
+
+
+def cached() -> dict[str, Any]:
+    """A call that appends: of queries and as many new keys, into rows."""
+    return {
+        "q": Q,
+        "k_cache": normal(BATCH, ROOM, KV, D),
+        "v_cache": normal(BATCH, ROOM, KV, D, seed=1),
+        "k": normal(BATCH, SQ, KV, D, seed=2),
+        "v": normal(BATCH, SQ, KV, D, seed=3),
+        "cache_seqlens": LENGTHS,
+    }
+
+
+ALONE = {"k": None, "v": None}  # nothing is appended
+PAGES = {"k_cache": normal(4, ROOM, KV, D), "v_cache": normal(4, ROOM, KV, D)}
+NARROW_CACHE = {
+    "k_cache": normal(BATCH, ROOM, KV, D).astype(E4M3),
+    "v_cache": normal(BATCH, ROOM, KV, D).astype(E4M3),
+    "k_descale": ones(1),
+    "v_descale": ones(1),
+}
+ALL_NARROW = {**narrowed({"q": Q}), **NARROW_CACHE, **ALONE, "q_descale": ones(1)}
+ANGLES = {
+    "rotary_cos": normal(80, 16, dtype=np.float32),
+    "rotary_sin": normal(80, 16, dtype=np.float32),
+}
+FLAT_NEW = {"k": normal(5, KV, D), "v": normal(5, KV, D), "cu_seqlens_k_new": i32(0, 2, 5)}
+FLAT_Q = {"q": normal(TOTAL_Q, HEADS, D), "cu_seqlens_q": CU_Q, "max_seqlen_q": 5, **ALONE}
+WITH_KVCACHE = {
+    **changed(cached(), "q", "k", "v"),
+    "k_cache": Change(normal(BATCH, ROOM, KV, D, seed=9), every=True),
+    "v_cache": Change(normal(BATCH, ROOM, KV, D, seed=9), every=True),
+    **meant_otherwise("qv", "scheduler_metadata", "pack_gqa", "sm_margin"),
+    "rotary_cos": Change(ones(80, 16, value=2), ANGLES, every=True),
+    "rotary_sin": Change(ones(80, 16, value=2), ANGLES, every=True),
+    "rotary_interleaved": Change(False, {**ANGLES, "causal": True}, every=True),
+    "rotary_seqlens": Change(i32(1, 2), {**ANGLES, "causal": True}, every=True),
+    "cache_seqlens": Change(i32(21, 34), every=True),
+    "cache_batch_idx": Change(i32(1, 0), every=True),
+    "cache_leftpad": Change(i32(3, 4), every=True),
+    "page_table": Change(TABLE[::-1].copy(), {**PAGES, "page_table": TABLE}, every=True),
+    "block_table": Change(TABLE[::-1].copy(), {**PAGES, "block_table": TABLE}, every=True),
+    "cu_seqlens_q": Change(i32(0, 1, TOTAL_Q), FLAT_Q),
+    "cu_seqlens_k_new": Change(i32(0, 3, 5), FLAT_NEW, every=True),
+    "max_seqlen_q": Change(6, FLAT_Q),
+    "q_descale": Change(ones(1, value=2), ALL_NARROW),
+    "k_descale": Change(ones(1, value=2), NARROW_CACHE, every=True),
+    "v_descale": Change(ones(1, value=2), NARROW_CACHE, every=True),
+    **SCORES,
+    "attention_chunk": Change(16),
+    "num_splits": Change(2),
+    "return_softmax_lse": Change(True),
+    "alibi_slopes": Change(ones(HEADS)),
+    "learnable_sink": Change(ones(HEADS)),
+    "out": Change(np.zeros(DENSE_O, BF16)),
+    **ON,
+}
+FLASH = {
+    "flash_attn_func": Subject(
+        flash.flash_attn_func,
+        lambda: DENSE,
+        packed(DENSE, DENSE_O, **changed(DENSE, "q", "k", "v")),
+    ),
+    "flash_attn_varlen_func": Subject(
+        flash.flash_attn_varlen_func,
+        lambda: RAGGED,
+        packed(
+            RAGGED,
+            RAGGED_O,
+            **changed(RAGGED, "q", "k", "v"),
+            **OFFSETS,
+            **meant_otherwise("block_table"),
+            seqused_q=Change(i32(1, 2)),
+            seqused_k=Change(LENGTHS),
+        ),
+    ),
+    "flash_attn_qkvpacked_func": Subject(
+        flash.flash_attn_qkvpacked_func,
+        lambda: QKV,
+        packed(
+            QKV,
+            (BATCH, SK, HEADS, D),
+            **changed(QKV, "qkv"),
+            num_heads_q=Change(2, {"qkv": normal(BATCH, SK, 6, D), "num_heads_q": 4}),
+        ),
+    ),
+    "flash_attn_kvpacked_func": Subject(
+        flash.flash_attn_kvpacked_func,
+        lambda: KV_PACKED,
+        packed(KV_PACKED, DENSE_O, **changed(KV_PACKED, "q", "kv")),
+    ),
+    "flash_attn_varlen_qkvpacked_func": Subject(
+        flash.flash_attn_varlen_qkvpacked_func,
+        lambda: RAGGED_QKV,
+        packed(
+            RAGGED_QKV,
+            (TOTAL_K, HEADS, D),
+            **changed(RAGGED_QKV, "qkv"),
+            cu_seqlens=Change(i32(0, 31, TOTAL_K)),
+            max_seqlen=Change(121),
+        ),
+    ),
+    "flash_attn_varlen_kvpacked_func": Subject(
+        flash.flash_attn_varlen_kvpacked_func,
+        lambda: RAGGED_KV,
+        packed(RAGGED_KV, RAGGED_O, **changed(RAGGED_KV, "q", "kv"), **OFFSETS),
+    ),
+    "flash_attn_combine": Subject(
+        flash.flash_attn_combine,
+        lambda: COMBINE,
+        {
+            "out_partial": Change(ones(3, BATCH, SQ, HEADS, D, value=2)),
+            "lse_partial": Change(ones(3, BATCH, HEADS, SQ, value=2).swapaxes(-1, -2)),
+            "out": Change(np.zeros(DENSE_O, np.float32)),
+            "out_dtype": Change("bf16"),
+            "return_lse": Change(False),
+            **meant_otherwise("cu_seqlens", "seqused", "virtual_batch_idx"),
+            **ON,
+        },
+    ),
+    "flash_attn_with_kvcache": Subject(flash.flash_attn_with_kvcache, cached, WITH_KVCACHE),
+}
+
+ROW, LATENT = 576, 512
+
+
+def paged() -> dict[str, Any]:
+    return {
+        "q": normal(BATCH, 1, 16, ROW),
+        "k_cache": normal(4, 64, 1, ROW),
+        "block_table": TABLE,
+        "cache_seqlens": LENGTHS,
+        "head_dim_v": LATENT,
+        "tile_scheduler_metadata": flash_mla.get_mla_metadata()[0],
+    }
+
+
+LISTS, EXTRA_LISTS = np.zeros((BATCH, 1, 5), np.int32), np.zeros((BATCH, 1, 3), np.int32)
+LISTED = {"indices": LISTS}
+EXTRA = {**LISTED, "extra_k_cache": normal(4, 16, 1, ROW), "extra_indices_in_kvcache": EXTRA_LISTS}
+NARROW_ROWS = {**LISTED, "k_cache": np.zeros((4, 64, 1, 656), np.uint8), "is_fp8_kvcache": True}
+USED_METADATA = flash_mla.FlashMLASchedMeta({"b": BATCH + 1})
+PREFILL = {
+    "q": normal(TOTAL_Q, HEADS, D),
+    "k": normal(TOTAL_K, KV, D),
+    "v": normal(TOTAL_K, KV, D, seed=1),
+    "cu_seqlens_qo": CU_Q,
+    "cu_seqlens_kv": CU_K,
+    "max_seqlen_qo": 5,
+    "max_seqlen_kv": 120,
+}
+PREFILL_SCORES = {
+    **meant_otherwise("dropout_p"),
+    "softmax_scale": Change(0.5),
+    "causal": Change(True),
+    "deterministic": Change(True, nothing=True),
+    "is_varlen": Change(False, nothing=True),
+    **ON,
+}
+PREFILL_OFFSETS = {
+    "cu_seqlens_qo": Change(i32(0, 3, TOTAL_Q)),
+    "cu_seqlens_kv": Change(i32(0, 31, TOTAL_K)),
+    "max_seqlen_qo": Change(6),
+    "max_seqlen_kv": Change(121),
+}
+MLA_QKV = {
+    "qkv": normal(TOTAL_K, HEADS, 3 * D),
+    "cu_seqlens": CU_K,
+    "max_seqlen": 120,
+    "head_dim_qk": D,
+}
+MLA_KV = {
+    **{n: x for n, x in PREFILL.items() if n not in "kv"},
+    "kv": normal(TOTAL_K, KV, 2 * D),
+    "head_dim_qk": D,
+}
+SPARSE = {
+    "q": normal(6, 64, ROW),
+    "kv": normal(128, 1, ROW),
+    "indices": np.zeros((6, 1, 5), np.int32),
+    "sm_scale": 0.1,
+}
+FLASH_MLA = {
+    "flash_mla_with_kvcache": Subject(
+        flash_mla.flash_mla_with_kvcache,
+        paged,
+        {
+            **changed(paged(), "q", "k_cache"),
+            "block_table": Change(TABLE[::-1].copy()),
+            "cache_seqlens": Change(LENGTHS + 1),
+            "head_dim_v": Change(256, refused=True),
+            "tile_scheduler_metadata": Change(USED_METADATA, refused=True),
+            "num_splits": Change(2, refused=True),
+            "softmax_scale": Change(0.5),
+            "causal": Change(True),
+            "is_fp8_kvcache": Change(False, NARROW_ROWS, refused=True),
+            "indices": Change(LISTS + 1, LISTED),
+            "attn_sink": Change(ones(16)),
+            "extra_k_cache": Change(normal(4, 16, 1, ROW, seed=9), EXTRA),
+            "extra_indices_in_kvcache": Change(EXTRA_LISTS + 1, EXTRA),
+            "topk_length": Change(i32(2, 3), LISTED),
+            "extra_topk_length": Change(i32(2, 3), EXTRA),
+            **ON,
+        },
+    ),
+    "flash_attn_varlen_func": Subject(
+        flash_mla.flash_attn_varlen_func,
+        lambda: PREFILL,
+        {**changed(PREFILL, "q", "k", "v"), **PREFILL_OFFSETS, **PREFILL_SCORES},
+    ),
+    "flash_attn_varlen_qkvpacked_func": Subject(
+        flash_mla.flash_attn_varlen_qkvpacked_func,
+        lambda: MLA_QKV,
+        {
+            **changed(MLA_QKV, "qkv"),
+            "cu_seqlens": Change(i32(0, 31, TOTAL_K)),
+            "max_seqlen": Change(121),
+            "head_dim_qk": Change(72),
+            **PREFILL_SCORES,
+        },
+    ),
+    "flash_attn_varlen_kvpacked_func": Subject(
+        flash_mla.flash_attn_varlen_kvpacked_func,
+        lambda: MLA_KV,
+        {
+            **changed(MLA_KV, "q", "kv"),
+            "head_dim_qk": Change(72, refused=True),
+            **PREFILL_OFFSETS,
+            **PREFILL_SCORES,
+        },
+    ),
+    "flash_mla_sparse_fwd": Subject(
+        flash_mla.flash_mla_sparse_fwd,
+        lambda: SPARSE,
+        {
+            **changed(SPARSE, "q", "kv"),
+            "indices": Change(np.ones((6, 1, 5), np.int32)),
+            "sm_scale": Change(0.5),
+            "d_v": Change(256, refused=True),
+            "attn_sink": Change(ones(64)),
+            "topk_length": Change(i32(*range(6))),
+            "indexer_topk": Change(2, refused=True),
+            **ON,
+        },
+    ),
+}
+NO_CALL = {"get_mla_metadata", "FlashMLASchedMeta"}  # carry out no plan; see test_flash_mla
+SUBJECTS = {"flash": FLASH, "flash_mla": FLASH_MLA}
+PLACES: dict[str, Any] = {"flash": flash, "flash_mla": flash_mla}
+ROWS = [
+    pytest.param(subject, argument, id=f"{place}.{name}.{argument}")
+    for place, subjects in SUBJECTS.items()
+    for name, subject in subjects.items()
+    for argument in subject.changes
+]
+
+
+@pytest.mark.parametrize(("subject", "argument"), ROWS)
+def test_an_argument_does_something(subject: Subject, argument: str) -> None:
+    assert complaint(subject, argument) == ""
+
+
+@pytest.mark.parametrize("place", SUBJECTS)
+def test_every_argument_has_a_row(place: str) -> None:
+    functions = SUBJECTS[place]
+    assert set(functions) | (NO_CALL if place == "flash_mla" else set()) == set(
+        PLACES[place].__all__
+    )
+    for name, subject in functions.items():
+        assert sorted(parameters(subject.function)) == sorted(subject.changes), name
