@@ -7,13 +7,14 @@ left in the caller's arrays.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import hashlib
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest import mock
@@ -77,24 +78,31 @@ class Observed:
     rest: str
 
 
-def observed(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Observed:
-    """Calls a function, and says what came of it; errors are the function's."""
-    plans: list[str] = []
+@contextlib.contextmanager
+def only_planned() -> Generator[list[Plan]]:
+    """Within it plans are noted in the place of being carried out; all results are 1. Nothing is compiled."""
+    plans: list[Plan] = []
 
     def execute(plan: Plan) -> dict[str, Any]:
-        plans.append(told(plan))
+        plans.append(plan)
         made = {x.name: plan._memory(x) for x in plan.results}  # pyright: ignore[reportPrivateUsage]
         for memory in made.values():
             tensor: Any = memory.tensor
             tensor[...] = 1
         return {name: memory.finish() for name, memory in made.items()}
 
-    before = {name: told(value) for name, value in arguments.items()}
     with mock.patch.object(Plan, "execute", execute), recording(lambda _: None):
+        yield plans
+
+
+def observed(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Observed:
+    """Calls a function, and says what came of it; errors are the function's."""
+    before = {name: told(value) for name, value in arguments.items()}
+    with only_planned() as plans:
         results = function(**arguments)
     after = {name: told(value) for name, value in arguments.items()}
     written = {name: text for name, text in after.items() if text != before[name]}
-    return Observed(tuple(plans), f"{told(results)} {written}")
+    return Observed(tuple(map(told, plans)), f"{told(results)} {written}")
 
 
 def told(value: Any) -> str:
@@ -126,11 +134,9 @@ def _plain(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
 
 
-def _is_array(value: Any) -> bool:
-    kind = type(value)
-    return (
-        kind.__module__.startswith(ARRAYS) and hasattr(value, "shape") and hasattr(value, "dtype")
-    )
+def _is_array(value: object) -> bool:
+    module = str(getattr(type(value), "__module__", ""))
+    return module.startswith(ARRAYS) and hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _contents(array: Any) -> str:

@@ -12,9 +12,11 @@ import numpy.typing as npt
 import pytest
 
 from attn_mlir.api import plan as plans
+from attn_mlir.api.plan import Plan
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
 from attn_mlir.flash.rotary import positions_of, rotated
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.flash_formula import check, truth
 from attn_mlir.validation.numerics.operands import i32
 
@@ -244,3 +246,38 @@ def test_in_a_graph() -> None:
     torch._dynamo.reset()
     o, lse = torch.compile(function, fullgraph=True, backend="aot_eager")(q)
     check((o.double().numpy(), lse.numpy()), truth(list(QUERIES), *sequences(), causal=True))
+
+
+class OnGpu:
+    """An array of which everything but its elements can be seen: it is in a GPU's memory."""
+
+    def __init__(self, dtype: str, *shape: int):
+        self.shape = shape
+        self.__cuda_array_interface__ = {
+            "version": 3, "typestr": dtype, "shape": shape, "data": (1 << 20, False), "strides": None,
+        }  # fmt: skip
+
+
+def test_offsets_on_the_device_are_not_read() -> None:
+    """The longest sequence is then the caller's to say, and part of the launch."""
+    pages = OnGpu("<f2", 9, PAGE, KV_HEADS, DIM)
+    call: dict[str, Any] = {
+        "q": OnGpu("<f2", 7, HEADS, DIM),
+        "k_cache": pages,
+        "v_cache": pages,
+        "page_table": OnGpu("<i4", BATCH, 3),
+        "cache_seqlens": OnGpu("<i4", BATCH),
+        "cu_seqlens_q": OnGpu("<i4", BATCH + 1),
+        "device": EmulatorDevice(),
+    }
+    with pytest.raises(
+        SpecError, match="^max_seqlen_q must be given where cu_seqlens_q is on a GPU"
+    ):
+        flash_attn_with_kvcache(**call)
+    noted: list[Plan] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "execute", lambda plan: noted.append(plan) or {"o": None})
+        flash_attn_with_kvcache(**call, max_seqlen_q=5)
+    (plan,) = noted
+    assert plan.steps[0].arguments["max_seqlen_q"] == 5
+    assert plan.steps[0].arguments["cu_seqlens_q"] is call["cu_seqlens_q"]

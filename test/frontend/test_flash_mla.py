@@ -116,6 +116,29 @@ def test_metadata_are_of_calls_of_equal_sizes() -> None:
         metadata.check({"b": 3, "causal": True})
 
 
+METADATA = {
+    "b": 2, "s_q": 1, "h_q": 16, "page_block_size": 64, "h_k": 1, "causal": False,
+    "is_fp8_kvcache": False, "topk": 5, "extra_page_block_size": 16, "extra_topk": 3,
+}  # fmt: skip
+
+
+def test_metadata_are_of_every_size_of_a_call() -> None:
+    """Each is compared: with another one in the metadata, the call is refused by its name."""
+    call = given(
+        indices=LISTS,
+        extra_k_cache=np.zeros((2, 16, 1, 576), BF16),
+        extra_indices_in_kvcache=LISTS[..., :3],
+    )
+    for name, value in METADATA.items():
+        was = not value if isinstance(value, bool) else value + 1
+        call["tile_scheduler_metadata"] = FlashMLASchedMeta({**METADATA, name: was})
+        with pytest.raises(SpecError, match=f"is of calls with {name} = {was}, got {value}:"):
+            flash_mla_with_kvcache(**call)
+    call["tile_scheduler_metadata"] = FlashMLASchedMeta(dict(METADATA))
+    with pytest.raises(SpecError, match="^device must be"):  # of what follows the comparison
+        flash_mla_with_kvcache(**call, device="elsewhere")
+
+
 def test_a_refused_call_leaves_metadata_as_they_were() -> None:
     call = given(q=np.zeros((2, 1, 12, 576), BF16))
     with pytest.raises(SpecError, match="heads"):

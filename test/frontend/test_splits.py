@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import attn_mlir as am
@@ -13,6 +14,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.splits import chosen_splits, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Machine
 
 B200 = 148
@@ -59,6 +61,20 @@ def test_work_tiles(
 ) -> None:
     spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     assert work_tiles(spec, {"batch": batch, "sq": sq, "sk": 1}) == expected
+
+
+@pytest.mark.parametrize("sq", [1, 200])
+def test_parts_of_a_fixed_size_take_the_schedule_that_has_them(sq: int) -> None:
+    """Where a call names none, whatever it would take without parts: their results do not depend on the batch."""
+    q, k = np.zeros((1, sq, 2, 64), np.float16), np.zeros((1, 1000, 2, 64), np.float16)
+    on = EmulatorDevice(target="sm_90a")
+    (step,) = (plan := am.plan(q, k, k, split_size=256, device=on)).steps
+    assert isinstance(step.request, MhaSpec)
+    assert (step.request.schedule, step.request.split_size) == ("mha-streaming", 256)
+    assert plan.workspace[0].shape[0] == 4  # parts of 1000 keys
+    (whole,) = am.plan(q, k, k, device=on).steps
+    assert isinstance(whole.request, MhaSpec) and whole.request.split_size is None
+    assert (whole.request.schedule == "mha-streaming") == (sq == 1)
 
 
 def test_parts_of_a_call() -> None:

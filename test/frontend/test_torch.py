@@ -355,6 +355,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         lambda: at.flex_attention(*operands(), return_aux=AuxRequest(), return_lse=True),
         "return_lse and return_aux exclude each other",
     ),
+    (
+        lambda: at.scaled_dot_product_attention(*operands()[:1], *on_meta()),
+        "key is on meta, query is on cpu",
+    ),
+    (lambda: at.flex_attention(*operands()[:1], *on_meta()), "key is on meta, query is on cpu"),
+    (lambda: am.attention(*in_our_layout(), on_meta()[0]), "v cannot be exported by DLPack"),
     (lambda: at.scaled_dot_product_attention(*operands(), attn_mask=1), "attn_mask must be a"),
     (lambda: at.scaled_dot_product_attention(*operands(), scale=0.0), "scale must be finite"),
     (lambda: at.scaled_dot_product_attention(1, 2, 3), "query must be a tensor, got int"),
@@ -383,6 +389,16 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "query requires a gradient",
     ),
 ]
+
+
+def on_meta() -> list[Any]:
+    """Keys and values of which there are only shapes."""
+    return [x.to("meta") for x in operands()[1:]]
+
+
+def in_our_layout() -> list[Any]:
+    """Queries and keys as `am.attention` takes them."""
+    return [x.transpose(1, 2) for x in operands()[:2]]
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED)

@@ -17,7 +17,10 @@ from torch.nn.attention.flex_attention import (  # noqa: E402 # pyright: ignore
 
 import attn_mlir as am  # noqa: E402
 import attn_mlir.torch as at  # noqa: E402
+from attn_mlir import flash  # noqa: E402
+from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.mods import softcap  # noqa: E402
+from attn_mlir.validation.effects import only_planned  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -153,3 +156,39 @@ def test_what_reaches_a_backend() -> None:
     compiled(*operands())
     assert seen.count("attn_mlir.attention.default") == 1
     assert not [name for name in seen if "flex" in name]
+
+
+DOORS: list[Any] = [
+    at.scaled_dot_product_attention,
+    at.flex_attention,
+    lambda q, k, v: at.flex_attention(q, k, v, score_mod=softcap(4.0)),
+    lambda q, k, v: am.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),
+]
+
+
+@pytest.mark.parametrize("door", DOORS, ids=["sdpa", "flex", "flex with a modifier", "attention"])
+@pytest.mark.parametrize("which", range(3))
+def test_a_gradient_is_refused_in_a_graph(door: Any, which: int) -> None:
+    """Where it would else be dropped: the operators have no derivative."""
+    given = list(operands())
+    given[which].requires_grad_()
+    with torch.enable_grad(), pytest.raises(SpecError, match="requires a gradient"):
+        torch.compile(door, backend="eager")(*given)
+
+
+def test_the_number_of_parts_makes_no_other_graph() -> None:
+    """It is chosen when the graph runs, by sizes that are dynamic there."""
+
+    def attend(q: Any, k: Any, lengths: Any) -> Any:
+        o = am.attention(q, k, k, num_splits=0)
+        return o + flash.flash_attn_with_kvcache(q, k, k, cache_seqlens=lengths)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="eager", dynamic=True)
+    counts: list[int] = []
+    with only_planned() as plans:
+        for batch, keys in ((5, 100), (7, 600), (3, 1300), (9, 3000)):
+            q, k = (torch.zeros(batch, n, 4, 64).to(torch.bfloat16) for n in (2, keys))
+            compiled(q, k, torch.full((batch,), keys, dtype=torch.int32))
+            counts += [sum(x.shape[0] for x in plan.workspace[:1]) // batch for plan in plans[-2:]]
+    assert counts == [0, 0, 5, 5, 11, 11, 4, 4]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -38,6 +39,21 @@ def planned(head_dim: int, mask: Any, configure: str = "", **others: Any) -> dic
         regions = plan(op, target_named("sm_100a"))
         assert regions == memory_map(op)
     return {region.label: region for region in regions}
+
+
+@pytest.mark.parametrize(
+    ("space", "field"), [("shared", "smem_bytes"), ("tensor", "tensor_columns")]
+)
+def test_a_kernel_may_take_all_that_there_is_and_no_more(space: str, field: str) -> None:
+    regions = planned(64, NullMask()).values()
+    needed = max(region.end for region in regions if region.space == space)
+    module, op = kernel(64, NullMask())
+    with module.context, ir.Location.unknown():
+        limit = dataclasses.replace(target_named("sm_100a"), **{field: needed})
+        assert max(region.end for region in plan(op, limit) if region.space == space) == needed
+        less = dataclasses.replace(limit, **{field: needed - 1})
+        with pytest.raises(ResourceError, match=f"needs {needed} .*, sm_100a gives {needed - 1}:"):
+            plan(op, less)
 
 
 @pytest.mark.parametrize("mask", [NullMask(), CausalMask()], ids=["null", "causal"])

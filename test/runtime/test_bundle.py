@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from attn_mlir.errors import AttnError, SpecError, TargetError
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.fat_bundle import read_bundles
 from attn_mlir.runtime.kernel import load, named_device
 
 
@@ -268,3 +269,21 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(SpecError, match="cannot write .*No space left on device"):
         Bundle.from_bytes(tiny_bundle()).save(path)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["old.attn"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"entry": "gone"}, "entry .* says gone, the PTX has"),
+        ({"block": [64, 1, 1]}, "block .* says"),
+        ({"programmatic": True}, "programmatic .* says True"),
+    ],
+)
+@pytest.mark.parametrize("read", [Bundle.from_bytes, load, read_bundles])
+def test_a_manifest_that_disagrees_with_its_ptx_is_refused(
+    pack: Any, read: Callable[[bytes], object], changed: dict[str, Any], message: str
+) -> None:
+    """The hashes are right, so that only the comparison with the PTX can tell."""
+    read(pack())
+    with pytest.raises(SpecError, match=message):
+        read(pack(**changed))
