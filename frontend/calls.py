@@ -1,7 +1,8 @@
-"""The public functions in place of which PyTorch's compiler traces operators.
+"""The public functions in place of which tracers of PyTorch see operators.
 
-`api` does not depend on PyTorch. A call that `torch.compile` traces becomes an operator in its graph,
-such as `attn_mlir::attention_call`; any other call goes to `api`.
+`api` does not depend on PyTorch. A call that something of PyTorch traces or transforms becomes an operator,
+such as `attn_mlir::attention_call`: under `torch.compile`, `torch.export`, `torch.jit.trace`, `make_fx`, a
+`FakeTensorMode` and `torch.func`. Any other call goes to `api`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_mlir.api import appending
@@ -17,12 +18,14 @@ from attn_mlir.api import attention as api
 from attn_mlir.api import mla as dense
 from attn_mlir.api import mla_decode as decoding
 from attn_mlir.api import sparse_mla as sparse
+from attn_mlir.caches import CACHES
+from attn_mlir.runtime.torch_tensors import is_tensor, is_tracing
 
 
 @functools.wraps(api.attention, updated=())
 def attention(*arguments: Any, **options: Any) -> Any:
     """See `api.attention`."""
-    if _is_traced():
+    if _is_traced(arguments, options):
         from attn_mlir.pytorch.attention import attention_in_graph
 
         return attention_in_graph(*arguments, **options)
@@ -32,7 +35,7 @@ def attention(*arguments: Any, **options: Any) -> Any:
 @functools.wraps(appending.append_kv, updated=())
 def append_kv(*arguments: Any, **options: Any) -> None:
     """See `api.appending.append_kv`."""
-    if _is_traced():
+    if _is_traced(arguments, options):
         from attn_mlir.pytorch.appending import append_in_graph
 
         return append_in_graph(*arguments, **options)
@@ -42,7 +45,7 @@ def append_kv(*arguments: Any, **options: Any) -> None:
 @functools.wraps(dense.mla, updated=())
 def mla(*arguments: Any, **options: Any) -> Any:
     """See `api.mla.mla`."""
-    if _is_traced():
+    if _is_traced(arguments, options):
         from attn_mlir.pytorch.latent import mla_in_graph
 
         return mla_in_graph(*arguments, **options)
@@ -52,7 +55,7 @@ def mla(*arguments: Any, **options: Any) -> Any:
 @functools.wraps(sparse.sparse_mla, updated=())
 def sparse_mla(*arguments: Any, **options: Any) -> Any:
     """See `api.sparse_mla.sparse_mla`."""
-    if _is_traced():
+    if _is_traced(arguments, options):
         from attn_mlir.pytorch.latent import sparse_mla_in_graph
 
         return sparse_mla_in_graph(*arguments, **options)
@@ -62,7 +65,7 @@ def sparse_mla(*arguments: Any, **options: Any) -> Any:
 @functools.wraps(decoding.mla_decode, updated=())
 def mla_decode(*arguments: Any, **options: Any) -> Any:
     """See `api.mla_decode.mla_decode`."""
-    if _is_traced():
+    if _is_traced(arguments, options):
         from attn_mlir.pytorch.latent import mla_decode_in_graph
 
         return mla_decode_in_graph(*arguments, **options)
@@ -82,19 +85,34 @@ for _own, _planned in (
 def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:
     """Checks a call of `attention`, and returns a function that carries it out later.
 
-    If PyTorch's compiler traces it, it is checked then.
+    If PyTorch traces it, it is checked then.
 
     Raises:
       SpecError: as `attention`.
     """
-    if _is_traced():
+    if _is_traced(arguments, options):
         return functools.partial(attention, *arguments, **options)
     return api.plan(*arguments, **options).run
 
 
-def _is_traced() -> bool:
-    """Whether PyTorch's compiler is loaded and tracing this call."""
-    if "torch._dynamo" not in sys.modules:
+def _is_traced(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Whether a call is to be an operator of PyTorch, since something records or transforms it.
+
+    That is PyTorch's compiler, another tracer or a transformation of `torch.func` for calls with tensors, and
+    a fake as the first argument.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
         return False
-    torch: Any = sys.modules["torch"]
-    return torch.compiler.is_dynamo_compiling()
+    if "torch._dynamo" in sys.modules and torch.compiler.is_dynamo_compiling():
+        return True
+    if arguments and type(arguments[0]).__name__ == "FakeTensor":
+        return True
+    return is_tracing() and any(map(_holds_tensors, (*arguments, *options.values())))
+
+
+def _holds_tensors(value: object) -> bool:
+    """Whether an argument is a tensor of PyTorch, or a cache of such."""
+    return is_tensor(value) or (
+        isinstance(value, CACHES) and any(map(is_tensor, vars(value).values()))
+    )

@@ -18,8 +18,9 @@ from attn_mlir.mods import causal_from_top
 from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.operators import attention_op
-from attn_mlir.pytorch.shapes import check_gradient, checked, fold
+from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
 from attn_mlir.runtime.scalars import as_float, flag
+from attn_mlir.runtime.torch_tensors import is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
@@ -172,6 +173,8 @@ def _attend(
         o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse)
     else:
         in_graph = torch.compiler.is_dynamo_compiling() and not isinstance(blocks, BlockMask)
+        if in_graph and at_tracing_time(is_transformed):  # no rule for the higher-order operator
+            in_graph = False
         o, lse = (call_in_graph if in_graph else call)(
             q,
             k,
@@ -197,12 +200,12 @@ def _check_mask(attn_mask: Any, query: Any) -> None:
         )
     if attn_mask.device != query.device:
         raise SpecError(f"attn_mask is on {attn_mask.device}, query is on {query.device}")
-    check_gradient("attn_mask", attn_mask)
+    check_argument("attn_mask", attn_mask)
 
 
 def _of_mask(attn_mask: Any) -> tuple[ScoreMod | None, MaskMod | None]:
     """A mask of rank 4 as a modifier if it is float, or as a predicate if it is bool."""
-    repeated = [extent == 1 for extent in attn_mask.shape]
+    repeated = [bool(extent == 1) for extent in attn_mask.shape]
 
     def element(*coordinates: Any) -> Any:
         at = zip(coordinates, repeated, strict=True)

@@ -29,7 +29,7 @@ from attn_mlir.runtime.overlap import overlap, overlaps_itself
 from attn_mlir.runtime.recipes import TensorMapParam
 from attn_mlir.runtime.scalars import as_float, integer
 from attn_mlir.runtime.tensormap import MapDescription, describe
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.tensors import TensorView, check_has_memory, view
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
 F32_TINY = 2.0**-126  # the least number that kernels do not flush to 0
@@ -94,6 +94,7 @@ def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, obje
     told_by: dict[str, str] = {}
     for tensor in manifest.tensors:
         found = view(arrays[tensor.name], tensor.name)
+        check_has_memory(found, tensor.name)
         _check_shape(tensor, found, symbols, told_by)
         _check_layout(tensor, found)
         views[tensor.name] = found

@@ -29,6 +29,7 @@ from attn_mlir.runtime.fat_bundle import (
 from attn_mlir.runtime.repeats import Repeats
 from attn_mlir.runtime.signatures import Reader, Signature
 from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.torch_tensors import is_tensor, is_tracing
 
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
 
@@ -124,6 +125,11 @@ class Kernel:
         device: DeviceChoice,
         stream: object | None,
     ) -> Launch:
+        if is_tracing() and any(map(is_tensor, (*tensors, *named.values()))):
+            raise SpecError(
+                f"{self.bundle.entry} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor "
+                "transformed by torch.func: call attn_mlir.attention there, which is an operator"
+            )
         signature = Signature(len(tensors), *named)
         where = (device, chosen_for_all())
         is_read = _reader.add(signature, (*tensors, *named.values(), *where))

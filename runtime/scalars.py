@@ -10,6 +10,7 @@ import operator
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.torch_tensors import check_tensor, is_tensor
 
 MAX_I32 = 2**31 - 1
 
@@ -60,7 +61,11 @@ def as_int(value: object) -> int | None:
 
 
 def as_float(value: object) -> float | None:
-    """A value as a float, infinite if it is too large, or None if it is no number."""
+    """A value as a float, infinite if it is too large, or None if it is no number.
+
+    Raises:
+      SpecError: a tensor of which a derivative is wanted, which a number has lost.
+    """
     if type(value) is float:
         return value
     dtype = _dtype(value)
@@ -68,6 +73,8 @@ def as_float(value: object) -> float | None:
         return None
     if _shape(value) != ():
         return None
+    if is_tensor(value):
+        check_tensor(value, "a number")
     try:
         return float(value)  # pyright: ignore[reportArgumentType]
     except OverflowError:

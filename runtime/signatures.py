@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.torch_tensors import is_ordinary
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _know_torch() -> None:
 
 
 def _layout_of_torch(tensor: Any) -> Hashable | None:
-    if tensor.is_neg() or (tensor.requires_grad and sys.modules["torch"].is_grad_enabled()):
+    if not is_ordinary(tensor):
         return None
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 

@@ -22,6 +22,7 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime import dlpack
 from attn_mlir.runtime.fields import DTYPE_BYTES
+from attn_mlir.runtime.torch_tensors import check_tensor, is_tensor, is_traced
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -32,6 +33,7 @@ _NUMPY_DTYPES = {
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
 }  # fmt: skip
 
+_PLAIN_OF_NUMPY = (np.ndarray, np.memmap)
 ADDRESSES = 1 << 63  # bytes that an address space has at most
 
 _TORCH_BYTES = {"torch.float8_e4m3fn": "e4m3", "torch.float8_e5m2": "e5m2"}
@@ -115,6 +117,53 @@ class TensorView:
         return self.device if self.device == "cpu" else f"cuda:{self.device_index}"
 
 
+class Described(TensorView):
+    """A tensor of PyTorch as shape, strides and dtype, without its memory, which traced ones do not have."""
+
+    __dlpack__ = None  # recognised as an array by tracing
+    has_memory = False
+
+
+def described(tensor: Any, name: str) -> Described:
+    """The view of a tensor of PyTorch, without its memory.
+
+    Raises:
+      SpecError: it is no tensor, stands for something that no kernel computes with, or has a dtype that no
+        kernel has.
+    """
+    if not is_tensor(tensor):
+        raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    check_tensor(tensor, name)
+    dtype = _NUMPY_DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        raise SpecError(f"{name} has dtype {tensor.dtype}, which no kernel reads")
+    shape = tuple(tensor.shape)
+    return Described(
+        dtype=dtype,
+        shape=shape,
+        strides=_settle(shape, tensor.stride()),
+        address=0,
+        device="cuda" if tensor.device.type == "cuda" else "cpu",
+        device_index=tensor.device.index or 0,
+        read_only=False,
+        owner=tensor,
+    )
+
+
+def check_has_memory(tensor: TensorView, name: str) -> None:
+    """Refuses to read or launch with a tensor that only stands for one.
+
+    Raises:
+      SpecError: names its class.
+    """
+    if not tensor.has_memory:
+        kind = type(tensor.owner)
+        raise SpecError(
+            f"{name} is a {kind.__module__}.{kind.__qualname__} that is traced or transformed and has no "
+            "elements here: pass a tensor with memory"
+        )
+
+
 def dtype_bytes(dtype: str) -> int:
     """Bytes of one element of a dtype name."""
     known = DTYPE_BYTES.get(dtype)
@@ -124,24 +173,22 @@ def dtype_bytes(dtype: str) -> int:
 
 
 def view(value: object, name: str) -> TensorView:
-    """Look at an array of any library.
+    """Look at an array of any library; a tensor of PyTorch that is traced is described.
 
     Args:
       value: numpy array, anything with `__dlpack__` or `__cuda_array_interface__`, or a view.
       name: of the argument, for messages.
 
     Raises:
-      SpecError: not an array, a dtype that no kernel has, one that wants a gradient, or the library
-        refuses to export it.
+      SpecError: not an array, one that stands for something else than its memory holds, a dtype that no
+        kernel has, or the library refuses to export it.
     """
     if isinstance(value, TensorView):
         return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
-    if _offers(value, "requires_grad") and getattr(value, "requires_grad", False) is True:
-        value = _without_gradient(value, name)
-    if _offers(value, "dtype") and str(getattr(value, "dtype", "")) in _TORCH_BYTES:
-        return _from_torch_bytes(value, name)
+    if is_tensor(value):
+        return _from_torch(value, name)
     if _offers(value, "__dlpack__") and _offers(value, "__dlpack_device__"):
         return _from_dlpack(cast(SupportsDLPack, value), name)
     if _offers(value, "__cuda_array_interface__"):
@@ -156,8 +203,11 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
     """The shape of an array, by its own account where it gives one, which graphs of PyTorch trace.
 
     Raises:
-      SpecError: not an array.
+      SpecError: not an array, or a tensor that stands for something else than its memory holds.
     """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and not torch.compiler.is_dynamo_compiling() and is_tensor(value):
+        check_tensor(value, name)
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return tuple(cast("tuple[int, ...]", shape))
@@ -207,6 +257,12 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
         raise SpecError(
             f"{name} is a masked array, whose mask no kernel knows: pass {name}.filled(...), and hide "
             "keys by a mask_mod"
+        )
+    if type(array) not in _PLAIN_OF_NUMPY:
+        kind = type(array)
+        raise SpecError(
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory holds: "
+            f"pass np.asarray({name})"
         )
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
@@ -303,21 +359,19 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
 
 def _negated(value: Any) -> bool:
     """Whether a tensor of torch stands for the negative of what its memory holds, which DLPack cannot say."""
-    return type(value).__module__ == "torch" and (value.is_neg() or value.is_conj())
+    return is_tensor(value) and (value.is_neg() or value.is_conj())
 
 
-def _without_gradient(value: Any, name: str) -> Any:
-    """A tensor of torch that would take part in a gradient, where none is being computed.
-
-    Raises:
-      SpecError: one is being computed, and would be wrong.
-    """
-    if sys.modules["torch"].is_grad_enabled():
-        raise SpecError(
-            f"{name} requires a gradient, which attention has none of: call under torch.no_grad(), "
-            f"or pass {name}.detach()"
-        )
-    return value.detach()
+def _from_torch(tensor: Any, name: str) -> TensorView:
+    """A view of a tensor of PyTorch, after it is known what it is."""
+    check_tensor(tensor, name)
+    if is_traced(tensor):
+        return described(tensor, name)
+    if tensor.requires_grad:  # and no gradient is being computed
+        tensor = tensor.detach()
+    if str(tensor.dtype) in _TORCH_BYTES:
+        return _from_torch_bytes(tensor, name)
+    return _from_dlpack(tensor, name)
 
 
 def _from_torch_bytes(value: Any, name: str) -> TensorView:
@@ -376,6 +430,7 @@ def host_array(tensor: TensorView, dtype: np.dtype[Any] | None = None) -> np.nda
       tensor: in host memory.
       dtype: numpy's, for those that it does not have without another package.
     """
+    check_has_memory(tensor, "an array")
     low, length = tensor.byte_range
     memory = bytes_at(low, length)
     if dtype is None:

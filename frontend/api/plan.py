@@ -24,7 +24,8 @@ from attn_mlir.errors import SpecError
 from attn_mlir.naming import rename
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
-from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, view
+from attn_mlir.runtime.tensors import TensorView, check_has_memory, dense_strides, dtype_bytes, view
+from attn_mlir.runtime.torch_tensors import is_tensor
 
 P = ParamSpec("P")
 
@@ -187,6 +188,11 @@ class Plan:
 
     def execute(self) -> dict[str, Any]:
         """As `run`, but returns the results by name."""
+        for step in self.steps:
+            for name, value in step.arguments.items():
+                if isinstance(value, TensorView) or is_tensor(value):
+                    name = step.names.get(name, name)
+                    check_has_memory(view(value, name), name)
         kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
         for request in self.for_other_sizes:
             compile(request, target=self.target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.api.flash_options import (
     NO_WINDOW,
@@ -139,7 +139,9 @@ def flash_attn_with_kvcache(
     shape = _shape("q", q, 4 if cu_seqlens_q is None else 3)
     batch = shape[0] if cu_seqlens_q is None else _shape("cu_seqlens_q", cu_seqlens_q, 1)[0] - 1
     lengths = cache_seqlens
-    if lengths is not None and not getattr(lengths, "shape", ()):
+    kind = cast("type[Any]", type(lengths))
+    is_array = hasattr(kind, "shape") and shape_of(lengths, "cache_seqlens") != ()
+    if lengths is not None and not is_array:
         lengths = full_like(q, batch, integer("cache_seqlens", lengths))
     mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
     told = {"cache_seqlens": lengths, "cache_leftpad": cache_leftpad}

@@ -19,12 +19,13 @@ from attn_mlir.pytorch.caches import apart, check_fields, declared, put_together
 from attn_mlir.pytorch.planned import (
     BREAKS,
     Seeing,
+    breaks,
     options_of,
     planned_by,
     planned_operator,
     seen_by,
 )
-from attn_mlir.pytorch.shapes import check_gradient
+from attn_mlir.pytorch.shapes import check_argument
 
 torch: Any = importlib.import_module("torch")
 
@@ -46,7 +47,7 @@ def append_in_graph(
     """
     options["positions"] = positions
     given = {name: value for name, value in options.items() if value is not None}
-    if any(name in given for name in BREAKS) or not isinstance(cache, CACHES):
+    if breaks(given) or not isinstance(cache, CACHES):
         append_kv(cache, k_new, v_new, **options)
         return
     if "rotary" in given:
@@ -59,7 +60,7 @@ def append_in_graph(
     given |= fields
     for name, value in {"k_new": k_new, "v_new": v_new, "k": k, "v": v, **given}.items():
         if isinstance(value, torch.Tensor):
-            check_gradient(name, value)
+            check_argument(name, value)
     append_call_op(k, v, k_new, v_new, type(cache).__name__, **given)
 
 

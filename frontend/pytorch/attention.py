@@ -1,4 +1,4 @@
-"""The function that PyTorch's compiler traces in place of `attn_mlir.attention`."""
+"""The function that PyTorch's tracers see in place of `attn_mlir.attention`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
-from attn_mlir.pytorch.attention_call import attention_call_op
+from attn_mlir.pytorch.attention_call import attention_call_op, modified_call
 from attn_mlir.pytorch.caches import apart
 from attn_mlir.pytorch.graph import traced_call
-from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES
-from attn_mlir.pytorch.shapes import check_gradient
+from attn_mlir.pytorch.planned import OUTPUT_DTYPES, breaks
+from attn_mlir.pytorch.shapes import at_tracing_time, check_argument
+from attn_mlir.runtime.torch_tensors import is_transformed
 
 torch: Any = importlib.import_module("torch")
 
@@ -25,9 +26,9 @@ def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
     """
     given = {name: value for name, value in options.items() if value is not None}
     is_cache = isinstance(k, CACHES)
-    if any(name in given for name in ("block_mask", *BREAKS)) or (is_cache and v is not None):
+    if breaks(given, "block_mask") or (is_cache and v is not None):
         return attention(q, k, v, **options)
-    cache = type(k).__name__ if is_cache else ""
+    cache, whole = type(k).__name__ if is_cache else "", (k, v)
     if is_cache:
         k, v, fields = apart(k)
         given |= fields
@@ -36,11 +37,15 @@ def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
         given["out_dtype"] = dtype_name(given["out_dtype"], "out_dtype", OUT_DTYPES)
     for name, value in {"q": q, "k": k, "v": v, **given}.items():
         if isinstance(value, torch.Tensor):
-            check_gradient(name, value)
+            check_argument(name, value)
     mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}
     told: dict[str, Any] = {"mask": mask, "cache": cache, "return_lse": return_lse, **given}
     if not any(mod is not None for mod in mods.values()):
         o, lse = attention_call_op(q, k, v, [], "", **told)
+    elif not torch.compiler.is_dynamo_compiling():  # modifiers are traced once, by us
+        o, lse = modified_call(q, k, v, **mods, **told)
+    elif at_tracing_time(is_transformed):  # no rule for the higher-order operator
+        return attention(q, *whole, **options)
     else:
         values = k if v is None else v
         rows, heads = q.shape[:-2], q.shape[-2]

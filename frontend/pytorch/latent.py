@@ -23,12 +23,13 @@ from attn_mlir.pytorch.caches import apart, check_fields, declared, put_together
 from attn_mlir.pytorch.planned import (
     BREAKS,
     Seeing,
+    breaks,
     options_of,
     planned_by,
     planned_operator,
     seen_by,
 )
-from attn_mlir.pytorch.shapes import check_gradient
+from attn_mlir.pytorch.shapes import check_argument
 
 torch: Any = importlib.import_module("torch")
 
@@ -43,7 +44,7 @@ def mla_in_graph(q_nope: Any, q_rope: Any, k_nope: Any, k_rope: Any, v: Any, **o
       q_nope, q_rope, k_nope, k_rope, v, options: as in `mla`.
     """
     operands = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
-    if _breaks(options):
+    if breaks(options):
         return mla(**operands, **options)
     given = _told(operands, options, "k_rope")
     o, lse = mla_call_op(**given)
@@ -57,7 +58,7 @@ def sparse_mla_in_graph(q: Any, kv: Any, indices: Any, **options: Any) -> Any:
       q, kv, indices, options: as in `sparse_mla`.
     """
     operands = {"q": q, "kv": kv, "indices": indices}
-    if _breaks(options):
+    if breaks(options):
         return sparse_mla(**operands, **options)
     return sparse_mla_call_op(**_told(operands, options))
 
@@ -68,16 +69,11 @@ def mla_decode_in_graph(q: Any, cache: Any, **options: Any) -> Any:
     Args:
       q, cache, options: as in `mla_decode`.
     """
-    if _breaks(options) or not isinstance(cache, CACHES):
+    if breaks(options) or not isinstance(cache, CACHES):
         return mla_decode(q, cache, **options)
     lists = options.pop("indices", None)
     options[LISTS] = lists
     return mla_decode_call_op(**_told({"q": q, "rows": cache}, options, "rows"))
-
-
-def _breaks(options: dict[str, Any]) -> bool:
-    """Whether no graph can hold these options."""
-    return any(options.get(name) is not None for name in BREAKS)
 
 
 def _told(operands: dict[str, Any], options: dict[str, Any], rows: str = "") -> dict[str, Any]:
@@ -102,7 +98,7 @@ def _told(operands: dict[str, Any], options: dict[str, Any], rows: str = "") -> 
     given |= operands
     for name, value in given.items():
         if isinstance(value, torch.Tensor):
-            check_gradient(name, value)
+            check_argument(name, value)
     return given
 
 

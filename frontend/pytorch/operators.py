@@ -19,50 +19,12 @@ from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.tensors import TensorView, described, view
 from attn_mlir.tracing.indices import check_indices
 
 torch: Any = importlib.import_module("torch")
 
 OPERANDS = ("q", "k", "v")
-_DTYPES = {
-    torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64",
-    torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.bool: "bool",
-    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
-    torch.uint8: "u8", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
-}  # fmt: skip
-
-
-class Described(TensorView):
-    """A tensor as shape, strides and dtype, without its memory, which fakes do not have."""
-
-    __dlpack__ = None  # recognised as an array by tracing
-    has_memory = False
-
-
-def described(tensor: Any, name: str) -> Described:
-    """The view of a tensor, without its memory.
-
-    Raises:
-      SpecError: it is no tensor, or sparse, nested or of a dtype that no kernel has.
-    """
-    if not isinstance(tensor, torch.Tensor):
-        raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
-    if tensor.dtype not in _DTYPES:
-        raise SpecError(f"{name} has dtype {tensor.dtype}, which no kernel reads")
-    found = Described(
-        dtype=_DTYPES[tensor.dtype],
-        shape=tuple(tensor.shape),
-        strides=tensor.stride(),
-        address=0,
-        device="cuda" if tensor.device.type == "cuda" else "cpu",
-        device_index=tensor.device.index or 0,
-        read_only=False,
-        owner=tensor,
-    )
-    return cast("Described", found.reshaped(found.shape, found.strides))
 
 
 def _request(

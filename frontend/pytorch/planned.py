@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_mlir.api.plan import Plan
+from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.caches import TYPES
-from attn_mlir.pytorch.operators import described
+from attn_mlir.runtime.tensors import described
 
 torch: Any = importlib.import_module("torch")
 
@@ -22,6 +23,25 @@ OUTPUT_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.floa
 
 Seeing = Callable[[Any, str], Any]  # the view of a tensor, given the tensor and its name
 Planning = Callable[[Seeing, dict[str, Any]], Plan]
+
+
+def breaks(given: Mapping[str, Any], *names: str) -> bool:
+    """Whether a call breaks the graph of PyTorch's compiler.
+
+    Args:
+      given: its options by name.
+      names: those that no graph can hold, beside `BREAKS`.
+
+    Raises:
+      SpecError: one is given under another tracer, which has no breaks.
+    """
+    found = [name for name in (*names, *BREAKS) if given.get(name) is not None]
+    if found and not torch.compiler.is_dynamo_compiling():
+        raise SpecError(
+            f"{found[0]} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor transformed by "
+            "torch.func: leave it out"
+        )
+    return bool(found)
 
 
 def options_of(function: Any, without: Sequence[str]) -> dict[str, str]:

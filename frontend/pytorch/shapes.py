@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.torch_tensors import (
+    DIFFERENTIATED,
+    NO_GRADIENT,
+    check_tensor,
+    is_differentiated,
+)
 
 torch: Any = importlib.import_module("torch")
 
@@ -67,11 +73,9 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.layout is not torch.strided or tensor.is_nested:
-            raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
+        check_argument(name, tensor)
         if tensor.dim() < 2:
             raise SpecError(f"{name} must be [..., sequence, head_dim], got {list(tensor.shape)}")
-        check_gradient(name, tensor)
         tensors[name] = tensor = _autocast(tensor)
         if tensor.dtype not in DTYPES:
             raise SpecError(f"{name} is {tensor.dtype}, {_advice(tensor.dtype)}")
@@ -90,17 +94,33 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     return tensors["query"], tensors["key"], tensors["value"]
 
 
-def check_gradient(name: str, tensor: Any) -> None:
-    """Refuses a tensor that requires a gradient.
+def check_argument(name: str, tensor: Any) -> None:
+    """Refuses a tensor that is not what its memory holds, or of which a derivative is wanted.
+
+    PyTorch's compiler traces this, and `described` sees the tensors again when it runs a fake kernel.
 
     Raises:
-      SpecError: says how to call without gradients.
+      SpecError: names the argument, and says what it is and what to pass.
     """
+    if not torch.compiler.is_dynamo_compiling():
+        check_tensor(tensor, name)
+        return
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise SpecError(f"{name} is a {type(tensor).__name__}: pass a plain torch.Tensor")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise SpecError(
-            f"{name} requires a gradient, which attention has none of: call under torch.no_grad() "
-            "or detach it"
-        )
+        raise SpecError(NO_GRADIENT.format(name))
+    if at_tracing_time(is_differentiated):
+        raise SpecError(DIFFERENTIATED.format(name))
+
+
+def at_tracing_time(ask: Callable[[], bool]) -> bool:
+    """The answer that PyTorch's compiler takes as a constant, when it traces this."""
+    return ask()
+
+
+at_tracing_time._dynamo_marked_constant = True  # pyright: ignore
 
 
 def _autocast(tensor: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attn_mlir.dialect.attn.program import TENSOR_DTYPES, CapturedTensor
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.torch_tensors import check_tensor, is_tensor
 from attn_mlir.tracing.captured_array import Stand
 from attn_mlir.tracing.captured_object import (
     Held,
@@ -104,7 +105,16 @@ class Captures:
         return Spot(code, code.co_firstlineno) if isinstance(code, types.CodeType) else None
 
     def array(self, name: str, value: Any) -> Stand:
-        """The stand-in of an array."""
+        """The stand-in of an array.
+
+        Raises:
+          SpecError: a tensor that stands for something else than its memory holds.
+        """
+        if is_tensor(value):
+            try:
+                check_tensor(value, name)
+            except SpecError as error:
+                raise self._graph.refuse(f"captures what no kernel reads: {error}") from error
         return Stand(self, self._graph, name, value)
 
     def stand_in(self, name: str, value: Any) -> Any:

@@ -55,7 +55,7 @@ ALLOWED = {
     "block_masks": f"{LEAVES} {REQUEST} reference",
     "api": f"{LEAVES} {REQUEST} block_masks caches naming",
     "api.latent_formats": f"{LEAVES} {REQUEST} api reference.latent_formats",
-    "calls": "api pytorch",
+    "calls": "api caches pytorch runtime",
     "flash": f"{LEAVES} api arrays caches calls compiling library masks mods naming runtime trace",
     "flash_mla": f"{LEAVES} api caches calls library masks naming runtime",
     "flashinfer": f"{LEAVES} api arrays caches calls compiling flash library masks mods naming runtime trace",

@@ -346,8 +346,25 @@ def test_tensors_that_torch_would_differentiate(launched: list[bytes]) -> None:
         assert [called(made, launched, wanted, y) for _ in range(3)][-1]
     assert not called(made, launched, x._neg_view(), y)  # refused
     sparse = torch.eye(8).to_sparse()
-    with pytest.raises(SpecError, match="^x cannot be exported"):
+    with pytest.raises(SpecError, match="^x must be a dense tensor"):
         made(sparse, y, device=IDLE)
+    with torch.autograd.forward_ad.dual_level():
+        assert not called(made, launched, torch.autograd.forward_ad.make_dual(x, x), y)  # refused
+
+
+def test_what_is_traced_launches_nothing(launched: list[bytes]) -> None:
+    """The results of a loaded kernel lie in memory of the caller, which no tracer sees written."""
+    torch = pytest.importorskip("torch")
+    made, x, y = scaling(), torch.zeros(8, 8), torch.zeros(8, 8)
+    assert [called(made, launched, x, y) for _ in range(3)][-1]
+    del launched[:]
+    with pytest.raises(
+        SpecError, match=r"cannot be recorded by torch.jit.trace.*attn_mlir.attention"
+    ):
+        torch.jit.trace(lambda x: made(x, y, device=IDLE) or y, (x,))
+    with pytest.raises(SpecError, match=r"nor transformed by torch.func"):
+        torch.vmap(lambda x: made(x, y[0], device=IDLE) or y)(x)
+    assert not launched
 
 
 def test_a_bound_of_what_is_remembered() -> None:

@@ -1,0 +1,192 @@
+"""What a tensor of PyTorch is, said before anything of it is read.
+
+A tensor need not be what its memory holds. A subclass has a meaning of its own, a fake has no memory, a
+tracer records what is done with its tensors, `torch.func` puts batches and tangents around tensors whose class
+is `torch.Tensor`, and a gradient may be wanted. `check_tensor` tells these apart. Every array argument passes
+through it: those of `attn_mlir` by `tensors.view`, those of `attn_mlir.torch` also before they are traced, and
+those of calls that come again by `is_ordinary`.
+
+PyTorch is never imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, NamedTuple, cast
+
+from attn_mlir.errors import SpecError
+
+NO_GRADIENT = "{0} requires a gradient, which attention has none of: call under torch.no_grad(), or pass {0}.detach()"
+NO_TANGENT = (
+    "{0} has a tangent, of torch.func.jvp, jacfwd or forward_ad, and attention has no forward derivative: "
+    "pass {0}.detach()"
+)
+DIFFERENTIATED = (
+    "{0} is computed with inside torch.func.grad, vjp, jvp or jacfwd, and attention has no derivative: call "
+    "it outside of these"
+)
+FAKES = frozenset(
+    {
+        ("torch._subclasses.fake_tensor", "FakeTensor"),
+        ("torch._subclasses.functional_tensor", "FunctionalTensor"),
+    }
+)  # subclasses that stand for a plain tensor which is traced
+
+
+class _Torch(NamedTuple):
+    """The parts of PyTorch that are asked.
+
+    Attributes:
+      plain: classes whose tensors are what their memory holds, unless `torch.func` is at work.
+      transforms: what `torch.func` keeps: how tensors are wrapped, and whether a function is transformed.
+      forward: forward-mode derivatives.
+    """
+
+    module: Any
+    plain: tuple[type, ...]
+    c: Any
+    transforms: Any
+    forward: Any
+
+
+@functools.cache
+def _parts() -> _Torch:
+    torch: Any = sys.modules["torch"]
+    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return _Torch(torch, plain, torch._C, torch._C._functorch, torch.autograd.forward_ad)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value is a tensor of PyTorch, of any subclass."""
+    torch: Any = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def check_tensor(tensor: Any, name: str) -> None:
+    """Refuses a tensor that stands for something that no kernel computes with.
+
+    Args:
+      tensor: of PyTorch.
+      name: of the argument, for messages.
+
+    Raises:
+      SpecError: says what it is, and what to pass.
+    """
+    check_class(tensor, name)
+    if tensor.is_nested or tensor.layout is not _parts().module.strided:
+        layout = "nested" if tensor.is_nested else f"of layout {tensor.layout}"
+        raise SpecError(f"{name} must be a dense tensor, got one {layout}")
+    if tensor.is_quantized:
+        raise SpecError(
+            f"{name} is a quantised tensor: pass {name}.dequantize(), or its int_repr()"
+        )
+    check_derivative(tensor, name)
+
+
+def check_class(tensor: Any, name: str) -> None:
+    """Refuses a subclass of `torch.Tensor` with a meaning of its own.
+
+    Raises:
+      SpecError: names the class.
+    """
+    kind = cast("type[Any]", type(tensor))
+    if kind in _parts().plain or (kind.__module__, kind.__name__) in FAKES:
+        return
+    raise SpecError(
+        f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory holds: "
+        "pass a plain torch.Tensor"
+    )
+
+
+def check_derivative(tensor: Any, name: str) -> None:
+    """Refuses a tensor of which a derivative is wanted, in whatever way; nothing else does.
+
+    `torch.func` wraps a tensor once for each transformation: all of its layers are looked at.
+
+    Raises:
+      SpecError: says how to call without derivatives.
+    """
+    torch = _parts()
+    is_enabled = torch.module.is_grad_enabled()
+    layer = tensor
+    while True:
+        if layer.requires_grad and is_enabled:
+            raise SpecError(NO_GRADIENT.format(name))
+        if _has_tangent(layer):
+            raise SpecError(NO_TANGENT.format(name))
+        if not torch.transforms.is_functorch_wrapped_tensor(layer):
+            return
+        layer = torch.transforms.get_unwrapped(layer)
+
+
+def _has_tangent(layer: Any) -> bool:
+    """Whether a tensor, or one layer of it, is dual."""
+    torch = _parts()
+    if torch.forward._current_level < 0 or torch.transforms.is_batchedtensor(layer):
+        return False  # what a batch is made of is the next layer
+    if torch.c._dispatch_tls_is_dispatch_key_excluded(torch.c.DispatchKey.AutogradFunctionality):
+        return False  # within an operator, before which it was asked
+    return torch.forward.unpack_dual(layer).tangent is not None
+
+
+def is_differentiated() -> bool:
+    """Whether `torch.func` or `forward_ad` computes derivatives, of whatever tensors."""
+    torch = _parts()
+    kinds = (torch.transforms.TransformType.Grad, torch.transforms.TransformType.Jvp)
+    stack = torch.transforms.get_interpreter_stack() or ()
+    return torch.forward._current_level >= 0 or any(level.key() in kinds for level in stack)
+
+
+def is_transformed() -> bool:
+    """Whether a transformation of `torch.func` is at work: vmap, grad, vjp, jvp, functionalize."""
+    return _parts().transforms.maybe_current_level() is not None
+
+
+def is_traced(tensor: Any) -> bool:
+    """Whether a checked tensor has no memory: a fake, one on meta, or one that `torch.func` has wrapped."""
+    torch = _parts()
+    return (
+        type(tensor) not in torch.plain
+        or tensor.is_meta
+        or torch.transforms.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def is_ordinary(tensor: Any) -> bool:
+    """Whether a tensor of a plain class, in memory, takes part in no derivative and stands for itself.
+
+    What `check_tensor` finds out in a hundredth of the time, since calls that come again ask; such a tensor
+    also has an address, which those that `torch.func` wraps refuse to tell.
+    """
+    torch = _parts()
+    return (
+        not tensor.is_neg()
+        and torch.forward._current_level < 0
+        and not (tensor.requires_grad and torch.module.is_grad_enabled())
+    )
+
+
+def is_tracing() -> bool:
+    """Whether a call is recorded or transformed rather than carried out.
+
+    By `torch.jit.trace`, by `make_fx` or `torch.export`, by a `FakeTensorMode`, or by `torch.func`. Modes of
+    users that only watch what is dispatched do not count.
+    """
+    if "torch" not in sys.modules:
+        return False
+    torch = _parts()
+    if is_transformed():
+        return True
+    if torch.c._get_tracing_state() is not None:
+        return True
+    if torch.c._dispatch_tls_is_dispatch_key_included(torch.c.DispatchKey.PreDispatch):
+        return True
+    count = torch.c._len_torch_dispatch_stack()
+    return any(_records(torch.c._get_dispatch_stack_at(i)) for i in range(count))
+
+
+def _records(mode: Any) -> bool:
+    """Whether a dispatch mode is one of PyTorch's tracers."""
+    return getattr(mode, "_mode_key", None) is not None

@@ -1,0 +1,444 @@
+"""Arrays that are not what they look like, in every array argument of every public function.
+
+Each call of `CALLS` is right as it stands. One of its arrays is replaced by an object that stands for something
+else, and the call has to be refused by the name of what it is, before anything is compiled or launched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402 # pyright: ignore
+from torch.autograd import forward_ad  # noqa: E402 # pyright: ignore
+from torch.nn.attention.bias import causal_lower_right  # noqa: E402 # pyright: ignore
+
+import attn_mlir as am  # noqa: E402
+import attn_mlir.torch as at  # noqa: E402
+from attn_mlir import flash, flash_mla, flashinfer  # noqa: E402
+from attn_mlir.api import plan as planning  # noqa: E402
+from attn_mlir.errors import SpecError  # noqa: E402
+
+HEADS, DIM, PAGE = 2, 16, 64
+BF16, F32, I32 = torch.bfloat16, torch.float32, torch.int32
+
+
+def real(*shape: int, dtype: Any = BF16) -> Any:
+    return torch.ones(shape, dtype=dtype)
+
+
+def whole(*values: int) -> Any:
+    return torch.tensor(values, dtype=I32)
+
+
+def dense() -> dict[str, Any]:
+    return {name: real(1, 8, HEADS, DIM) for name in "qkv"}
+
+
+def rows() -> dict[str, Any]:
+    return {name: real(8, HEADS, DIM) for name in "qkv"}
+
+
+def heads_first() -> dict[str, Any]:
+    return {name: real(1, HEADS, 8, DIM) for name in ("query", "key", "value")}
+
+
+def captured(function: Callable[..., Any], **options: Any) -> Any:
+    """A call of attention whose score_mod reads `bias` and whose mask_mod reads `ids`."""
+    bias, ids = options.pop("bias"), options.pop("ids")
+    return function(
+        **options,
+        score_mod=lambda score, b, h, q, k: score + bias[h],
+        mask_mod=lambda b, h, q, k: ids[q] == ids[k],
+    )
+
+
+def cached(function: Callable[..., Any], kind: Any, names: tuple[str, ...]) -> Callable[..., Any]:
+    """A function whose cache of this kind is made of the arguments of these names."""
+
+    def call(**options: Any) -> Any:
+        cache = kind(**{name: options.pop(name) for name in names if name in options})
+        first = {"q": options.pop("q")} if "q" in options else {}
+        return function(*first.values(), cache, **options)
+
+    return call
+
+
+def decoded(**arrays: Any) -> Any:
+    """FlashMLA's decoding."""
+    metadata, _ = flash_mla.get_mla_metadata()
+    return flash_mla.flash_mla_with_kvcache(
+        **arrays, head_dim_v=512, tile_scheduler_metadata=metadata
+    )
+
+
+def run_decode(q: Any, k_pages: Any, v_pages: Any, indptr: Any, indices: Any, last: Any) -> Any:
+    """FlashInfer's decoding."""
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(0, dtype=torch.uint8))
+    wrapper.plan(indptr, indices, last, HEADS, HEADS, DIM, PAGE, q_data_type=BF16)
+    return wrapper.run(q, (k_pages, v_pages))
+
+
+def run_paged(
+    q: Any, k_pages: Any, v_pages: Any, qo_indptr: Any, indptr: Any, indices: Any, last: Any
+) -> Any:
+    """FlashInfer's prefill from pages."""
+    wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(torch.empty(0, dtype=torch.uint8))
+    wrapper.plan(qo_indptr, indptr, indices, last, HEADS, HEADS, DIM, PAGE, q_data_type=BF16)
+    return wrapper.run(q, (k_pages, v_pages))
+
+
+def run_cascade(
+    q: Any, k_pages: Any, v_pages: Any, qo_indptr: Any, indptr: Any, indices: Any, last: Any
+) -> Any:
+    """FlashInfer's cascade, of one level."""
+    wrapper = flashinfer.MultiLevelCascadeAttentionWrapper(1, torch.empty(0, dtype=torch.uint8))
+    lists = ([qo_indptr], [indptr], [indices], [last])
+    wrapper.plan(*lists, HEADS, HEADS, DIM, PAGE, q_data_type=BF16)
+    return wrapper.run(q, (k_pages, v_pages))
+
+
+def run_ragged(q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any) -> Any:
+    """FlashInfer's prefill of packed sequences."""
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(0, dtype=torch.uint8))
+    wrapper.plan(qo_indptr, kv_indptr, HEADS, HEADS, DIM, q_data_type=BF16)
+    return wrapper.run(q, k, v)
+
+
+CONTIGUOUS = {
+    "k": real(1, 128, HEADS, DIM), "v": real(1, 128, HEADS, DIM),
+    "seqused": whole(8), "batch_idx": whole(0), "leftpad": whole(0),
+}  # fmt: skip
+PAGED = {
+    "k_pages": real(2, PAGE, HEADS, DIM), "v_pages": real(2, PAGE, HEADS, DIM),
+    "page_table": whole(0).reshape(1, 1), "seqused": whole(8),
+}  # fmt: skip
+ROWS = {
+    "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
+    "indptr": whole(0, 1), "indices": whole(0), "last_page_len": whole(8),
+}  # fmt: skip
+POOLS = {name: PAGED[name] for name in ("k_pages", "v_pages")}
+LATENT = {
+    "k_pages": real(2, PAGE, 1, 576),
+    "page_table": whole(0).reshape(1, 1),
+    "seqused": whole(8),
+}
+LENGTHS = {"cu_seqlens_q": whole(0, 8), "cu_seqlens_k": whole(0, 8)}
+E4M3 = {x: real(1, 8, HEADS, DIM).to(torch.float8_e4m3fn) for x in "qkv"}
+FACTORS = {f"{x}_descale": real(1, dtype=F32) for x in "qkv"}
+NEW = {"k_new": real(2, HEADS, DIM), "v_new": real(2, HEADS, DIM)}
+MLA = {
+    "q_nope": real(1, 8, HEADS, 128), "q_rope": real(1, 8, HEADS, 64), "k_nope": real(1, 8, HEADS, 128),
+    "k_rope": real(1, 8, 1, 64), "v": real(1, 8, HEADS, 128),
+}  # fmt: skip
+SPARSE = {
+    "q": real(2, 64, 576), "kv": real(8, 1, 576), "indices": whole(*range(64)).repeat(2, 1) % 8,
+    "topk_length": whole(2, 2), "sinks": real(64, dtype=F32),
+}  # fmt: skip
+
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "attention": (am.attention, {**dense(), "sinks": real(HEADS), "out": real(1, 8, HEADS, DIM)}),
+    "attention, padded": (
+        am.attention,
+        {**dense(), "seqused_q": whole(8), "seqused_k": whole(8)},
+    ),
+    "attention, packed": (am.attention, {**rows(), **LENGTHS}),
+    "attention, cached": (am.attention, {**dense(), "cache_seqlens": whole(0)}),
+    "attention of 8 bits": (am.attention, {**E4M3, **FACTORS}),
+    "attention, captured": (
+        lambda **x: captured(am.attention, **x),
+        {**dense(), "bias": real(HEADS, dtype=F32), "ids": whole(*range(8))},
+    ),
+    "plan": (am.plan, dense()),
+    "ContiguousKV": (
+        cached(am.attention, am.ContiguousKV, tuple(CONTIGUOUS)),
+        {"q": real(1, 8, HEADS, DIM), **CONTIGUOUS},
+    ),
+    "PagedKV": (
+        cached(am.attention, am.PagedKV, tuple(PAGED)),
+        {"q": real(1, 8, HEADS, DIM), **PAGED},
+    ),
+    "PagedKV by rows": (
+        cached(am.attention, am.PagedKV, tuple(ROWS)),
+        {"q": real(1, 8, HEADS, DIM), **ROWS},
+    ),
+    "append_kv": (
+        cached(am.append_kv, am.PagedKV, ("k_pages", "v_pages", "page_table")),
+        {**POOLS, **NEW, "page_table": PAGED["page_table"], "batch_indices": whole(0, 0), "positions": whole(0, 1)},
+    ),
+    "append_kv by slots": (
+        lambda **x: cached(am.append_kv, am.PagedKV, ("page_table", *POOLS))(**x, page_table=PAGED["page_table"]),
+        {**POOLS, **NEW, "slot_mapping": whole(0, 1)},
+    ),
+    "mla": (lambda **x: am.mla(**x, scale=1.0), MLA),
+    "sparse_mla": (lambda **x: am.sparse_mla(**x, scale=1.0), SPARSE),
+    "mla_decode": (
+        lambda **x: cached(am.mla_decode, am.PagedKV, tuple(LATENT))(**x, scale=1.0),
+        {"q": real(1, 1, 64, 576), **LATENT, "sinks": real(64, dtype=F32)},
+    ),
+    "scaled_dot_product_attention": (
+        at.scaled_dot_product_attention,
+        {**heads_first(), "attn_mask": real(8, 8)},
+    ),
+    "flex_attention": (
+        lambda **x: captured(at.flex_attention, **x),
+        {**heads_first(), "bias": real(HEADS, dtype=F32), "ids": whole(*range(8))},
+    ),
+    "flash_attn_func": (flash.flash_attn_func, dense()),
+    "flash_attn_qkvpacked_func": (
+        flash.flash_attn_qkvpacked_func,
+        {"qkv": real(1, 8, 3, HEADS, DIM)},
+    ),
+    "flash_attn_kvpacked_func": (
+        flash.flash_attn_kvpacked_func,
+        {"q": real(1, 8, HEADS, DIM), "kv": real(1, 8, 2, HEADS, DIM)},
+    ),
+    "flash_attn_varlen_func": (
+        flash.flash_attn_varlen_func,
+        {**rows(), **LENGTHS, "seqused_q": whole(8), "seqused_k": whole(8)},
+    ),
+    "flash_attn_varlen_qkvpacked_func": (
+        flash.flash_attn_varlen_qkvpacked_func,
+        {"qkv": real(8, 3, HEADS, DIM), "cu_seqlens": whole(0, 8)},
+    ),
+    "flash_attn_varlen_kvpacked_func": (
+        flash.flash_attn_varlen_kvpacked_func,
+        {"q": real(8, HEADS, DIM), "kv": real(8, 2, HEADS, DIM), **LENGTHS},
+    ),
+    "flash_attn_with_kvcache": (
+        flash.flash_attn_with_kvcache,
+        {
+            "q": real(1, 1, HEADS, DIM), "k_cache": real(1, 128, HEADS, DIM),
+            "v_cache": real(1, 128, HEADS, DIM), "cache_seqlens": whole(8),
+            "learnable_sink": real(HEADS),
+        },
+    ),
+    "flash_attn_combine": (
+        flash.flash_attn_combine,
+        {
+            "out_partial": real(2, 1, 8, HEADS, DIM, dtype=F32),
+            "lse_partial": real(2, 1, 8, HEADS, dtype=F32).transpose(-1, -2).contiguous().transpose(-1, -2),
+        },
+    ),
+    "flash_mla.flash_attn_varlen_func": (
+        lambda **x: flash_mla.flash_attn_varlen_func(**x, max_seqlen_qo=8, max_seqlen_kv=8),
+        {**rows(), "cu_seqlens_qo": whole(0, 8), "cu_seqlens_kv": whole(0, 8)},
+    ),
+    "flash_mla_sparse_fwd": (
+        lambda **x: flash_mla.flash_mla_sparse_fwd(**x, sm_scale=1.0),
+        {
+            "q": SPARSE["q"], "kv": SPARSE["kv"], "indices": SPARSE["indices"][:, None],
+            "attn_sink": SPARSE["sinks"], "topk_length": SPARSE["topk_length"],
+        },
+    ),
+    "flash_mla_with_kvcache": (
+        decoded,
+        {
+            "q": real(1, 1, 64, 576), "k_cache": real(2, PAGE, 1, 576),
+            "block_table": whole(0).reshape(1, 1), "cache_seqlens": whole(8),
+        },
+    ),
+    "single_decode_with_kv_cache": (
+        flashinfer.single_decode_with_kv_cache,
+        {**rows(), "q": real(HEADS, DIM)},
+    ),
+    "single_prefill_with_kv_cache": (flashinfer.single_prefill_with_kv_cache, rows()),
+    "BatchDecodeWithPagedKVCacheWrapper": (
+        run_decode,
+        {
+            "q": real(1, HEADS, DIM), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
+            "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+        },
+    ),
+    "BatchPrefillWithPagedKVCacheWrapper": (
+        run_paged,
+        {
+            "q": real(8, HEADS, DIM), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
+            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+        },
+    ),
+    "BatchPrefillWithRaggedKVCacheWrapper": (
+        run_ragged,
+        {**rows(), "qo_indptr": whole(0, 8), "kv_indptr": whole(0, 8)},
+    ),
+    "append_paged_kv_cache": (
+        lambda k_pages, v_pages, **x: flashinfer.append_paged_kv_cache(
+            **x, paged_kv_cache=(k_pages, v_pages)
+        ),
+        {
+            "append_key": NEW["k_new"], "append_value": NEW["v_new"], "batch_indices": whole(0, 0),
+            "positions": whole(0, 1), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
+            "kv_indices": whole(0), "kv_indptr": whole(0, 1), "kv_last_page_len": whole(8),
+        },
+    ),
+    "flash_mla.flash_attn_varlen_qkvpacked_func": (
+        lambda **x: flash_mla.flash_attn_varlen_qkvpacked_func(**x, max_seqlen=8, head_dim_qk=DIM),
+        {"qkv": real(8, HEADS, 3 * DIM), "cu_seqlens": whole(0, 8)},
+    ),
+    "flash_mla.flash_attn_varlen_kvpacked_func": (
+        lambda **x: flash_mla.flash_attn_varlen_kvpacked_func(
+            **x, max_seqlen_qo=8, max_seqlen_kv=8, head_dim_qk=DIM
+        ),
+        {
+            "q": real(8, HEADS, DIM), "kv": real(8, HEADS, 2 * DIM),
+            "cu_seqlens_qo": whole(0, 8), "cu_seqlens_kv": whole(0, 8),
+        },
+    ),
+    "MultiLevelCascadeAttentionWrapper": (
+        run_cascade,
+        {
+            "q": real(8, HEADS, DIM), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
+            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+        },
+    ),
+    "get_batch_indices_positions": (
+        lambda **x: flashinfer.get_batch_indices_positions(**x, nnz=2),
+        {"append_indptr": whole(0, 2), "seq_lens": whole(8)},
+    ),
+    "merge_state": (
+        flashinfer.merge_state,
+        {
+            "v_a": real(8, HEADS, DIM), "s_a": real(8, HEADS, dtype=F32),
+            "v_b": real(8, HEADS, DIM), "s_b": real(8, HEADS, dtype=F32),
+        },
+    ),
+    "merge_state_in_place": (
+        flashinfer.merge_state_in_place,
+        {
+            "v": real(8, HEADS, DIM), "s": real(8, HEADS, dtype=F32),
+            "v_other": real(8, HEADS, DIM), "s_other": real(8, HEADS, dtype=F32),
+        },
+    ),
+    "merge_states": (
+        flashinfer.merge_states,
+        {"v": real(8, 2, HEADS, DIM), "s": real(8, 2, HEADS, dtype=F32)},
+    ),
+    "pack_latent": (
+        lambda **x: am.pack_latent(**x, kv_format="v32"),
+        {"kv": real(8, 1, 576)},
+    ),
+}  # fmt: skip
+
+
+class Named(torch.Tensor):
+    """A subclass that says nothing about what it means."""
+
+
+def subclass(tensor: Any) -> Any:
+    return tensor.as_subclass(Named)
+
+
+def bias(_: Any) -> Any:
+    return causal_lower_right(8, 8)
+
+
+def sparse(tensor: Any) -> Any:
+    return torch.zeros_like(tensor, dtype=F32).to(tensor.dtype).to_sparse()
+
+
+def nested(tensor: Any) -> Any:
+    return torch.nested.nested_tensor(list(tensor))
+
+
+def jagged(tensor: Any) -> Any:
+    return torch.nested.nested_tensor([tensor[:1]] * 2, layout=torch.jagged)
+
+
+def dual(tensor: Any) -> Any:
+    return forward_ad.make_dual(tensor, torch.ones_like(tensor))
+
+
+def wanted(tensor: Any) -> Any:
+    return tensor.detach().requires_grad_()
+
+
+def fake(tensor: Any) -> Any:
+    return FakeTensorMode().from_tensor(tensor)
+
+
+KINDS: dict[Callable[..., Any], str] = {
+    subclass: "Named, which means more than its memory holds",
+    bias: "CausalBias, which means more than its memory holds",
+    jagged: "NestedTensor, which means more than its memory holds",
+    sparse: "must be a dense tensor, got one of layout torch.sparse_coo",
+    nested: "must be a dense tensor, got one nested",
+    dual: "has a tangent",
+    wanted: "requires a gradient",
+    fake: "no elements here|convert all Tensors to FakeTensors|DataDependentOutputException",
+}
+
+
+def cases() -> Iterator[Any]:
+    for name, (_, arrays) in CALLS.items():
+        for argument in arrays:
+            yield pytest.param(name, argument, id=f"{name}-{argument}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **_options: object) -> None:
+        raise AssertionError("a kernel would be compiled")
+
+    monkeypatch.setattr(planning, "compile", refuse)
+
+
+@pytest.mark.parametrize(("name", "argument"), cases())
+def test_refused_by_name(name: str, argument: str) -> None:
+    function, arrays = CALLS[name]
+    missed: dict[str, str] = {}
+    for make, said in KINDS.items():
+        tensor = arrays[argument]
+        if make in (dual, wanted) and not tensor.is_floating_point():
+            continue  # integers have no derivatives
+        if make in (sparse, nested) and tensor.dtype == torch.float8_e4m3fn:
+            continue  # PyTorch makes none of 8 bits
+        if make is bias and argument == "attn_mask":
+            continue  # what it is for
+        if make is fake and (argument in ("q", "query", "qkv", "out") or name == "plan"):
+            continue  # the whole call is traced then, or nothing is launched
+        with torch.enable_grad(), forward_ad.dual_level() if make is dual else nullcontext():
+            try:
+                function(**{**arrays, argument: make(tensor)})
+            except Exception as error:
+                is_typed = (
+                    isinstance(error, SpecError) or make is fake
+                )  # PyTorch refuses some itself
+                if not (is_typed and re.search(said, f"{type(error).__name__}: {error}")):
+                    missed[make.__name__] = f"{type(error).__name__}: {error}"
+            else:
+                missed[make.__name__] = "taken"
+    assert not missed
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_right(name: str) -> None:
+    """So that what is refused above is refused for the one array."""
+    function, arrays = CALLS[name]
+    try:
+        function(**arrays)
+    except AssertionError as error:
+        assert str(error) == "a kernel would be compiled"
+
+
+def test_every_function_is_called() -> None:
+    """Those of adapters by their lists of names; of `attn_mlir` those that take arrays."""
+    told = {name.partition(",")[0].rpartition(".")[2].split()[0] for name in CALLS}
+    public = {*flash.__all__, *flash_mla.__all__, *flashinfer.__all__}
+    public |= {"attention", "append_kv", "mla", "sparse_mla", "mla_decode", "plan", "pack_latent"}
+    public |= {"scaled_dot_product_attention", "flex_attention"}
+    assert public - told == {"FlashMLASchedMeta", "get_mla_metadata"}  # without arrays
+
+
+def test_subclasses_of_numpy() -> None:
+    q = np.ones((1, 8, HEADS, DIM), np.float16)
+    with pytest.raises(
+        SpecError, match=r"^v is a .*\.Named, which means more.*pass np.asarray\(v\)"
+    ):
+        am.attention(q, q, q.view(type("Named", (np.ndarray,), {})))
