@@ -15,8 +15,8 @@ FLOAT_OPS: dict[str, Any] = {
     "add": arith.AddFOp,
     "sub": arith.SubFOp,
     "mul": arith.MulFOp,
-    "min": arith.MinNumFOp,
-    "max": arith.MaxNumFOp,
+    "min": arith.MinimumFOp,  # NaN if one of both is, as in numpy and torch
+    "max": arith.MaximumFOp,
     "neg": arith.NegFOp,
     "abs": math.AbsFOp,
     "exp": math.ExpOp,

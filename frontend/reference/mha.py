@@ -178,17 +178,21 @@ class _Probabilities(NamedTuple):
 def _probabilities(
     scores: Array, visible: Array, modifier: Modifier, b: int, h: int, rows: slice
 ) -> _Probabilities:
-    """Softmax of scaled scores, computed in their precision."""
+    """Softmax of scaled scores, computed in their precision.
+
+    A row that sees a score of NaN or plus infinity is NaN, and so is its LSE.
+    """
     modified = modifier(scores, b, h, rows.start)
     sink = None
     if modified is not None:
         scores = np.array(np.broadcast_to(modified.score, scores.shape))
-        visible = visible & modified.kept & (scores >= HIDDEN_BELOW)
+        visible = visible & modified.kept & ~(scores < HIDDEN_BELOW)
         sink = modified.sink
     scores[~visible] = -np.inf
     top: Array = np.max(scores, axis=1, initial=-np.inf)
-    seen = np.isfinite(top)
-    weights = np.exp(scores - np.where(seen, top, top.dtype.type(0))[:, None])
+    seen = top != -np.inf
+    with np.errstate(invalid="ignore"):  # an infinity less itself is NaN
+        weights = np.exp(scores - np.where(seen, top, top.dtype.type(0))[:, None])
     total: Array = weights.sum(axis=1, dtype=scores.dtype)
     total[~seen] = 1.0
     lse = np.where(seen, top + np.log(total), -np.inf)

@@ -31,7 +31,7 @@ OPERATIONS = {  # name -> operation of a program
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "truediv": "div", "floor_divide": "floordiv", "floordiv": "floordiv",
     "mod": "mod", "remainder": "mod",
-    "minimum": "min", "fmin": "min", "maximum": "max", "fmax": "max",
+    "minimum": "min", "maximum": "max",
     "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not",
     "invert": "not", "bitwise_invert": "not",
     "left_shift": "shl", "bitwise_left_shift": "shl", "lshift": "shl",
@@ -74,6 +74,19 @@ def _clamp_min(graph: Graph, x: Any, min: Any) -> Traced:
 
 def _clamp_max(graph: Graph, x: Any, max: Any) -> Traced:
     return graph.apply("min", x, max)
+
+
+def _of_numbers(op: str) -> Callable[..., Traced]:
+    """The smaller or larger of two; where one is NaN the other one."""
+
+    def apply(graph: Graph, a: Any, b: Any) -> Traced:
+        a, b = graph.lift(a), graph.lift(b)
+        if "f32" not in (a.type, b.type):
+            return graph.apply(op, a, b)
+        found = _where(graph, _is_nan(graph, a), b, graph.apply(op, a, b))
+        return _where(graph, _is_nan(graph, b), a, found)
+
+    return apply
 
 
 def power(graph: Graph, base: Any, exponent: Any) -> Traced:
@@ -335,6 +348,7 @@ COMPOSED: dict[str, Callable[..., Traced]] = {
     "new_zeros": functools.partial(_filled, 0), "new_ones": functools.partial(_filled, 1),
     "full_like": _full_like, "new_full": _new_full, "new_tensor": _new_tensor,
     "clip": _clip, "clamp": _clip, "clamp_min": _clamp_min, "clamp_max": _clamp_max,
+    "fmin": _of_numbers("min"), "fmax": _of_numbers("max"),
     "hardtanh": _hardtanh, "relu": _relu, "relu6": functools.partial(_hardtanh, min_val=0.0, max_val=6.0),
     "leaky_relu": _leaky_relu, "elu": _elu, "gelu": _gelu, "silu": _silu,
     "softplus": _softplus, "logsigmoid": _log_sigmoid, "log_sigmoid": _log_sigmoid,

@@ -66,6 +66,10 @@ def test_infinities_and_nan() -> None:
         with np.errstate(all="ignore"):
             truth = NUMPY[name](scores, *AT)
         np.testing.assert_array_equal(scored(NUMPY[name], scores), truth)
+    made = scored(lambda s, b, h, q, k: np.minimum(s, 0.5) + np.maximum(0.5, s), scores)
+    np.testing.assert_array_equal(made, np.minimum(scores, 0.5) + np.maximum(scores, 0.5))
+    made = scored(lambda s, b, h, q, k: np.fmin(s, 0.5) + 2 * np.fmax(0.25, s), scores)
+    np.testing.assert_array_equal(made, np.fmin(scores, 0.5) + 2 * np.fmax(scores, 0.25))
     made = scored(lambda s, b, h, q, k: np.nan_to_num(s, nan=5.0, neginf=-2.0), scores)
     assert made[0, 0, 0, :4].tolist() == [float(np.finfo(np.float32).max), -2.0, 5.0, 0.0]
     made = scored(lambda s, b, h, q, k: tr.softplus(s) + np.logaddexp(s, s), scores)

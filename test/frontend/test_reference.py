@@ -108,6 +108,21 @@ def test_row_without_keys() -> None:
         assert (result.o[:, 2:] != 0).any(axis=3).all() and np.isfinite(result.lse[:, :, 2:]).all()
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("score_mod", [None, lambda s, b, h, q, k: s * 0.5])
+@pytest.mark.parametrize("compute", [reference.attention_f64, reference.attention_yardstick])
+def test_a_score_that_is_no_number(compute: Any, score_mod: Any) -> None:
+    """O and LSE of rows that see it are NaN, those of others are not."""
+    q, k, v = operands(5, 5, np.float16, 1, 1)
+    q[0, 1, 0, 2], k[0, 4, 0, 3], q[1, 3] = np.nan, np.nan, np.inf
+    found = compute(q, k, v, mask=causal(), score_mod=score_mod)
+    lost = np.zeros((2, 5), bool)
+    lost[0, [1, 4]] = lost[1, 3] = True
+    np.testing.assert_array_equal(np.isnan(found.lse[:, 0]), lost)
+    np.testing.assert_array_equal(np.isnan(found.o[:, :, 0].astype(np.float64)).all(2), lost)
+    assert np.isfinite(found.lse[:, 0][~lost]).all()
+
+
 @pytest.mark.parametrize(
     "shapes",
     [
