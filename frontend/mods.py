@@ -1,7 +1,7 @@
 """Common score modifiers and mask predicates, as functions for `score_mod=` and `mask_mod=`.
 
-Each constructor checks its arguments and returns an ordinary function, which is traced like a
-user's. Queries and keys are numbered from 0; `offset` is added to a query's number to give its key
+Each constructor checks its arguments and returns a `functools.partial` of a function of this module,
+which is traced like a user's and, unlike a closure, can be copied and pickled with its arrays. Queries and keys are numbered from 0; `offset` is added to a query's number to give its key
 position: `sk - sq` with a cached prefix. A mask in closed form (`masks`) skips key tiles, while a
 predicate tests every score. The extents of captured arrays are checked when a call gives the sizes
 (`check_extents`).
@@ -9,8 +9,9 @@ predicate tests every score. The extents of captured arrays are checked when a c
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,7 +26,7 @@ CAPS = (2.0**-100, 2.0**100)  # allowed softcaps: cap and 1 / cap are far from t
 MAX_TANH_CAP = 1024.0  # up to this cap the error of `tanh`, times the cap, stays below 2^-13
 SMALL_PART = 2.0**-12  # fraction of a cap up to which tanh(x) is x within 2^-25
 
-Mod = TypeVar("Mod", bound=Callable[..., Any])
+Shape = tuple[int, ...]
 
 
 class Extents(NamedTuple):
@@ -65,9 +66,11 @@ def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
                 )
 
 
-def _expecting(mod: Mod, *extents: Extents) -> Mod:
-    """Attaches the extents that its arrays must have to a function, and returns it."""
-    vars(mod)["extents"] = extents
+def _made(function: Callable[..., Any], *extents: Extents, **captured: Any) -> Any:
+    """A modifier or predicate: the function with what it captures, and the extents of its arrays."""
+    mod: Any = functools.partial(function, **captured)
+    mod.__name__ = function.__name__.strip("_")
+    mod.extents = extents
     return mod
 
 
@@ -75,9 +78,10 @@ def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
     return tuple(extents for mod in mods for extents in getattr(mod, "extents", ()))
 
 
-def _joined(how: str, mod: Mod, parts: Sequence[object]) -> Mod:
-    """Attaches the functions that it combines, and how, to a function, and returns it."""
-    vars(mod)["joins"] = (how, tuple(parts))
+def _joined(how: str, function: Callable[..., Any], parts: Sequence[object]) -> Any:
+    """A function of several, which says what it combines, and how."""
+    mod: Any = _made(function, *_of_all(parts), mods=tuple(parts))
+    mod.joins = (how, tuple(parts))
     return mod
 
 
@@ -102,16 +106,18 @@ def softcap(cap: float) -> ScoreMod:
             f"{cap!r:.40}"
         )
 
-    def softcapped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return tanh(score / float(cap)) * float(cap)
+    return _made(_softcapped if cap <= MAX_TANH_CAP else _hardly_capped, cap=float(cap))
 
-    def hardly_capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        """A softcap with a large cap, which would multiply the 2^-23 error of `tanh`."""
-        part = score * (1.0 / float(cap))
-        grown = expm1(part * 2.0)
-        return where(abs(part) < SMALL_PART, score, grown / (grown + 2.0) * float(cap))
 
-    return softcapped if cap <= MAX_TANH_CAP else hardly_capped
+def _softcapped(score: Any, b: Any, h: Any, q: Any, k: Any, *, cap: float) -> Any:
+    return tanh(score / cap) * cap
+
+
+def _hardly_capped(score: Any, b: Any, h: Any, q: Any, k: Any, *, cap: float) -> Any:
+    """A softcap with a large cap, which would multiply the 2^-23 error of `tanh`."""
+    part = score * (1.0 / cap)
+    grown = expm1(part * 2.0)
+    return where(abs(part) < SMALL_PART, score, grown / (grown + 2.0) * cap)
 
 
 def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -144,15 +150,25 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
     table = alibi_slopes(slopes) if isinstance(slopes, int) else slopes
     shape = _check("slopes", table, (1, 2), FLOATS).shape
     wanted = [Extents("slopes", shape, ("batch", "heads")[-len(shape) :])]
-    by_batch, is_told = len(shape) == 2, not isinstance(offset, int)
+    is_told = not isinstance(offset, int)
     if is_told:
         wanted.append(Extents("offset", _check("offset", offset, (1,), INTEGERS).shape, ("batch",)))
+    return _made(
+        _biased_by_slope,
+        *wanted,
+        table=table,
+        offset=offset,
+        by_batch=len(shape) == 2,
+        is_told=is_told,
+    )
 
-    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        slope = table[b, h] if by_batch else table[h]
-        return score - slope * abs(q + (offset[b] if is_told else offset) - k)
 
-    return _expecting(biased, *wanted)
+def _biased_by_slope(
+    score: Any, b: Any, h: Any, q: Any, k: Any,
+    *, table: Any, offset: Any, by_batch: bool, is_told: bool,
+) -> Any:  # fmt: skip
+    slope = table[b, h] if by_batch else table[h]
+    return score - slope * abs(q + (offset[b] if is_told else offset) - k)
 
 
 def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> ScoreMod:
@@ -170,11 +186,19 @@ def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> Sc
     middle = distances // 2 if zero is None else zero
     if not 0 <= middle < distances:
         raise SpecError(f"zero must be an entry of the table's {distances}, got {zero!r:.40}")
+    return _made(
+        _biased_by_distance,
+        Extents("table", shape, ("heads", "")),
+        table=table,
+        shift=middle - offset,
+        distances=distances,
+    )
 
-    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return score + table[h, clip(k - q + (middle - offset), 0, distances - 1)]
 
-    return _expecting(biased, Extents("table", shape, ("heads", "")))
+def _biased_by_distance(
+    score: Any, b: Any, h: Any, q: Any, k: Any, *, table: Any, shift: int, distances: int
+) -> Any:
+    return score + table[h, clip(k - q + shift, 0, distances - 1)]
 
 
 def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
@@ -188,14 +212,16 @@ def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
       SpecError: logits of another rank or dtype.
     """
     shape = _check("logits", logits, (4,), FLOATS).shape
-    distances = shape[3]
+    extents = Extents("logits", shape, ("batch", "sq", "heads", ""))
+    return _made(_biased_by_logits, extents, logits=logits, offset=offset, distances=shape[3])
 
-    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        distance = q + offset - k
-        known = (distance >= 0) & (distance < distances)
-        return score + where(known, logits[b, q, h, clip(distance, 0, distances - 1)], 0.0)
 
-    return _expecting(biased, Extents("logits", shape, ("batch", "sq", "heads", "")))
+def _biased_by_logits(
+    score: Any, b: Any, h: Any, q: Any, k: Any, *, logits: Any, offset: int, distances: int
+) -> Any:
+    distance = q + offset - k
+    known = (distance >= 0) & (distance < distances)
+    return score + where(known, logits[b, q, h, clip(distance, 0, distances - 1)], 0.0)
 
 
 def bias(tensor: Any) -> ScoreMod:
@@ -207,12 +233,12 @@ def bias(tensor: Any) -> ScoreMod:
     Raises:
       SpecError: a tensor of another rank or dtype.
     """
-    at, extents = _broadcast("bias", _check("bias", tensor, (2, 3, 4), FLOATS))
+    extents = _broadcast("bias", _check("bias", tensor, (2, 3, 4), FLOATS))
+    return _made(_biased, extents, tensor=tensor, shape=extents.shape)
 
-    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return score + tensor[at(b, h, q, k)]
 
-    return _expecting(biased, extents)
+def _biased(score: Any, b: Any, h: Any, q: Any, k: Any, *, tensor: Any, shape: Shape) -> Any:
+    return score + tensor[_at(shape, b, h, q, k)]
 
 
 def visible_where(tensor: Any) -> MaskMod:
@@ -224,12 +250,12 @@ def visible_where(tensor: Any) -> MaskMod:
     Raises:
       SpecError: a tensor of another rank or dtype.
     """
-    at, extents = _broadcast("mask", _check("mask", tensor, (2, 3, 4), ("bool",)))
+    extents = _broadcast("mask", _check("mask", tensor, (2, 3, 4), ("bool",)))
+    return _made(_visible, extents, tensor=tensor, shape=extents.shape)
 
-    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return tensor[at(b, h, q, k)]
 
-    return _expecting(visible, extents)
+def _visible(b: Any, h: Any, q: Any, k: Any, *, tensor: Any, shape: Shape) -> Any:
+    return tensor[_at(shape, b, h, q, k)]
 
 
 def document(ids_q: Any, ids_k: Any = None) -> MaskMod:
@@ -245,17 +271,21 @@ def document(ids_q: Any, ids_k: Any = None) -> MaskMod:
     keys = ids_q if ids_k is None else ids_k
     shape_q = _check("ids_q", ids_q, (1, 2), INTEGERS).shape
     shape_k = _check("ids_k", keys, (1, 2), INTEGERS).shape
-    by_batch_q, by_batch_k = len(shape_q) == 2, len(shape_k) == 2
-
-    def same_document(b: Any, h: Any, q: Any, k: Any) -> Any:
-        of_query = ids_q[b, q] if by_batch_q else ids_q[q]
-        return of_query == (keys[b, k] if by_batch_k else keys[k])
-
-    return _expecting(
-        same_document,
+    return _made(
+        _same_document,
         Extents("ids_q", shape_q, ("batch", "sq")[-len(shape_q) :]),
         Extents("ids_k", shape_k, ("batch", "sk")[-len(shape_k) :]),
+        ids_q=ids_q,
+        keys=keys,
+        by_batch=(len(shape_q) == 2, len(shape_k) == 2),
     )
+
+
+def _same_document(
+    b: Any, h: Any, q: Any, k: Any, *, ids_q: Any, keys: Any, by_batch: tuple[bool, bool]
+) -> Any:
+    of_query = ids_q[b, q] if by_batch[0] else ids_q[q]
+    return of_query == (keys[b, k] if by_batch[1] else keys[k])
 
 
 def key_padding(lengths: Any) -> MaskMod:
@@ -268,11 +298,11 @@ def key_padding(lengths: Any) -> MaskMod:
       SpecError: lengths of another rank or dtype.
     """
     shape = _check("lengths", lengths, (1,), INTEGERS).shape
+    return _made(_valid, Extents("lengths", shape, ("batch",)), lengths=lengths)
 
-    def valid(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return k < lengths[b]
 
-    return _expecting(valid, Extents("lengths", shape, ("batch",)))
+def _valid(b: Any, h: Any, q: Any, k: Any, *, lengths: Any) -> Any:
+    return k < lengths[b]
 
 
 def tree(mask: Any, lengths: Any, *, counts_new: bool = True) -> MaskMod:
@@ -295,20 +325,30 @@ def tree(mask: Any, lengths: Any, *, counts_new: bool = True) -> MaskMod:
     shape = _check("mask", mask, (2, 3), ("bool",)).shape
     if shape[-1] != shape[-2]:
         raise SpecError(f"mask must be [sq, sq] or [batch, sq, sq], got shape {list(shape)}")
-    count, by_batch = shape[-1], len(shape) == 3
     extents = [Extents("mask", shape, ("batch", "sq", "sq")[-len(shape) :])]
     one = as_int(lengths)
     if one is None:
         found = _check("lengths", lengths, (1,), INTEGERS).shape
         extents.append(Extents("lengths", found, ("batch",)))
+    return _made(
+        _in_tree,
+        *extents,
+        mask=mask,
+        lengths=lengths if one is None else one,
+        by_batch=(len(shape) == 3, one is None),
+        count=shape[-1],
+        counts_new=counts_new,
+    )
 
-    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
-        length = lengths[b] if one is None else one
-        token = k - (length - count if counts_new else length)
-        inside = clip(token, 0, count - 1)
-        return (token < 0) | (mask[b, q, inside] if by_batch else mask[q, inside])
 
-    return _expecting(visible, *extents)
+def _in_tree(
+    b: Any, h: Any, q: Any, k: Any,
+    *, mask: Any, lengths: Any, by_batch: tuple[bool, bool], count: int, counts_new: bool,
+) -> Any:  # fmt: skip
+    length = lengths[b] if by_batch[1] else lengths
+    token = k - (length - count if counts_new else length)
+    inside = clip(token, 0, count - 1)
+    return (token < 0) | (mask[b, q, inside] if by_batch[0] else mask[q, inside])
 
 
 def causal_from_top(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -324,14 +364,14 @@ def and_masks(*mods: MaskMod) -> MaskMod:
     """
     mods = _flat("and", mods)
     _several("and_masks", mods)
+    return _joined("and", _all_of, mods)
 
-    def all_of(b: Any, h: Any, q: Any, k: Any) -> Any:
-        result = mods[0](b, h, q, k)
-        for mod in mods[1:]:
-            result = result & mod(b, h, q, k)
-        return result
 
-    return _expecting(_joined("and", all_of, mods), *_of_all(mods))
+def _all_of(b: Any, h: Any, q: Any, k: Any, *, mods: tuple[MaskMod, ...]) -> Any:
+    result = mods[0](b, h, q, k)
+    for mod in mods[1:]:
+        result = result & mod(b, h, q, k)
+    return result
 
 
 def or_masks(*mods: MaskMod) -> MaskMod:
@@ -342,23 +382,23 @@ def or_masks(*mods: MaskMod) -> MaskMod:
     """
     mods = _flat("or", mods)
     _several("or_masks", mods)
+    return _joined("or", _any_of, mods)
 
-    def any_of(b: Any, h: Any, q: Any, k: Any) -> Any:
-        result = mods[0](b, h, q, k)
-        for mod in mods[1:]:
-            result = result | mod(b, h, q, k)
-        return result
 
-    return _expecting(_joined("or", any_of, mods), *_of_all(mods))
+def _any_of(b: Any, h: Any, q: Any, k: Any, *, mods: tuple[MaskMod, ...]) -> Any:
+    result = mods[0](b, h, q, k)
+    for mod in mods[1:]:
+        result = result | mod(b, h, q, k)
+    return result
 
 
 def not_mask(mod: MaskMod) -> MaskMod:
     """A score is visible if it is not for the predicate."""
+    return _made(_none_of, *_of_all([mod]), mod=mod)
 
-    def none_of(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return ~mod(b, h, q, k)
 
-    return _expecting(none_of, *_of_all([mod]))
+def _none_of(b: Any, h: Any, q: Any, k: Any, *, mod: MaskMod) -> Any:
+    return ~mod(b, h, q, k)
 
 
 def compose(*mods: ScoreMod) -> ScoreMod:
@@ -369,29 +409,30 @@ def compose(*mods: ScoreMod) -> ScoreMod:
     """
     mods = _flat("compose", mods)
     _several("compose", mods)
-
-    def composed(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        for mod in mods:
-            score = mod(score, b, h, q, k)
-        return score
-
-    return _expecting(_joined("compose", composed, mods), *_of_all(mods))
+    return _joined("compose", _composed, mods)
 
 
-def _broadcast(
-    name: str, tensor: TensorView
-) -> tuple[Callable[[Any, Any, Any, Any], tuple[Any, ...]], Extents]:
-    """A function from a score's coordinates to the tensor's, 0 for extents of 1; and the extents."""
-    shape = tensor.shape
-    axes = {2: (2, 3), 3: (0, 2, 3), 4: (0, 1, 2, 3)}[len(shape)]
+def _composed(score: Any, b: Any, h: Any, q: Any, k: Any, *, mods: tuple[ScoreMod, ...]) -> Any:
+    for mod in mods:
+        score = mod(score, b, h, q, k)
+    return score
+
+
+def _broadcast(name: str, tensor: TensorView) -> Extents:
+    """The extents of a tensor by the coordinates of scores."""
     names = ("batch", "heads", "sq", "sk")
-    extents = Extents(name, shape, tuple(names[axis] for axis in axes), or_one=True)
+    return Extents(name, tensor.shape, _of_rank(names, len(tensor.shape)), or_one=True)
 
-    def at(*coordinates: Any) -> tuple[Any, ...]:
-        used = [coordinates[axis] for axis in axes]
-        return tuple(0 if n == 1 else c for n, c in zip(shape, used, strict=True))
 
-    return at, extents
+def _of_rank(values: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+    """Those of batch, head, q and k that a tensor of this rank has axes for."""
+    return (*values[: rank - 2], *values[2:])
+
+
+def _at(shape: Shape, *coordinates: Any) -> tuple[Any, ...]:
+    """The coordinates of a score's element in a tensor: 0 along extents of 1."""
+    used = _of_rank(coordinates, len(shape))
+    return tuple(0 if n == 1 else c for n, c in zip(shape, used, strict=True))
 
 
 def _check(name: str, value: Any, ranks: Sequence[int], dtypes: Sequence[str]) -> TensorView:

@@ -7,6 +7,7 @@ evaluates the predicate in these only.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -72,6 +73,10 @@ class BlockMask:
     depends_on: tuple[str, ...] = ()
     is_believed: bool = False
     _made: dict[object, Any] = field(default_factory=dict[object, Any], repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: lists on devices are made again."""
+        return {**vars(self), "_made": {}}
 
     @classmethod
     def from_kv_blocks(
@@ -277,14 +282,19 @@ def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -
       inner: the predicate for partly visible blocks; None if all their scores are visible.
     """
     by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
+    return functools.partial(
+        _listed, kinds=kinds, block_size=block_size, inner=inner, by_batch=by_batch, by_head=by_head
+    )
+
+
+def _listed(
+    b: Any, h: Any, q: Any, k: Any,
+    *, kinds: Any, block_size: tuple[int, int], inner: MaskMod | None, by_batch: bool, by_head: bool,
+) -> Any:  # fmt: skip
     rows, columns = block_size
-
-    def listed(b: Any, h: Any, q: Any, k: Any) -> Any:
-        kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]
-        seen = kind != EMPTY
-        return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
-
-    return listed
+    kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]
+    seen = kind != EMPTY
+    return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
 
 
 def of_call(
