@@ -8,11 +8,55 @@ the name that was written.
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from attn_mlir.errors import SpecError
+
+# What other libraries call an option: our option, and how it is passed.
+ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("causal", "is_causal"), ("mask", "mask=am.causal()")),
+    **dict.fromkeys(
+        ("window_size", "sliding_window", "window_left"),
+        ("mask", "mask=am.sliding_window(left, right)"),
+    ),
+    "attn_mask": ("mask_mod", "mask=, or mask_mod=am.mods.visible_where(array)"),
+    "attn_bias": ("score_mod", "score_mod=am.mods.bias(array)"),
+    "alibi_slopes": ("score_mod", "score_mod=am.mods.alibi(slopes)"),
+    **dict.fromkeys(
+        ("softcap", "soft_cap", "logits_soft_cap"), ("score_mod", "score_mod=am.mods.softcap(cap)")
+    ),
+    **dict.fromkeys(("softmax_scale", "sm_scale"), ("scale", "scale=")),
+    **dict.fromkeys(("return_softmax_lse", "return_attn_probs"), ("return_lse", "return_lse=True")),
+    **dict.fromkeys(("learnable_sink", "s_aux"), ("sinks", "sinks=")),
+    **dict.fromkeys(
+        ("page_table", "block_table", "block_tables"), ("v", "am.PagedKV(...) in the place of k")
+    ),
+    "dropout_p": ("mask", "nothing, as there is no dropout"),
+    "enable_gqa": ("mask", "nothing, as k and v may have fewer heads"),
+}
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, object]) -> None:
+    """Refuses options that a function does not have, and says what to pass in their place.
+
+    Raises:
+      TypeError: as Python's, with that hint.
+    """
+    import difflib  # imported here, as only a mistake needs it
+
+    known = inspect.signature(function).parameters
+    for name in options:
+        if name in known:
+            continue
+        ours, how = ELSEWHERE.get(name, ("", ""))
+        if ours not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            how = f"{near[0]}=" if near else ""
+        what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
+        raise TypeError(f"{what}: pass {how}" if how else what) from None
 
 
 def in_words(message: str, names: Mapping[str, str]) -> str:

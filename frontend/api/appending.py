@@ -26,7 +26,7 @@ from attn_mlir.compiling.appending import (
     SLOTS,
     AppendSpec,
 )
-from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
+from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES, refused_dtype
 from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
@@ -192,7 +192,7 @@ class _Call:
         """
         names = {"k": _name(self.cache, "k"), "v": _name(self.cache, "v")}
         if self.dtype not in DTYPES:
-            raise SpecError(f"{names['k']} has dtype {self.dtype}, allowed are {', '.join(DTYPES)}")
+            raise refused_dtype(names["k"], self.dtype, DTYPES)
         if self.v.dtype != self.dtype:
             raise SpecError(f"{names['v']} is {self.v.dtype}, {names['k']} is {self.dtype}")
         if self.k.shape[:-1] != self.v.shape[:-1]:

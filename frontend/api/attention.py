@@ -22,7 +22,7 @@ from attn_mlir.api.plan import (
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
-from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES
+from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refused_dtype
 from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
 from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
@@ -333,7 +333,7 @@ def spec_of(
     named = {told.name(name): tensor for name, tensor in operands.items()}
     for name, tensor in named.items():
         if tensor.dtype not in DTYPES:
-            raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are {', '.join(DTYPES)}")
+            raise refused_dtype(name, tensor.dtype, DTYPES)
     q, k, v = operands["q"], operands["k"], operands["v"]
     is_cache = told.cache is not None
     _check_stored_dtypes(named, q, k)

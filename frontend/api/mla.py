@@ -22,7 +22,7 @@ from attn_mlir.api.plan import (
 )
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
-from attn_mlir.compiling.dtypes import WIDE_DTYPES
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, MlaSpec
 from attn_mlir.compiling.schedules import check_claimed
 from attn_mlir.dialect.attn.cache import CSR, Cache
@@ -271,7 +271,7 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
         may_narrow = name == "k_rope"
         allowed = (*WIDE_DTYPES, NARROW)
         if operand.dtype not in allowed:
-            raise SpecError(f"{called} has dtype {operand.dtype}, allowed are {', '.join(allowed)}")
+            raise refused_dtype(called, operand.dtype, allowed)
         is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW, "bf16")
         if operand.dtype != q.dtype and not is_narrow:
             beside = f", or {NARROW} under bf16" if may_narrow else ""

@@ -31,7 +31,7 @@ from attn_mlir.compiling.decode_routes import (
     decode_splits,
     decode_tiles,
 )
-from attn_mlir.compiling.dtypes import WIDE_DTYPES
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
 from attn_mlir.compiling.spec import LSE_TERMS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
@@ -338,7 +338,7 @@ def _check_queries(q: TensorView) -> None:
         allowed = " or ".join(map(str, HEAD_DIMS))
         raise SpecError(f"q must have {allowed} columns, got {q.shape[3]}")
     if q.dtype not in WIDE_DTYPES:
-        raise SpecError(f"q has dtype {q.dtype}, allowed are {', '.join(WIDE_DTYPES)}")
+        raise refused_dtype("q", q.dtype, WIDE_DTYPES)
 
 
 def _sinks(sinks: object, q: TensorView) -> object:

@@ -21,7 +21,7 @@ from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
-from attn_mlir.naming import rename
+from attn_mlir.naming import check_options, rename
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, check_has_memory, dense_strides, dtype_bytes, view
@@ -235,7 +235,11 @@ def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
 
     @functools.wraps(planner)
     def call(*arguments: P.args, **options: P.kwargs) -> Any:
-        return repeated(arguments, options)
+        try:
+            return repeated(arguments, options)
+        except TypeError:
+            check_options(planner, options)
+            raise
 
     return _with_signature(outside_graphs(call), planner, Any)
 
@@ -253,7 +257,11 @@ def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
 
         Arguments and errors as `attention`. The plan can be printed, and run any number of times.
         """
-        return planner(*arguments, **options)
+        try:
+            return planner(*arguments, **options)
+        except TypeError:
+            check_options(planner, options)
+            raise
 
     return _with_signature(outside_graphs(plan), planner, Plan)
 

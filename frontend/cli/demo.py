@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
 from attn_mlir.cli.experiment import Trial, run_attention
-from attn_mlir.cli.show import memory_table, resource_lines, role_table, stage_table, table
+from attn_mlir.cli.show import (
+    memory_table,
+    output,
+    resource_lines,
+    role_table,
+    stage_table,
+    table,
+)
 from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile_afresh
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import TargetError
@@ -19,27 +25,6 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.tensors import view
 from attn_mlir.tools import disassemble
-
-
-class StageLines:
-    """Prints a line for each stage with its time, when the stage has ended."""
-
-    def __init__(self, console: Console):
-        self._console = console
-        self._name: str | None = None
-        self._start = 0.0
-
-    def __call__(self, name: str) -> None:
-        """Called when a stage begins: the one before has ended."""
-        self.finish()
-        self._name, self._start = name, time.perf_counter()
-
-    def finish(self) -> None:
-        """Called when the last stage has ended."""
-        if self._name is not None:
-            seconds = time.perf_counter() - self._start
-            self._console.print(f"  {self._name:32s} {seconds * 1e3:8.1f} ms", highlight=False)
-        self._name = None
 
 
 def demo(
@@ -63,16 +48,17 @@ def demo(
     Raises:
       AttnError: compilation or launch failed.
     """
-    console = console or Console()
+    console = console or output()
     target = machine_of(device, view(np.zeros(1, np.float32), "q")).target or DEFAULT_TARGET
     console.print(
         f"[bold]{spec.mask} attention[/], {spec.heads} heads on {spec.kv_heads} KV heads of "
         f"{spec.head_dim}, {spec.dtype}, for {target}",
         highlight=False,
     )
-    lines = StageLines(console)
-    bundle = compile_afresh(spec, target=target, progress=lines)
-    lines.finish()
+    with console.status("compiling") as status:  # each stage is printed once, in the table
+        bundle = compile_afresh(
+            spec, target=target, progress=lambda stage: status.update(f"compiling: {stage}")
+        )
     console.print()
     console.print(stage_table(bundle))
     console.print()
@@ -85,8 +71,7 @@ def demo(
     for kind, path in write_files(bundle, out).items():
         console.print(f"{kind:8s} {path}", highlight=False, soft_wrap=True)
     console.print()
-    with console.status(f"running batch {batch}, {sq} queries, {sk} keys"):
-        trial = run_attention(bundle, batch=batch, sq=sq, sk=sk, seed=seed, device=device)
+    trial = run_attention(bundle, batch=batch, sq=sq, sk=sk, seed=seed, device=device)
     _show_trial(console, trial, f"batch {batch}, {sq} queries, {sk} keys")
     return 0 if trial.comparison.ok else 1
 

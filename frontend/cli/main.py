@@ -21,9 +21,13 @@ from attn_mlir.files import write_file
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.bundle import Bundle
+    from attn_mlir.runtime.fat_bundle import FatBundle
 
 HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
-MASK_HELP = "such as full, causal, window:127,0, chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
+MASK_HELP = (
+    "such as full, causal, window:127 (keys before a query; window:127,64 also those behind it, inf for "
+    "all), chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,9 +101,8 @@ def _natural(text: str) -> int:
 def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | None) -> None:
     """Declares the options for an `MhaSpec`."""
     parser.add_argument("--heads", type=int, default=heads, help="query heads (%(default)s)")
-    parser.add_argument(
-        "--kv-heads", type=int, default=kv_heads, help="KV heads (default: as many as heads)"
-    )
+    fewer = "default: as many as heads" if kv_heads is None else "%(default)s"
+    parser.add_argument("--kv-heads", type=int, default=kv_heads, help=f"KV heads ({fewer})")
     parser.add_argument("--head-dim", type=int, default=128, help=HEAD_DIM_HELP)
     parser.add_argument("--dtype", default="bf16", help="bf16, f16, e4m3 or e5m2 (%(default)s)")
     parser.add_argument("--mask", default="causal", help=MASK_HELP)
@@ -154,6 +157,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "Run an attention bundle on random operands and compare every element with float64."
     )
     parser.add_argument("bundle", type=Path, help="bundle file")
+    parser.add_argument("--target", help="the code for this chip, of a file for several")
     parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--sq", type=int, default=256, help="queries (%(default)s)")
     parser.add_argument("--sk", type=int, default=None, help="keys (default: as many as queries)")
@@ -170,6 +174,18 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_run)
 
 
+def _bundles(args: argparse.Namespace) -> Bundle | FatBundle:
+    """What the file `bundle` holds for `target`, or all of it."""
+    from attn_mlir.runtime.fat_bundle import FatBundle, load_bundles
+
+    found = load_bundles(args.bundle)
+    if args.target is None:
+        return found
+    return (found if isinstance(found, FatBundle) else FatBundle.of([found])).for_target(
+        args.target
+    )
+
+
 def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default=None, help="cuda, cuda:N or emulator (default: auto)")
     parser.add_argument(
@@ -183,10 +199,9 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from attn_mlir.cli.experiment import device_of, run_attention
     from attn_mlir.masks.text import parse_mask
-    from attn_mlir.runtime.fat_bundle import load_bundles
 
     trial = run_attention(
-        load_bundles(args.bundle),
+        _bundles(args),
         batch=args.batch,
         sq=args.sq,
         sk=args.sq if args.sk is None else args.sk,
@@ -247,12 +262,9 @@ def _info(args: argparse.Namespace) -> int:
     if args.bundle is None:
         print("attn-mlir info: name a bundle file, or pass --env", file=sys.stderr)
         return 2
-    from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, load_bundles
+    from attn_mlir.runtime.fat_bundle import bundles_of
 
-    found = load_bundles(args.bundle)
-    if args.target is not None:
-        fat = found if isinstance(found, FatBundle) else FatBundle.of([found])
-        found = fat.for_target(args.target)
+    found = _bundles(args)
     bundle, *others = bundles_of(found)
     if others and (args.ptx or args.sass or args.json):
         targets = ", ".join(one.target for one in (bundle, *others))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -14,6 +15,13 @@ from attn_mlir.compiling.bundled import request_lines
 from attn_mlir.expr import show
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of
+
+UNWRAPPED = 1 << 14  # columns; more than any line of ours
+
+
+def output() -> Console:
+    """Standard output; where that is no terminal, no line is wrapped."""
+    return Console(width=None if sys.stdout.isatty() else UNWRAPPED)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -107,7 +115,7 @@ def role_table(bundle: Bundle) -> RenderableType:
 def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     """Prints what a bundle contains and how to call it."""
     manifest = bundle.manifest
-    console = console or Console()
+    console = console or output()
     grid = ", ".join(show(expr) for expr in manifest.grid)
     code = f"cubin {len(bundle.machine_code)} B" if bundle.machine_code is not None else "no cubin"
     console.print(
@@ -156,7 +164,7 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
 
 def print_bundles(found: Bundle | FatBundle, console: Console | None = None) -> None:
     """Prints a bundle, or what of a fat bundle is for which target, and then each of its bundles."""
-    console = console or Console()
+    console = console or output()
     bundles = bundles_of(found)
     if isinstance(found, FatBundle):
         rows = [
@@ -173,7 +181,7 @@ def print_bundles(found: Bundle | FatBundle, console: Console | None = None) -> 
 def print_environment(console: Console | None = None) -> None:
     """Prints the environment variables with their meaning, allowed values and current value."""
     settings = env.settings()
-    console = console or Console()
+    console = console or output()
     for variable in env.VARIABLES:
         value: object = getattr(settings, variable.name.removeprefix("ATTN_MLIR_").lower())
         for line in (

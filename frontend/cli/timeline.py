@@ -18,6 +18,7 @@ GROUP_WARPS = 4  # warps of a warpgroup, drawn as one row
 STEPS_PER_UNIT = 1000  # unit of the file's times
 FIRST_ENGINE, FIRST_BARRIER = 100, 200  # number of the first engine's thread in the file
 ENGINE, UNNAMED = "engine", "run"
+ZIP = b"PK\3\4"  # begin of a bundle file
 LETTER = 5.2  # width of a letter of a label, px
 
 _PALETTE = ("#2f6fb7", "#7a52a8", "#2b8a6e", "#b8662b", "#a83f63", "#5c6b2f", "#39788f")
@@ -101,9 +102,16 @@ def read_trace(path: Path) -> TraceFile:
       SpecError: the file cannot be read or is no trace.
     """
     try:
-        data = json.loads(read_file(path))
+        content = read_file(path)
     except OSError as error:
         raise SpecError(f"cannot read {path}: {reason(error)}") from error
+    if content.startswith(ZIP):
+        raise SpecError(
+            f"{path} is a bundle, not a trace: `attn-mlir run {path} --trace trace.json` runs it on the "
+            "emulator and writes one"
+        )
+    try:
+        data = json.loads(content)
     except ValueError as error:
         raise SpecError(f"{path} is not a trace: {error}") from error
     top = cast("dict[str, Any]", data) if isinstance(data, dict) else {}

@@ -33,6 +33,7 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
 from attn_mlir.runtime.fat_bundle import FatBundle
 from attn_mlir.tools import disassemble, find_ptxas, makes_machine_code
+from attn_mlir.waiting import waiting_for
 
 Progress = Callable[[str], None]
 
@@ -78,7 +79,7 @@ def compile(
 
     def made(chip: str) -> Bundle:
         def make() -> bytes:
-            return _made("compile_request", spec, target=chip, progress=progress)
+            return _made_of(spec, chip, progress)
 
         if env.settings().dump:
             return compile_afresh(spec, target=chip, progress=progress)
@@ -95,8 +96,7 @@ def compile_afresh(
     Arguments and errors as `compile`, for one target.
     """
     check_target(target)
-    data = _made("compile_request", spec, target=target, progress=progress)
-    bundle = Bundle.from_bytes(data)
+    bundle = Bundle.from_bytes(_made_of(spec, target, progress))
     _dump(bundle, env.settings())
     return bundle
 
@@ -120,7 +120,19 @@ def for_targets(target: str | Sequence[str], made: Callable[[str], Bundle]) -> B
 
 def compile_tma_copy(target: str) -> Bundle:
     """The small TMA copy kernel that `attn-mlir doctor` runs, for `sm_90a` or `sm_100a`; cached."""
-    return cached("tma_copy", TMA_COPY, target, lambda: _made("compile_tma_copy", target))
+
+    def make() -> bytes:
+        with waiting_for(f"compiling tma_copy for {target}"):
+            return _made("compile_tma_copy", target)
+
+    return cached("tma_copy", TMA_COPY, target, make)
+
+
+def _made_of(spec: Request, target: str, progress: Progress | None) -> bytes:
+    """Compiles a request, and says so unless `progress` does."""
+    told = waiting_for(f"compiling {spec.kernel_name} for {target}")
+    with told if progress is None else contextlib.nullcontext():
+        return _made("compile_request", spec, target=target, progress=progress)
 
 
 _is_first = True  # whether nothing has been compiled in this process yet

@@ -10,6 +10,7 @@ DTYPES = ("bf16", "f16", "e4m3", "e5m2")
 NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
 WIDE_DTYPES = ("bf16", "f16")  # of 16
 SCALE_DTYPES = ("f32", "f16", "bf16")  # of factors that every position of a cache has of its own
+WIDER_DTYPES = ("f32", "f64")  # of arrays that no kernel takes until they are converted
 OUT_DTYPES = ("bf16", "f16", "f32")
 
 _SPELLINGS = {
@@ -38,3 +39,14 @@ def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
         if isinstance(text, str) and _SPELLINGS.get(text) in allowed:
             return _SPELLINGS[text]
     raise SpecError(f"{argument} {shown(dtype)} has no kernel: supported are {', '.join(allowed)}")
+
+
+def refused_dtype(name: str, dtype: str, allowed: Sequence[str]) -> SpecError:
+    """The error for an array of a dtype that has no kernel."""
+    what = f"{name} has dtype {dtype}, allowed are {', '.join(allowed)}"
+    if dtype not in WIDER_DTYPES or "bf16" not in allowed:
+        return SpecError(what)
+    return SpecError(
+        f"{what}: convert it by {name}.to(torch.bfloat16) or {name}.astype(ml_dtypes.bfloat16); sums "
+        "are in f32 all the same"
+    )

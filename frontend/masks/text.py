@@ -18,7 +18,7 @@ from typing import cast
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
 
-ALLOWED = "full, causal, window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
+ALLOWED = "full, causal, window:LEFT or window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
 
 MAX_DIGITS = 10  # of a number
 MAX_DEPTH = 64  # of nested ~ and ( )

@@ -13,6 +13,7 @@ from attn_mlir.runtime.bundle import SOURCE, Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.tensormap import encode
 from attn_mlir.runtime.tensors import bytes_at
+from attn_mlir.waiting import waiting_for
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.emulator import Emulator
@@ -106,17 +107,19 @@ class EmulatorDevice:
             check=self._checks(),
         )
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
+        told = waiting_for(f"running {bundle.entry} on the emulator", emulator.state)
         try:
-            stats = emulator.launch(
-                bundle.ptx,
-                bundle.entry,
-                grid=bound.grid_on(self.multiprocessors),
-                block=bundle.manifest.block,
-                cluster=bundle.manifest.cluster,
-                shared_bytes=bundle.manifest.smem_bytes,
-                params=[param.value for param in packed],
-                sources={SOURCE: bundle.source},
-            )
+            with told:
+                stats = emulator.launch(
+                    bundle.ptx,
+                    bundle.entry,
+                    grid=bound.grid_on(self.multiprocessors),
+                    block=bundle.manifest.block,
+                    cluster=bundle.manifest.cluster,
+                    shared_bytes=bundle.manifest.smem_bytes,
+                    params=[param.value for param in packed],
+                    sources={SOURCE: bundle.source},
+                )
         finally:
             if self.trace is not None and emulator.trace is not None:
                 from attn_mlir.runtime.emulator.trace import write_trace

@@ -198,6 +198,7 @@ class Emulator:
         self.trace: Trace | None = None
         if trace and (self.checks or observer is not None):
             raise SpecError("a trace cannot be recorded together with checkers or an observer")
+        self._scheduler: Scheduler | None = None
         self.memory = GlobalMemory()
         self._variables: dict[tuple[str, str], int] = {}
         self._parameters = np.zeros(MAX_PARAM_BYTES, np.uint8)
@@ -330,10 +331,12 @@ class Emulator:
         else:
             trace.launched(launch)
             scheduler = TracingScheduler(launch, trace, self.schedule, self.seed)
+        self._scheduler = scheduler
         try:
             with np.errstate(all="ignore"):
                 scheduler.run()
         finally:
+            self._scheduler = None
             self.memory.watch = None
             if trace is not None:
                 trace.finish()
@@ -343,6 +346,15 @@ class Emulator:
             launch.counters.get("mma", 0),
             dict(launch.counters),
         )
+
+    def state(self) -> str:
+        """How far a launch in this process is, in words, for another thread; empty without one."""
+        scheduler = self._scheduler
+        if scheduler is None:
+            return ""
+        waiting = scheduler.launch.remaining.count
+        begun = f", {waiting} clusters to begin" if waiting else ""
+        return f"{scheduler.warp_instructions:,} warp-instructions{begun}"
 
     def _launch_divided(self, launch: Launch, jobs: int, start: float) -> Stats:
         """Run every `jobs`-th cluster in a process of its own."""

@@ -22,7 +22,7 @@ DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
 ELSEWHERE = ("validation.conformance._recording",)  # runs where only the folders are packages
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 
-LEAVES = "_version env errors expr files tools"
+LEAVES = "_version env errors expr files tools waiting"
 DIALECTS = f"{LEAVES} dialect"
 PASSES = f"{DIALECTS} passes"
 REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
@@ -42,6 +42,7 @@ ALLOWED = {
     "expr": "errors",
     "files": "errors",
     "tools": "env errors files",
+    "waiting": "env errors",
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
     "library": "errors",
