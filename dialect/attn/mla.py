@@ -10,7 +10,7 @@ from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.columns import make_columns
 from attn_mlir.dialect.attn.dialect import AttnDialect
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROPE_COLUMNS
+from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, SCHEDULE
@@ -243,6 +243,7 @@ def emit_mla(
     out_dtype: str,
     lengths: Lengths,
     cache: Cache | None,
+    cache_columns: int = ROW_COLUMNS,
 ) -> MlaOp:
     """Builds one `attn.mla` at the insertion point, with the operations that say how operands lie.
 
@@ -255,6 +256,7 @@ def emit_mla(
       lengths: what tells the lengths of sequences; those of keys by number are the cache's, where
         there is one.
       cache: how k_rope lies, if it is in a latent cache.
+      cache_columns: of the rows of that, the last of which are rope.
     """
     of_tensors = lengths
     if cache is not None:
@@ -283,7 +285,7 @@ def emit_mla(
         (rows,) = cache_views(cache, told, [arguments["k_rope"]], arguments)
         if factors is not None:
             rows = make_scaled(rows, factors_view(factors, cache, arguments, of_values=False))
-        return make_columns(rows, LATENT_COLUMNS, ROPE_COLUMNS)
+        return make_columns(rows, cache_columns - ROPE_COLUMNS, ROPE_COLUMNS)
 
     q_nope, q_rope, k_nope = (scaled(name) for name in ("q_nope", "q_rope", "k_nope"))
     k_rope = rope()

@@ -8,9 +8,9 @@ from typing import Any
 
 from attn_mlir.api.attention import check_scale, output_dtype_of
 from attn_mlir.api.caches import Cached
-from attn_mlir.api.latent_caches import latent_cached
 from attn_mlir.api.latent_factors import rope_factors, row_factors
 from attn_mlir.api.lengths import Told, told_by
+from attn_mlir.api.packed_rows import rope_cached
 from attn_mlir.api.plan import (
     Allocation,
     Plan,
@@ -26,7 +26,9 @@ from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, MlaSpec
 from attn_mlir.compiling.schedules import check_claimed
 from attn_mlir.dialect.attn.cache import CSR, Cache
-from attn_mlir.errors import SpecError
+from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
+from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import query_tiles_for
@@ -60,6 +62,7 @@ def mla(
     k_descale: Any = None,
     v_descale: Any = None,
     k_rope_descale: Any = None,
+    kv_format: str = PLAIN,
     query_tiles: int | None = None,
     tile_order: str | None = None,
     out: Any = None,
@@ -77,7 +80,7 @@ def mla(
       q_rope: [batch, sq, heads, rope], a multiple of 16, or 32 of e4m3; at most 256 with nope.
       k_nope: [batch, sk, kv_heads, nope]; kv_heads divides heads, as a rule it is as many.
       k_rope: [batch, sk, 1, rope]; or a latent cache, `PagedKV` or `ContiguousKV` without values, of
-        rows of 576 columns, the last 64 of which are rope. A sequence of k_nope then has at most as
+        rows of 576 columns, the last 64 of which are rope, or of rope's 64 alone. A sequence of k_nope then has at most as
         many positions as the cache; where k_nope has a dimension for the sequence, the cache's
         `seqused` says how many of them there are.
         Where the other operands are bf16, it may be of e4m3: it is widened to bf16 on the way, on
@@ -96,6 +99,9 @@ def mla(
         of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`.
       k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk], or
         [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to bf16.
+      kv_format: how the rows of the cache in k_rope are stored, as of `sparse_mla`: `bf16` for rows of these
+        columns, also of f16 and e4m3; or `v32`, `model1` or `e4m3_rope16`, with bytes in the place of
+        columns, of which rope, bf16, is read and nothing else.
       query_tiles, tile_order, out, device, stream: as of `attention`.
 
     Returns:
@@ -108,7 +114,11 @@ def mla(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    cache = latent_cached(k_rope, may_scale=True) if isinstance(k_rope, CACHES) else None
+    cache = rope_cached(kv_format, k_rope) if isinstance(k_rope, CACHES) else None
+    if cache is None and kv_format != PLAIN:
+        raise SpecError(
+            f"kv_format is for k_rope in a cache, got {shown(kv_format, 40)} for a tensor"
+        )
     if cache is not None:
         k_rope = cache.operands["k"]
         _check_replaced(
@@ -322,6 +332,7 @@ def _spec_of(operands: Mapping[str, TensorView], told: Told, options: Mapping[st
         v_head_dim=int(v.shape[-1]),
         dtype=q.dtype,
         rope_dtype=operands["k_rope"].dtype,
+        rope_alone=told.cache is not None and int(operands["k_rope"].shape[-1]) == ROPE_COLUMNS,
         lengths=told.kinds,
         cache=told.cache,
         **options,

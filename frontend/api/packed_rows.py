@@ -10,6 +10,7 @@ from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_caches import latent_cached, latent_pool, one_behind_the_other
 from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import MAX_I32, integer
@@ -18,6 +19,7 @@ from attn_mlir.runtime.tensors import TensorView, view
 BYTES = ("u8", "i8", "e4m3")  # dtypes of a cache that is passed as bytes
 ALIGNED = 16  # bytes: what a thread reads at once
 MAX_PAGE = 1 << 20  # rows; far above any cache
+ROPE_FORMATS = (PLAIN, *(x.name for x in FORMATS.values() if x.wide == ROPE_COLUMNS))
 _BESIDE_PAGES = "[pages, page, 1, {bytes}]"
 _BESIDE_ROWS = "[s_kv, 1, {bytes}] or " + _BESIDE_PAGES
 
@@ -68,10 +70,43 @@ def packed_cached(
         name: part.reshaped((*part.shape[:-1], 1, part.shape[-1]), _with_head(part))
         for name, part in stored.given.items()
     }
-    layout = {"layout": "NHD"} if isinstance(cache, PagedKV) else {}
-    narrow = dataclasses.replace(cache, **{name: given["kv"], **layout})
-    found = latent_cached(narrow, form.narrow)
+    found = latent_cached(_with_rows(cache, name, given["kv"]), form.narrow)
     return found, StoredRows(given, stored.group, stored.page)
+
+
+def rope_cached(kv_format: object, cache: ContiguousKV | PagedKV) -> Cached:
+    """A latent cache of whose rows rope alone is read.
+
+    Args:
+      kv_format: how its rows are stored. Those of 16 bits, or all of e4m3, have 576 columns or rope's 64
+        alone; of the others rope is bf16, and nothing else is looked at.
+
+    Returns:
+      as `latent_cached`, of these 576 or 64 columns.
+
+    Raises:
+      SpecError: there is no such format, or rope of it has 8 bits; or as `latent_cached`.
+    """
+    if kv_format not in ROPE_FORMATS:
+        allowed = ", ".join(ROPE_FORMATS)
+        raise SpecError(f"kv_format of k_rope must be one of {allowed}, got {shown(kv_format, 40)}")
+    if kv_format == PLAIN:
+        rows = view(cache.k_pages if isinstance(cache, PagedKV) else cache.k, "k")
+        is_alone = rows.shape[-1:] == (ROPE_COLUMNS,)
+        return latent_cached(cache, ROPE_COLUMNS if is_alone else ROW_COLUMNS, may_scale=True)
+    name, pool = latent_pool(cache)
+    stored = stored_rows(FORMATS[str(kv_format)], pool, None, called=name, by_pages=True)
+    rope = stored.given["kv_rope"]
+    rope = rope.reshaped((*rope.shape[:-1], 1, ROPE_COLUMNS), _with_head(rope))
+    return latent_cached(_with_rows(cache, name, rope), ROPE_COLUMNS)
+
+
+def _with_rows(
+    cache: ContiguousKV | PagedKV, name: str, rows: TensorView
+) -> ContiguousKV | PagedKV:
+    """The cache with other rows as the field of that name, [pages, page, 1, columns] of pages."""
+    layout = {"layout": "NHD"} if isinstance(cache, PagedKV) else {}
+    return dataclasses.replace(cache, **{name: rows, **layout})
 
 
 def stored_rows(

@@ -12,7 +12,7 @@ from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import check_output
 from attn_mlir.compiling.sequences import GroupedRequest, table
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
@@ -57,6 +57,7 @@ class MlaSpec(GroupedRequest):
       lengths: which index arrays tell the lengths of sequences. Where there is a cache, `used_k` and
         `cached_k` are about that.
       cache: how the latent cache lies that holds k_rope; None for a tensor of its own.
+      rope_alone: whether rows of that cache have the columns of rope alone, and not all 576.
 
     Raises:
       SpecError: a value that has no kernel; the message names the option and what is allowed.
@@ -79,6 +80,7 @@ class MlaSpec(GroupedRequest):
         default=None,
     )
     rope_factors: bool = option(converter=partial(flag, "rope_factors"), default=False)
+    rope_alone: bool = option(converter=partial(flag, "rope_alone"), default=False)
 
     def completed(self) -> Mapping[str, object]:
         """As many heads of keys as query heads, values of the size of nope, rope and O of the operands'
@@ -114,12 +116,19 @@ class MlaSpec(GroupedRequest):
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
         self._check_rope()
         if self.cache is None:
+            if self.rope_alone:
+                raise SpecError("rope_alone is of the rows of a cache, which is None")
             return
         if self.rope_dim != ROPE_COLUMNS:
             raise SpecError(
-                f"rope_dim must be {ROPE_COLUMNS} where k_rope is a latent cache of {ROW_COLUMNS} "
+                f"rope_dim must be {ROPE_COLUMNS} where k_rope is a latent cache of {self.cache_columns} "
                 f"columns, got {self.rope_dim}"
             )
+
+    @property
+    def cache_columns(self) -> int:
+        """Columns of the rows of a cache; rope's are the last ones."""
+        return ROPE_COLUMNS if self.rope_alone else ROW_COLUMNS
 
     def _check_rope(self) -> None:
         """Refuses dtypes of rope without a kernel, and factors where it has none.
@@ -145,11 +154,12 @@ class MlaSpec(GroupedRequest):
         if self.cache is not None and self.cache.scale_dtype:
             if not is_narrow:
                 raise SpecError(f"cache of k_rope of {self.rope_dtype} must have no factors")
-            columns = ROW_COLUMNS // self.cache.k_groups
-            if LATENT_COLUMNS // columns != (ROW_COLUMNS - 1) // columns:
+            total = self.cache_columns
+            columns = total // self.cache.k_groups
+            if (total - ROPE_COLUMNS) // columns != (total - 1) // columns:
                 raise SpecError(
                     f"cache of k_rope must have one factor for its {ROPE_COLUMNS} columns of rope, "
-                    f"got {self.cache.k_groups} for {ROW_COLUMNS}"
+                    f"got {self.cache.k_groups} for {total}"
                 )
         if self.has_helper and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
             raise SpecError(
@@ -164,7 +174,7 @@ class MlaSpec(GroupedRequest):
         rope = (*rows_k, 1, self.rope_dim)
         if self.cache is not None:
             size = self.cache.page_size
-            rope = (*(("pages", size) if size else ("rows", "positions")), 1, ROW_COLUMNS)
+            rope = (*(("pages", size) if size else ("rows", "positions")), 1, self.cache_columns)
         *lead, rows = rows_q
         lse = Operand("lse", "f32", (*lead, self.heads, rows), "out")
         return (
@@ -205,7 +215,8 @@ class MlaSpec(GroupedRequest):
     @property
     def kernel_name(self) -> str:
         """What is static."""
-        cache = "" if self.cache is None else f"latent{self.cache.short_name}"
+        stored = "roperows" if self.rope_alone else "latent"
+        cache = "" if self.cache is None else f"{stored}{self.cache.short_name}"
         out = f"o{self.out_dtype}" if self.out_dtype != self.dtype else ""
         heads = f"h{self.heads}k{self.kv_heads}"
         rope = f"rope{self.rope_dtype}" if self.rope_dtype != self.dtype else ""
@@ -224,5 +235,6 @@ class MlaSpec(GroupedRequest):
             out_dtype=self.out_dtype,
             lengths=self.lengths,
             cache=self.cache,
+            cache_columns=self.cache_columns,
         )
         return {"o": op.o, "lse": op.lse}

@@ -62,6 +62,7 @@ def ragged(**changed: Any) -> dict[str, Any]:
     return rows | {"k_rope": zeros(80, 1, 64)} | changed
 
 
+PACKED: dict[str, Any] = {"k_pages": zeros(6, 16, 1, 640, dtype=np.uint8)}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": (
         {"v": zeros(2, 40, 2, 128, dtype=np.float32)},
@@ -218,6 +219,39 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"k_rope": pages(page_table=np.full((2, 3), 6, np.int32))},
         r"page_table\[0, 0\] is 6: k_pages has pages 0 to 5",
     ),
+    "a format of a tensor": (
+        {"kv_format": "v32"},
+        r"kv_format is for k_rope in a cache, got 'v32' for a tensor",
+    ),
+    "a format whose rope has 8 bits": (
+        {"k_rope": pages(), "kv_format": "e4m3"},
+        r"kv_format of k_rope must be one of bf16, v32, model1, e4m3_rope16, got 'e4m3'",
+    ),
+    "no format": (
+        {"k_rope": pages(), "kv_format": 640},
+        r"kv_format of k_rope must be one of bf16, v32, model1, e4m3_rope16, got 640",
+    ),
+    "rows of another format": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 656, dtype=np.uint8)), "kv_format": "e4m3_rope16"},
+        r"k_pages must be \[pages, page, 1, 640\] .* for kv_format 'e4m3_rope16', got \[6, 16, 1, 656\]",
+    ),
+    "columns of a format": (
+        {"k_rope": pages(), "kv_format": "v32"},
+        r"k_pages must be \[pages, page, 1, 656\] with .* got \[6, 16, 1, 576\]",
+    ),
+    "factors of a format": (
+        {"k_rope": PACKED | {"k_scale": ones(6, 16, 1, 1)}, "kv_format": "e4m3_rope16"},
+        r"k_scale must be None for a latent cache of 16 bits",
+    ),
+    "bf16 of a format under f16": (
+        {x: zeros(2, 3 if x[0] == "q" else 40, 2, n, dtype=np.float16) for x, n in WIDE.items()}
+        | {"k_rope": PACKED, "kv_format": "e4m3_rope16"},
+        r"k_pages is bf16, q_nope is f16: all must be the same",
+    ),
+    "several factors of rope alone": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 64, dtype=E4M3), k_scale=ones(6, 16, 1, 2))},
+        r"cache of k_rope must have one factor for its 64 columns of rope, got 2 for 64",
+    ),
     "lengths of a cache": (
         {"k_rope": pages(), "seqused_k": ints(1, 1)},
         r"seqused_k is for k_rope as a tensor: the cache has seqused",
@@ -240,6 +274,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(name: str) -> None:
     changed, message = REFUSED[name]
+    if isinstance(rows := changed.get("k_rope"), dict):
+        changed = changed | {"k_rope": pages(**rows)}
     with pytest.raises(SpecError, match=message):
         plan(**operands(**changed))
 
@@ -283,6 +319,24 @@ def test_factors_of_rope_in_pages_of_their_own() -> None:
     assert factors is not None and factors.extents == ("k_rope_descale_0", 16, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "bytes_of", "at"), [("e4m3_rope16", 640, 512), ("v32", 656, 528), ("model1", 584, 448)]
+)
+def test_rope_of_packed_rows_is_read_where_it_lies(name: str, bytes_of: int, at: int) -> None:
+    """Of MODEL1's pages the factors lie behind the rows."""
+    pool = zeros(6, 16, 1, bytes_of, dtype=np.uint8)
+    (step,) = plan(**operands(k_rope=pages(k_pages=pool), kv_format=name)).steps
+    rope: Any = step.arguments["k_rope"]
+    row = 576 if name == "model1" else bytes_of
+    assert (rope.dtype, rope.shape) == ("bf16", (6, 16, 1, 64))
+    assert rope.address == pool.ctypes.data + at
+    assert [2 * x for x in rope.strides[:2]] == [16 * bytes_of, row]
+    alone = plan(**operands(k_rope=pages(k_pages=zeros(6, 16, 1, 64)))).steps[0]
+    assert step.request == alone.request
+    assert step.request.operand("k_rope").extents == ("pages", 16, 1, 64)  # pyright: ignore
+    assert "attn_mla_null_roperowsp16_bf16" in step.request.kernel_name
+
+
 def test_an_output_of_f32_that_shared_memory_has_no_room_for() -> None:
     with pytest.raises(SpecError, match="out_dtype f32 needs v_head_dim of at most 192, got 256"):
         plan(**operands(v=zeros(2, 40, 2, 256), out_dtype="f32"))
@@ -321,6 +375,7 @@ def test_there_is_no_scale_that_follows_from_sizes() -> None:
         {"rope_dim": 40},
         {"rope_dim": 32, "cache": Cache(page_size=16, pages="table")},
         {"cache": Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1, v_groups=1)},
+        {"rope_alone": True},
         {"v_head_dim": 12},
         {"out_dtype": "e4m3"},
     ],

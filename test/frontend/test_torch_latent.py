@@ -42,11 +42,15 @@ def in_one_graph(function: Callable[..., Any], *calls: tuple[Any, ...]) -> list[
 
 
 def test_dense_prefill_with_the_rope_of_a_cache() -> None:
+    """Of 640 bytes a row, of which only those of rope are numbers."""
     pool = normal(PAGES, PAGE, 1, 576)
+    packed = torch.full((PAGES, PAGE, 1, 640), 0xFF, dtype=torch.uint8)
+    packed[..., 512:] = pool[..., 512:].contiguous().view(torch.uint8)
 
     def function(q: Any, rope: Any, k: Any, v: Any, table: Any, used: Any) -> tuple[Any, Any]:
-        cache = am.PagedKV(pool, None, table, used)
+        cache = am.PagedKV(packed, None, table, used)
         options: dict[str, Any] = {"out_dtype": torch.float32, "return_lse": True}
+        options["kv_format"] = "e4m3_rope16"
         return am.mla(q, rope, k, cache, v, scale=SCALE, **options)
 
     def call(batch: int, queries: int) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.validation.numerics import prefill_sweep
-from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
+from attn_mlir.validation.numerics.latent import ALONE, E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.latent_draws import DRAWS
 from attn_mlir.validation.numerics.stored import Form
 
@@ -47,12 +47,36 @@ CASES = {
     "other sizes, a group of heads": LatentProblem(
         (40,), (130,), heads=(4, 2), sizes=(64, 32, 72), call={"out_dtype": "f32"}
     ),
+    "rope of packed rows": LatentProblem(
+        (40, 40),
+        PAIR,
+        cache=Form(16),
+        stored="e4m3_rope16",
+        options={"mask": am.causal()},
+        call=ONE,
+    ),
+    "rope behind the rows of pages": LatentProblem((9,), (70,), cache=Form(32), stored="model1"),
+    "rope between factors, rows by index": LatentProblem(
+        (9, 9), (70, 30), cache=Form(selected=True, padded=True), stored="v32", call=ONE
+    ),
+    "rope alone": LatentProblem(
+        (9, 9), (70, 30), cache=Form(64, "HND"), stored=ALONE, dtype=np.float16, call=ONE
+    ),
+    "rope alone, whole rows": LatentProblem((9,), (70,), cache=Form(), stored=ALONE, call=ONE),
     "values of 256": LatentProblem((40,), (70,), sizes=(192, 64, 256), options={"scale": 0.1}),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.long("used keys, f16", "compressed rows", "ragged", "pages under dense keys")
+@pytest.mark.long(
+    "used keys, f16",
+    "compressed rows",
+    "ragged",
+    "pages under dense keys",
+    "rope behind*",
+    "rope between*",
+    "rope alone*",
+)
 def test_mla(name: str) -> None:
     CASES[name].run()
 
@@ -125,11 +149,11 @@ def test_8_bits_with_factors_of_rows(name: str) -> None:
     FACTOR_CASES[name].run()
 
 
-HELD = ("ragged", "pages under dense keys", "other sizes, a group of heads")
+HELD = ("ragged", "pages under dense keys", "rope of packed rows", "other sizes, a group of heads")
 
 
 @pytest.mark.parametrize("name", HELD)
-@pytest.mark.long("pages under dense keys")
+@pytest.mark.long("pages under dense keys", "rope of packed rows")
 def test_on_hopper(name: str) -> None:
     device = {"target": "sm_90a", "schedule": "adversarial", "seed": 1}
     dataclasses.replace(CASES[name], device=device).run()

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN, LatentFormat
 from attn_mlir.reference import compare, mla_f64, mla_yardstick
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.validation.numerics.operands import inside
@@ -24,6 +25,8 @@ E4M3 = ml_dtypes.float8_e4m3fn
 NAMES = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
 
 
+ALONE = "alone"
+NAN_BYTE = 0xFF
 FACTORS = "k_rope_descale"
 ROWS = ("q_descale", "k_descale")
 
@@ -97,6 +100,7 @@ class LatentProblem:
         to be.
       cache: form of the latent cache that holds rope; None for a tensor. Keys of unequal lengths that
         are not ragged are told by its `seqused`, or else by `seqused_k`.
+      stored: `kv_format` of the cache, or "alone" where its rows have rope's columns alone.
       spare: positions of the cache behind each sequence's keys, where these are ragged.
       heads: of queries, and of k_nope and v.
       sizes: columns of nope, rope and v.
@@ -113,6 +117,7 @@ class LatentProblem:
     keys: tuple[int, ...] = (200,)
     ragged: str = ""
     cache: Form | None = None
+    stored: str = PLAIN
     spare: int = 0
     heads: tuple[int, int] = (1, 1)
     sizes: tuple[int, int, int] = (128, 64, 128)
@@ -179,7 +184,8 @@ class LatentProblem:
         rows: list[Array] = []
         for one in sequences:
             rope = one["k_rope"]
-            row = np.full((len(rope) + self.spare, 1, ROW_COLUMNS), np.nan, rope.dtype)
+            columns = ROPE_COLUMNS if self.stored == ALONE else ROW_COLUMNS
+            row = np.full((len(rope) + self.spare, 1, columns), np.nan, rope.dtype)
             row[: len(rope), :, -ROPE_COLUMNS:] = rope
             rows.append(row)
         fields: dict[str, Any] = {}
@@ -193,7 +199,11 @@ class LatentProblem:
         size = max(self.cache.page_size, 1)
         random = np.random.default_rng(self.seed)
         new = list(self.queries)
+        if self.stored in FORMATS:
+            rows = [_packed(row, FORMATS[self.stored]) for row in rows]
         made = self.cache.stored(rows, rows, new, random, -(-room // size) * size, **fields)
+        if self.stored in FORMATS:
+            made = _in_pages(made, FORMATS[self.stored])
         values = "v_pages" if isinstance(made, am.PagedKV) else "v"
         return dataclasses.replace(made, **{values: None, "v_scale": None})
 
@@ -219,6 +229,8 @@ class LatentProblem:
     ) -> tuple[Array, Array]:
         """O and LSE, not judged."""
         operands, told = self.call_of(sequences)
+        if self.stored in FORMATS:
+            told["kv_format"] = self.stored
         options = {"scale": SCALE, **self.options, **self.call, **told}
         return am.mla(**operands, return_lse=True, device=device, **options)
 
@@ -244,6 +256,26 @@ class LatentProblem:
             if not verdict.ok:
                 return f"sequence {number}: {verdict}"
         return ""
+
+
+def _packed(rows: Array, form: LatentFormat) -> Array:
+    """Rows [positions, 1, 576] of bf16 as bytes of that format, with NaN wherever no rope is."""
+    found = np.full((*rows.shape[:2], form.row_bytes), NAN_BYTE, np.uint8)
+    rope = np.ascontiguousarray(rows[..., -ROPE_COLUMNS:]).view(np.uint8)
+    found[..., form.wide_at : form.wide_at + rope.shape[-1]] = rope
+    return found
+
+
+def _in_pages(
+    made: am.PagedKV | am.ContiguousKV, form: LatentFormat
+) -> am.PagedKV | am.ContiguousKV:
+    """A cache of bytes, with what its pages have behind their rows."""
+    if form.row_bytes == form.token_bytes or not isinstance(made, am.PagedKV):
+        return made
+    pages, page = made.k_pages.shape[:2]
+    whole = np.full((pages, page * form.token_bytes), NAN_BYTE, np.uint8)
+    whole[:, : page * form.row_bytes] = made.k_pages.reshape(pages, -1)
+    return dataclasses.replace(made, k_pages=whole.reshape(pages, page, 1, form.token_bytes))
 
 
 def _padded(parts: list[Array]) -> Array:

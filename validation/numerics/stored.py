@@ -67,7 +67,9 @@ class Form:
 
 
 def _nothing(*shape: int, dtype: Any) -> Array:
-    return np.full(shape, np.nan, dtype)
+    return np.full(
+        shape, 0xFF if dtype == np.uint8 else np.nan, dtype
+    )  # bytes of which NaN consists
 
 
 def _of_positions(fields: dict[str, Any]) -> list[str]:
