@@ -6,9 +6,8 @@
     attn-mlir prebuild -o DIR examples/transformer.py --size real --device sm_90a    where the compiler is
     ATTN_MLIR_BUNDLES=DIR python examples/transformer.py --size real --device cuda   where the GPU is
 
-`register` is all that a program needs: after it `attn_implementation="attn_mlir"` is a choice of every
-model that asks the package for its attention. Grouped heads, windows, soft caps and padded batches are
-the kernels' own; what they lack is refused by name.
+`attn_mlir.transformers.register` is all that a program needs: after it `attn_implementation="attn_mlir"`
+is a choice of every model that asks the package for its attention. What kernels lack is refused by name.
 
 Logits are compared for a padded batch of prompts and for the tokens behind them, which see the cache,
 eagerly and under `torch.compile` as one graph. The truth is the package's own attention in float32, the
@@ -30,21 +29,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    MistralConfig,
-    MistralForCausalLM,
-)
+from transformers import MistralConfig, MistralForCausalLM
 
-import attn_mlir as am
-from attn_mlir import mods
+from attn_mlir import transformers as attn_mlir_transformers
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import launching_on
 
-NAME = "attn_mlir"
+NAME = attn_mlir_transformers.NAME
 CHIPS = ("sm_90a", "sm_100a")
-CHANGES = ("position_bias", "s_aux", "output_attentions", "cache")  # options that are not offered
 
 
 @dataclass(frozen=True)
@@ -74,63 +66,6 @@ SIZES = {
     "toy": Size(1, 64, 2, 1, 64, 64, 97, 4, (5, 11), 2),
     "real": Size(8, 4096, 32, 8, 128, 14336, 32000, 1024, (4096, 3001, 1234, 77), 8),
 }
-
-
-def attend(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """Attention of one layer, with the signature that the package calls.
-
-    Args:
-      query: [batch, heads, sq, head_dim].
-      key, value: [batch, kv_heads, sk, head_dim]; the last queries and keys belong together.
-      attention_mask: bool [batch, sk], False where a position is padding, see `padding`.
-      sliding_window: keys that a query sees, itself among them.
-      softcap: bound of the scores.
-
-    Returns:
-      O [batch, sq, heads, head_dim], and no weights.
-
-    Raises:
-      ValueError: an option that would be left out.
-      attn_mlir.SpecError: operands that no kernel takes.
-    """
-    if dropout:
-        raise ValueError(f"{NAME} has no dropout, got {dropout}")
-    for name in CHANGES:
-        if options.get(name) is not None and options[name] is not False:
-            raise ValueError(f"{NAME} does not offer {name}")
-    if not getattr(module, "is_causal", True):
-        raise ValueError(f"{NAME} is for causal layers")
-    visible = attention_mask
-    o = am.attention(
-        *(x.transpose(1, 2) for x in (query, key, value)),
-        mask=am.causal() if sliding_window is None else am.sliding_window(sliding_window - 1, 0),
-        score_mod=None if softcap is None else mods.softcap(softcap),
-        mask_mod=None if visible is None else lambda b, h, q, k: visible[b, k],
-        scale=scaling,
-    )
-    return o, None
-
-
-def padding(attention_mask: Tensor | None = None, **sizes: Any) -> Tensor | None:
-    """Of what a model is told about its batch: which positions are padding, [batch, sk]."""
-    return None if attention_mask is None else attention_mask[:, -sizes["kv_length"] :]
-
-
-def register() -> None:
-    """Makes `attn_implementation="attn_mlir"` a choice of models."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, padding)
 
 
 def made(size: Size, place: str) -> Any:
@@ -194,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asks = args.device in CHIPS
     if asks:  # kernels know heads and head sizes of a model, not how wide, deep or long it is
         size = Size(**{**vars(size), "layers": 1, "width": 64, "hidden": 64, "vocabulary": 97})
-    register()
+    attn_mlir_transformers.register()
     model = made(size, place)
     longest = max(size.lengths)
     tokens = torch.randint(size.vocabulary, (len(size.lengths), longest + size.new), device=place)

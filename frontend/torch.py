@@ -16,6 +16,7 @@ from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
 from attn_mlir.pytorch.call import Listing, call
+from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
@@ -67,8 +68,11 @@ def scaled_dot_product_attention(
     mask = "full"
     if attn_mask is not None:
         _check_mask(attn_mask, query)
-        added, mask_mod = _of_mask(operands.mask(attn_mask))
-        score_mod = added
+        given = operands.mask(attn_mask)
+        if given.dtype == torch.bool:
+            mask_mod = visible(given)
+        else:
+            score_mod = added(given)
     if is_causal and query.shape[-2] == key.shape[-2]:
         mask = "causal"
     elif is_causal:
@@ -201,20 +205,6 @@ def _check_mask(attn_mask: Any, query: Any) -> None:
     if attn_mask.device != query.device:
         raise SpecError(f"attn_mask is on {attn_mask.device}, query is on {query.device}")
     check_argument("attn_mask", attn_mask)
-
-
-def _of_mask(attn_mask: Any) -> tuple[ScoreMod | None, MaskMod | None]:
-    """A mask of rank 4 as a modifier if it is float, or as a predicate if it is bool."""
-    repeated = [bool(extent == 1) for extent in attn_mask.shape]
-
-    def element(*coordinates: Any) -> Any:
-        at = zip(coordinates, repeated, strict=True)
-        return attn_mask[tuple(0 if is_one else coordinate for coordinate, is_one in at)]
-
-    def biased(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return score + element(b, h, q_idx, kv_idx)
-
-    return (None, element) if attn_mask.dtype == torch.bool else (biased, None)
 
 
 def _of_blocks(

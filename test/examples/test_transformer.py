@@ -6,7 +6,6 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import attn_mlir as am  # noqa: E402
+import attn_mlir.transformers.masks as masks  # noqa: E402
 from attn_mlir.compiling.compiler import Asked, recording  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -59,17 +59,6 @@ def test_the_check_can_fail(
     """Attention that sees one key less; nothing is compiled by PyTorch here."""
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     whole = am.sliding_window
-    monkeypatch.setattr(am, "sliding_window", lambda left, right: whole(left - 1, right))
+    monkeypatch.setattr(masks, "sliding_window", lambda left, right: whole(left - 1, right))
     assert example.main(["--size", "toy", "--device", "emulator"]) == 1
     assert "are allowed" in capsys.readouterr().out
-
-
-def test_what_kernels_lack_is_refused(example: Any) -> None:
-    attend = example.attend
-    q = torch.zeros(1, 2, 3, 64, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match="no dropout"):
-        attend(SimpleNamespace(is_causal=True), q, q, q, None, dropout=0.1)
-    with pytest.raises(ValueError, match="causal layers"):
-        attend(SimpleNamespace(is_causal=False), q, q, q, None)
-    with pytest.raises(ValueError, match="position_bias"):
-        attend(SimpleNamespace(is_causal=True), q, q, q, None, position_bias=q)

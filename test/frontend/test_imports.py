@@ -29,7 +29,7 @@ REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
 
 EVERYTHING = (
     f"{LEAVES} api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering masks mods "
-    "naming passes pytorch reference runtime torch trace tracing validation"
+    "naming passes pytorch reference runtime torch trace tracing transformers validation"
 )
 
 # For each package, and each module beside packages: what it may import besides itself. An entry covers what lies under
@@ -62,6 +62,7 @@ ALLOWED = {
     "flashinfer": f"{LEAVES} api arrays caches calls compiling flash library masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} api block_masks mods pytorch runtime trace",
+    "transformers": "calls errors masks mods pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn masks reference runtime",
     "dialect": "errors",
     "passes.infrastructure": DIALECTS,

@@ -1,0 +1,43 @@
+"""Attention for models of the `transformers` package: `attn_implementation="attn_mlir"`.
+
+    attn_mlir.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attn_mlir")
+
+The truth is the package's own `eager` attention: which keys a query sees is what the model's mask
+function says, with caches that grow and caches that are allocated at once. Padding, windows, chunks,
+packed sequences and spans that see each other are served; an option that would be left out is refused.
+Forward only. CUDA tensors run on their GPU, CPU tensors on the emulator.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.transformers.attention import attention_forward
+from attn_mlir.transformers.masks import attention_mask
+
+transformers: Any = importlib.import_module("transformers")
+
+NAME = "attn_mlir"
+
+__all__ = ["NAME", "attention_forward", "attention_mask", "register"]
+
+
+def register(name: str = NAME) -> None:
+    """Makes `attn_implementation=name` a choice of every model that asks the package for attention.
+
+    Args:
+      name: without "flash" in it, which the package takes for FlashAttention.
+
+    Raises:
+      SpecError: another name.
+    """
+    if not isinstance(name, str) or not name.isidentifier() or "flash" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(
+            f'name must be an identifier without "flash", which transformers takes for '
+            f"FlashAttention, got {shown(name)}"
+        )
+    transformers.AttentionInterface.register(name, attention_forward)
+    transformers.AttentionMaskInterface.register(name, attention_mask)
