@@ -7,6 +7,7 @@ blocks then in order in one process in it, `mlir` and `json` blocks are parsed; 
 Comments of the page, which a reader does not see, may stand directly before a block:
 
     <!-- not run: REASON -->      it is only looked at: its flags, files and names exist
+    <!-- needs: PACKAGE -->       so is this one, where that package is not installed
     <!-- before: CODE -->         Python that the page leaves out
     <!-- file: NAME -->           the block is the content of a file that later commands read
     <!-- shows: PATTERN -->       the block is what the last commands printed: the lines that match
@@ -18,6 +19,7 @@ at, without a mark.
 
 import argparse
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -34,10 +36,10 @@ LANGUAGES = ("python", "sh", "mlir", "json", "text")
 LIMIT_SECONDS = 600  # of one page's Python, or of one command
 WIDTH = 200  # characters of a line that is shown
 _BLOCK = re.compile(
-    r"(?P<marks>(?:^<!-- (?:not run|before|file|shows):(?:(?!-->).)*-->\n)*)^```(?P<language>[\w-]*)\n(?P<code>.*?)^```$",
+    r"(?P<marks>(?:^<!-- (?:not run|needs|before|file|shows):(?:(?!-->).)*-->\n)*)^```(?P<language>[\w-]*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_MARK = re.compile(r"<!-- (not run|before|file|shows):\s*(.*?)\s*-->\n", re.DOTALL)
+_MARK = re.compile(r"<!-- (not run|needs|before|file|shows):\s*(.*?)\s*-->\n", re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`((?:make|pytest|python) [^`\n]+)`(?!`)")
 
 
@@ -103,7 +105,7 @@ def check_page(page: Path, *, write: bool = False) -> int:
                 shown[block.line] = excerpt(printed, block.marks["shows"])
                 if not write and shown[block.line] != block.code:
                     raise block.wrong(f"the command now prints\n{shown[block.line]}")
-            elif "not run" in block.marks:
+            elif "not run" in block.marks or not _has_needs(block):
                 _look_at(block)
                 continue
             elif block.language == "sh":
@@ -221,9 +223,15 @@ def _parse(block: Block) -> None:
         raise block.wrong(f"it does not verify: {error}") from error
 
 
+def _has_needs(block: Block) -> bool:
+    """Whether the package that a block needs is installed."""
+    package = block.marks.get("needs")
+    return package is None or importlib.util.find_spec(package) is not None
+
+
 def _look_at(block: Block) -> None:
     """Checks what can be checked of a block that is not run."""
-    if not block.marks["not run"]:
+    if not block.marks.get("not run", "package"):
         raise block.wrong("a block that is not run says why")
     if block.language == "python":
         compile(block.code, str(block.page), "exec")

@@ -128,7 +128,9 @@ def test_paths_that_are_not_there_are_found(span: str) -> None:
 def test_modules_of_the_runtime_are_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text[text.index("| module | does |") : text.index("## Emulator")]
-    named = [name for line in table.splitlines()[2:] for name in _SPAN.findall(line.split(" | ")[0])]
+    named = [
+        name for line in table.splitlines()[2:] for name in _SPAN.findall(line.split(" | ")[0])
+    ]
     found = {path.stem for path in (ROOT / "runtime").glob("**/*.py")} | {"devices/"}
     assert len(named) > 15 and set(named) <= found
 

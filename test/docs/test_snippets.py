@@ -115,3 +115,17 @@ def test_what_commands_print_is_filled_in(tmp_path: Path, monkeypatch: pytest.Mo
     snippets.check_page(page, write=True)
     assert page.read_text() == text.replace("old", "1\n...\n3")
     snippets.check_page(page)
+
+
+def test_a_block_that_needs_a_package_is_only_looked_at_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "<!-- needs: {0} -->\n```python\nimport {0}; raise SystemExit(3)\n```\n"
+    page = page_of(tmp_path, monkeypatch, text.format("no_such_package"))
+    snippets.check_page(page)
+    page.write_text(text.format("json"))
+    with pytest.raises(snippets.SnippetError, match="Python fails"):
+        snippets.check_page(page)
+    page.write_text("<!-- needs: no_such_package -->\n```python\n1 +\n```\n")
+    with pytest.raises(SyntaxError):
+        snippets.check_page(page)
