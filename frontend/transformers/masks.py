@@ -8,6 +8,7 @@ tokens, its kernel is told how many keys there are, and never reads the slots be
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,15 +66,22 @@ class _Step:
         return self.q_offset + self.sq - self.kv_offset
 
     def counted_from_0(self, function: MaskFunction) -> MaskFunction:
-        """A mask function of absolute positions as a predicate of a kernel."""
-        q_offset, kv_offset = self.q_offset, self.kv_offset
-        if _is_zero(q_offset) and _is_zero(kv_offset):
+        """A mask function of absolute positions as a predicate of a kernel, for which offsets are data."""
+        first = [self._as_data(offset) for offset in (self.q_offset, self.kv_offset)]
+        if all(offset is None for offset in first):
             return function
+        q_offset, kv_offset = (0 if offset is None else offset for offset in first)
 
         def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
             return function(b, h, q + q_offset, k + kv_offset)
 
         return visible
+
+    def _as_data(self, offset: Any) -> Any:
+        """A tensor of one element; None for 0."""
+        if isinstance(offset, torch.Tensor):
+            return offset
+        return torch.full((), offset, dtype=torch.int32, device=self.device) if offset else None
 
 
 def attention_mask(
@@ -130,11 +138,11 @@ def attention_mask(
         mask, seqused = aligned
         functions = form.rest
         end = q_offset + q_length if form.right == 0 else end
+    predicates = [step.counted_from_0(_all_of(functions))] if functions else []
     if is_padded or (attention_mask is not None and attention_mask.shape[1] < end):
-        missing = max(kv_length + kv_offset - attention_mask.shape[1], 0)
-        padded = torch.nn.functional.pad(attention_mask, (0, missing))
-        functions = (*functions, host.padding_mask_function(padded))
-    return VisibleKeys(shape, mask, _all_of(functions, step), seqused, form.right == 0)
+        predicates.append(host.padding_mask_function(_of_keys(attention_mask, step)))
+    predicate = _all_of(predicates) if predicates else None
+    return VisibleKeys(shape, mask, predicate, seqused, form.right == 0)
 
 
 def _is_padded(given: Any, step: _Step) -> bool:
@@ -173,12 +181,15 @@ def _aligned(form: Form, step: _Step) -> tuple[Mask, Any] | None:
     return mask if form.chunk is None else mask & chunked(form.chunk), seqused
 
 
-def _all_of(functions: tuple[MaskFunction, ...], step: _Step) -> MaskFunction | None:
-    """A predicate for mask functions that must all hold; None for none."""
-    if not functions:
-        return None
-    function = functions[0] if len(functions) == 1 else host.and_masks(*functions)
-    return step.counted_from_0(function)
+def _of_keys(padding: Any, step: _Step) -> Any:
+    """Which keys are tokens, [batch, sk], of which positions are."""
+    own = padding[:, step.kv_offset : step.kv_offset + step.sk]
+    return torch.nn.functional.pad(own, (0, step.sk - own.shape[1]))
+
+
+def _all_of(functions: Sequence[MaskFunction]) -> MaskFunction:
+    """A mask function that says what all of several do."""
+    return functions[0] if len(functions) == 1 else host.and_masks(*functions)
 
 
 def _is_zero(offset: Any) -> bool:

@@ -15,6 +15,7 @@ hf: Any = pytest.importorskip("transformers")
 import attn_mlir as am  # noqa: E402
 import attn_mlir.transformers as door  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.trace import trace  # noqa: E402
 from attn_mlir.transformers import attention as layers  # noqa: E402
 from attn_mlir.transformers import masks  # noqa: E402
 
@@ -142,6 +143,28 @@ def test_where_queries_are_is_kept_while_a_cache_counts_on() -> None:
     assert torch.equal(visible(keys), eager)
 
 
+@pytest.mark.parametrize("given", [{"block_sequence_ids": SPANS}, {}], ids=["spans", "padding"])
+@pytest.mark.parametrize("kind", [hf.StaticCache, hf.DynamicCache])
+@pytest.mark.parametrize("maker", ["causal", "window"])
+def test_one_kernel_serves_every_step(maker: str, kind: Any, given: dict[str, Any]) -> None:
+    """Where queries and keys begin is data of a kernel, and no part of its code."""
+    make, _ = MAKERS[maker]
+    setup = config(**({"sliding_window": None} if maker == "causal" else {}))
+    setup._attn_implementation = door.NAME
+    programs: set[str] = set()
+    for tokens in (5, 6, 7):
+        keys = make(
+            config=setup,
+            inputs_embeds=torch.zeros(BATCH, 1, 8),
+            attention_mask=padded(tokens + 1, LEFT),
+            past_key_values=cache_with(kind, tokens, setup),
+            **given,
+        )
+        program, _ = trace(None, keys.predicate)
+        programs.add(program.canonical())
+    assert len(programs) == 1
+
+
 @pytest.mark.parametrize("maker", ["causal", "window", "chunks"])
 def test_packed_sequences_do_not_see_each_other(maker: str) -> None:
     make, options = MAKERS[maker]
@@ -228,17 +251,22 @@ LAYERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "changes": ("causal", {}, {"softcap": 2.0, "position_bias": drawn(1, 2, 9, 9), "s_aux": drawn(2)}),
     "spans in windows": ("window", {"block_sequence_ids": SPANS, "or_mask_function": custom}, {}),
     "chunks after padding": ("chunks", {"attention_mask": padded(9, LEFT)}, {}),
+    "spans over a cache": ("causal", {"block_sequence_ids": SPANS, "tokens": 5}, {}),
     "packed": ("window", {"position_ids": torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 5]] * 2)}, {}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LAYERS)
-@pytest.mark.long("spans in windows", "chunks after padding", "packed")
+@pytest.mark.long("spans in windows", "chunks after padding", "spans over a cache", "packed")
 def test_kernels_evaluate_what_masks_say(case: str) -> None:
-    maker, given, options = LAYERS[case]
+    maker, told, options = LAYERS[case]
     make, changes = MAKERS[maker]
-    keys, seen = both(make, config(**changes), 9, **{"attention_mask": None, **given})
-    q, k, v = (drawn(BATCH, heads, 9, 64).bfloat16() for heads in (2, 1, 1))
+    setup, given, sq, sk = config(**changes), {"attention_mask": None, **told}, 9, 9
+    if (tokens := given.pop("tokens", None)) is not None:
+        setup, sq, sk = config(sliding_window=None), 4, SLOTS
+        given["past_key_values"] = cache_with(hf.StaticCache, tokens, setup)
+    keys, seen = both(make, setup, sq, **given)
+    q, k, v = (drawn(BATCH, heads, n, 64).bfloat16() for heads, n in ((2, sq), (1, sk), (1, sk)))
     with torch.no_grad():
         o, weights = door.attention_forward(SimpleNamespace(), q, k, v, keys, **options)
     truth = expected(q, k, v, seen[:, None], **options)
