@@ -18,6 +18,7 @@ from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 from attn_mlir.transformers import attention as layers  # noqa: E402
 from attn_mlir.transformers import masks  # noqa: E402
+from attn_mlir.validation.effects import Change, Subject, complaint  # noqa: E402
 
 host: Any = pytest.importorskip("transformers.masking_utils")
 
@@ -379,6 +380,35 @@ def test_a_name_without_a_mask_function_is_refused() -> None:
     for name in ("attn_mlir_flash", "", 3):
         with pytest.raises(SpecError, match="name must be an identifier"):
             door.register(name)  # pyright: ignore[reportArgumentType]
+
+
+OPERANDS = {"query": (1, 2, 5, 64), "key": (1, 1, 5, 64), "value": (1, 1, 5, 64)}
+LAYER = Subject(
+    door.attention_forward,
+    lambda: {
+        "module": SimpleNamespace(is_causal=True),
+        **{name: drawn(*shape).bfloat16() for name, shape in OPERANDS.items()},
+        "attention_mask": None,
+    },
+    {
+        "module": Change(SimpleNamespace(is_causal=False)),
+        **{name: Change(drawn(*shape).bfloat16() + 1) for name, shape in OPERANDS.items()},
+        "attention_mask": Change(masks.VisibleKeys((1, 1, 5, 5), am.full())),
+        "scaling": Change(0.5),
+        "dropout": Change(0.5, refused=True),
+        "sliding_window": Change(2),
+        "softcap": Change(3.0),
+        "is_causal": Change(False),
+        "s_aux": Change(drawn(2)),
+        "position_bias": Change(drawn(1, 2, 5, 5)),
+    },
+)
+
+
+@pytest.mark.parametrize("argument", LAYER.changes)
+def test_every_argument_of_a_layer_does_something(argument: str) -> None:
+    assert {*LAYER.changes, "options"} == {*inspect.signature(LAYER.function).parameters}
+    assert complaint(LAYER, argument) == ""
 
 
 def test_every_argument_of_the_package_is_accounted_for() -> None:
