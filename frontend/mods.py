@@ -10,6 +10,7 @@ predicate tests every score. The extents of captured arrays are checked when a c
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -67,11 +68,23 @@ def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
 
 
 def _made(function: Callable[..., Any], *extents: Extents, **captured: Any) -> Any:
-    """A modifier or predicate: the function with what it captures, and the extents of its arrays."""
+    """A modifier or predicate: the function with what it captures, and the extents of its arrays.
+
+    PyTorch's compiler, where it traces this, holds no attributes of a partial function. A call in its graph
+    reads none: modifiers are one program there, and extents are checked when it runs.
+    """
     mod: Any = functools.partial(function, **captured)
+    if _is_traced():
+        return mod
     mod.__name__ = function.__name__.strip("_")
     mod.extents = extents
     return mod
+
+
+def _is_traced() -> bool:
+    """Whether PyTorch's compiler is loaded and tracing this call."""
+    torch: Any = sys.modules.get("torch") if "torch._dynamo" in sys.modules else None
+    return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
 def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
@@ -81,6 +94,8 @@ def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
 def _joined(how: str, function: Callable[..., Any], parts: Sequence[object]) -> Any:
     """A function of several, which says what it combines, and how."""
     mod: Any = _made(function, *_of_all(parts), mods=tuple(parts))
+    if _is_traced():
+        return mod
     mod.joins = (how, tuple(parts))
     return mod
 

@@ -11,9 +11,12 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
 
+import attn_mlir as am  # noqa: E402
+from attn_mlir import mods  # noqa: E402
 from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
 from attn_mlir.reference.modifier import host_arrays  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
+from attn_mlir.validation.effects import only_planned  # noqa: E402
 
 BATCH, HEADS, LENGTH = 2, 4, 24
 SOFTCAP, WINDOW, WIDTH, KERNEL_SIZE = 20, 5, 6, 3
@@ -152,3 +155,26 @@ def test_mask_mods(name: str) -> None:
     _, kept = evaluated(*trace(None, mod))
     truth = torch.as_tensor(mod(*INDICES)).expand(SCORES.shape).numpy()
     np.testing.assert_array_equal(np.broadcast_to(kept, truth.shape), truth)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        lambda: {"score_mod": mods.softcap(2.0)},
+        lambda: {"score_mod": mods.compose(mods.softcap(2.0), mods.softcap(3.0))},
+        lambda: {"mask_mod": mods.not_mask(mods.or_masks(mods.causal_from_top, causal))},
+    ],
+    ids=["softcap", "compose", "masks"],
+)
+def test_functions_of_mods_are_made_inside_a_graph(
+    options: Callable[[], dict[str, Any]], graphs_afresh: None
+) -> None:
+    def call(q: Any) -> Any:
+        return am.attention(q, q, q, **options())
+
+    q = torch.zeros(1, 5, 2, 64, dtype=torch.bfloat16)
+    with only_planned() as plans:
+        torch.compile(call, fullgraph=True, backend="eager")(q)
+        call(q)
+    ours, eager = ({step.request.canonical_json() for step in plan.steps} for plan in plans)
+    assert ours == eager
