@@ -15,14 +15,32 @@ import importlib
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.transformers.attention import attention_forward
-from attn_mlir.transformers.masks import attention_mask
 
+LEAST = (5, 23)  # the first version whose mask functions were looked at
 transformers: Any = importlib.import_module("transformers")
+
+
+def check_version(found: str) -> None:
+    """Refuses a version of the package whose masks may be made of other functions.
+
+    Raises:
+      ImportError: says which is needed.
+    """
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
+    if numbers < LEAST:
+        least = ".".join(map(str, LEAST))
+        raise ImportError(
+            f"attn_mlir.transformers needs transformers {least} or newer, got {found}"
+        )
+
+
+check_version(transformers.__version__)
+from attn_mlir.transformers.attention import attention_forward  # noqa: E402
+from attn_mlir.transformers.masks import attention_mask  # noqa: E402
 
 NAME = "attn_mlir"
 
-__all__ = ["NAME", "attention_forward", "attention_mask", "register"]
+__all__ = ["LEAST", "NAME", "attention_forward", "attention_mask", "check_version", "register"]
 
 
 def register(name: str = NAME) -> None:

@@ -382,6 +382,14 @@ def test_a_name_without_a_mask_function_is_refused() -> None:
             door.register(name)  # pyright: ignore[reportArgumentType]
 
 
+def test_an_older_package_is_refused() -> None:
+    for old in ("4.57.1", "5.22.9", "5.9.0"):
+        with pytest.raises(ImportError, match=f"needs transformers 5.23 or newer, got {old}"):
+            door.check_version(old)
+    for new in ("5.23.0", "5.23.0.dev0", "6.0.0"):
+        door.check_version(new)
+
+
 OPERANDS = {"query": (1, 2, 5, 64), "key": (1, 1, 5, 64), "value": (1, 1, 5, 64)}
 LAYER = Subject(
     door.attention_forward,
