@@ -286,16 +286,22 @@ def test_a_mask_of_the_caller_is_taken(is_bool: bool) -> None:
     assert (o.double() - expected(q, k, v, seen)).abs().max() < 0.02
 
 
-def logits(model: Any, name: str, call: Any, tokens: Any, mask: Any) -> Any:
-    """Of a prompt and of the tokens behind it, over a cache that is allocated at once."""
+def logits(model: Any, name: str, call: Any, tokens: Any, mask: Any, *, as_generate: bool) -> Any:
+    """Of a prompt and of the tokens behind it, over a cache that is allocated at once.
+
+    With `as_generate` masks are made outside of `call`, as `generate` makes them for such a cache.
+    """
     model.set_attn_implementation(name)
-    cache = hf.StaticCache(config=model.config, max_cache_len=12)
-    found: list[Any] = []
-    for end in range(4, tokens.shape[1] + 1):
-        new = tokens[:, :end] if end == 4 else tokens[:, end - 1 : end]
-        known = {"past_key_values": cache, "use_cache": True, "attention_mask": mask[:, :end]}
-        step: Any = model if end == 4 else call  # prompts are not compiled by `generate` either
-        found.append(step(input_ids=new, **known).logits)
+    known = {"past_key_values": hf.StaticCache(config=model.config, max_cache_len=12)}
+    found = [model(input_ids=tokens[:, :4], attention_mask=mask[:, :4], **known).logits]
+    for end in range(5, tokens.shape[1] + 1):
+        given = {"attention_mask": mask[:, :end], "use_cache": True, **known}
+        if as_generate:
+            whole = tokens[:, :end]
+            given = model.prepare_inputs_for_generation(whole, next_sequence_length=1, **given)
+        else:
+            given["input_ids"] = tokens[:, end - 1 : end]
+        found.append(call(**given).logits)
     return torch.cat(found, 1)[mask.bool()].float()
 
 
@@ -308,11 +314,13 @@ def test_compiled_logits_over_a_static_cache_are_those_of_eager(
     setup = config(sliding_window=window, initializer_range=0.125)
     model = hf.MistralForCausalLM(setup).to(torch.bfloat16).eval()
     tokens = torch.randint(97, (BATCH, 7))
-    mask = padded(7, LEFT)
+    mask, as_generate = padded(7, LEFT), window is None
     call = torch.compile(model, fullgraph=True, backend="eager")
-    ours = logits(model, door.NAME, call, tokens, mask)
-    eager = logits(model, "eager", model, tokens, mask)
-    truth = logits(model.float(), "eager", model, tokens, mask)
+    ours = logits(model, door.NAME, call, tokens, mask, as_generate=as_generate)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs == 1 or not as_generate  # of windows the package counts tokens in Python
+    eager = logits(model, "eager", model, tokens, mask, as_generate=as_generate)
+    truth = logits(model.float(), "eager", model, tokens, mask, as_generate=as_generate)
     allowed = 2 * (eager - truth).abs().max()
     assert 0 < (ours - truth).abs().max() <= allowed < 0.2 < eager.abs().max()
 
