@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-torch: Any = importlib.import_module("torch")
 host: Any = importlib.import_module("transformers.masking_utils")
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
