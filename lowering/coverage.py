@@ -211,9 +211,11 @@ def check_line(op: Any, tile: Any) -> None:
 
 @covers(ws.ViewOp)
 def _check_view(_: Site, op: ws.ViewOp) -> None:
-    check_whole(op, op.source)
     rows = ws.TileType(op.source.type).shape[0]
+    if len(ws.TileType(op.source.type).shape) > 1:
+        check_line(op, op.source)
     if rows != ws.TileType(op.view.type).shape[0]:
+        check_whole(op, op.source)
         if rows % ATOM_ROWS:
             raise op_error(
                 op, f"expects a multiple of {ATOM_ROWS} rows to put others below, got {rows}"

@@ -18,7 +18,7 @@ ADDRESS_MASK = 0x3FFFF  # 18-bit shared addresses
 
 def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
     """The matrix descriptor of a shared tile for K step 0, i64; the tile begins with a line."""
-    address = llvm.PtrToIntOp(i32(), low.shared_pointer(_first_line(tile))).result
+    address = llvm.PtrToIntOp(i32(), low.shared_pointer(first_line(tile))).result
     masked = arith.AndIOp(opaque(address), constant(ADDRESS_MASK)).result
     units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
     wide = arith.ExtUIOp(ir.IntegerType.get_signless(64), units).result
@@ -27,13 +27,13 @@ def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
 
 def low_word(low: Lowering, tile: TileRef, operand: Operand) -> Value:
     """The low word, i32, of the matrix descriptor for K step 0; only this word has the address."""
-    address = llvm.PtrToIntOp(i32(), low.shared_pointer(_first_line(tile))).result
+    address = llvm.PtrToIntOp(i32(), low.shared_pointer(first_line(tile))).result
     masked = arith.AndIOp(address, constant(ADDRESS_MASK)).result
     units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
     return arith.OrIOp(units, constant(operand.descriptor & (1 << 32) - 1)).result
 
 
-def _first_line(tile: TileRef) -> Value:
+def first_line(tile: TileRef) -> Value:
     """Where the first line of columns of a tile is; it may be part of a wider one."""
     if not tile.first_column:
         return tile.address

@@ -12,6 +12,7 @@ from .inline_ptx import opaque
 from .layouts import SWIZZLE_BYTES, tensor_columns
 from .layouts.global_access import load_global, store_global
 from .layouts.shared_access import load_shared, store_shared
+from .matrix_descriptors import first_line
 from .sm_100a.tensor_access import load_tensor, store_tensor
 from .sm_100a.tensor_memory import access_by_threads, wait_tensor_stores
 
@@ -26,7 +27,8 @@ def _view(low: Lowering, op: ws.ViewOp) -> None:
         rows = source.kind.shape[0]
         low[op.view] = TileRef(kind, source.start(), pitch_rows=rows, block_lines=rows * lines)
         return
-    low[op.view] = TileRef(kind, source.start(), pitch_rows=source.pitch_rows)
+    start = first_line(source) if kind.space == "shared" else source.start()
+    low[op.view] = TileRef(kind, start, pitch_rows=source.pitch_rows)
 
 
 @lowers(ws.ColumnsOp)

@@ -30,6 +30,7 @@ ROPE_FACTORS = "k_rope_descale"  # of its positions
 ROW_FACTORS = {"q_nope": "q_descale", "q_rope": "q_descale", "k_nope": "k_descale"}
 TABLES = {"v": "v_descale"}  # of sequences and heads
 NARROW_ROPE = ("bf16", "f8E4M3FN")  # of the other operands, and of k_rope under these
+WIDE_ROPE = ("f8E4M3FN", "bf16")  # of the other operands, and of q_rope and k_rope beside these
 
 _AXES: dict[str, Axes] = {
     "q_nope": ("batch", "sq", "heads", "nope"),
@@ -54,7 +55,8 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
         s[i, j] = q_nope[i] . k_nope[j]  +  q_rope[i] . k_rope[j]
 
     k_rope may be of 8 bits under operands of bf16, with a factor for each position (`attn.scaled`): its
-    elements times their factors, rounded to bf16, are what is multiplied.
+    elements times their factors, rounded to bf16, are what is multiplied. Beside operands of f8E4M3FN
+    q_rope and k_rope may both be of bf16; factors of rows multiply all that is in them.
 
     Rope columns of keys are those of all heads: k_rope has one. It may lie in a latent cache of its
     own sequences (`attn.paged`, `attn.columns`), while k_nope and v lie as they were projected; a
@@ -71,7 +73,7 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
     Operands:
       q_nope: [batch, sq, heads, nope], bf16, f16, f8E4M3FN or f8E5M2, as all operands but maybe
         k_rope; tensors or views of other storage, see `storage`.
-      q_rope: [batch, sq, heads, rope].
+      q_rope: [batch, sq, heads, rope]; of bf16 also beside f8E4M3FN, as k_rope then is.
       k_nope: [batch, sk, kv_heads, nope].
       k_rope: [batch, sk, 1, rope]; of f8E4M3FN also where the others are bf16.
       v: [batch, sk, kv_heads, v_head_dim].
@@ -130,8 +132,8 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
     @property
     def head_dim(self) -> int:
-        """Elements per query and key row."""
-        return self.nope_dim + self.rope_dim
+        """What a query and key row takes, in elements of `element_type`."""
+        return self.nope_dim + self.rope_dim * _bits(self.q_rope) // _bits(self.q_nope)
 
     @property
     def v_head_dim(self) -> int:
@@ -146,7 +148,7 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
     @property
     def has_narrow_rope(self) -> bool:
         """Whether k_rope has fewer bits than the other operands."""
-        return logical_type(self.k_rope).element_type != self.element_type
+        return _bits(self.k_rope) < _bits(self.q_nope)
 
     @property
     def output_type(self) -> ir.Type:
@@ -164,6 +166,12 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
         if misfit:
             self.location.emit_error(f"'attn.mla' op expects {misfit}")
         return not misfit
+
+
+def _bits(operand: Any) -> int:
+    """Of an element of an operand."""
+    element: Any = logical_type(operand).element_type
+    return int(element.width)
 
 
 def _types(op: MlaOp) -> dict[str, Any]:
@@ -192,9 +200,14 @@ def _type_misfit(op: MlaOp) -> str:
         allowed = [str(element)]
         if name == "k_rope" and str(element) == NARROW_ROPE[0]:
             allowed.append(NARROW_ROPE[1])
+        if name in ("q_rope", "k_rope") and str(element) == WIDE_ROPE[0]:
+            allowed.append(WIDE_ROPE[1])
         if str(got) not in allowed:
             beside = "".join(f" or {other}" for other in allowed[1:])
             return f"{name} elements of q_nope's type {element}{beside}, got {got}"
+    rope = [types[name].element_type for name in ("q_rope", "k_rope")]
+    if rope[0] != rope[1] and str(element) == WIDE_ROPE[0]:
+        return f"k_rope elements of q_rope's type {rope[0]}, got {rope[1]}"
     if str(op.output_type) not in OUTPUT_TYPES:
         return f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}"
     if str(op.lse.type.element_type) != "f32":

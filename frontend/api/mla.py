@@ -23,7 +23,7 @@ from attn_mlir.api.plan import (
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
-from attn_mlir.compiling.latent import NARROW, MlaSpec
+from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
 from attn_mlir.compiling.schedules import check_claimed
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
@@ -77,7 +77,8 @@ def mla(
     Args:
       q_nope: [batch, sq, heads, nope], bf16 or f16, as all operands; nope is a multiple of 64. Or e4m3,
         on targets with tensor memory; then nope is a multiple of 128.
-      q_rope: [batch, sq, heads, rope], a multiple of 16, or 32 of e4m3; at most 256 with nope.
+      q_rope: [batch, sq, heads, rope], a multiple of 16, or 32 of e4m3; at most 256 with nope. Beside e4m3 it
+        may be bf16, as k_rope then is: each of its columns counts twice.
       k_nope: [batch, sk, kv_heads, nope]; kv_heads divides heads, as a rule it is as many.
       k_rope: [batch, sk, 1, rope]; or a latent cache, `PagedKV` or `ContiguousKV` without values, of
         rows of 576 columns, the last 64 of which are rope, or of rope's 64 alone. A sequence of k_nope then has at most as
@@ -96,7 +97,8 @@ def mla(
         has `seqused`.
       q_descale, k_descale, v_descale: f32, factors of operands that are all of e4m3, which need them: of
         each row of q_nope and q_rope, [batch, sq] or [batch, sq, heads], or [total] or [total, heads];
-        of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`.
+        of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`. Rope of bf16 is
+        multiplied by them as well.
       k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk], or
         [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to bf16.
       kv_format: how the rows of the cache in k_rope are stored, as of `sparse_mla`: `bf16` for rows of these
@@ -164,7 +166,10 @@ def mla(
         check_claimed(tile_order, target)
         if spec.has_helper:
             allowed = ", ".join(WIDE_DTYPES)
-            raise SpecError(f"k_rope is {spec.rope_dtype}: on {target} it must be {allowed}")
+            name, dtype = (
+                ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)
+            )
+            raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
     if query_tiles is None:
         query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
         if spec.has_helper and tile_order == "clc":
@@ -278,16 +283,23 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
     q = operands["q_nope"]
     for name, operand in operands.items():
         called = name if cache is None or name != "k_rope" else cache.names.get("k", "k")
-        may_narrow = name == "k_rope"
+        may_narrow, may_widen = name == "k_rope", name in ("q_rope", "k_rope")
         allowed = (*WIDE_DTYPES, NARROW)
         if operand.dtype not in allowed:
             raise refused_dtype(called, operand.dtype, allowed)
-        is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW, "bf16")
-        if operand.dtype != q.dtype and not is_narrow:
-            beside = f", or {NARROW} under bf16" if may_narrow else ""
+        is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW, WIDE_ROPE)
+        is_wide = may_widen and (operand.dtype, q.dtype) == (WIDE_ROPE, NARROW)
+        if operand.dtype != q.dtype and not is_narrow and not is_wide:
+            beside = f", or {NARROW} under {WIDE_ROPE}" if may_narrow else ""
+            beside += f", or {WIDE_ROPE} under {NARROW}" if may_widen else ""
             raise SpecError(
                 f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same{beside}"
             )
+    ropes = [operands[name].dtype for name in ("q_rope", "k_rope")]
+    if q.dtype == NARROW and ropes[0] != ropes[1]:
+        raise SpecError(
+            f"k_rope is {ropes[1]}, q_rope is {ropes[0]}: beside q_nope of {NARROW} both must be the same"
+        )
 
 
 def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> None:

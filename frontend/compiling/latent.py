@@ -22,6 +22,7 @@ from attn_mlir.runtime.scalars import flag
 NOPE_STEP = 64  # a line of 128 bytes of a tile, with which its rope columns begin
 ROPE_STEP = 16  # the depth of one product of the tensor core
 NARROW = "e4m3"  # of all operands, or of rope under bf16
+WIDE_ROPE = "bf16"  # of both operands of rope, where the others have 8 bits
 NARROW_STEPS = {
     "nope_dim": 128,  # a line of 128 bytes
     "rope_dim": 32,  # the depth of one product of 8 bits
@@ -42,12 +43,13 @@ class MlaSpec(GroupedRequest):
       kv_heads: heads of k_nope and v; divides heads. As many when left out.
       nope_dim: columns of q_nope and k_nope, a multiple of 64, of 128 for `e4m3`.
       rope_dim: columns of q_rope and k_rope, a multiple of 16, of 32 for `e4m3`; at most 256 with those
-        of nope.
+        of nope, where each of `bf16` beside `e4m3` counts twice.
       v_head_dim: columns of v and O, a multiple of 8, of 16 for `e4m3`, up to 256; `nope_dim` when left
         out.
       dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`; or `e4m3`, with factors of f32: `q_descale`
         of each position and head, `k_descale` of each position, `v_descale` of each sequence and head.
-      rope_dtype: of k_rope: `dtype`, as when left out, or `e4m3` where that is `bf16`.
+      rope_dtype: of k_rope: `dtype`, as when left out; or `e4m3` where that is `bf16`; or, of q_rope as
+        well, `bf16` where that is `e4m3`.
       rope_factors: whether `k_rope_descale` has a factor of f32 for each position of k_rope of 8 bits
         that is a tensor. Those of a cache are a property of that.
       mask: which keys a query sees; `full()` when left out.
@@ -97,7 +99,12 @@ class MlaSpec(GroupedRequest):
     @property
     def has_helper(self) -> bool:
         """Whether warps of the kernel widen rope, or read factors of keys."""
-        return self.rope_dtype == NARROW
+        return NARROW in (self.dtype, self.rope_dtype)
+
+    @property
+    def has_wide_rope(self) -> bool:
+        """Whether q_rope and k_rope have 16 bits beside operands of 8."""
+        return self.is_narrow and self.rope_dtype != NARROW
 
     def check_together(self) -> None:
         """Refuses head counts, sizes and caches that have no kernel together.
@@ -106,10 +113,12 @@ class MlaSpec(GroupedRequest):
           SpecError: names the option and what is allowed.
         """
         self.check_heads()
-        if (columns := self.nope_dim + self.rope_dim) > MAX_HEAD_DIM:
+        times = 2 if self.has_wide_rope else 1
+        if (columns := self.nope_dim + times * self.rope_dim) > MAX_HEAD_DIM:
+            counted = f", columns of {self.rope_dtype} twice" if self.has_wide_rope else ""
             raise SpecError(
                 f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim} have no kernel: together "
-                f"they may be up to {MAX_HEAD_DIM}, got {columns}"
+                f"they may be up to {MAX_HEAD_DIM}{counted}, got {columns}"
             )
         check_output(self.out_dtype, self.v_head_dim)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
@@ -136,13 +145,15 @@ class MlaSpec(GroupedRequest):
         Raises:
           SpecError: names the option and what is allowed.
         """
-        is_narrow = self.rope_dtype != self.dtype
-        if is_narrow and (self.dtype, self.rope_dtype) != ("bf16", NARROW):
+        types = self.dtype, self.rope_dtype
+        is_narrow = types == (WIDE_ROPE, NARROW)
+        if self.rope_dtype != self.dtype and not is_narrow and types != (NARROW, WIDE_ROPE):
             raise SpecError(
                 f"rope_dtype {self.rope_dtype} has no kernel under {self.dtype}: supported are the "
-                f"same, and {NARROW} under bf16"
+                f"same, {NARROW} under {WIDE_ROPE} and {WIDE_ROPE} under {NARROW}"
             )
-        for name, step in NARROW_STEPS.items():
+        steps = NARROW_STEPS | ({"rope_dim": ROPE_STEP} if self.has_wide_rope else {})
+        for name, step in steps.items():
             if self.is_narrow and getattr(self, name) % step:
                 raise SpecError(
                     f"{name} {getattr(self, name)} has no kernel for {NARROW}: supported are multiples "
@@ -161,9 +172,10 @@ class MlaSpec(GroupedRequest):
                     f"cache of k_rope must have one factor for its {ROPE_COLUMNS} columns of rope, "
                     f"got {self.cache.k_groups} for {total}"
                 )
+        what = "q_nope" if self.has_wide_rope else "k_rope"
         if self.has_helper and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
             raise SpecError(
-                f"tile_order clc has no kernel for k_rope of {NARROW} with query_tiles "
+                f"tile_order clc has no kernel for {what} of {NARROW} with query_tiles "
                 f"{self.query_tiles}: supported is 1"
             )
 
@@ -179,7 +191,11 @@ class MlaSpec(GroupedRequest):
         lse = Operand("lse", "f32", (*lead, self.heads, rows), "out")
         return (
             Operand("q_nope", self.dtype, (*rows_q, self.heads, self.nope_dim)),
-            Operand("q_rope", self.dtype, (*rows_q, self.heads, self.rope_dim)),
+            Operand(
+                "q_rope",
+                self.rope_dtype if self.has_wide_rope else self.dtype,
+                (*rows_q, self.heads, self.rope_dim),
+            ),
             Operand("k_nope", self.dtype, (*rows_k, self.kv_heads, self.nope_dim)),
             Operand("k_rope", self.rope_dtype, rope),
             Operand("v", self.dtype, (*rows_k, self.kv_heads, self.v_head_dim)),

@@ -110,6 +110,7 @@ def attention_yardstick(
     k_descale: Any = None,
     v_descale: Any = None,
     score_bits: int | None = None,
+    p_dtype: npt.DTypeLike | None = None,
 ) -> Attention:
     """The same formula in a kernel's types: its error is what these types make unavoidable.
 
@@ -129,6 +130,7 @@ def attention_yardstick(
 
     Args:
       out_dtype: dtype of O; by default the operands'.
+      p_dtype: what P is rounded to; by default q's.
       score_bits: bits that sums of Q K^T keep, as `cut_product` says; all of float32 by default. Other
         arguments as in `attention_f64`.
 
@@ -142,7 +144,7 @@ def attention_yardstick(
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
     tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
     of_scores, of_values = (x.astype(np.float32) for x in (tables[0] * tables[1], tables[2]))
-    dtype = q.dtype
+    dtype = np.dtype(q.dtype if p_dtype is None else p_dtype)
     output = np.dtype(dtype if out_dtype is None else out_dtype)
     o = np.zeros((*q.shape[:3], v.shape[3]), output)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)

@@ -73,6 +73,7 @@ def mla_yardstick(
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
     scaled = _scaled_scores(q, k, q_descale, k_descale)
     options: dict[str, Any] = {"score_mod": scaled, "v_descale": v_descale, "out_dtype": out_dtype}
+    options["p_dtype"] = v.dtype
     return attention_yardstick(q, k, v, mask=mask, scale=scale, **options)
 
 
@@ -100,7 +101,7 @@ def _scaled_scores(
 def widened_rope(k_rope: Array, dtype: npt.DTypeLike, factors: Array | None) -> Array:
     """Rope of 8 bits, [batch, sk, 1, columns], times its factors [batch, sk], rounded to `dtype`: what a
     kernel multiplies queries with. Other rope as it is."""
-    if k_rope.dtype == dtype:
+    if k_rope.dtype == dtype or k_rope.dtype.itemsize > np.dtype(dtype).itemsize:
         return k_rope
     wide = k_rope.astype(np.float32)
     if factors is not None:
@@ -112,5 +113,7 @@ def widened_rope(k_rope: Array, dtype: npt.DTypeLike, factors: Array | None) -> 
 
 def side_by_side(nope: Array, rope: Array) -> Array:
     """Rows [..., heads, nope + rope columns]; one head of rope stands for all."""
+    if nope.dtype != rope.dtype:
+        nope, rope = nope.astype(np.float32), rope.astype(np.float32)
     shared = np.broadcast_to(rope, (*nope.shape[:-1], rope.shape[-1]))
     return np.concatenate([nope, shared], axis=-1)

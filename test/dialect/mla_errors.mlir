@@ -167,3 +167,23 @@ func.func @f(%q_nope: tensor<?x?x4x128xf16>, %q_rope: tensor<?x?x4x64xf16>, %k_n
     : (tensor<?x?x4x128xf16>, tensor<?x?x4x64xf16>, tensor<?x?x4x128xf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xf16>, f32) -> (tensor<?x?x4x128xf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xf16>, tensor<?x4x?xf32>
 }
+
+// -----
+
+func.func @f(%q_nope: tensor<?x?x4x128xf8E4M3FN>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xf8E4M3FN>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xf8E4M3FN>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mla' op expects k_rope elements of q_rope's type bf16, got f8E4M3FN}}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
+    : (tensor<?x?x4x128xf8E4M3FN>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xf8E4M3FN>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q_nope: tensor<?x?x4x128xf8E5M2>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xf8E5M2>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xf8E5M2>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mla' op expects q_rope elements of q_nope's type f8E5M2, got bf16}}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
+    : (tensor<?x?x4x128xf8E5M2>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xf8E5M2>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xf8E5M2>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}

@@ -62,6 +62,7 @@ def ragged(**changed: Any) -> dict[str, Any]:
     return rows | {"k_rope": zeros(80, 1, 64)} | changed
 
 
+WIDE_ROPE = {"q_rope": zeros(2, 3, 2, 64), "k_rope": zeros(2, 40, 1, 64)}
 PACKED: dict[str, Any] = {"k_pages": zeros(6, 16, 1, 640, dtype=np.uint8)}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": (
@@ -70,7 +71,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two dtypes": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=np.float16)},
-        r"k_rope is f16, q_nope is bf16: all must be the same, or e4m3 under bf16",
+        r"k_rope is f16, q_nope is bf16: all must be the same, or e4m3 under bf16, or bf16 under e4m3",
     ),
     "rope of 8 bits of another kind": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=ml_dtypes.float8_e5m2)},
@@ -219,6 +220,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"k_rope": pages(page_table=np.full((2, 3), 6, np.int32))},
         r"page_table\[0, 0\] is 6: k_pages has pages 0 to 5",
     ),
+    "rope of 16 bits of keys alone": (
+        narrow(k_rope=zeros(2, 40, 1, 64)),
+        r"k_rope is bf16, q_rope is e4m3: beside q_nope of e4m3 both must be the same",
+    ),
+    "rope of f16 beside 8 bits": (
+        narrow(q_rope=zeros(2, 3, 2, 64, dtype=np.float16)),
+        r"q_rope is f16, q_nope is e4m3: all must be the same, or bf16 under e4m3",
+    ),
+    "nope of keys of 16 bits beside 8": (
+        narrow(k_nope=zeros(2, 40, 2, 128)),
+        r"k_nope is bf16, q_nope is e4m3: all must be the same$",
+    ),
+    "too many columns of rope of 16 bits": (
+        narrow(q_rope=zeros(2, 3, 2, 80), k_rope=zeros(2, 40, 1, 80)),
+        r"together they may be up to 256, columns of bf16 twice, got 288",
+    ),
+    "queries claimed with rope of 16 bits beside 8": (
+        narrow(**WIDE_ROPE, tile_order="clc", query_tiles=2),
+        r"tile_order clc has no kernel for q_nope of e4m3 with query_tiles 2: supported is 1",
+    ),
     "a format of a tensor": (
         {"kv_format": "v32"},
         r"kv_format is for k_rope in a cache, got 'v32' for a tensor",
@@ -291,6 +312,22 @@ def test_rope_of_8_bits_where_products_leave_their_sums_in_registers() -> None:
     for changed in ({"k_rope": zeros(2, 40, 1, 64, dtype=E4M3)}, narrow()):
         with pytest.raises(SpecError, match=message):
             plan(**operands(**changed), device=am.EmulatorDevice(target="sm_90a"))
+
+
+def test_rope_of_16_bits_beside_8() -> None:
+    """Of tensors or of packed rows; where products leave their sums in registers nope is refused by name."""
+    (step,) = plan(**operands(**narrow(**WIDE_ROPE))).steps
+    dtypes = {x.name: x.dtype for x in step.request.tensors}
+    assert {x: dtypes[x] for x in ("q_nope", "q_rope", "k_nope", "k_rope", "v", "o")} == {
+        "q_nope": "e4m3", "q_rope": "bf16", "k_nope": "e4m3", "k_rope": "bf16", "v": "e4m3",
+        "o": "bf16",
+    }  # fmt: skip
+    assert step.request.kernel_name == "attn_mla_null_e4m3_ropebf16_obf16_h2k2_d128r64v128"
+    of_rows = narrow(**WIDE_ROPE | {"k_rope": pages(**PACKED)}, kv_format="e4m3_rope16")
+    (step,) = plan(**operands(**of_rows)).steps
+    assert step.request.rope_alone and step.request.rope_dtype == "bf16"  # pyright: ignore
+    with pytest.raises(SpecError, match="q_nope is e4m3: on sm_90a it must be bf16, f16"):
+        plan(**operands(**narrow(**WIDE_ROPE)), device=am.EmulatorDevice(target="sm_90a"))
 
 
 def test_factors_of_rows_are_one_for_each_head() -> None:
@@ -366,7 +403,15 @@ def test_there_is_no_scale_that_follows_from_sizes() -> None:
         {"dtype": "e5m2"},
         {"dtype": "e4m3", "rope_dim": 16},
         {"dtype": "e4m3", "v_head_dim": 40},
-        {"dtype": "e4m3", "rope_dtype": "bf16"},
+        {"dtype": "e4m3", "rope_dtype": "f16"},
+        {"dtype": "e4m3", "rope_dtype": "bf16", "rope_dim": 80},
+        {"dtype": "e4m3", "rope_dtype": "bf16", "rope_dim": 24},
+        {"dtype": "e4m3", "rope_dtype": "bf16", "rope_factors": True},
+        {
+            "dtype": "e4m3",
+            "rope_dtype": "bf16",
+            "cache": Cache(16, "table", scale_dtype="f32", k_groups=1, v_groups=1),
+        },
         {"dtype": "f16", "rope_dtype": "e4m3"},
         {"rope_dtype": "f16"},
         {"rope_factors": True},

@@ -115,3 +115,17 @@ def test_views_without_code(tile: str, part: str, view: str, message: str) -> No
     """
     text = copy(whole, "memref<?x64xbf16>", target="%v", before=rows, kind=seen)
     refused(text, f"'ws.view' op {message}")
+
+
+def test_a_view_begins_with_a_line_of_columns() -> None:
+    """Whose bytes may be elements of another type; any column is told as one of the part's own elements."""
+    whole, piece = (f'!ws.tile<vector<16x{x}xf8E4M3FN>, "shared">' for x in (256, 64))
+    seen = '!ws.tile<vector<16x32xbf16>, "shared">'
+    text = f"""%p = "ws.columns"(%s) {{first = 64 : i64}} : (!t) -> {piece}
+    %v = "ws.view"(%p) : ({piece}) -> {seen}
+    """
+    text = copy(whole, "memref<?x64xbf16>", target="%v", before=text, kind=seen)
+    refused(
+        text,
+        "'ws.view' op expects a shared tile from a multiple of 128 columns on, got one from 64",
+    )

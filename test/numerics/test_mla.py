@@ -139,11 +139,25 @@ FACTOR_CASES = {
         (40, 40), PAIR, cache=Form(selected=True, padded=True), dtype=E4M3, factors=RowFactors(),
         call={"tile_order": "clc", "out_dtype": "f32"}, device=ADVERSARIAL,
     ),
+    "rope of 16 bits": LatentProblem(
+        (40,), (130,), dtype=E4M3, wide_rope=True, factors=RowFactors(), call=ONE,
+    ),
+    "rope of 16 bits of packed rows, two query tiles": LatentProblem(
+        (130,), (140,), cache=Form(16), stored="e4m3_rope16", dtype=E4M3, wide_rope=True,
+        factors=RowFactors(-29, 29, -20), options={"mask": am.causal()}, call={"query_tiles": 2},
+        device=ADVERSARIAL,
+    ),
+    "rope of 32 columns of 16 bits, ragged": LatentProblem(
+        (9, 0, 3), (140, 7, 0), ragged="qk", heads=(2, 1), sizes=(128, 32, 64), dtype=E4M3,
+        wide_rope=True, factors=RowFactors(29, -29, 20, per_head=False), call=ONE,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FACTOR_CASES)
-@pytest.mark.long("pages, two query tiles", "rows by index, padded")
+@pytest.mark.long(
+    "pages, two query tiles", "rows by index, padded", "rope of * packed*", "rope of 32*"
+)
 def test_8_bits_with_factors_of_rows(name: str) -> None:
     """NaN in factors of keys behind a sequence's end where it has a dimension of its own."""
     FACTOR_CASES[name].run()

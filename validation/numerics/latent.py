@@ -108,6 +108,7 @@ class LatentProblem:
       is_inside: whether tensors are parts of larger ones.
       rope: how k_rope is stored, if not as the other operands.
       factors: of operands of e4m3; None for others.
+      wide_rope: whether rope of q and k has bf16 beside operands of e4m3.
       options: of `mla` and of the reference; `call` of the former alone.
       device: of `EmulatorDevice`.
       seed: of the numbers.
@@ -126,6 +127,7 @@ class LatentProblem:
     is_inside: bool = False
     rope: NarrowRope | None = None
     factors: RowFactors | None = None
+    wide_rope: bool = False
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -135,6 +137,7 @@ class LatentProblem:
         """The operands of each sequence, [positions, heads, columns]."""
         random = np.random.default_rng(self.seed)
         (heads, kv_heads), (nope, rope, values) = self.heads, self.sizes
+        of_rope = ml_dtypes.bfloat16 if self.wide_rope else self.dtype
 
         def normal(*shape: int) -> Array:
             return random.standard_normal(shape).astype(np.float32)
@@ -142,9 +145,9 @@ class LatentProblem:
         found = [
             {
                 "q_nope": (self.magnitude * normal(sq, heads, nope)).astype(self.dtype),
-                "q_rope": (self.magnitude * normal(sq, heads, rope)).astype(self.dtype),
+                "q_rope": (self.magnitude * normal(sq, heads, rope)).astype(of_rope),
                 "k_nope": normal(sk, kv_heads, nope).astype(self.dtype),
-                "k_rope": normal(sk, 1, rope).astype(self.dtype),
+                "k_rope": normal(sk, 1, rope).astype(of_rope),
                 "v": normal(sk, kv_heads, values).astype(self.dtype),
             }
             for sq, sk in zip(self.queries, self.keys, strict=True)

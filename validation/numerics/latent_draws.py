@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 import attn_mlir as am
+from attn_mlir.dialect.attn.latent_formats import PLAIN
 from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
 from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.stored import Form
@@ -51,6 +52,7 @@ NARROW_SIZES = ((128, 64, 128), (128, 64, 64), (128, 32, 80), (128, 64, 256))
 POWERS = ((0, 0, 0), (29, -29, 20), (-29, 29, -20))  # of 10: factors of q, k and v
 INSIDE_SHARE = 0.3  # of draws, with tensors that are parts of larger ones
 NARROW_SHARE = 0.3  # of draws for a target with tensor memory, in rope alone and in all operands
+WIDE_SHARE = 0.4  # of draws of 8 bits, with rope of 16; of a cache in rows of 640 bytes
 ROPES = (  # of keys, in 8 bits
     NarrowRope(),
     NarrowRope((-2, 2)),
@@ -146,11 +148,15 @@ def _in_8_bits(problem: LatentProblem, choose: random.Random) -> LatentProblem:
     if call["tile_order"] == "clc":
         call["query_tiles"] = choose.choice((None, 1))
     magnitude = min(problem.magnitude, 10.0)
+    wide_rope = random.Random(f"rope {problem.seed}").random() < WIDE_SHARE
+    stored = "e4m3_rope16" if wide_rope and problem.cache is not None else PLAIN
     return dataclasses.replace(
         problem,
         sizes=sizes,
         dtype=E4M3,
         factors=factors,
+        wide_rope=wide_rope,
+        stored=stored,
         call=call,
         magnitude=magnitude,
     )

@@ -140,7 +140,7 @@ class MlaTensor:
                     widen(problem, narrow, widened.rope, tile, warps=warps)
                 return kernel
             if apart:
-                storage = LatentStorage(problem, apart)
+                storage = LatentStorage(problem, apart, factors=factors)
             elif config.value_stages:
                 storage = TwoRings(problem, config.value_stages, factors)
             else:
@@ -296,7 +296,7 @@ def _slots(
     staged = q + o if config.tile_order in LOOPING_ORDERS else max(q, o)
     return RingSlots.of(
         target,
-        (op.nope_dim, op.rope_dim, op.v_head_dim),
+        (op.nope_dim, op.head_dim - op.nope_dim, op.v_head_dim),
         whole=config.kv_stages,
         tile_n=config.tile_n,
         staged_bytes=config.q_tiles * staged,
@@ -312,9 +312,10 @@ def _refuse_unsupported(op: attn.MlaOp) -> None:
         allowed = " and ".join(ELEMENT_TYPES)
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
     bits = ws.element_bits(op.element_type)
+    rope_bits = ws.element_bits(attn.logical_type(op.q_rope).element_type)
     for name, count, unit in (
         ("nope", op.nope_dim, LINE_BYTES * 8 // bits),
-        ("rope", op.rope_dim, STEP_BYTES * 8 // bits),
+        ("rope", op.rope_dim, STEP_BYTES * 8 // rope_bits),
     ):
         if count % unit:
             raise op_error(

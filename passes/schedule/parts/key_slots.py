@@ -6,6 +6,7 @@ from typing import Protocol
 from . import builder as b
 from .kv_source import KEYS, KVSource
 from .problem import Problem, Value, WorkTile
+from .queries import as_multiplied
 
 
 class KeySlots(Protocol):
@@ -50,9 +51,11 @@ class WholeKeys:
         return [self._ring.wait()]
 
     def multiply(self, scores: Value, queries: Value, slots: Sequence[Value]) -> None:
-        """One product."""
+        """One product, or one for each type of elements."""
         (slot,) = slots
-        b.mma(scores, queries, self._tile(slot), accumulate=False, b_layout="nk")
+        operands = (as_multiplied(tile, self._problem.q) for tile in (queries, self._tile(slot)))
+        for number, (rows, keys) in enumerate(zip(*operands, strict=True)):
+            b.mma(scores, rows, keys, accumulate=number > 0, b_layout="nk")
 
     def release(self, slots: Sequence[Value]) -> None:
         """One slot."""

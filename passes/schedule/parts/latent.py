@@ -3,6 +3,7 @@
 ```text
 slot of K [tile_n, nope + rope]:   | nope: columns of k_nope, of the head | rope: of k_rope, head 0 |
 ```
+Rope of 16 bits beside nope of 8 takes as many columns of a slot as it has bytes.
 Tiles lie in lines of 128 bytes, one block of rows after the other for each line of columns: where the
 nope columns are whole lines, the two copies fill what one copy of all columns would, and one product
 of nope + rope columns reads the slot.
@@ -16,7 +17,7 @@ from . import builder as b
 from .kv_source import KEYS, VALUES, Side, TensorKV
 from .paged_rows import PagedRows
 from .problem import Problem, Value, WorkTile
-from .queries import columns_of
+from .queries import side_by_side
 from .sequences import Sequence as Positions
 from .sequences import Sequences, Shortened
 from .visited import VisitedTiles
@@ -130,8 +131,7 @@ class LatentKV:
         if side == VALUES:
             self._tensors.load(side, slot, tile, first_column, found, is_whole=is_whole)
             return
-        nope = columns_of(self._problem.k)
-        own, shared = b.columns(slot, 0, nope), b.columns(slot, nope, self._problem.columns - nope)
+        own, shared = side_by_side(slot, self._problem.q)
         self.load_nope(own, tile, first_column)
         self.load_rope(shared, tile, first_column, found)
 

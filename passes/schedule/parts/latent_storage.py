@@ -24,7 +24,7 @@ from .key_slots import KeySlots, WholeKeys
 from .kv_source import KEYS, KVSource
 from .latent import LatentKV
 from .problem import Problem, Value, WorkTile
-from .queries import columns_of
+from .queries import columns_of, element_of, side_by_side
 from .row_factors import RowFactors
 from .storage import Storage
 
@@ -58,11 +58,7 @@ class PartedKeys:
     def multiply(self, scores: Value, queries: Value, slots: Sequence[Value]) -> None:
         """Two products."""
         own, shared = slots
-        rope = self._problem.columns - self._nope
-        nope_queries, rope_queries = (
-            b.columns(queries, 0, self._nope),
-            b.columns(queries, self._nope, rope),
-        )
+        nope_queries, rope_queries = side_by_side(queries, self._problem.q)
         b.mma(scores, nope_queries, self._nope_in(own), accumulate=False, b_layout="nk")
         b.mma(scores, rope_queries, shared, accumulate=True, b_layout="nk")
 
@@ -90,19 +86,24 @@ class OwnKeys(PartedKeys):
 class LatentStorage(Storage):
     """As `Storage`, with a ring of rope."""
 
-    def __init__(self, problem: Problem, rope_stages: int, keys: type[PartedKeys] = PartedKeys):
-        """With so many slots for rope; `keys` says who fills them."""
+    def __init__(
+        self,
+        problem: Problem,
+        rope_stages: int,
+        keys: type[PartedKeys] = PartedKeys,
+        factors: RowFactors | None = None,
+    ):
+        """With so many slots for rope; `keys` says who fills them, and `factors` are as of `Storage`."""
         self._rope_stages, self._kind = rope_stages, keys
-        super().__init__(problem)
+        super().__init__(problem, factors)
 
     def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
         config, nope = problem.config, columns_of(problem.k)
         shape = [config.tile_n, max(nope, problem.v_columns)]
         kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)
-        shape = [config.tile_n, problem.columns - nope]
-        self.rope = b.Ring(
-            "rope", b.tile(shape, problem.element, "shared"), stages=self._rope_stages
-        )
+        rope = problem.q[-1]
+        tile = b.tile([config.tile_n, columns_of(rope)], element_of(rope), "shared")
+        self.rope = b.Ring("rope", tile, stages=self._rope_stages)
         return self._kind(problem, kv, self.rope), kv
 
 

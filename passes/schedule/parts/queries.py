@@ -27,7 +27,7 @@ class Queries:
     """Layout of the query rows.
 
     Attributes:
-      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile.
+      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile, whatever their types.
       o: memref, likewise; lse: heads by rows, or None. A dimension for the sequence comes first where
         it has one.
       sequences: where the queries of each sequence lie.
@@ -118,7 +118,7 @@ class Queries:
             parts = [(0, self.rows, dims), (self.rows, room - self.rows, dims[1:])]
         for first, count, along in parts:
             rows = b.rows(slot, first, count)
-            for tensor, part in zip(self.q, _side_by_side(rows, self.q), strict=True):
+            for tensor, part in zip(self.q, side_by_side(rows, self.q), strict=True):
                 b.copy_in(self._by_heads(tensor, heads), part, coords, along)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
@@ -176,13 +176,30 @@ class Queries:
         return coords, [first, *([first + 2] if inner else []), first + 2 + len(inner)]
 
 
-def _side_by_side(tile: Value, tensors: tuple[Value, ...]) -> list[Value]:
-    """The columns of a tile that each of these tensors has; all of them where there is one."""
+def side_by_side(tile: Value, tensors: tuple[Value, ...]) -> list[Value]:
+    """The columns of a tile that each of these tensors has, in its elements; all where there is one tensor."""
     if len(tensors) == 1:
         return [tile]
-    counts = [columns_of(tensor) for tensor in tensors]
+    rows, own = ws.TileType(tile.type).shape[0], ws.element_bits(ws.TileType(tile.type).element)
+    counts = [columns_of(x) * ws.element_bits(element_of(x)) // own for x in tensors]
     firsts = itertools.accumulate(counts, initial=0)
-    return [b.columns(tile, first, count) for first, count in zip(firsts, counts, strict=False)]
+    parts = [b.columns(tile, first, count) for first, count in zip(firsts, counts, strict=False)]
+    return [
+        b.view(part, [rows, columns_of(tensor)], element_of(tensor))
+        for part, tensor in zip(parts, tensors, strict=True)
+    ]
+
+
+def as_multiplied(tile: Value, tensors: tuple[Value, ...]) -> list[Value]:
+    """The parts of a tile of rows of these tensors of which each is one operand of a product: those whose
+    elements are of one type are one."""
+    is_one = len({str(element_of(tensor)) for tensor in tensors}) == 1
+    return [tile] if is_one else side_by_side(tile, tensors)
+
+
+def element_of(tensor: Value) -> Any:
+    """The element type of a memref."""
+    return ir.MemRefType(tensor.type).element_type
 
 
 def columns_of(tensor: Value) -> int:
