@@ -10,7 +10,7 @@ from .barriers import index, memref_struct
 from .clusters import as_cluster, as_shared, counted_at, in_cta, in_role, is_own, mask_of, only_in
 from .context import Lowering, Slot, TileRef, lowers
 from .followed import issuing
-from .layouts import SWIZZLE_BYTES, line_elements
+from .layouts import SWIZZLES
 from .rings import announce, landing_bytes
 from .tensors import TensorMap, end_of
 
@@ -26,8 +26,8 @@ def _box_type(low: Lowering, parameter: TensorMap) -> Any:
 
 def box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """i32: byte offset of one box of a tile in the kernel's shared memory."""
-    left = tile.first_column // line_elements(parameter.element_bits)
-    return INT.add(tile.address, (left + number) * tile.pitch * SWIZZLE_BYTES)
+    left = tile.first_column // parameter.line
+    return INT.add(tile.address, (left + number) * tile.pitch * parameter.line_bytes)
 
 
 def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
@@ -41,7 +41,9 @@ def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Val
 def tensor_map_value(low: Lowering, parameter: TensorMap) -> Value:
     """A tensor-map parameter as a descriptor of `nvgpu`."""
     box = _box_type(low, parameter)
-    options = "swizzle = swizzle_128b, l2promo = l2promo_128b, oob = zero, interleave = none"
+    name = SWIZZLES[parameter.line_bytes].lower()
+    swizzle = name if name == "none" else f"swizzle_{name}"
+    options = f"swizzle = {swizzle}, l2promo = l2promo_128b, oob = zero, interleave = none"
     kind = ir.Type.parse(f"!nvgpu.tensormap.descriptor<tensor = {box}, {options}>")
     pointer = low.arguments[parameter]
     return builtin.UnrealizedConversionCastOp([kind], [pointer]).result

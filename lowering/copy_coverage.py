@@ -101,12 +101,12 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
         raise op_error(op, f"expects rows a multiple of {ATOM_ROWS} to {MAX_BOX_ROWS}, got {rows}")
     left, whole = cut_from(tile)
     columns, all_columns = kind.shape[1], ws.TileType(whole.type).shape[1]
-    line = line_elements(ws.element_bits(kind.element))
+    line = line_elements(ws.element_bits(kind.element), kind.line_bytes)
     ends_apart = columns % line and left + columns < all_columns
     if left % line or ends_apart:
         raise op_error(
             op,
-            f"expects columns in {line}s, a line of 128 bytes each, got {left}..{left + columns} "
+            f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, got {left}..{left + columns} "
             f"of {all_columns}",
         )
 
@@ -263,12 +263,12 @@ def _check_boxes_out(site: Site, op: Any) -> None:
     """Checks that columns of a box's last line that are not the tile's lie outside the tensor."""
     _check_copy(site, op, op.target, op.source)
     kind, tensor = ws.TileType(op.source.type), ir.MemRefType(op.target.type)
-    columns, line = kind.shape[1], line_elements(ws.element_bits(kind.element))
+    columns, line = kind.shape[1], line_elements(ws.element_bits(kind.element), kind.line_bytes)
     last = tensor.rank - 1
     if columns % line and (tensor.is_dynamic_dim(last) or columns < tensor.get_dim_size(last)):
         raise op_error(
             op,
-            f"expects columns in {line}s, a line of 128 bytes each, or all that the tensor has, "
+            f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, or all that the tensor has, "
             f"got {columns} of {tensor}",
         )
 

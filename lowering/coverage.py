@@ -71,6 +71,15 @@ _NEEDS: dict[str, Need] = {
 }
 
 
+_OF_ANY_LINES = frozenset(
+    x.OPERATION_NAME
+    for x in (
+        ws.AcquireOp, ws.CommitOp, ws.WaitOp, ws.ReleaseOp, ws.ViewOp, ws.ColumnsOp, ws.RowsOp, ws.CopyInOp,
+        ws.CopyOutOp, ws.MmaOp,
+    )
+)  # fmt: skip
+
+
 def covers(operation: Any) -> Callable[[Check], Check]:
     """Registers the decorated function as a check of an operation class."""
 
@@ -107,6 +116,7 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
             )
         for op in ws.inside(role):
             _check_lanes(role, op)
+            _check_lines(op)
             needs = _NEEDS.get(op.operation.name)
             if needs is not None and not needs.is_met(target):
                 raise op_error(op, f"needs {needs.what}, {target.chip} has none")
@@ -115,6 +125,17 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
             for check in _CHECKS.get(op.operation.name, ()):
                 check(Site(role, layouts), op)
     return layouts
+
+
+def _check_lines(op: Any) -> None:
+    """Refuses shared tiles in lines of fewer than 128 bytes where threads, or other copies, know these alone."""
+    if op.operation.name in _OF_ANY_LINES:
+        return
+    for value in op.operation.operands:
+        if isinstance(value.type, ws.TileType) and value.type.line_bytes != ws.LINE_BYTES:
+            raise op_error(
+                op, f"expects lines of {ws.LINE_BYTES} bytes, got {ws.TileType(value.type)}"
+            )
 
 
 def _check_lanes(role: ws.RoleOp, op: Any) -> None:
@@ -202,7 +223,7 @@ def check_line(op: Any, tile: Any) -> None:
     """Checks that a tile for the tensor core begins with a line of columns of its slot."""
     left, _ = cut_from(tile)
     kind = ws.TileType(tile.type)
-    line = line_elements(ws.element_bits(kind.element))
+    line = line_elements(ws.element_bits(kind.element), kind.line_bytes)
     if left % line and kind.space == "shared":
         raise op_error(
             op, f"expects a shared tile from a multiple of {line} columns on, got one from {left}"

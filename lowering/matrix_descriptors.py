@@ -8,7 +8,7 @@ from attn_mlir.dialect.scalars import INT, constant, i32
 
 from .context import Lowering, TileRef
 from .inline_ptx import opaque
-from .layouts import SWIZZLE_BYTES, Operand, line_elements
+from .layouts import Operand, line_elements
 
 Value = Any
 
@@ -37,8 +37,9 @@ def first_line(tile: TileRef) -> Value:
     """Where the first line of columns of a tile is; it may be part of a wider one."""
     if not tile.first_column:
         return tile.address
-    line = tile.first_column // line_elements(ws.element_bits(tile.kind.element))
-    return INT.add(tile.address, line * tile.pitch * SWIZZLE_BYTES)
+    line_bytes = tile.kind.line_bytes
+    line = tile.first_column // line_elements(ws.element_bits(tile.kind.element), line_bytes)
+    return INT.add(tile.address, line * tile.pitch * line_bytes)
 
 
 def advanced(descriptor: Value, step_bytes: int) -> Value:
@@ -50,4 +51,5 @@ def advanced(descriptor: Value, step_bytes: int) -> Value:
 
 def _i64(value: int) -> Value:
     kind = ir.IntegerType.get_signless(64)
-    return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, value)).result
+    signed = value - (value >> 63 << 64)  # of the swizzles of short lines bit 63 is set
+    return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, signed)).result

@@ -18,7 +18,7 @@ from attn_mlir.passes.analysis.protocol.integers import (
     known_at_launch,
 )
 
-from .layouts import chunk_count, line_elements, unit_elements
+from .layouts import SWIZZLE_BYTES, SWIZZLES, line_elements, unit_elements
 from .tensors import TensorMap, view_of
 
 
@@ -104,9 +104,7 @@ class Signature:
     def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
         """The tensor map of a copy between a tile of the kernel and a tensor."""
         kind = ws.TileType(tile.type)
-        rows, columns = kind.shape
-        lines = chunk_count(columns, ws.element_bits(kind.element))
-        is_apart = ws.pitch_rows(tile) != rows and lines > 1
+        is_apart = ws.pitch_rows(tile) != kind.shape[0] and ws.lines_of(kind) > 1
         return self._map(tensor, kind, dims, is_apart=is_apart)
 
     def prefetch_map(self, op: ws.PrefetchBoxOp) -> TensorMap:
@@ -117,8 +115,8 @@ class Signature:
         """The tensor map of tiles of a kind."""
         *row_dims, column_dim = list[int](dims)
         view, bits = view_of(self.kernel, tensor), ws.element_bits(kind.element)
-        rows, columns = kind.shape
-        return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, is_apart)
+        (rows, columns), line = kind.shape, kind.line_bytes
+        return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, line, is_apart)
 
     def gather_map(self, op: ws.GatherInOp) -> TensorMap:
         """The tensor map of a gather copy, whose boxes are 128-byte lines of one row."""
@@ -126,7 +124,8 @@ class Signature:
         row, column = list[int](op.dims)
         bits = ws.element_bits(kind.element)
         view = view_of(self.kernel, op.source)
-        return TensorMap(view, (row,), column, 1, line_elements(bits), bits, is_apart=True)
+        line = line_elements(bits)
+        return TensorMap(view, (row,), column, 1, line, bits, SWIZZLE_BYTES, is_apart=True)
 
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""
@@ -237,7 +236,7 @@ class Signature:
                     "kind": "tensor_map",
                     "tensor": tensor_map.argument,
                     "box": tensor_map.box(),
-                    "swizzle": "128B",
+                    "swizzle": SWIZZLES[tensor_map.line_bytes],
                     "dims": tensor_map.dims(),
                     **({} if merged is None else {"merged": merged}),
                 }

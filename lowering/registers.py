@@ -9,7 +9,7 @@ from attn_mlir.dialect.scalars import INT
 
 from .context import BYTE_BITS, Fragment, Lowering, TileRef, lowers
 from .inline_ptx import opaque
-from .layouts import SWIZZLE_BYTES, tensor_columns
+from .layouts import tensor_columns
 from .layouts.global_access import load_global, store_global
 from .layouts.shared_access import load_shared, store_shared
 from .matrix_descriptors import first_line
@@ -57,7 +57,7 @@ def _rows(low: Lowering, op: ws.RowsOp) -> None:
         low[op.part] = TileRef(kind, INT.add(source.address, INT.mul(low[op.first], width)))
         return
     lines = source.line_at(low[op.first])
-    address = INT.add(source.address, INT.mul(lines, SWIZZLE_BYTES))
+    address = INT.add(source.address, INT.mul(lines, kind.line_bytes))
     low[op.part] = TileRef(kind, address, source.first_column, source.pitch, source.block_lines)
 
 

@@ -287,7 +287,7 @@ def landing_bytes(load: Any) -> int:
         return ANSWER_BYTES
     kind = ws.TileType(load.target.type)
     rows, columns = kind.shape
-    return shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
+    return shared_tile_bytes(rows, columns, ws.element_bits(kind.element), kind.line_bytes)
 
 
 def announce(low: Lowering, slot: Slot, load: Any) -> None:

@@ -99,6 +99,7 @@ class TensorMap:
       row_dims, column_dim: dimensions of the view.
       rows, columns: extents of a tile.
       element_bits: width of an element.
+      line_bytes: of a line of the tile.
       is_apart: whether the tile is some rows of a larger one, so that its 128-byte columns are not
         contiguous in shared memory: each of them is a box.
     """
@@ -109,12 +110,18 @@ class TensorMap:
     rows: int
     columns: int
     element_bits: int
+    line_bytes: int
     is_apart: bool = False
 
     @property
     def line(self) -> int:
-        """Elements in a 128-byte line of a tile."""
-        return line_elements(self.element_bits)
+        """Elements in a line of a tile."""
+        return line_elements(self.element_bits, self.line_bytes)
+
+    @property
+    def _chunks(self) -> int:
+        """Lines of a row of a tile."""
+        return chunk_count(self.columns, self.element_bits, self.line_bytes)
 
     @property
     def argument(self) -> str:
@@ -153,13 +160,12 @@ class TensorMap:
     @property
     def box_count(self) -> int:
         """Boxes per tile."""
-        return 1 if self.has_chunk_dim else chunk_count(self.columns, self.element_bits)
+        return 1 if self.has_chunk_dim else self._chunks
 
     def box(self) -> list[int]:
         """Extents of a box, innermost first: line, rows, chunks, then ones."""
         rows = [*(self._static(dim) for dim in self.row_dims[1:]), self.box_rows]
-        count = chunk_count(self.columns, self.element_bits)
-        chunks = [count] if self.has_chunk_dim else []
+        chunks = [self._chunks] if self.has_chunk_dim else []
         return [self.line, *rows, *chunks, *[1] * (len(self.other_dims) + self.is_limited)]
 
     def _static(self, dim: int) -> int:

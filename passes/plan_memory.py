@@ -193,7 +193,8 @@ def placed_item(op: Any) -> Item | None:
     if len(tile.shape) == 2:
         rows, columns = tile.shape
         alignment = TILE_ALIGNMENT
-        size = shared_tile_bytes(rows, columns, ws.element_bits(tile.element))
+        bits = ws.element_bits(tile.element)
+        size = shared_tile_bytes(rows, columns, bits, tile.line_bytes)
     else:
         alignment, size = VECTOR_ALIGNMENT, ws.tile_bytes(tile)
     slot = -(-size // alignment) * alignment

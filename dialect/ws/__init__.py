@@ -31,6 +31,7 @@ from .compute import (
 )
 from .dialect import (
     DIALECT,
+    LINE_BYTES,
     BufferType,
     FragmentType,
     PendingType,
@@ -97,6 +98,7 @@ __all__ = [
     "DIALECT",
     "IN_TURN",
     "KNOWN_EMPTY",
+    "LINE_BYTES",
     "PAIR",
     "PARTS",
     "WIDENED",

@@ -14,6 +14,8 @@ from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.errors import SpecError
 
 SPACES = ("shared", "tensor")
+LINE_BYTES = 128  # of a row of a shared tile that lie together, where its type says nothing else
+SHORT_LINES = (64, 32, 16)  # bytes
 
 
 class WS(ext.Dialect, name="ws"):
@@ -64,7 +66,12 @@ def _slot_misfit(parameter: Any, counts: Sequence[Any], *, may_be_empty: bool) -
 
 
 class TileType(WS.Type, name="tile"):
-    """`!ws.tile<vector<128x64xbf16>, "shared">`: a 1-D or 2-D tile [rows, columns] in a space."""
+    """`!ws.tile<vector<128x64xbf16>, "shared">`: a 1-D or 2-D tile [rows, columns] in a space.
+
+    A shared tile lies in lines of 128 bytes of its rows, one line of all rows behind the other, or of 64, 32 or 16,
+    as in `!ws.tile<vector<128x64xf8E4M3FN>, "shared.64">`. A last line that the columns do not fill takes
+    its whole length.
+    """
 
     vector: Any
     space_name: Any
@@ -82,13 +89,21 @@ class TileType(WS.Type, name="tile"):
     @property
     def space(self) -> str:
         """One of `SPACES`."""
-        return ir.StringAttr(self.params[1]).value
+        return ir.StringAttr(self.params[1]).value.partition(".")[0]
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line of a shared tile."""
+        return int(ir.StringAttr(self.params[1]).value.partition(".")[2] or LINE_BYTES)
 
     def misfit(self) -> str:
         """What is wrong with the parameters; see `_guard`."""
         space = _parameter(ir.StringAttr, self.params[1])
-        if space is None or space.value not in SPACES:
+        if space is None or space.value.partition(".")[0] not in SPACES:
             return f"to lie in {' or '.join(SPACES)} memory"
+        short = [_in_lines("shared", count) for count in SHORT_LINES]
+        if space.value not in (*SPACES, *short):
+            return f"to lie in {', '.join((*SPACES, *short))}"
         return _vector_misfit(self.params[0], ranks=(1, 2) if space.value == "shared" else (2,))
 
 
@@ -203,11 +218,22 @@ def _count(value: int, what: str) -> Any:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def tile_type(shape: Sequence[int], element: Any, space: str) -> TileType:
-    """Builds a checked tile type; raises SpecError for an extent below 1 or an unknown space."""
+def _in_lines(space: str, line_bytes: int) -> str:
+    """A space as a tile's type names it."""
+    return space if line_bytes == LINE_BYTES else f"{space}.{line_bytes}"
+
+
+def tile_type(
+    shape: Sequence[int], element: Any, space: str, line_bytes: int = LINE_BYTES
+) -> TileType:
+    """Builds a checked tile type; raises SpecError for an extent below 1, an unknown space or line."""
     if space not in SPACES:
         raise SpecError(f"tile space is one of {', '.join(SPACES)}, got {space!r}")
-    return TileType.get(_vector(shape, element), ir.StringAttr.get(space))
+    lines = (LINE_BYTES, *(SHORT_LINES if space == "shared" else ()))
+    if line_bytes not in lines:
+        allowed = ", ".join(map(str, lines))
+        raise SpecError(f"lines of a {space} tile have {allowed} bytes, got {line_bytes}")
+    return TileType.get(_vector(shape, element), ir.StringAttr.get(_in_lines(space, line_bytes)))
 
 
 def fragment_type(shape: Sequence[int], element: Any) -> FragmentType:

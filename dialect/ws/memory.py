@@ -13,7 +13,6 @@ DIMS = MappingProxyType(
     {"dims": ir.DenseI32ArrayAttr}
 )  # attributes that the binding cannot declare
 OUT_KINDS = ("add",)  # kinds of reductions into tensors
-LINE_BITS = 128 * 8  # a line of columns of a shared tile
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):
@@ -41,6 +40,10 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
         source, view = TileType(op.source.type), TileType(op.view.type)
         if source.space != view.space:
             return fail(op, f"expects a view in {source.space} memory, got {view.space}")
+        if source.line_bytes != view.line_bytes:
+            return fail(
+                op, f"expects a view in lines of {source.line_bytes} bytes, got {view.line_bytes}"
+            )
         if source.shape[0] != view.shape[0] and not _is_stacked(source, view):
             return fail(op, f"expects {source.shape[0]} rows, got {view.shape[0]}")
         if tile_bytes(view) > tile_bytes(source):
@@ -49,8 +52,13 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
 
 
 def lines_of(tile: TileType) -> int:
-    """Lines of 128 bytes in a row of a shared tile."""
-    return -(-tile.shape[1] * element_bits(tile.element) // LINE_BITS)
+    """Lines in a row of a shared tile."""
+    return -(-tile.shape[1] * element_bits(tile.element) // (8 * tile.line_bytes))
+
+
+def _place(tile: TileType) -> tuple[str, int]:
+    """The space of a tile, and its lines."""
+    return tile.space, tile.line_bytes
 
 
 def _is_stacked(source: TileType, view: TileType) -> bool:
@@ -58,7 +66,7 @@ def _is_stacked(source: TileType, view: TileType) -> bool:
     if (source.space, source.element) != ("shared", view.element) or len(view.shape) != 2:
         return False
     (rows, columns), (more, fewer) = source.shape, view.shape
-    in_lines = fewer * element_bits(view.element) % LINE_BITS == 0
+    in_lines = fewer * element_bits(view.element) % (8 * view.line_bytes) == 0
     return in_lines and more % rows == 0 and rows * columns == more * fewer
 
 
@@ -88,11 +96,8 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
         source, part = TileType(op.source.type), TileType(op.part.type)
         if len(source.shape) != 2 or len(part.shape) != 2:
             return fail(op, "expects tiles with two dimensions")
-        if (source.space, source.shape[0], source.element) != (
-            part.space,
-            part.shape[0],
-            part.element,
-        ):
+        whole, piece = ((_place(t), t.shape[0], t.element) for t in (source, part))
+        if whole != piece:
             return fail(op, f"expects a part of {source}, got {part}")
         end = op.first.value + part.shape[1]
         if op.first.value < 0 or end > source.shape[1]:
@@ -132,14 +137,14 @@ class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
             return fail(op, "expects tiles with two dimensions")
         if source.space != "shared":
             return fail(op, f"expects a shared tile, got {source}")
-        whole, piece = ((t.space, t.shape[0], t.element) for t in (source, part))
+        whole, piece = ((_place(t), t.shape[0], t.element) for t in (source, part))
         if whole != piece:
             return fail(op, f"expects a part of {source}, got {part}")
         begin = known_first(op) or 0
         end = begin + part.shape[1]
         if begin < 0 or end > source.shape[1]:
             return fail(op, f"expects columns within 0..{source.shape[1]}, got {begin}..{end}")
-        line = LINE_BITS // element_bits(source.element)
+        line = 8 * source.line_bytes // element_bits(source.element)
         if begin % line:
             return fail(op, f"expects a first column in {line}s, got {begin}")
         return True
@@ -172,7 +177,7 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
         source, part = TileType(op.source.type), TileType(op.part.type)
         if source.space != "shared":
             return fail(op, f"expects a shared tile, got {source}")
-        whole, piece = ((t.space, t.shape[1:], t.element) for t in (source, part))
+        whole, piece = ((_place(t), t.shape[1:], t.element) for t in (source, part))
         if whole != piece:
             return fail(op, f"expects a part of {source}, got {part}")
         first = known_first(op)

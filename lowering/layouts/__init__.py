@@ -20,6 +20,7 @@ from .fragments import (
 from .shared import (
     ATOM_ROWS,
     SWIZZLE_BYTES,
+    SWIZZLES,
     UNIT_BYTES,
     chunk_count,
     line_elements,
@@ -33,6 +34,7 @@ __all__ = [
     "COLUMN",
     "PART_ELEMENTS",
     "ROW",
+    "SWIZZLES",
     "SWIZZLE_BYTES",
     "UNIT_BYTES",
     "Layout",

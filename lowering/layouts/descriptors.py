@@ -6,7 +6,7 @@ and tcgen05, whose upper bits differ: each target's folder adds them.
 
 from dataclasses import dataclass
 
-from .shared import SWIZZLE_BYTES, TILE_ALIGNMENT, UNIT_BYTES
+from .shared import ATOM_ROWS, SWIZZLE_BYTES, TILE_ALIGNMENT, UNIT_BYTES
 
 MMA_K_BYTES = 32  # K of one instruction: 16 elements of kind::f16, 32 of kind::f8f6f4
 
@@ -34,17 +34,22 @@ def _descriptor(*, leading_bytes: int, stride_bytes: int) -> int:
     return (leading_bytes >> 4) << 16 | (stride_bytes >> 4) << 32
 
 
-def k_major(rows: int, k_elements: int, element_bits: int) -> Operand:
+def k_major(
+    rows: int, k_elements: int, element_bits: int, line_bytes: int = SWIZZLE_BYTES
+) -> Operand:
     """A tile [rows, K] whose columns are K (Q and K of the scores).
 
-    Worked: 128 x 128 of 16 bits: fields 0x0000004000010000, steps 0, 32, 64, 96, 16384, 16416, ...
-    The leading offset is unused in this mode and written as one unit.
+    Worked: 128 x 128 of 16 bits: fields 0x0000004000010000, steps 0, 32, 64, 96, 16384, 16416, ...;
+    128 x 64 of 8 bits in lines of 64 bytes: 0x0000002000010000, steps 0, 32. The leading offset is unused
+    with a swizzle, and written as one unit; of lines of 16 bytes it leads from one to the next.
     """
     steps: list[int] = []
     for k_bytes in range(0, k_elements * element_bits // 8, MMA_K_BYTES):
-        chunk, inner = divmod(k_bytes, SWIZZLE_BYTES)
-        steps.append(chunk * rows * SWIZZLE_BYTES + inner)
-    return Operand(_descriptor(leading_bytes=UNIT_BYTES, stride_bytes=TILE_ALIGNMENT), tuple(steps))
+        chunk, inner = divmod(k_bytes, line_bytes)
+        steps.append(chunk * rows * line_bytes + inner)
+    leading = rows * line_bytes if line_bytes == UNIT_BYTES else UNIT_BYTES
+    fields = _descriptor(leading_bytes=leading, stride_bytes=ATOM_ROWS * line_bytes)
+    return Operand(fields, tuple(steps))
 
 
 def mn_major(k_rows: int, element_bits: int, *, is_repeated: bool = False) -> Operand:

@@ -41,6 +41,8 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
     for tile, is_mn_major in ((op.a, op.a_order == "km"), (op.b, op.b_layout.value == "kn")):
         if is_mn_major:
             check_operand(op, tile)
+            if (line := ws.TileType(tile.type).line_bytes) != ws.LINE_BYTES:
+                raise op_error(op, f"expects K along lines of {line} bytes, got it along rows")
         else:
             check_line(op, tile)
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)

@@ -5,10 +5,11 @@ Pure functions over integers. Source: PTX ISA, tcgen05 matrix descriptor and ins
 
 from dataclasses import replace
 
-from ..layouts import Operand, k_major, mn_major
+from ..layouts import SWIZZLE_BYTES, Operand, k_major, mn_major
 
 DESCRIPTOR_CONSTANT = 1 << 46  # bits 46..48
-SWIZZLE_128B = 2 << 61  # bits 61..63
+SWIZZLE_BIT = 61  # bits 61..63
+SWIZZLE_CODES = {128: 2, 64: 4, 32: 6, 16: 0}  # by bytes of a line
 
 # element type -> kind of instruction, and code in bits 7..9 (A) and 10..12 (B) of its descriptor
 ELEMENT_CODES = {
@@ -20,7 +21,13 @@ ELEMENT_CODES = {
 
 
 def shared_operand(
-    rows: int, columns: int, element_bits: int, *, is_mn_major: bool, is_repeated: bool = False
+    rows: int,
+    columns: int,
+    element_bits: int,
+    *,
+    is_mn_major: bool,
+    is_repeated: bool = False,
+    line_bytes: int = SWIZZLE_BYTES,
 ) -> Operand:
     """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
@@ -33,8 +40,8 @@ def shared_operand(
     if is_mn_major:
         operand = mn_major(rows, element_bits, is_repeated=is_repeated)
     else:
-        operand = k_major(rows, columns, element_bits)
-    upper = SWIZZLE_128B | DESCRIPTOR_CONSTANT
+        operand = k_major(rows, columns, element_bits, line_bytes)
+    upper = SWIZZLE_CODES[line_bytes] << SWIZZLE_BIT | DESCRIPTOR_CONSTANT
     return replace(operand, descriptor=upper | operand.descriptor)
 
 

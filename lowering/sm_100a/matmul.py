@@ -24,7 +24,13 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     m, columns = d.kind.shape
     a_is_mn_major, b_is_mn_major = op.a_order == "km", op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
-    b_operand = shared_operand(b.pitch, b.kind.shape[1], bits, is_mn_major=b_is_mn_major)
+    b_operand = shared_operand(
+        b.pitch,
+        b.kind.shape[1],
+        bits,
+        is_mn_major=b_is_mn_major,
+        line_bytes=b.kind.line_bytes,
+    )
     b_start = matrix_descriptor(low, b, b_operand)
     if a.kind.space == "shared":
         a_columns = a.kind.shape[1]
@@ -34,6 +40,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
             bits,
             is_mn_major=a_is_mn_major,
             is_repeated=a_is_mn_major and a_columns < m,
+            line_bytes=a.kind.line_bytes,
         )
         a_start = matrix_descriptor(low, a, a_operand)
         a_steps = [partial(advanced, a_start, step) for step in a_operand.step_bytes]

@@ -139,9 +139,20 @@ WARPGROUP_WARPS = 4  # setmaxnreg and wgmma act on four consecutive warps; PTX I
 WARPGROUP_THREADS = WARPGROUP_WARPS * WARP_THREADS
 
 
-def shared_tile_bytes(rows: int, columns: int, element_bits: int) -> int:
-    """Bytes of a tile [rows, columns] in shared memory: whole 128-byte lines, swizzled."""
-    return rows * -(-columns * element_bits // (8 * LINE_BYTES)) * LINE_BYTES
+SHORT_LINES = (32, 64)  # bytes: spans of the other swizzles
+
+
+def shared_tile_bytes(
+    rows: int, columns: int, element_bits: int, line_bytes: int = LINE_BYTES
+) -> int:
+    """Bytes of a tile [rows, columns] in shared memory: whole lines, swizzled."""
+    return rows * -(-columns * element_bits // (8 * line_bytes)) * line_bytes
+
+
+def line_of_rows(columns: int, element_bits: int) -> int:
+    """Bytes of the shortest swizzled line that has a row of a tile; rows of several have 128."""
+    row = columns * element_bits // 8
+    return next((line for line in SHORT_LINES if row <= line), LINE_BYTES)
 
 
 def tensor_tile_columns(rows: int, columns: int, element_bits: int) -> int:

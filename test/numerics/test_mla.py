@@ -11,6 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.runtime.recipes import TensorMapParam
 from attn_mlir.validation.numerics import prefill_sweep
 from attn_mlir.validation.numerics.latent import ALONE, E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.latent_draws import DRAWS
@@ -225,3 +226,15 @@ def test_the_matrix_is_whole_and_tells_what_is_wrong(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(prefill_sweep, "flash_attn_varlen_func", nothing)
     wrong = prefill_sweep.run(prefill_sweep.Case(s=20, d=192))
     assert "sequence 1: " in wrong and "out of sequence 0" in wrong and "lse of sequence 0" in wrong
+
+
+def test_a_tile_of_keys_of_8_bits_takes_what_its_rows_do() -> None:
+    """Rows of rope are 64 bytes: 16384 and 8192 of each 128 keys, and twice as many as where they were padded."""
+    spec = am.MlaSpec(heads=2, nope_dim=128, rope_dim=64, dtype="e4m3", query_tiles=2)
+    bundle = am.compile(spec, target="sm_100a")
+    report: Any = bundle.report
+    sizes = {x["what"]: x["end"] - x["begin"] for x in report["memory_map"]}
+    assert (sizes["kv"], sizes["rope"]) == (8 * 16384, 4 * 8192)
+    maps = [x for x in bundle.manifest.params if isinstance(x, TensorMapParam)]
+    swizzles = {x.tensor: (x.swizzle, x.box[0]) for x in maps}
+    assert swizzles["k_rope"] == ("64B", 64) and swizzles["k_nope"] == ("128B", 128)

@@ -273,7 +273,7 @@ def _with_helper(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig
 def _with_rings(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
     """The configuration with the rings that give the most slots."""
     slots = _slots(op, target, config)
-    if slots.rope:
+    if slots.rope and not _has_helper(op):
         registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
         config = dataclasses.replace(config, **registers)
     return dataclasses.replace(

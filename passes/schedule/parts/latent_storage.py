@@ -9,14 +9,17 @@ rope apart   kv    [tile_n, max(nope, v_head_dim)]          nope(0) V(0) nope(1)
 ```
 In one ring a tile of values leaves columns of its slot empty. With rings of their own there are as many
 slots for either, so their number is even; which of the two have more slots depends on what shared memory is
-left (`RingSlots`). With rope apart scores are two products, of which the second adds to the first. Rope of
-8 bits under 16 always has such a ring, which warps of its own fill (`narrow_rope`).
+left (`RingSlots`). With rope apart scores are two products, of which the second adds to the first; lines of a
+slot of rope are as long as its rows, where these have up to 64 bytes. Rope of 8 bits under 16 always has such
+a ring, which warps of its own fill (`narrow_rope`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.dialect import ws
+from attn_mlir.passes.target.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
 from attn_mlir.passes.target.tiling import SMEM_FOR_BARRIERS
 
 from . import builder as b
@@ -33,6 +36,10 @@ ENOUGH_STAGES = 3  # K(n), V(n - 1) and what is copied meanwhile
 
 class PartedKeys:
     """A tile of keys in a slot of each of two rings."""
+
+    is_copied: ClassVar[bool] = (
+        True  # whether the copy engine fills slots of rope, in lines of any length
+    )
 
     def __init__(self, problem: Problem, own: b.Ring, shared: b.Ring):
         """With the columns of a head in `own`, in which values lie in turn, and rope in `shared`."""
@@ -74,6 +81,8 @@ class PartedKeys:
 class OwnKeys(PartedKeys):
     """As `PartedKeys`, of which others fill the slots of rope."""
 
+    is_copied = False
+
     def fill(
         self, source: KVSource, tile: WorkTile, first_column: Value, found: Sequence[Value]
     ) -> None:
@@ -101,9 +110,12 @@ class LatentStorage(Storage):
         config, nope = problem.config, columns_of(problem.k)
         shape = [config.tile_n, max(nope, problem.v_columns)]
         kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)
-        rope = problem.q[-1]
-        tile = b.tile([config.tile_n, columns_of(rope)], element_of(rope), "shared")
-        self.rope = b.Ring("rope", tile, stages=self._rope_stages)
+        columns, element = columns_of(problem.q[-1]), element_of(problem.q[-1])
+        line = (
+            line_of_rows(columns, ws.element_bits(element)) if self._kind.is_copied else LINE_BYTES
+        )
+        rope = b.tile([config.tile_n, columns], element, "shared", line)
+        self.rope = b.Ring("rope", rope, stages=self._rope_stages)
         return self._kind(problem, kv, self.rope), kv
 
 
@@ -149,7 +161,8 @@ class RingSlots:
         is_apart: bool = False,
     ) -> "RingSlots":
         """Two rings where these have more slots than one; else rope apart where that gives the three slots
-        that overlap needs, and whole keys do not.
+        that overlap needs, and whole keys do not. Rope apart as well where it takes less of shared memory
+        so, in lines of its own length, and there are more slots.
 
         Args:
           sizes: columns of nope, rope and values, of so many bits each.
@@ -158,13 +171,18 @@ class RingSlots:
           is_apart: whether rope is apart in any case; 0 slots of keys where there is no room.
         """
         nope, rope, values = sizes
-        own, shared, key, value = (
+        own, key, value = (
             shared_tile_bytes(tile_n, columns, bits)
-            for columns in (max(nope, values), rope, nope + rope, values)
+            for columns in (max(nope, values), nope + rope, values)
         )
+        line = LINE_BYTES if is_apart else line_of_rows(rope, bits)
+        shared = shared_tile_bytes(tile_n, rope, bits, line)
         left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
         kv = max((n for n in range(2, 16) if n * own + -(-n // 2) * shared <= left), default=0)
         if is_apart or whole < ENOUGH_STAGES <= kv:
             return RingSlots(kv, -(-kv // 2))
         pairs = left // (key + value)
+        is_shorter = shared_tile_bytes(tile_n, nope, bits) + shared < key
+        if is_shorter and kv > max(whole, 2 * pairs):
+            return RingSlots(kv, -(-kv // 2))
         return RingSlots(pairs, 0, pairs) if 2 * pairs > whole else RingSlots(whole, 0)

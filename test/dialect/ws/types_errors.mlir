@@ -103,3 +103,35 @@ func.func @f() {
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!ws.tile<vector<8xf32>, "local">, 1>
   func.return
 }
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared.48">) {
+  // expected-error @below {{'ws.view' op expects operand 'source' to lie in shared, tensor, shared.64, shared.32, shared.16, got !ws.tile<vector<8x64xbf16>, "shared.48">}}
+  %0 = "ws.view"(%s) : (!ws.tile<vector<8x64xbf16>, "shared.48">) -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<64xbf16>, "shared.64">) {
+  // expected-error @below {{'ws.view' op expects operand 'source' to be a vector of 2 dimensions, got !ws.tile<vector<64xbf16>, "shared.64">}}
+  %0 = "ws.view"(%s) : (!ws.tile<vector<64xbf16>, "shared.64">) -> !ws.tile<vector<64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared.64">) {
+  // expected-error @below {{'ws.view' op expects a view in lines of 64 bytes, got 128}}
+  %0 = "ws.view"(%s) : (!ws.tile<vector<8x64xbf16>, "shared.64">) -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared.64">) {
+  // expected-error @below {{'ws.columns' op expects a part of !ws.tile<vector<8x64xbf16>, "shared.64">, got !ws.tile<vector<8x32xbf16>, "shared">}}
+  %0 = "ws.columns"(%s) {first = 0 : i64} : (!ws.tile<vector<8x64xbf16>, "shared.64">) -> !ws.tile<vector<8x32xbf16>, "shared">
+  func.return
+}

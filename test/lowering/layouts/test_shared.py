@@ -67,21 +67,49 @@ def test_instruction_descriptors(element: str, n: int, b_is_mn_major: bool, expe
     assert found == expected
 
 
-def address_by_xor(row: int, column: int, rows: int, element_bits: int) -> int:
-    """The copy engine's view: bits 4..6 of the linear address of a box are XORed with bits 7..9."""
-    box, inner = divmod(column * element_bits // 8, 128)
-    linear = box * rows * 128 + row * 128 + inner
-    return linear ^ (linear >> 3 & 0x70)
+PERMUTED = {128: 0x70, 64: 0x30, 32: 0x10, 16: 0}  # bits of an address, by bytes of a line
 
 
+def address_by_xor(row: int, column: int, rows: int, element_bits: int, line: int) -> int:
+    """The copy engine's view: bits 4..6 of the linear address of a box are XORed with bits 7..9; fewer of
+    these for shorter lines."""
+    box, inner = divmod(column * element_bits // 8, line)
+    linear = (box * rows + row) * line + inner
+    return linear ^ (linear >> 3 & PERMUTED[line])
+
+
+@pytest.mark.parametrize("line", PERMUTED)
 @pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize(("rows", "lines"), [(8, 1), (64, 2), (128, 3)])
-def test_swizzle_is_the_copy_engine_s(rows: int, lines: int, bits: int) -> None:
-    columns = lines * layouts.line_elements(bits)
+def test_swizzle_is_the_copy_engine_s(rows: int, lines: int, bits: int, line: int) -> None:
+    columns = lines * layouts.line_elements(bits, line)
     everywhere = list(itertools.product(range(rows), range(columns)))
-    offsets = [layouts.swizzled_offset(r, c, rows=rows, element_bits=bits) for r, c in everywhere]
-    assert offsets == [address_by_xor(r, c, rows, bits) for r, c in everywhere]
-    assert sorted(offsets) == list(range(0, rows * lines * 128, bits // 8))
+    offsets = [
+        layouts.swizzled_offset(r, c, rows=rows, element_bits=bits, line_bytes=line)
+        for r, c in everywhere
+    ]
+    assert offsets == [address_by_xor(r, c, rows, bits, line) for r, c in everywhere]
+    assert sorted(offsets) == list(range(0, rows * lines * line, bits // 8))
+
+
+@pytest.mark.parametrize(
+    ("line", "leading", "stride", "swizzle", "steps"),
+    [
+        (64, 1, 32, 4, (0, 32, 8192, 8224)),
+        (32, 1, 16, 6, (0, 4096, 8192, 12288)),
+        (16, 128, 8, 0, (0, 4096, 8192, 12288)),
+    ],
+)
+def test_k_major_in_shorter_lines(
+    line: int, leading: int, stride: int, swizzle: int, steps: tuple[int, ...]
+) -> None:
+    """A[128, 64] of 16 bits: 8 rows are 8 lines; without a swizzle a step has two lines, `leading` apart."""
+    operand = shared_operand(128, 64, 16, is_mn_major=False, line_bytes=line)
+    found = fields(operand.descriptor)
+    assert (found["leading"], found["stride"], found["swizzle"]) == (leading, stride, swizzle)
+    assert operand.step_bytes == steps
+    bits = {"rows": 128, "element_bits": 16, "line_bytes": line}
+    assert steps == tuple(layouts.swizzled_offset(0, c, **bits) for c in range(0, 64, 16))
 
 
 @pytest.mark.parametrize(("rows", "k", "bits"), [(64, 128, 16), (128, 64, 16), (128, 256, 8)])

@@ -192,9 +192,16 @@ def coordinates(coords: Sequence[Value | int]) -> list[Value]:
     return [constant(x) if isinstance(x, int) else x for x in coords]
 
 
-def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:
+def tile(
+    shape: Sequence[int], element: Any, space: str, line_bytes: int = ws.LINE_BYTES
+) -> ws.TileType:
     """The type of a tile [rows, columns] or [rows] in `shared` or `tensor` memory."""
-    return ws.tile_type(shape, element, space)
+    return ws.tile_type(shape, element, space, line_bytes)
+
+
+def _like(kind: ws.TileType, shape: Sequence[int], element: Any = None) -> ws.TileType:
+    """The type of a part or view of a tile."""
+    return ws.tile_type(shape, element or kind.element, kind.space, kind.line_bytes)
 
 
 def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
@@ -202,13 +209,13 @@ def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
     kind = ws.TileType(tile.type)
     if (kind.shape, kind.element) == (list(shape), element):
         return tile
-    return ws.ViewOp(tile, ws.tile_type(shape, element, ws.TileType(tile.type).space)).view
+    return ws.ViewOp(tile, _like(kind, shape, element)).view
 
 
 def columns(tile: Value, first: int, count: int) -> Value:
     """Columns `first` to `first + count - 1` of a tile."""
     kind = ws.TileType(tile.type)
-    result = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
+    result = _like(kind, [kind.shape[0], count])
     return ws.ColumnsOp(
         tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), result
     ).part
@@ -217,7 +224,7 @@ def columns(tile: Value, first: int, count: int) -> Value:
 def columns_at(tile: Value, first: Value, count: int) -> Value:
     """Columns of a shared tile from a computed multiple of a line on, which are only loaded."""
     kind = ws.TileType(tile.type)
-    result = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
+    result = _like(kind, [kind.shape[0], count])
     return ws.ColumnsAtOp(tile, first, result).part
 
 
@@ -226,7 +233,7 @@ def rows(tile: Value, first: Value | int, count: int) -> Value:
     kind = ws.TileType(tile.type)
     if count == kind.shape[0]:
         return tile
-    result = ws.tile_type([count, *kind.shape[1:]], kind.element, kind.space)
+    result = _like(kind, [count, *kind.shape[1:]])
     return ws.RowsOp(tile, constant(first) if isinstance(first, int) else first, result).part
 
 
