@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.request import request
+from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError
+from attn_mlir.lowering.compile import compile_request
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.kernel import Kernel
 
 TARGETS = ("sm_90a", "sm_100a")
 
@@ -385,3 +390,31 @@ def test_pages_that_do_not_go_with_its_key_tiles(page: int) -> None:
     cache = am.PagedKV(*pool, page_table=table, seqused=np.array([page + 3], np.int32))
     with pytest.raises(SpecError, match=f"mha-streaming has no kernel for pages of {page}: suppor"):
         am.attention(q, cache, schedule="mha-streaming", device="emulator")
+
+
+@request
+class OneSlot(MhaSpec):
+    """Attention whose keys and values share one slot, as a single buffer."""
+
+    @property
+    def schedule_options(self) -> dict[str, int | str]:
+        """With that wish."""
+        return {**super().schedule_options, "kv-stages": 1}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.long("sm_100a")
+def test_one_slot_of_keys_and_values(target: str) -> None:
+    """Copies and products in turn: the same bits, late and out of order, in a fraction of shared memory."""
+    spec = OneSlot(heads=2, kv_heads=1, head_dim=64, schedule="mha-streaming")
+    bundle = Bundle.from_bytes(compile_request(spec, target=target))
+    report: Any = bundle.report
+    sizes = {x["what"]: x["end"] - x["begin"] for x in report["memory_map"]}
+    assert sizes["kv"] == 128 * 2 * 64
+    q, k, v = operands(3, 150, 2, 1, 64, 64)
+    o, lse = np.full_like(q, np.nan), np.full((1, 2, 3), np.nan, np.float32)
+    arguments = {"q": q, "k": k, "v": v, "scale": 0.125, "o": o, "lse": lse}
+    Kernel(bundle).launch(arguments, device=device(target, 2))
+    options: dict[str, Any] = {"schedule": "mha-streaming", "return_lse": True}
+    wanted, sums = am.attention(q, k, v, **options, device=device(target))
+    assert o.tobytes() == wanted.tobytes() and lse.tobytes() == sums.tobytes()

@@ -111,7 +111,7 @@ class Options:
 
     Attributes:
       q_tiles: query tiles of a work tile, 1 or 2.
-      kv_stages: slots of the K/V ring.
+      kv_stages: slots of the K/V ring; with one, copies wait for products, as products for copies.
       tile_order: one of `TILE_ORDERS` but `clc`; where none is given by the queries.
     """
 
@@ -239,7 +239,7 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     """Raises VerifyError for a configuration that the kernel cannot have."""
     default = StreamConfig(tile_n=stream_keys(op.v_head_dim))
     free = ("q_tiles", "kv_stages", "packed_heads", "head_tiles", "tile_order")
-    check_config(op, config, default, free)
+    check_config(op, config, default, free, least_stages=1)  # K leaves a slot before V is awaited
     if config.q_tiles not in (1, MAX_Q_TILES):
         raise op_error(op, f"expects q_tiles of 1 or {MAX_Q_TILES}, got {config.q_tiles}")
     if config.q_tiles > 1 and Slices.of(op.v_head_dim).warps > 1:

@@ -26,20 +26,28 @@ def chosen_order(op: attn.MhaOp) -> str:
     return "ragged" if is_ragged(op.q) else "persistent"
 
 
-def check_config(op: attn.MhaOp, config: Config, default: Config, free: Sequence[str]) -> None:
+def check_config(
+    op: attn.MhaOp,
+    config: Config,
+    default: Config,
+    free: Sequence[str],
+    *,
+    least_stages: int = 2,
+) -> None:
     """Raises VerifyError for a configuration that no kernel for few queries can have.
 
     Shared memory is not checked here: the planner has the buffers and names them.
 
     Args:
       default: the configuration that this one may differ from in the fields that `free` names.
+      least_stages: slots of K and V that its roles need.
     """
     for field in dataclasses.fields(default):
         want, got = getattr(default, field.name), getattr(config, field.name)
         if field.name not in free and want != got:
             raise op_error(op, f"expects {field.name} of {want}, got {got}")
-    if config.kv_stages < 2:
-        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    if config.kv_stages < least_stages:
+        raise op_error(op, f"expects at least {least_stages} kv_stages, got {config.kv_stages}")
     group, packed, rows = op.heads // op.kv_heads, config.packed_heads, config.tile_m
     if not 1 <= packed <= rows or group % packed:
         raise op_error(op, f"expects packed_heads to divide {group}, up to {rows}, got {packed}")

@@ -30,14 +30,14 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 
 // -----
 
-// One slot, where K and V need two.
+// No slot, where K and V in turn need one.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects at least 2 kv_stages, got 1}}
+  // expected-error @below {{'attn.mha' op expects at least 1 kv_stages, got 0}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
-  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {kv_stages = 1 : i32}}
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {kv_stages = 0 : i32}}
     : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
   func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
 }
