@@ -137,6 +137,11 @@ LATENT_NARROW = {
     "k_descale": ones(BATCH, SK),
     "v_descale": ones(1),
 }
+LATENT_PACKED = {
+    "q_rope": normal(BATCH, SQ, HEADS, 64),
+    "k_rope": am.PagedKV(np.zeros((4, 64, 1, 640), np.uint8), None, i32([0, 1], [2, 3])),
+    "kv_format": "e4m3_rope16",
+}
 MLA = {
     **{name: Change(normal(*x.shape, seed=9)) for name, x in latent().items() if name != "scale"},
     "mask": Change(am.causal()),
@@ -151,6 +156,7 @@ MLA = {
     "k_descale": Change(ones(BATCH, SK, value=2), LATENT_NARROW),
     "v_descale": Change(ones(1, value=2), LATENT_NARROW),
     "k_rope_descale": Change(ones(BATCH, SK, value=2), {"k_rope": latent()["k_rope"].astype(E4M3)}),
+    "kv_format": Change("v32", LATENT_PACKED, refused=True),
     "query_tiles": Change(2),
     "tile_order": Change("persistent"),
     "out": Change(np.zeros((BATCH, SQ, HEADS, NOPE), BF16)),
@@ -227,6 +233,8 @@ SPARSE_MLA = {
     "batch_of_query": Change(np.ones(SPARSE_Q, np.int32), IN_PAGES),
     "kv_format": Change("v32", SPARSE_PACKED, refused=True),
     "kv_scale": Change(ones(128, 1), SPARSE_PACKED),
+    "out_dtype": Change("f32"),
+    "out": Change(np.zeros((SPARSE_Q, 64, 512), BF16)),
     **ON,
 }
 
