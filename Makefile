@@ -85,8 +85,9 @@ conformance: setup  ## kernels of other projects on the emulator; makes .venv-pe
 differential: setup  ## generated PTX on a Hopper GPU and on the emulator (needs the GPU; DIFFERENTIAL_ARGS=)
 	@$(BIN)/python validation/differential/run.py all $(DIFFERENTIAL_ARGS)
 
-mutants: setup  ## plant mistakes in kernels and count who notices (long; MUTANTS_ARGS=)
+mutants: setup  ## plant mistakes in kernels and in the host, and count who notices (long; MUTANTS_ARGS=, HOST_MUTANTS_ARGS=)
 	@$(BIN)/python validation/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
+	@$(BIN)/python validation/mutation/host/run.py --jobs $(JOBS) $(HOST_MUTANTS_ARGS)
 
 gpu-bundles: setup  ## compile what `make gpu` needs into GPU_BUNDLES, where the compiler is
 	@mkdir -p $(dir $(GPU_BUNDLES))

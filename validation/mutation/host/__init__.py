@@ -1,0 +1,1 @@
+"""Faults planted in the host's Python, and which tests notice them."""
