@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.validation.mutation.host.copies import copies_of
+from attn_mlir.validation.mutation.host.copies import copies_of, failed_test
 from attn_mlir.validation.mutation.host.faults import OPERATORS, Fault, drawn, faults_of
 from attn_mlir.validation.mutation.host.nearest import Imports, module_of
 from attn_mlir.validation.mutation.host.run import (
@@ -139,6 +139,15 @@ def test_a_fault_is_caught_by_a_test_that_passes_without_it(tmp_path: Path) -> N
     assert (caught.state, caught.test) == (CAUGHT, "test/frontend/test_later.py::test_add")
     assert (missed.state, missed.test) == (MISSED, "")
     assert (root / "frontend" / "sums.py").read_bytes() == source
+
+
+@pytest.mark.parametrize(
+    "name", ["test/a.py", "test/a.py::test_b", "test/a.py::B::test_c[8 bits - x]"]
+)
+@pytest.mark.parametrize("reason", ["", " - ValueError: a - b [c]"])
+def test_the_test_that_failed_is_read(name: str, reason: str) -> None:
+    assert failed_test(f"....F\nFAILED {name}{reason}\n1 failed, 4 passed in 1 s\n") == name
+    assert failed_test("....\n4 passed\n") == ""
 
 
 def outcome(identity: str, state: str, area: str = "frontend") -> Outcome:

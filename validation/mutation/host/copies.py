@@ -21,7 +21,7 @@ CACHE = Path("build", "test-cache")
 PACKAGES = ("bench", "dialect", "lowering", "passes", "runtime", "validation")
 PLUGIN = "attn_mlir.validation.mutation.host.alarm"
 OPTIONS = ("-q", "-x", "-rfE", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", PLUGIN)
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\[\s]+(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ class Copy:
         except subprocess.TimeoutExpired:
             self._kill(process)
             return Ran(passed=False, failed="", in_time=False)
-        found = _FAILED.search(output)
-        return Ran(process.returncode == 0, "" if found is None else found[1], in_time=True)
+        return Ran(process.returncode == 0, failed_test(output), in_time=True)
 
     def stop(self) -> None:
         """Ends what runs in the copy, with all processes that it started, and whatever is run later."""
@@ -116,6 +115,12 @@ class Copy:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def failed_test(output: str) -> str:
+    """The first test that failed by what pytest printed, or the file that it could not read; empty for none."""
+    found = _FAILED.search(output)
+    return "" if found is None else found[1]
 
 
 @contextlib.contextmanager

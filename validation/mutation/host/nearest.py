@@ -16,7 +16,7 @@ TABLES = (
 )
 PACKAGE = "attn_mlir"
 FAR = 2  # imports between a test's module and the faulty one
-MOST = 12  # test files of a stage
+MOST = 8  # test files of a stage
 FOLDERS_OF_TESTS = ("test/frontend", "test/runtime", "test/numerics", "test/examples", "test/docs")
 
 
