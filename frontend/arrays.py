@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from attn_mlir.runtime.tensors import (
     view,
 )
 
+DEFAULT_STREAMS = (0, 1)  # handles of the default stream; CUDA Runtime API, cudaStreamLegacy
 OUTPUT_ALIGNMENT = 16  # bytes; alignment of tensors that kernels write by tiles
 
 
@@ -218,6 +220,27 @@ def stream_of(
     if isinstance(device, str) and device == "emulator":
         return None
     return current_stream_of(model, like)()
+
+
+def on_stream(stream: object | None, array: Any) -> AbstractContextManager[Any]:
+    """What makes the library of an array compute on the stream of a launch.
+
+    Args:
+      stream: the caller's; None: the current one of the library, which launches take as well.
+      array: of numpy, torch or cupy.
+    """
+    library = _library(array)
+    if stream is None or library not in ("torch", "cupy"):
+        return nullcontext()
+    module: Any = sys.modules[library]
+    if library == "torch" and not array.is_cuda:
+        return nullcontext()
+    handle = stream_handle(stream)
+    if library == "cupy":
+        return module.cuda.ExternalStream(handle)
+    if handle in DEFAULT_STREAMS:  # which PyTorch takes for numbers of streams of its own
+        return module.cuda.stream(module.cuda.default_stream(array.device))
+    return module.cuda.stream(module.cuda.ExternalStream(handle, device=array.device))
 
 
 def current_stream_of(model: object, like: TensorView) -> Callable[[], int | None]:

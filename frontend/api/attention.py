@@ -98,7 +98,7 @@ def attention(
       block_mask: from `am.block_mask`, in place of the `mask` and `mask_mod` that it was made of:
         only blocks with a visible score are computed.
       sinks: [heads], logits of a key without a value, added to the sum that the head's
-        probabilities are divided by, but not to the LSE.
+        probabilities are divided by, but not to the LSE (that of `attn_mlir.flash` counts them).
       scale: multiplies the scores, finite and greater than 0; 1 / sqrt(head_dim) by default.
       return_lse: also return the logarithm of each row's sum of exponentials.
       out_dtype: dtype of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; by default

@@ -1,65 +1,77 @@
 """FlashAttention's functions of q, k and v, and the combination of parts.
 
 Positions are those of FlashAttention 2, names those of 2, 3 and 4. What means nothing here, such as
-`deterministic` or `pack_gqa`, is taken at the value that asks for nothing: see `flash_options`.
+`pack_gqa`, is taken at the value that asks for nothing: see `table`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
-from attn_mlir.api.flash_options import (
-    NO_WINDOW,
-    Options,
-    Window,
-    chunked_mask,
-    mask_of,
-    passed_on,
-    refuse_meaningful,
-    score_mod_of,
-)
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.flash.options import (
+    NO_WINDOW,
+    Window,
+    check_counted,
+    chunked_mask,
+    mask_of,
+    score_mod_of,
+    sinks_of,
+)
+from attn_mlir.flash.table import BY_NAME, BY_POSITION, NEUTRAL, OF_PARTS
+from attn_mlir.lse import with_sinks
+from attn_mlir.naming import rename
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import as_int, flag
 from attn_mlir.runtime.tensors import TensorView, view
 
-MEANINGLESS = ("dropout_p", "alibi_slopes", "deterministic", "return_attn_probs")  # by position
+Operands = tuple[Any, Any, Any]  # q, k and v
 
 
-def flash_attn_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    dropout_p: float = 0.0,
+def attend(
+    operands: Operands,
+    lengths: Mapping[str, Any],
+    *,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: Window = NO_WINDOW,
     softcap: float = 0.0,
-    alibi_slopes: None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    **options: Unpack[Options],
+    attention_chunk: int = 0,
+    learnable_sink: Any = None,
+    s_aux: Any = None,
+    num_splits: int = 1,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    return_lse: bool = False,
+    out: Any = None,
+    device: DeviceChoice = None,
+    stream: object = None,
 ) -> Any:
-    """As `flash_attn.flash_attn_func`.
+    """The call of `attention` for all of FlashAttention's functions of q, k and v.
 
     Args:
-      q: [batch, sq, heads, head_dim]; k and v: [batch, sk, kv_heads, head_dim].
-      dropout_p: 0.
+      operands: q, k and v.
+      lengths: arguments of `attention` about lengths.
       softmax_scale: 1 / sqrt(head_dim) when left out.
       causal: query i of sq sees keys up to i + sk - sq.
       window_size: how far to the left and to the right of that key a query sees; -1 or None: all.
       softcap: scores become cap * tanh(score / cap); 0: they stay as they are.
-      alibi_slopes: None.
-      deterministic: says nothing: the same call gives the same bits.
-      return_attn_probs: False.
-      options: see `flash_options.Options`.
+      attention_chunk: positions of a chunk; a query sees the keys of its own chunk. 0: all keys.
+      learnable_sink: [heads], see `attention`; LSE counts it, as FlashAttention's does. s_aux: the same.
+      num_splits: number of parts of the keys; 0 chooses.
+      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
+      return_lse: also return LSE, [batch, heads, sq]; [heads, total_q] for queries by offsets.
+      out: memory for O, see `attention`.
+      device, stream: see `attention`.
 
     Returns:
       O like q, with `return_lse` also LSE.
@@ -67,15 +79,57 @@ def flash_attn_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return _attention(
-        "flash_attn_func",
-        (q, k, v),
-        (softmax_scale, causal, window_size, softcap),
-        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
-        options,
-    )
+    called, sinks = sinks_of(learnable_sink, s_aux)
+    mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
+    counts_sinks = flag("return_lse", return_lse) and sinks is not None
+    if counts_sinks:
+        check_counted(called, sinks, operands[0])
+    try:
+        found = attention(
+            *operands,
+            mask=mask,
+            score_mod=score_mod_of(softcap),
+            sinks=sinks,
+            scale=softmax_scale,
+            num_splits=num_splits,
+            q_descale=q_descale,
+            k_descale=k_descale,
+            v_descale=v_descale,
+            return_lse=return_lse,
+            out=out,
+            device=device,
+            stream=stream,
+            **lengths,
+        )
+    except SpecError as error:
+        rename(error, {"sinks": called, "scale": "softmax_scale"})
+        raise
+    return (found[0], with_sinks(found[1], sinks, stream)) if counts_sinks else found
 
 
+@adapter(NEUTRAL, f"q k v {BY_POSITION}", BY_NAME, options=attend)
+def flash_attn_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
+    """As `flash_attn.flash_attn_func`.
+
+    Args:
+      q: [batch, sq, heads, head_dim]; k and v: [batch, sk, kv_heads, head_dim].
+      options: see `attend`.
+
+    Returns:
+      O like q, with `return_lse` also LSE.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    return attend((q, k, v), {}, **options)
+
+
+@adapter(
+    NEUTRAL,
+    f"q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k {BY_POSITION} block_table",
+    BY_NAME,
+    options=attend,
+)
 def flash_attn_varlen_func(
     q: Any,
     k: Any,
@@ -84,19 +138,10 @@ def flash_attn_varlen_func(
     cu_seqlens_k: Any = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    softcap: float = 0.0,
-    alibi_slopes: None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    block_table: None = None,
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Any:
     """As `flash_attn.flash_attn_varlen_func`.
 
@@ -106,172 +151,7 @@ def flash_attn_varlen_func(
       cu_seqlens_q, cu_seqlens_k: [batch + 1] i32, where sequences begin and the last one ends.
       max_seqlen_q, max_seqlen_k: no sequence is longer; see `attention`.
       seqused_q, seqused_k: [batch] i32, of each sequence only so many positions exist.
-      block_table: None.
-      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, options: see `flash_attn_func`; LSE is [heads, total_q].
-
-    Returns:
-      O like q, with `return_lse` also LSE.
-
-    Raises:
-      SpecError: an argument is wrong or has no kernel.
-    """
-    refuse_meaningful("flash_attn_varlen_func", {"block_table": block_table})
-    return _attention(
-        "flash_attn_varlen_func",
-        (q, k, v),
-        (softmax_scale, causal, window_size, softcap),
-        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
-        options,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-        seqused_q=seqused_q,
-        seqused_k=seqused_k,
-    )
-
-
-def flash_attn_qkvpacked_func(
-    qkv: Any,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    softcap: float = 0.0,
-    alibi_slopes: None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    *,
-    num_heads_q: int | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """As `flash_attn.flash_attn_qkvpacked_func`: q, k and v are views of one array, not copies.
-
-    Args:
-      qkv: [batch, sequence, 3, heads, head_dim], or with `num_heads_q` [batch, sequence,
-        num_heads_q + 2 kv_heads, head_dim], the heads of q, k and v one after the other.
-      num_heads_q: as FlashAttention 3 has it.
-      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, options: see `flash_attn_func`.
-
-    Returns:
-      O, [batch, sequence, heads, head_dim], with `return_lse` also LSE.
-
-    Raises:
-      SpecError: an argument is wrong or has no kernel.
-    """
-    return _attention(
-        "flash_attn_qkvpacked_func",
-        _unpacked(qkv, "qkv", 5) if num_heads_q is None else _split_heads(qkv, num_heads_q),
-        (softmax_scale, causal, window_size, softcap),
-        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
-        options,
-    )
-
-
-def flash_attn_kvpacked_func(
-    q: Any,
-    kv: Any,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    softcap: float = 0.0,
-    alibi_slopes: None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    **options: Unpack[Options],
-) -> Any:
-    """As `flash_attn.flash_attn_kvpacked_func`: k and v are views of one array, not copies.
-
-    Args:
-      q: [batch, sq, heads, head_dim].
-      kv: [batch, sk, 2, kv_heads, head_dim].
-      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, options: see `flash_attn_func`.
-
-    Returns:
-      O like q, with `return_lse` also LSE.
-
-    Raises:
-      SpecError: an argument is wrong or has no kernel.
-    """
-    return _attention(
-        "flash_attn_kvpacked_func",
-        (q, *_unpacked(kv, "kv", 5)),
-        (softmax_scale, causal, window_size, softcap),
-        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
-        options,
-    )
-
-
-def flash_attn_varlen_qkvpacked_func(
-    qkv: Any,
-    cu_seqlens: Any,
-    max_seqlen: int | None = None,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    softcap: float = 0.0,
-    alibi_slopes: None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    **options: Unpack[Options],
-) -> Any:
-    """As `flash_attn.flash_attn_varlen_qkvpacked_func`.
-
-    Args:
-      qkv: [total, 3, heads, head_dim].
-      cu_seqlens, max_seqlen: of queries and keys, see `flash_attn_varlen_func`.
-      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, options: see `flash_attn_func`.
-
-    Returns:
-      O, [total, heads, head_dim], with `return_lse` also LSE, [heads, total].
-
-    Raises:
-      SpecError: an argument is wrong or has no kernel.
-    """
-    return _attention(
-        "flash_attn_varlen_qkvpacked_func",
-        _unpacked(qkv, "qkv", 4),
-        (softmax_scale, causal, window_size, softcap),
-        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
-        options,
-        cu_seqlens_q=cu_seqlens,
-        cu_seqlens_k=cu_seqlens,
-        max_seqlen_q=max_seqlen,
-        max_seqlen_k=max_seqlen,
-    )
-
-
-def flash_attn_varlen_kvpacked_func(
-    q: Any,
-    kv: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    softcap: float = 0.0,
-    alibi_slopes: None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    **options: Unpack[Options],
-) -> Any:
-    """As `flash_attn.flash_attn_varlen_kvpacked_func`.
-
-    Args:
-      q: [total_q, heads, head_dim].
-      kv: [total_k, 2, kv_heads, head_dim].
-      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k: see `flash_attn_varlen_func`.
-      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, options: see `flash_attn_func`.
+      options: see `attend`.
 
     Returns:
       O like q, with `return_lse` also LSE, [heads, total_q].
@@ -279,27 +159,118 @@ def flash_attn_varlen_kvpacked_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return _attention(
-        "flash_attn_varlen_kvpacked_func",
-        (q, *_unpacked(kv, "kv", 4)),
-        (softmax_scale, causal, window_size, softcap),
-        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
-        options,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-    )
+    lengths = {
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_k": max_seqlen_k,
+        "seqused_q": seqused_q,
+        "seqused_k": seqused_k,
+    }
+    return attend((q, k, v), lengths, **options)
 
 
+@adapter(NEUTRAL, f"qkv {BY_POSITION}", BY_NAME, options=attend)
+def flash_attn_qkvpacked_func(qkv: Any, *, num_heads_q: int | None = None, **options: Any) -> Any:
+    """As `flash_attn.flash_attn_qkvpacked_func`: q, k and v are views of one array, not copies.
+
+    Args:
+      qkv: [batch, sequence, 3, heads, head_dim], or with `num_heads_q` [batch, sequence,
+        num_heads_q + 2 kv_heads, head_dim], the heads of q, k and v one after the other.
+      num_heads_q: as FlashAttention 3 has it.
+      options: see `attend`.
+
+    Returns:
+      O, [batch, sequence, heads, head_dim], with `return_lse` also LSE.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    if num_heads_q is None:
+        return attend(_unpacked(qkv, "qkv", 5), {}, **options)
+    return attend(_split_heads(qkv, num_heads_q), {}, **options)
+
+
+@adapter(NEUTRAL, f"q kv {BY_POSITION}", BY_NAME, options=attend)
+def flash_attn_kvpacked_func(q: Any, kv: Any, **options: Any) -> Any:
+    """As `flash_attn.flash_attn_kvpacked_func`: k and v are views of one array, not copies.
+
+    Args:
+      q: [batch, sq, heads, head_dim].
+      kv: [batch, sk, 2, kv_heads, head_dim].
+      options: see `attend`.
+
+    Returns:
+      O like q, with `return_lse` also LSE.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    return attend((q, *_unpacked(kv, "kv", 5)), {}, **options)
+
+
+@adapter(NEUTRAL, f"qkv cu_seqlens max_seqlen {BY_POSITION}", BY_NAME, options=attend)
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Any, cu_seqlens: Any, max_seqlen: int | None = None, **options: Any
+) -> Any:
+    """As `flash_attn.flash_attn_varlen_qkvpacked_func`.
+
+    Args:
+      qkv: [total, 3, heads, head_dim].
+      cu_seqlens, max_seqlen: of queries and keys, see `flash_attn_varlen_func`.
+      options: see `attend`.
+
+    Returns:
+      O, [total, heads, head_dim], with `return_lse` also LSE, [heads, total].
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    offsets = {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
+    lengths = offsets | {"max_seqlen_q": max_seqlen, "max_seqlen_k": max_seqlen}
+    return attend(_unpacked(qkv, "qkv", 4), lengths, **options)
+
+
+@adapter(
+    NEUTRAL,
+    f"q kv cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k {BY_POSITION}",
+    BY_NAME,
+    options=attend,
+)
+def flash_attn_varlen_kvpacked_func(
+    q: Any,
+    kv: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    **options: Any,
+) -> Any:
+    """As `flash_attn.flash_attn_varlen_kvpacked_func`.
+
+    Args:
+      q: [total_q, heads, head_dim].
+      kv: [total_k, 2, kv_heads, head_dim].
+      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k: see `flash_attn_varlen_func`.
+      options: see `attend`.
+
+    Returns:
+      O like q, with `return_lse` also LSE, [heads, total_q].
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    lengths = offsets | {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k}
+    return attend((q, *_unpacked(kv, "kv", 4)), lengths, **options)
+
+
+@adapter(NEUTRAL, f"out_partial lse_partial out out_dtype {' '.join(OF_PARTS)} return_lse")
 def flash_attn_combine(
     out_partial: Any,
     lse_partial: Any,
     out: Any = None,
     out_dtype: object = None,
-    cu_seqlens: None = None,
-    seqused: None = None,
-    virtual_batch_idx: None = None,
     return_lse: bool = True,
     *,
     device: DeviceChoice = None,
@@ -313,7 +284,6 @@ def flash_attn_combine(
         positions lie one behind the other. -inf or +inf: no keys, and O of the part is not looked at.
       out: memory for O, see `attention`.
       out_dtype: of O; f32 when left out, or that of `out`.
-      cu_seqlens, seqused, virtual_batch_idx: None.
       return_lse: whether LSE is computed.
       device, stream: see `attention`.
 
@@ -324,8 +294,6 @@ def flash_attn_combine(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    neutral = {"cu_seqlens": cu_seqlens, "seqused": seqused, "virtual_batch_idx": virtual_batch_idx}
-    refuse_meaningful("flash_attn_combine", neutral)
     parts, sums = view(out_partial, "out_partial"), view(lse_partial, "lse_partial")
     if parts.dtype != "f32" or len(parts.shape) not in (4, 5):
         raise SpecError(
@@ -363,35 +331,6 @@ def flash_attn_combine(
     ).execute()
     lse = results.get("lse")
     return results["o"], None if lse is None else lse.swapaxes(-1, -2)
-
-
-def _attention(
-    function: str,
-    operands: tuple[Any, Any, Any],
-    scores: tuple[Any, Any, Window, Any],
-    meaningless: tuple[Any, Any, Any, Any],
-    options: Mapping[str, Any],
-    **lengths: Any,
-) -> Any:
-    """The call of `attention`.
-
-    Args:
-      scores: softmax_scale, causal, window_size and softcap.
-      meaningless: values of `MEANINGLESS`.
-      options: see `flash_options.Options`.
-    """
-    scale, is_causal, window, cap = scores
-    given = dict(zip(MEANINGLESS, meaningless, strict=True))
-    mask = chunked_mask(mask_of(is_causal, window), options.get("attention_chunk", 0))
-    others = {name: value for name, value in options.items() if name != "attention_chunk"}
-    return attention(
-        *operands,
-        mask=mask,
-        score_mod=score_mod_of(cap),
-        scale=scale,
-        **lengths,
-        **passed_on(function, given | others),
-    )
 
 
 def _unpacked(packed: Any, name: str, rank: int) -> tuple[Any, ...]:

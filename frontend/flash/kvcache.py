@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from attn_mlir.api.flash_options import (
-    NO_WINDOW,
-    Window,
-    chunked_mask,
-    mask_of,
-    passed_on,
-    refuse_meaningful,
-    score_mod_of,
-)
+from attn_mlir.adapters import adapter
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
+from attn_mlir.flash.options import (
+    NO_WINDOW,
+    Window,
+    check_counted,
+    chunked_mask,
+    mask_of,
+    score_mod_of,
+    sinks_of,
+)
 from attn_mlir.flash.rotary import check_angles, check_rows, full_like, positions_of, rotated
+from attn_mlir.flash.table import NEUTRAL
 from attn_mlir.library import check_one_library
+from attn_mlir.lse import with_sinks
 from attn_mlir.masks import full
 from attn_mlir.mods import alibi, compose
 from attn_mlir.naming import renamed
@@ -26,7 +29,6 @@ from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
 from attn_mlir.runtime.tensors import shape_of
 
-NAME = "flash_attn_with_kvcache"
 CALLED = {
     "k": "k_cache",
     "v": "v_cache",
@@ -38,17 +40,26 @@ CALLED = {
     "batch_idx": "cache_batch_idx",
     "leftpad": "cache_leftpad",
 }  # fields of a cache
-_prepared = renamed(prepared, scale="softmax_scale", sinks="learnable_sink", **CALLED)
+_prepared = {
+    name: renamed(prepared, scale="softmax_scale", sinks=name, **CALLED)
+    for name in ("learnable_sink", "s_aux")
+}
 _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new", **CALLED)
 
 
+@adapter(
+    NEUTRAL,
+    "q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens cache_batch_idx cache_leftpad page_table "
+    "cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale v_descale softmax_scale "
+    "causal window_size attention_chunk softcap rotary_interleaved scheduler_metadata num_splits pack_gqa "
+    "sm_margin return_softmax_lse",
+)
 def flash_attn_with_kvcache(
     q: Any,
     k_cache: Any,
     v_cache: Any,
     k: Any = None,
     v: Any = None,
-    qv: None = None,
     rotary_cos: Any = None,
     rotary_sin: Any = None,
     cache_seqlens: Any = None,
@@ -68,15 +79,13 @@ def flash_attn_with_kvcache(
     attention_chunk: int = 0,
     softcap: float = 0.0,
     rotary_interleaved: bool = True,
-    scheduler_metadata: None = None,
     num_splits: int = 0,
-    pack_gqa: None = None,
-    sm_margin: int = 0,
     return_softmax_lse: bool = False,
     *,
     block_table: Any = None,
     alibi_slopes: Any = None,
     learnable_sink: Any = None,
+    s_aux: Any = None,
     out: Any = None,
     device: DeviceChoice = None,
     stream: object = None,
@@ -90,7 +99,6 @@ def flash_attn_with_kvcache(
       k, v: new keys and values, [batch, n, kv_heads, head_dim], or with `cu_seqlens_k_new` [total,
         kv_heads, head_dim]: they are written into the cache first, behind `cache_seqlens`. Of the
         cache's dtype, or of bf16 or f16 for one of 8 bits; see `attn_mlir.append_kv`.
-      qv: None.
       rotary_cos, rotary_sin: [positions, rotary_dim / 2]. New token i of sequence b is rotated by row
         cache_seqlens[b] + i, padding counted, on its way into the cache; and a copy of q likewise if
         causal or within a window or a chunk, else all by row cache_seqlens[b]. Only with k.
@@ -105,11 +113,10 @@ def flash_attn_with_kvcache(
       softmax_scale, causal, window_size, softcap: see `flash_attn_func`.
       attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
       rotary_interleaved: pairs are neighbouring columns; else those of two halves.
-      scheduler_metadata, pack_gqa, sm_margin: None, None and 0.
       num_splits: parts of the keys; 0 chooses.
-      return_softmax_lse: also return LSE.
+      return_softmax_lse: also return LSE, which counts a sink.
       alibi_slopes: [heads] or [batch, heads] f32: slope x |i + sk - sq - j| is subtracted.
-      learnable_sink, out, device, stream: see `attention`.
+      learnable_sink, out, device, stream: see `attention`. s_aux: another name of the first.
 
     Returns:
       O like q, with `return_softmax_lse` also LSE, [batch, heads, sq], or [heads, total_q] for queries
@@ -118,15 +125,6 @@ def flash_attn_with_kvcache(
     Raises:
       SpecError: an argument is wrong or has no kernel; nothing was appended.
     """
-    refuse_meaningful(
-        NAME,
-        {
-            "qv": qv,
-            "scheduler_metadata": scheduler_metadata,
-            "pack_gqa": pack_gqa,
-            "sm_margin": sm_margin,
-        },
-    )
     if page_table is not None and block_table is not None:
         raise SpecError("page_table and block_table are two names of one table: pass one")
     table = block_table if page_table is None else page_table
@@ -195,8 +193,11 @@ def flash_attn_with_kvcache(
         ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
         biased = alibi(alibi_slopes, offset=ahead)
         score_mod = biased if score_mod is None else compose(score_mod, biased)
-    given = {"learnable_sink": learnable_sink, "out": out, "device": device, "stream": stream}
-    run = _prepared(
+    called, sinks = sinks_of(learnable_sink, s_aux)
+    counts_sinks = flag("return_softmax_lse", return_softmax_lse) and sinks is not None
+    if counts_sinks:
+        check_counted(called, sinks, q)
+    run = _prepared[called](
         q,
         cache_of(total, counts_new),
         mask=mask,
@@ -206,8 +207,11 @@ def flash_attn_with_kvcache(
         max_seqlen_q=max_seqlen_q,
         q_descale=q_descale,
         num_splits=num_splits,
-        return_lse=flag("return_softmax_lse", return_softmax_lse),
-        **passed_on(NAME, given),
+        return_lse=return_softmax_lse,
+        sinks=sinks,
+        out=out,
+        device=device,
+        stream=stream,
     )
     if k is not None:
         _append(
@@ -219,7 +223,8 @@ def flash_attn_with_kvcache(
             device=device,
             stream=stream,
         )
-    return run()
+    found = run()
+    return (found[0], with_sinks(found[1], sinks, stream)) if counts_sinks else found
 
 
 def _check_new(

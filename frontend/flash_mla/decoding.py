@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import mla_decode
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.flash_mla.table import NEUTRAL
 from attn_mlir.library import check_one_library
+from attn_mlir.lse import mark_without_keys
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.naming import renamed
@@ -73,6 +75,11 @@ def get_mla_metadata(*arguments: Any, **options: Any) -> tuple[FlashMLASchedMeta
     return FlashMLASchedMeta(), None
 
 
+@adapter(
+    NEUTRAL,
+    "q k_cache block_table cache_seqlens head_dim_v tile_scheduler_metadata num_splits softmax_scale causal "
+    "is_fp8_kvcache indices attn_sink extra_k_cache extra_indices_in_kvcache topk_length extra_topk_length",
+)
 def flash_mla_with_kvcache(
     q: Any,
     k_cache: Any,
@@ -80,7 +87,6 @@ def flash_mla_with_kvcache(
     cache_seqlens: Any,
     head_dim_v: int,
     tile_scheduler_metadata: FlashMLASchedMeta,
-    num_splits: None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     is_fp8_kvcache: bool = False,
@@ -108,7 +114,6 @@ def flash_mla_with_kvcache(
       cache_seqlens: [batch] i32, rows of each sequence, likewise.
       head_dim_v: 512.
       tile_scheduler_metadata: of `get_mla_metadata`, for calls of equal sizes.
-      num_splits: None.
       softmax_scale: of the scores; 1 / sqrt(head_dim) where it is None.
       causal: whether a query sees the rows up to its own alone; not with `indices`.
       is_fp8_kvcache: whether rows are stored in 8 bits, with `indices`; q is bf16 then.
@@ -131,8 +136,6 @@ def flash_mla_with_kvcache(
     is_narrow = flag("is_fp8_kvcache", is_fp8_kvcache)
     if is_narrow and indices is None:
         raise SpecError("is_fp8_kvcache True has no kernel without indices")
-    if num_splits is not None:
-        raise SpecError(f"num_splits must be None, got {shown(num_splits, 40)}")
     integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
     if not isinstance(tile_scheduler_metadata, FlashMLASchedMeta):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(
@@ -186,7 +189,7 @@ def flash_mla_with_kvcache(
         **options,
     )
     tile_scheduler_metadata.config = config
-    lse[lse == -math.inf] = math.inf
+    mark_without_keys(lse, stream)
     return out, lse
 
 

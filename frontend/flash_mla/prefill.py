@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attn_mlir.api.flash_options import refuse_meaningful
+from attn_mlir.adapters import adapter
 from attn_mlir.calls import attention
 from attn_mlir.errors import SpecError
+from attn_mlir.flash_mla.table import NEUTRAL, OF_PREFILL
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.naming import renamed
@@ -25,37 +26,23 @@ _attend = renamed(
 )
 
 
-def flash_attn_varlen_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_seqlens_qo: Any,
-    cu_seqlens_kv: Any,
-    max_seqlen_qo: int,
-    max_seqlen_kv: int,
-    dropout_p: float = 0.0,
+def attend(
+    operands: tuple[Any, Any, Any],
+    offsets: tuple[Any, Any],
+    longest: tuple[Any, Any],
+    *,
     softmax_scale: float | None = None,
     causal: bool = False,
-    deterministic: bool = False,
-    is_varlen: bool = True,
-    *,
     device: DeviceChoice = None,
     stream: object = None,
 ) -> tuple[Any, Any]:
-    """As FlashMLA's `flash_attn_varlen_func`, on top of `attn_mlir.attention`.
-
-    What differs: further head sizes and f16; `deterministic` may be True; there is no backward pass.
+    """The call of `attention` for all functions of dense prefill.
 
     Args:
-      q: [total_q, num_heads_q, head_dim_qk], bf16 or f16; head_dim_qk is 192 or 128 as a rule.
-      k: [total_k, num_heads_kv, head_dim_qk]; v: [total_k, num_heads_kv, head_dim_v].
-      cu_seqlens_qo, cu_seqlens_kv: [batch + 1] i32, where sequences begin and the last one ends.
-      max_seqlen_qo, max_seqlen_kv: no sequence is longer.
-      dropout_p: 0.
+      operands: q, k and v.
+      offsets: cu_seqlens_qo and cu_seqlens_kv; longest: max_seqlen_qo and max_seqlen_kv.
       softmax_scale: of the scores; 1 / sqrt(head_dim_qk) where it is None.
       causal: query i of sq sees keys up to i + sk - sq.
-      deterministic: says nothing: the same call gives the same bits.
-      is_varlen: says nothing: False promises that all sequences are equally long.
       device, stream: see `attn_mlir.attention`.
 
     Returns:
@@ -66,40 +53,59 @@ def flash_attn_varlen_func(
     Raises:
       SpecError: an argument is wrong or has no kernel, or one of q, k and v requires a gradient.
     """
-    refuse_meaningful(
-        "flash_attn_varlen_func", {"dropout_p": dropout_p, "deterministic": deterministic}
-    )
-    flag("is_varlen", is_varlen)
     out, lse = _attend(
-        q,
-        k,
-        v,
+        *operands,
         mask=causal_mask() if flag("causal", causal) else full(),
         scale=softmax_scale,
         return_lse=True,
-        cu_seqlens_q=cu_seqlens_qo,
-        cu_seqlens_k=cu_seqlens_kv,
-        max_seqlen_q=max_seqlen_qo,
-        max_seqlen_k=max_seqlen_kv,
+        cu_seqlens_q=offsets[0],
+        cu_seqlens_k=offsets[1],
+        max_seqlen_q=longest[0],
+        max_seqlen_k=longest[1],
         device=device,
         stream=stream,
     )
     return out, lse.swapaxes(0, 1)
 
 
+LENGTHS = "cu_seqlens_qo cu_seqlens_kv max_seqlen_qo max_seqlen_kv"
+
+
+@adapter(NEUTRAL, f"q k v {LENGTHS} {OF_PREFILL}", options=attend)
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_qo: Any,
+    cu_seqlens_kv: Any,
+    max_seqlen_qo: int,
+    max_seqlen_kv: int,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """As FlashMLA's `flash_attn_varlen_func`, on top of `attn_mlir.attention`.
+
+    What differs: further head sizes and f16; there is no backward pass.
+
+    Args:
+      q: [total_q, num_heads_q, head_dim_qk], bf16 or f16; head_dim_qk is 192 or 128 as a rule.
+      k: [total_k, num_heads_kv, head_dim_qk]; v: [total_k, num_heads_kv, head_dim_v].
+      cu_seqlens_qo, cu_seqlens_kv: [batch + 1] i32, where sequences begin and the last one ends.
+      max_seqlen_qo, max_seqlen_kv: no sequence is longer.
+      options: see `attend`.
+
+    Returns:
+      (out, lse), as `attend`.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel, or one of q, k and v requires a gradient.
+    """
+    longest = (max_seqlen_qo, max_seqlen_kv)
+    return attend((q, k, v), (cu_seqlens_qo, cu_seqlens_kv), longest, **options)
+
+
+@adapter(NEUTRAL, f"qkv cu_seqlens max_seqlen head_dim_qk {OF_PREFILL}", options=attend)
 def flash_attn_varlen_qkvpacked_func(
-    qkv: Any,
-    cu_seqlens: Any,
-    max_seqlen: int,
-    head_dim_qk: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    deterministic: bool = False,
-    is_varlen: bool = True,
-    *,
-    device: DeviceChoice = None,
-    stream: object = None,
+    qkv: Any, cu_seqlens: Any, max_seqlen: int, head_dim_qk: int, **options: Any
 ) -> tuple[Any, Any]:
     """As FlashMLA's `flash_attn_varlen_qkvpacked_func`: q, k and v are views of one array, not copies.
 
@@ -107,35 +113,21 @@ def flash_attn_varlen_qkvpacked_func(
       qkv: [total, num_heads, 2 head_dim_qk + head_dim_v]: the columns of q, then those of k and of v.
       cu_seqlens, max_seqlen: of queries and keys, as of `flash_attn_varlen_func`.
       head_dim_qk: columns of q.
-      dropout_p, softmax_scale, causal, deterministic, is_varlen, device, stream: as of
-        `flash_attn_varlen_func`.
+      options: see `attend`.
 
     Returns:
-      (out, lse), as `flash_attn_varlen_func`.
+      (out, lse), as `attend`.
 
     Raises:
       SpecError: as `flash_attn_varlen_func`.
     """
     columns = _columns("qkv", qkv, "2 head_dim_qk + head_dim_v")
     size = integer("head_dim_qk", head_dim_qk, 1, (columns - 1) // 2)
-    return flash_attn_varlen_func(
-        qkv[..., :size],
-        qkv[..., size : 2 * size],
-        qkv[..., 2 * size :],
-        cu_seqlens,
-        cu_seqlens,
-        max_seqlen,
-        max_seqlen,
-        dropout_p,
-        softmax_scale,
-        causal,
-        deterministic,
-        is_varlen,
-        device=device,
-        stream=stream,
-    )
+    parts = (qkv[..., :size], qkv[..., size : 2 * size], qkv[..., 2 * size :])
+    return attend(parts, (cu_seqlens, cu_seqlens), (max_seqlen, max_seqlen), **options)
 
 
+@adapter(NEUTRAL, f"q kv {LENGTHS} head_dim_qk {OF_PREFILL}", options=attend)
 def flash_attn_varlen_kvpacked_func(
     q: Any,
     kv: Any,
@@ -144,14 +136,7 @@ def flash_attn_varlen_kvpacked_func(
     max_seqlen_qo: int,
     max_seqlen_kv: int,
     head_dim_qk: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    deterministic: bool = False,
-    is_varlen: bool = True,
-    *,
-    device: DeviceChoice = None,
-    stream: object = None,
+    **options: Any,
 ) -> tuple[Any, Any]:
     """As FlashMLA's `flash_attn_varlen_kvpacked_func`: k and v are views of one array, not copies.
 
@@ -159,33 +144,19 @@ def flash_attn_varlen_kvpacked_func(
       q, cu_seqlens_qo, cu_seqlens_kv, max_seqlen_qo, max_seqlen_kv: as of `flash_attn_varlen_func`.
       kv: [total_k, num_heads_kv, head_dim_qk + head_dim_v]: the columns of k, then those of v.
       head_dim_qk: columns of k.
-      dropout_p, softmax_scale, causal, deterministic, is_varlen, device, stream: as of
-        `flash_attn_varlen_func`.
+      options: see `attend`.
 
     Returns:
-      (out, lse), as `flash_attn_varlen_func`.
+      (out, lse), as `attend`.
 
     Raises:
       SpecError: as `flash_attn_varlen_func`.
     """
     columns = _columns("kv", kv, "head_dim_qk + head_dim_v")
     size = integer("head_dim_qk", head_dim_qk, 1, columns - 1)
-    return flash_attn_varlen_func(
-        q,
-        kv[..., :size],
-        kv[..., size:],
-        cu_seqlens_qo,
-        cu_seqlens_kv,
-        max_seqlen_qo,
-        max_seqlen_kv,
-        dropout_p,
-        softmax_scale,
-        causal,
-        deterministic,
-        is_varlen,
-        device=device,
-        stream=stream,
-    )
+    parts = (q, kv[..., :size], kv[..., size:])
+    offsets, longest = (cu_seqlens_qo, cu_seqlens_kv), (max_seqlen_qo, max_seqlen_kv)
+    return attend(parts, offsets, longest, **options)
 
 
 def _columns(name: str, packed: Any, wanted: str) -> int:

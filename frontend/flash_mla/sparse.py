@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.calls import sparse_mla
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError
+from attn_mlir.flash_mla.table import NEUTRAL
+from attn_mlir.lse import mark_without_keys
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.scalars import as_int
 from attn_mlir.runtime.tensors import shape_of
 
 V_DIM = 512
@@ -17,6 +18,7 @@ INDICES_RANK = 3
 _attend = renamed(sparse_mla, scale="sm_scale", v_dim="d_v", sinks="attn_sink")
 
 
+@adapter(NEUTRAL, "q kv indices sm_scale d_v attn_sink topk_length indexer_topk")
 def flash_mla_sparse_fwd(
     q: Any,
     kv: Any,
@@ -25,7 +27,6 @@ def flash_mla_sparse_fwd(
     d_v: int = V_DIM,
     attn_sink: Any = None,
     topk_length: Any = None,
-    indexer_topk: int = 0,
     *,
     device: DeviceChoice = None,
     stream: object = None,
@@ -43,7 +44,6 @@ def flash_mla_sparse_fwd(
       d_v: 512.
       attn_sink: [h_q] f32, a logit per head.
       topk_length: [s_q] i32 or u32.
-      indexer_topk: 0: there is no LSE of the first entries of a list alone.
       device, stream: see `attn_mlir.attention`.
 
     Returns:
@@ -53,11 +53,6 @@ def flash_mla_sparse_fwd(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    if as_int(indexer_topk) != 0:
-        raise SpecError(
-            f"indexer_topk must be 0, got {shown(indexer_topk, 40)}: there is no LSE of the first entries "
-            "of a list alone"
-        )
     shape = shape_of(indices, "indices")
     if len(shape) != INDICES_RANK or shape[1] != 1:
         raise SpecError(f"indices must be [s_q, 1, topk], got {list(shape)}")
@@ -72,5 +67,5 @@ def flash_mla_sparse_fwd(
         device=device,
         stream=stream,
     )
-    lse[lse == -math.inf] = math.inf
+    mark_without_keys(lse, stream)
     return out, max_logits, lse

@@ -28,6 +28,7 @@ from attn_mlir.flashinfer.options import (
     output_dtype,
     tensor,
 )
+from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask
 from attn_mlir.mods import softcap
 from attn_mlir.runtime.kernel import machine_of
@@ -287,10 +288,9 @@ class Problem:
             o.mul_(factors.output)
         if sums is None:
             return o
+        sums = sums if sinks is None else with_sinks(sums, sinks)
         by_token = sums.transpose(-1, -2) if rows is None else sums.transpose(1, 2).flatten(0, 1)
         by_token = by_token * LOG2_E
-        if sinks is not None:
-            by_token = torch.logaddexp2(by_token, sinks.float() * LOG2_E)
         if lse is None:
             return o, by_token.contiguous()
         lse.copy_(by_token)

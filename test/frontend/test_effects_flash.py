@@ -64,6 +64,7 @@ SCORES = {
 PASSED = (
     "attention_chunk",
     "learnable_sink",
+    "s_aux",
     "num_splits",
     "return_lse",
     "out",
@@ -98,6 +99,7 @@ def options(out: tuple[int, ...], narrow: Mapping[str, Any]) -> dict[str, Change
     return {
         "attention_chunk": Change(16),
         "learnable_sink": Change(ones(HEADS)),
+        "s_aux": Change(ones(HEADS)),
         "num_splits": Change(2),
         "return_lse": Change(True),
         "out": Change(np.zeros(out, BF16)),
@@ -198,6 +200,7 @@ WITH_KVCACHE = {
     "return_softmax_lse": Change(True),
     "alibi_slopes": Change(ones(HEADS)),
     "learnable_sink": Change(ones(HEADS)),
+    "s_aux": Change(ones(HEADS)),
     "out": Change(np.zeros(DENSE_O, BF16)),
     **ON,
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api.flash_options import NEUTRAL, Options
+from attn_mlir.adapters import arguments_of
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import (
     flash_attn_combine,
@@ -23,6 +23,7 @@ from attn_mlir.flash import (
     flash_attn_varlen_qkvpacked_func,
     functions,
 )
+from attn_mlir.flash.table import NEUTRAL
 
 RANDOM = np.random.default_rng(3)
 
@@ -116,17 +117,12 @@ def test_chunks(asked: dict[str, Any]) -> None:
     assert asked["mask"] == am.causal() & am.chunked(16)
 
 
-def test_every_option_is_known() -> None:
-    offered = {"num_splits", "q_descale", "k_descale", "v_descale", "return_lse", "out", "device"}
-    offered |= {"stream", "learnable_sink", "attention_chunk"}
-    assert Options.__annotations__.keys() - offered <= NEUTRAL.keys()
-
-
 @pytest.mark.parametrize("name", NEUTRAL)
-@pytest.mark.parametrize("value", [np.ones(2, np.float32), 2, "on"])
+@pytest.mark.parametrize("value", [np.ones(2, np.float32), 2, "on", np.array(7)])
 def test_what_asks_for_something_is_refused_by_name(name: str, value: Any) -> None:
-    of_parts = name in inspect.signature(flash_attn_combine).parameters
-    function: Any = flash_attn_combine if of_parts else flash_attn_varlen_func
+    function: Any = flash_attn_varlen_func
+    if name not in arguments_of(function):
+        function = flash_attn_combine
     with pytest.raises(SpecError, match=f"^{name} must be .*, got .*: "):
         function(
             *[normal(1, 3, 2, 64)] * (2 if function is flash_attn_combine else 3), **{name: value}
@@ -135,7 +131,55 @@ def test_what_asks_for_something_is_refused_by_name(name: str, value: Any) -> No
 
 def test_options_that_there_are_not() -> None:
     with pytest.raises(SpecError, match="^flash_attn_func has no argument softmax"):
-        flash_attn_func(1, 2, 3, softmax=1.0)  # pyright: ignore
+        flash_attn_func(1, 2, 3, softmax=1.0)
+
+
+SINKS = np.array([3.0, -np.inf], np.float32)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("name", ["learnable_sink", "s_aux"])
+def test_lse_counts_sinks(name: str, ragged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As FlashAttention's does; of a query without keys it is the sink."""
+    lse = np.array([[1.0, -np.inf, 7.5], [2.0, -np.inf, 0.5]], np.float32)
+    asked: dict[str, Any] = {}
+
+    def attention(q: Any, *_: Any, **given: Any) -> Any:
+        asked.update(given)
+        return (q, lse if ragged else lse[None]) if given["return_lse"] else q
+
+    monkeypatch.setattr(functions, "attention", attention)
+    operands, sinks = [normal(3, 2, 64)] * 3, SINKS.astype(ml_dtypes.bfloat16)
+    _, found = flash_attn_varlen_func(*operands, **{name: sinks}, return_lse=True)
+    with np.errstate(divide="ignore"):
+        want = np.log(np.exp(lse.astype(np.float64)) + np.exp(SINKS.astype(np.float64))[:, None])
+    assert asked["sinks"] is sinks and found.dtype == np.float32
+    assert np.allclose(found if ragged else found[0], want, rtol=0, atol=1e-6)
+    assert flash_attn_varlen_func(*operands, **{name: sinks}) is operands[0]
+
+
+@pytest.mark.slow
+def test_lse_of_parts_counts_sinks_once() -> None:
+    """Of keys in two parts, too."""
+    q, k, v = normal(1, 4, 2, 64), normal(1, 260, 2, 64), normal(1, 260, 2, 64)
+    sinks = np.array([4.0, 5.0], np.float32)
+    options: dict[str, Any] = {"return_lse": True, "device": "emulator"}
+    o, lse = flash_attn_func(q, k, v, learnable_sink=sinks, num_splits=2, **options)
+    truth = am.reference.attention_f64(q, k, v, sinks=sinks)
+    assert np.allclose(lse, np.logaddexp(truth.lse, sinks[:, None]), rtol=0, atol=1e-3)
+    assert np.allclose(o.astype(np.float64), truth.o, rtol=0, atol=0.02)
+
+
+def test_sinks_are_named_as_they_were_passed() -> None:
+    operands = [normal(1, 3, 2, 64)] * 3
+    with pytest.raises(SpecError, match="^learnable_sink and s_aux are two names of one argument"):
+        flash_attn_func(*operands, learnable_sink=SINKS, s_aux=SINKS)
+    with pytest.raises(SpecError, match=r"^s_aux must be \[2\] of f32, bf16 or f16, got \[1\]"):
+        flash_attn_func(*operands, s_aux=SINKS[:1])
+    with pytest.raises(SpecError, match=r"^learnable_sink must be \[2\] of f32"):
+        flash_attn_func(*operands, learnable_sink=SINKS[:1])
+    with pytest.raises(SpecError, match="^s_aux must be an array of numpy, torch or cupy"):
+        flash_attn_func(*operands, s_aux=[1.0, 2.0], return_lse=True)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -161,7 +205,7 @@ def test_windows_are_refused_alike(window: Any, wrong: str, causal: bool) -> Non
         ({"softcap": "3"}, "^softcap must be a number, got '3'"),
         ({"softcap": float("nan")}, "^cap of a softcap must be"),
         ({"dropout_p": float("nan")}, "^dropout_p must be 0, got nan: there is no dropout"),
-        ({"softmax_scale": "1"}, "^scale must be a number, got '1'"),
+        ({"softmax_scale": "1"}, "^softmax_scale must be a number, got '1'"),
         ({"softcap": -3.0}, "^cap of a softcap must be"),
     ],
 )
@@ -277,10 +321,16 @@ def test_a_ragged_batch() -> None:
         **options,
     )  # fmt: skip
     assert o.shape == q.shape and lse.shape == (4, 20)
+    sinks = options["learnable_sink"]
     for b, (begin, end) in enumerate(itertools.pairwise(ends_q)):
         rows, keys = np.s_[begin:end], np.s_[ends_k[b] : ends_k[b + 1]]
-        verdict = am.reference.check_attention(
-            q[None, rows], k[None, keys], v[None, keys], o[None, rows], lse[None, :, rows],
-            mask=am.causal(), score_mod=am.mods.softcap(3.0), sinks=np.ones(4, np.float32), scale=0.3,
-        )  # fmt: skip
+        given: list[Any] = [q[None, rows], k[None, keys], v[None, keys]]
+        scores: dict[str, Any] = {
+            "mask": am.causal(),
+            "score_mod": am.mods.softcap(3.0),
+            "scale": 0.3,
+        }
+        verdict = am.reference.check_attention(*given, o[None, rows], None, sinks=sinks, **scores)
         assert verdict.ok, str(verdict)
+        truth = am.reference.attention_f64(*given, **scores).lse[0]
+        assert np.allclose(lse[:, rows], np.logaddexp(truth, sinks[:, None]), rtol=0, atol=1e-3)

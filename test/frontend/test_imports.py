@@ -28,7 +28,7 @@ PASSES = f"{DIALECTS} passes"
 REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
 
 EVERYTHING = (
-    f"{LEAVES} api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering masks mods "
+    f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering lse masks mods "
     "naming passes pytorch reference runtime torch trace tracing transformers validation"
 )
 
@@ -43,9 +43,11 @@ ALLOWED = {
     "files": "errors",
     "tools": "env errors files",
     "waiting": "env errors",
+    "adapters": "errors runtime",
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
     "library": "errors",
+    "lse": "arrays library",
     "masks": f"{LEAVES} dialect.attn",
     "mods": f"{LEAVES} runtime trace",
     "naming": "errors",
@@ -57,9 +59,9 @@ ALLOWED = {
     "api": f"{LEAVES} {REQUEST} block_masks caches naming",
     "api.latent_formats": f"{LEAVES} {REQUEST} api reference.latent_formats",
     "calls": "api caches pytorch runtime",
-    "flash": f"{LEAVES} api arrays caches calls compiling library masks mods naming runtime trace",
-    "flash_mla": f"{LEAVES} api caches calls library masks naming runtime",
-    "flashinfer": f"{LEAVES} api arrays caches calls compiling flash library masks mods naming runtime trace",
+    "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
+    "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",
+    "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} api block_masks mods pytorch runtime trace",
     "transformers": "calls errors masks mods pytorch trace",

@@ -17,8 +17,8 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir import flash, mods
-from attn_mlir.api.flash_options import NEUTRAL
 from attn_mlir.errors import AttnError, LaunchError
+from attn_mlir.flash.table import BY_NAME, NEUTRAL
 from attn_mlir.reference import check_attention
 from attn_mlir.validation.fuzz import call_values as draw
 from attn_mlir.validation.fuzz.call_values import BF16, Given
@@ -293,11 +293,9 @@ def _flash(rng: random.Random) -> str:
         ("flash_attn_qkvpacked_func", {"qkv": packed}),
     ])  # fmt: skip
     plain.update(operands)
-    options = [
-        option for option in NEUTRAL if option not in ("block_table", "cu_seqlens", "seqused")
-    ]
+    options = BY_NAME.split()
     for option in rng.sample(options, 3):
-        plain[option] = rng.choice(NEUTRAL[option][0])
+        plain[option] = rng.choice(NEUTRAL[option].values)
     changes: dict[str, Callable[[], Given]] = {
         option: lambda: draw.wrong(rng.choice(["x", 7, [1], np.ones(2), object(), -0.5]))
         for option in rng.sample(options, 3)
