@@ -62,14 +62,13 @@ def adapter(
         used = _used(function, options)
         taken = {name: table[name] for name in signature.parameters if name not in used}
         order = positions.split()
-        called = function.__name__
+        called, own = function.__qualname__, int(order[:1] == ["self"])
 
         @functools.wraps(function)
         def call(*arguments: Any, **given: Any) -> Any:
             if len(arguments) > len(order):
-                raise SpecError(
-                    f"{called} takes at most {len(order)} arguments by position, got {len(arguments)}"
-                )
+                most, count = len(order) - own, len(arguments) - own
+                raise SpecError(f"{called} takes at most {most} arguments by position, got {count}")
             named = dict(zip(order, arguments, strict=False))
             for name in given:
                 if name in named:

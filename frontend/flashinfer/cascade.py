@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.merging import merged, torch
 from attn_mlir.flashinfer.options import NO_LIMIT, TORCH_DTYPES, operand_dtype
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
+from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
 from attn_mlir.runtime.scalars import as_int, flag, integer
 
 BUFFERS = (
@@ -69,6 +71,12 @@ class MultiLevelCascadeAttentionWrapper:
     ) -> None:
         """Does nothing: there are no workspaces."""
 
+    @adapter(
+        NEUTRAL,
+        "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len num_qo_heads "
+        "num_kv_heads head_dim page_size causal pos_encoding_mode use_fp16_qk_reduction sm_scale window_left "
+        f"logits_soft_cap {ROTATION} q_data_type kv_data_type",
+    )
     def plan(
         self,
         qo_indptr_arr: Sequence[Any],
@@ -80,13 +88,9 @@ class MultiLevelCascadeAttentionWrapper:
         head_dim: int,
         page_size: int,
         causal: bool = False,
-        pos_encoding_mode: str = "NONE",
-        use_fp16_qk_reduction: bool = False,
         sm_scale: float | None = None,
         window_left: int = NO_LIMIT,
         logits_soft_cap: float | None = None,
-        rope_scale: float | None = None,
-        rope_theta: float | None = None,
         q_data_type: object = "float16",
         kv_data_type: object = None,
     ) -> None:
@@ -115,10 +119,6 @@ class MultiLevelCascadeAttentionWrapper:
         scores: dict[str, Any] = {
             "sm_scale": sm_scale,
             "window_left": window_left,
-            "pos_encoding_mode": pos_encoding_mode,
-            "use_fp16_qk_reduction": use_fp16_qk_reduction,
-            "rope_scale": rope_scale,
-            "rope_theta": rope_theta,
         }
         is_causal = flag("causal", causal)
         self._dtype = None  # until all levels have their plan

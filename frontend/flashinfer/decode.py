@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from attn_mlir.flashinfer.options import NO_LIMIT, refuse_arguments, refuse_meaningful
+from attn_mlir.adapters import adapter
+from attn_mlir.flashinfer.options import NO_LIMIT
 from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.table import NEUTRAL, OF_PAGED_RUN, ROTATION
 from attn_mlir.flashinfer.wrapper import Wrapper, check_as_planned
 from attn_mlir.runtime.scalars import flag, integer
 
@@ -22,6 +24,11 @@ BUFFERS = (
 class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     """As `flashinfer.BatchDecodeWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
 
+    @adapter(
+        NEUTRAL,
+        "self float_workspace_buffer kv_layout use_cuda_graph use_tensor_cores paged_kv_indptr_buffer "
+        "paged_kv_indices_buffer paged_kv_last_page_len_buffer backend jit_args",
+    )
     def __init__(
         self,
         float_workspace_buffer: Any,
@@ -31,8 +38,6 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         paged_kv_indptr_buffer: Any = None,
         paged_kv_indices_buffer: Any = None,
         paged_kv_last_page_len_buffer: Any = None,
-        backend: str = "auto",
-        jit_args: None = None,
     ) -> None:
         """A wrapper for one layout.
 
@@ -41,20 +46,18 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           kv_layout: NHD or HND.
           use_cuda_graph: calls are captured: their index tensors are copied into the buffers, and the
             batch stays what it is.
-          use_tensor_cores: says nothing.
+          use_tensor_cores: says nothing; the property of this name is what it was.
           paged_kv_indptr_buffer: [batch + 1] i32; paged_kv_last_page_len_buffer: [batch].
           paged_kv_indices_buffer: [entries], room for all pages.
-          backend, jit_args: auto and None.
 
         Raises:
           SpecError: an argument is wrong.
         """
-        refuse_meaningful(locals())
         given = (paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer)
         named: dict[str, Any] = dict(zip(BUFFERS, given, strict=True))
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
         self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
-        self._tensor_cores = use_tensor_cores
+        self._tensor_cores = flag("use_tensor_cores", use_tensor_cores)
         self._rows = 0
 
     @property
@@ -62,6 +65,12 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """What the wrapper was made with."""
         return self._tensor_cores
 
+    @adapter(
+        NEUTRAL,
+        "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode "
+        f"window_left logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale {ROTATION} "
+        "non_blocking block_tables seq_lens fixed_split_size disable_split_kv q_len_per_req",
+    )
     def plan(
         self,
         indptr: Any,
@@ -71,7 +80,6 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         num_kv_heads: int,
         head_dim: int,
         page_size: int,
-        pos_encoding_mode: str = "NONE",
         window_left: int = NO_LIMIT,
         logits_soft_cap: float | None = None,
         q_data_type: object = "float16",
@@ -79,16 +87,12 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         o_data_type: object = None,
         data_type: object = None,
         sm_scale: float | None = None,
-        rope_scale: float | None = None,
-        rope_theta: float | None = None,
-        non_blocking: bool = True,
-        block_tables: None = None,
-        seq_lens: None = None,
         fixed_split_size: int | None = None,
         disable_split_kv: bool = False,
         q_len_per_req: int = 1,
         *,
         window_right: int = 0,
+        is_causal: bool | None = None,
     ) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
@@ -106,16 +110,15 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             the same bits whatever else is in the batch; see `attention`'s split_size. None or -1: the
             number of parts goes by the sizes.
           disable_split_kv: keys are not divided among CTAs, whatever `fixed_split_size` says.
-          q_len_per_req: queries of each sequence, causally aligned at the last key.
-          non_blocking: says nothing.
-          pos_encoding_mode, rope_scale, rope_theta, block_tables, seq_lens: what asks for nothing.
+          q_len_per_req: queries of each sequence; is_causal: whether they are causally aligned at the last
+            key; None: they are.
 
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
-        refuse_meaningful(locals())
         told = self._pages.told(page_size, indptr, indices, last_page_len)
         rows = integer("q_len_per_req", q_len_per_req, 1)
+        is_aligned = rows > 1 if is_causal is None else flag("is_causal", is_causal)
         frozen = {"q_len_per_req": rows}
         self._check_frozen(frozen)
         problem = Problem.of(
@@ -126,7 +129,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
                 o_data_type,
             ),
             window_left=window_left,
-            window_right=window_right if rows > 1 else NO_LIMIT,
+            window_right=window_right if is_aligned else NO_LIMIT,
             cap=logits_soft_cap,
             scale=sm_scale,
         ).with_parts(
@@ -141,23 +144,21 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         self._keep(problem, rows * len(told.lengths), frozen)
         self._rows = rows
 
+    @adapter(NEUTRAL, "self q paged_kv_cache", OF_PAGED_RUN)
     def run(
         self,
         q: Any,
         paged_kv_cache: Any,
-        *args: Any,
+        *,
         q_scale: float | None = None,
         k_scale: Any = None,
         v_scale: Any = None,
         out: Any = None,
         lse: Any = None,
         return_lse: bool = False,
-        enable_pdl: bool | None = None,
         window_left: int | None = None,
         sinks: Any = None,
         q_len_per_req: int | None = None,
-        skip_softmax_threshold_scale_factor: float | None = None,
-        kv_cache_sf: None = None,
     ) -> Any:
         """Attention of the next tokens to the cache.
 
@@ -168,9 +169,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           q_scale, k_scale, v_scale: factors; numbers, or for 8-bit operands tensors as of `attention`.
           out: memory for O; lse: for LSE, f32.
           sinks: [num_qo_heads], see `attention`; they count in LSE here.
-          window_left, q_len_per_req: None, or as `plan` was told.
-          enable_pdl: says nothing.
-          args, skip_softmax_threshold_scale_factor, kv_cache_sf: none.
+          window_left: counts in the place of what `plan` was told; None: that counts.
+          q_len_per_req: None, or as `plan` was told.
 
         Returns:
           O like q, with `return_lse` also LSE, [batch * q_len_per_req, num_qo_heads] in base 2.
@@ -178,10 +178,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        refuse_meaningful(locals())
-        refuse_arguments(args)
-        problem = self._planned(q)
-        check_as_planned("window_left", window_left, problem.window_left)
+        problem = self._planned(q).within(window_left)
         check_as_planned("q_len_per_req", q_len_per_req, self._rows)
         factors = problem.factors(q, q_scale, k_scale, v_scale)
         return problem.attend(
@@ -196,5 +193,33 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             sinks=sinks,
         )
 
+    @adapter(
+        NEUTRAL,
+        "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left logits_soft_cap sm_scale "
+        f"{ROTATION}",
+    )
+    def forward(
+        self,
+        q: Any,
+        paged_kv_cache: Any,
+        q_scale: float | None = None,
+        k_scale: Any = None,
+        v_scale: Any = None,
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        sm_scale: float | None = None,
+        *,
+        return_lse: bool = False,
+    ) -> Any:
+        """`run`, and what its scores are: from then on that counts in the place of what `plan` was told.
+
+        Args:
+          others: see `plan` and `run`.
+        """
+        self._score(q, window_left=window_left, cap=logits_soft_cap, scale=sm_scale)
+        factors = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+        return self.run(q, paged_kv_cache, return_lse=return_lse, **factors)
+
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)
+    forward_return_lse = functools.partialmethod(forward, return_lse=True)

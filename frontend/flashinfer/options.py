@@ -1,10 +1,9 @@
-"""Options of FlashInfer's functions: what is taken at the value that asks for nothing, and what an option is here."""
+"""Options of FlashInfer's functions: what each is here."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.caches import LAYOUTS
@@ -23,66 +22,6 @@ TORCH_DTYPES = {
     "bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32,
     "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
 }  # fmt: skip
-
-_PAGES = "pages are told by indptr, indices and last_page_len"
-_ITEMS = "pass a custom_mask"
-_HERE = "the kernel decides by itself"
-# What asks for nothing, by name, and what to do instead of asking for more.
-NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "pos_encoding_mode": (("NONE",), "rotate q and k before the call, and k when it is appended"),
-    "rope_scale": ((None, 1.0), "rotate q and k before the call"),
-    "rope_theta": ((None, 1e4), "rotate q and k before the call"),
-    "backend": (("auto",), "kernels are this package's"),
-    "jit_args": ((None,), "modifiers are Python functions: pass them to attn_mlir.attention"),
-    "jit_kwargs": ((None,), "modifiers are Python functions: pass them to attn_mlir.attention"),
-    "use_fp16_qk_reduction": ((False,), "sums are f32"),
-    "use_fp16_softmax": ((None, False), "sums are f32"),
-    "skip_softmax_threshold_scale_factor": ((None,), "no block of scores is left out"),
-    "kv_cache_sf": ((None,), "there are no caches of 4 bits"),
-    "uses_spcompress": ((None, False), "there are no compressed caches"),
-    "enable_pdl": ((None, False, True), _HERE),
-    "use_tensor_cores": ((False, True), _HERE),
-    "non_blocking": ((False, True), _HERE),
-    **dict.fromkeys(("block_tables", "seq_lens", "seq_lens_q"), ((None,), _PAGES)),
-    **dict.fromkeys(("max_token_per_sequence", "max_sequence_kv"), ((None,), _PAGES)),
-    **dict.fromkeys(("v_indptr", "o_indptr"), ((None,), "they are as those of k and q")),
-    **dict.fromkeys(("prefix_len_ptr", "token_pos_in_items_ptr"), ((None,), _ITEMS)),
-    "token_pos_in_items_len": ((0,), _ITEMS),
-    "max_item_len_ptr": ((None,), _ITEMS),
-    **dict.fromkeys(
-        ("custom_mask_buf", "mask_indptr_buf"), ((None,), "masks of the caller do not go into graphs")
-    ),
-    "o_scale": ((None, 1.0), "O is not quantised"),
-}  # fmt: skip
-
-
-def refuse_meaningful(arguments: Mapping[str, object]) -> None:
-    """Refuses options that would have to do something.
-
-    Args:
-      arguments: all of a function, as `locals()` has them at its beginning; those that are not in
-        `NEUTRAL` mean something here.
-
-    Raises:
-      SpecError: names the first one, with what is allowed and what to do.
-    """
-    for name, value in arguments.items():
-        allowed, instead = NEUTRAL.get(name, ((value,), ""))
-        if not any(value is x or (type(value) is type(x) and value == x) for x in allowed):
-            text = " or ".join(map(str, allowed))
-            raise SpecError(f"{name} must be {text}, got {shown(value, 40)}: {instead}")
-
-
-def refuse_arguments(arguments: Sequence[object]) -> None:
-    """Refuses what belongs to a kernel of the caller's own.
-
-    Raises:
-      SpecError: there is something.
-    """
-    if arguments:
-        raise SpecError(
-            f"run takes arguments for jit_args, which are not offered: got {len(arguments)}"
-        )
 
 
 def checked_layout(kv_layout: object) -> str:

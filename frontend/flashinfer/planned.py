@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from attn_mlir.api.attention import check_scale
@@ -29,7 +29,7 @@ from attn_mlir.flashinfer.options import (
     tensor,
 )
 from attn_mlir.lse import with_sinks
-from attn_mlir.masks import Mask
+from attn_mlir.masks import Mask, full
 from attn_mlir.mods import softcap
 from attn_mlir.runtime.kernel import machine_of
 from attn_mlir.runtime.scalars import as_int, flag, integer
@@ -64,8 +64,10 @@ class Problem:
       heads, kv_heads, head_dim, v_head_dim: of q and of O.
       dtype, kv_dtype: names of the dtypes of q, and of k and v.
       out_dtype: name of that of O; None: as q.
-      mask: in closed form.
-      window_left: as `plan` was told.
+      mask: in closed form: that of the next three.
+      causal: whether a query sees no key to its right.
+      window_left: keys to its left that it sees; -1: all.
+      window_right: keys to its right, in the place of `causal`; None: that counts.
       cap: of the scores; 0: none.
       scale: of the scores; None: 1 / sqrt(head_dim).
       num_splits: parts of the keys; 0 chooses.
@@ -80,10 +82,12 @@ class Problem:
     dtype: str
     kv_dtype: str
     out_dtype: str | None
-    mask: Mask
-    window_left: object
-    cap: float
-    scale: float | None
+    mask: Mask = field(default_factory=full)
+    causal: object = False
+    window_left: object = NO_LIMIT
+    window_right: int | None = None
+    cap: float = 0.0
+    scale: float | None = None
     num_splits: int = 0
     split_size: int | None = None
     mask_mod: MaskMod | None = None
@@ -94,12 +98,9 @@ class Problem:
         dtypes: tuple[object, object, object],
         *,
         called: tuple[str, str, str] = ("q_data_type", "kv_data_type", "o_data_type"),
-        causal: object = False,
-        window_left: object = NO_LIMIT,
         window_right: int | None = None,
-        cap: object = None,
-        scale: float | None = None,
         mask_mod: MaskMod | None = None,
+        **scores: Any,
     ) -> Problem:
         """The problem that these arguments of `plan` say.
 
@@ -107,7 +108,7 @@ class Problem:
           sizes: num_qo_heads, num_kv_heads, head_dim, and v_head_dim or None: as head_dim.
           dtypes: of q, of k and v, and of O: None takes that of q.
           called: the dtypes, by the caller.
-          causal: counts without a `mask_mod`; window_right: counts in its place, see `mask_of`.
+          window_right, mask_mod: see `Problem`; scores: see `scored`.
 
         Raises:
           SpecError: one that has no kernel.
@@ -124,12 +125,47 @@ class Problem:
             dtype=dtype,
             kv_dtype=operand_dtype(dtypes[1], called[1], dtype),
             out_dtype=output_dtype(dtypes[2], called[2]),
-            mask=mask_of(causal if mask_mod is None else False, window_left, window_right),
-            window_left=window_left,
-            cap=max(number("logits_soft_cap", cap, 0.0), 0.0),  # none at 0 and below, as there
-            scale=None if scale is None else check_scale(scale, name="sm_scale"),
+            window_right=window_right,
             mask_mod=mask_mod,
+        ).scored(**scores)
+
+    def scored(
+        self,
+        *,
+        causal: object = False,
+        window_left: object = NO_LIMIT,
+        cap: object = None,
+        scale: float | None = None,
+    ) -> Problem:
+        """The same with other scores.
+
+        Args:
+          causal: counts without a `mask_mod`.
+          cap: None, 0 or less: none.
+
+        Raises:
+          SpecError: one that has no meaning.
+        """
+        is_causal = flag("causal", causal) and self.mask_mod is None
+        return dataclasses.replace(
+            self,
+            mask=mask_of(is_causal, window_left, self.window_right),
+            causal=is_causal,
+            window_left=window_left,
+            cap=max(number("logits_soft_cap", cap, 0.0), 0.0),
+            scale=None if scale is None else check_scale(scale, name="sm_scale"),
         )
+
+    def within(self, window_left: object) -> Problem:
+        """The same within another window; None: as `plan` was told.
+
+        Raises:
+          SpecError: no window.
+        """
+        if window_left is None or as_int(window_left) == as_int(self.window_left):
+            return self
+        mask = mask_of(self.causal, window_left, self.window_right)
+        return dataclasses.replace(self, mask=mask, window_left=window_left)
 
     def with_parts(
         self,

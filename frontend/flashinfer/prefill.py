@@ -6,17 +6,17 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import (
     NO_LIMIT,
     indices,
-    refuse_arguments,
-    refuse_meaningful,
 )
 from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.flashinfer.wrapper import Wrapper, check_as_planned, lengths_of
+from attn_mlir.flashinfer.table import NEUTRAL, OF_PAGED_RUN, OF_PREFILL_RUN, ROTATION
+from attn_mlir.flashinfer.wrapper import Wrapper, lengths_of
 from attn_mlir.runtime.scalars import flag
 
 ROWS = ("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len")
@@ -76,6 +76,12 @@ class PrefillWrapper(Wrapper):
 class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     """As `flashinfer.BatchPrefillWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
 
+    @adapter(
+        NEUTRAL,
+        "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf paged_kv_indptr_buf "
+        "paged_kv_indices_buf paged_kv_last_page_len_buf custom_mask_buf mask_indptr_buf backend jit_args "
+        "jit_kwargs variant_owns_mask",
+    )
     def __init__(
         self,
         float_workspace_buffer: Any,
@@ -85,24 +91,17 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         paged_kv_indptr_buf: Any = None,
         paged_kv_indices_buf: Any = None,
         paged_kv_last_page_len_buf: Any = None,
-        custom_mask_buf: None = None,
-        mask_indptr_buf: None = None,
-        backend: str = "auto",
-        jit_args: None = None,
-        jit_kwargs: None = None,
     ) -> None:
         """A wrapper for one layout; see `BatchDecodeWithPagedKVCacheWrapper`.
 
         Args:
-          float_workspace_buffer, kv_layout, use_cuda_graph, backend, jit_args, jit_kwargs: see there.
+          float_workspace_buffer, kv_layout, use_cuda_graph: see there.
           qo_indptr_buf, paged_kv_indptr_buf: [batch + 1] i32; paged_kv_last_page_len_buf: [batch].
           paged_kv_indices_buf: [entries], room for all pages.
-          custom_mask_buf, mask_indptr_buf: None: masks of the caller do not go into graphs.
 
         Raises:
           SpecError: an argument is wrong.
         """
-        refuse_meaningful(locals())
         given = (
             qo_indptr_buf,
             paged_kv_indptr_buf,
@@ -113,6 +112,15 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
         self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
 
+    @adapter(
+        NEUTRAL,
+        "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads num_kv_heads "
+        "head_dim_qk page_size head_dim_vo custom_mask packed_custom_mask causal pos_encoding_mode "
+        f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} q_data_type kv_data_type "
+        "o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr token_pos_in_items_len "
+        "max_item_len_ptr seq_lens seq_lens_q block_tables max_token_per_sequence max_sequence_kv "
+        "fixed_split_size disable_split_kv uniform_q_len",
+    )
     def plan(
         self,
         qo_indptr: Any,
@@ -127,26 +135,12 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         custom_mask: Any = None,
         packed_custom_mask: Any = None,
         causal: bool = False,
-        pos_encoding_mode: str = "NONE",
-        use_fp16_qk_reduction: bool = False,
         sm_scale: float | None = None,
         window_left: int = NO_LIMIT,
         logits_soft_cap: float | None = None,
-        rope_scale: float | None = None,
-        rope_theta: float | None = None,
         q_data_type: object = "float16",
         kv_data_type: object = None,
         o_data_type: object = None,
-        non_blocking: bool = True,
-        prefix_len_ptr: None = None,
-        token_pos_in_items_ptr: None = None,
-        token_pos_in_items_len: int = 0,
-        max_item_len_ptr: None = None,
-        seq_lens: None = None,
-        seq_lens_q: None = None,
-        block_tables: None = None,
-        max_token_per_sequence: None = None,
-        max_sequence_kv: None = None,
         fixed_split_size: int | None = None,
         disable_split_kv: bool = False,
     ) -> None:
@@ -162,13 +156,11 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
             keys a query sees; packed_custom_mask: [bytes] u8, the same in bits.
           causal: the last query sees the last key.
           sm_scale, window_left, logits_soft_cap, q_data_type, kv_data_type, o_data_type,
-            fixed_split_size, disable_split_kv, non_blocking: see there.
-          others: what asks for nothing.
+            fixed_split_size, disable_split_kv: see there.
 
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
-        refuse_meaningful(locals())
         told = self._pages.told(
             page_size, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         )
@@ -191,32 +183,31 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         )
         self._pages.keep(told, bounded=problem.split_size is not None)
 
+    @adapter(
+        NEUTRAL,
+        "self q paged_kv_cache",
+        f"{OF_PREFILL_RUN} {OF_PAGED_RUN} use_fp16_softmax uses_spcompress",
+    )
     def run(
         self,
         q: Any,
         paged_kv_cache: Any,
-        *args: Any,
+        *,
         q_scale: Any = None,
         k_scale: Any = None,
         v_scale: Any = None,
         out: Any = None,
         lse: Any = None,
         return_lse: bool = False,
-        enable_pdl: bool | None = None,
         window_left: int | None = None,
         sinks: Any = None,
-        kv_cache_sf: None = None,
-        skip_softmax_threshold_scale_factor: float | None = None,
-        use_fp16_softmax: bool | None = None,
-        uses_spcompress: bool | None = None,
     ) -> Any:
         """Attention of the queries to the cache.
 
         Args:
           q: [qo_indptr[-1], num_qo_heads, head_dim_qk].
-          paged_kv_cache, q_scale, k_scale, v_scale, out, lse, return_lse, enable_pdl, window_left,
-            sinks: see `BatchDecodeWithPagedKVCacheWrapper.run`.
-          others: what asks for nothing.
+          paged_kv_cache, q_scale, k_scale, v_scale, out, lse, return_lse, window_left, sinks: see
+            `BatchDecodeWithPagedKVCacheWrapper.run`.
 
         Returns:
           O [qo_indptr[-1], num_qo_heads, head_dim_vo], with `return_lse` also LSE, [qo_indptr[-1],
@@ -225,10 +216,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        refuse_meaningful(locals())
-        refuse_arguments(args)
-        problem = self._planned(q)
-        check_as_planned("window_left", window_left, problem.window_left)
+        problem = self._planned(q).within(window_left)
         factors = problem.factors(q, q_scale, k_scale, v_scale)
         return problem.attend(
             q,
@@ -242,5 +230,33 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
             **self._queries(),
         )
 
+    @adapter(
+        NEUTRAL,
+        "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale window_left "
+        f"logits_soft_cap sm_scale {ROTATION}",
+    )
+    def forward(
+        self,
+        q: Any,
+        paged_kv_cache: Any,
+        causal: bool = False,
+        k_scale: Any = None,
+        v_scale: Any = None,
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        sm_scale: float | None = None,
+        *,
+        return_lse: bool = False,
+    ) -> Any:
+        """`run`, and what its scores are: from then on that counts in the place of what `plan` was told.
+
+        Args:
+          causal: counts where `plan` was told no mask of the caller's.
+          others: see `plan` and `run`.
+        """
+        self._score(q, causal=causal, window_left=window_left, cap=logits_soft_cap, scale=sm_scale)
+        return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
+
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)
+    forward_return_lse = functools.partialmethod(forward, return_lse=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     NO_LIMIT,
     by_position,
     indices,
-    refuse_arguments,
-    refuse_meaningful,
 )
 from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper
+from attn_mlir.flashinfer.table import NEUTRAL, OF_PREFILL_RUN, OF_RUN, ROTATION
 from attn_mlir.flashinfer.wrapper import lengths_of
 from attn_mlir.runtime.scalars import flag
 
@@ -23,6 +23,11 @@ KEYS = "kv_indptr_buf"
 class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
     """As `flashinfer.BatchPrefillWithRaggedKVCacheWrapper`: keys of all sequences one behind the other."""
 
+    @adapter(
+        NEUTRAL,
+        "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf kv_indptr_buf custom_mask_buf "
+        "mask_indptr_buf backend jit_args jit_kwargs variant_owns_mask",
+    )
     def __init__(
         self,
         float_workspace_buffer: Any,
@@ -30,11 +35,6 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         use_cuda_graph: bool = False,
         qo_indptr_buf: Any = None,
         kv_indptr_buf: Any = None,
-        custom_mask_buf: None = None,
-        mask_indptr_buf: None = None,
-        backend: str = "auto",
-        jit_args: None = None,
-        jit_kwargs: None = None,
     ) -> None:
         """A wrapper for one layout; see `BatchPrefillWithPagedKVCacheWrapper`.
 
@@ -45,11 +45,18 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: an argument is wrong.
         """
-        refuse_meaningful(locals())
         named = {QUERIES: qo_indptr_buf, KEYS: kv_indptr_buf}
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
         self._keys = self._longest_k = 0
 
+    @adapter(
+        NEUTRAL,
+        "self qo_indptr kv_indptr num_qo_heads num_kv_heads head_dim_qk head_dim_vo custom_mask "
+        "packed_custom_mask causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap sm_scale "
+        f"{ROTATION} q_data_type kv_data_type o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr "
+        "token_pos_in_items_len max_item_len_ptr fixed_split_size disable_split_kv seq_lens seq_lens_q "
+        "max_token_per_sequence max_sequence_kv v_indptr o_indptr uniform_q_len",
+    )
     def plan(
         self,
         qo_indptr: Any,
@@ -61,29 +68,14 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         custom_mask: Any = None,
         packed_custom_mask: Any = None,
         causal: bool = False,
-        pos_encoding_mode: str = "NONE",
-        use_fp16_qk_reduction: bool = False,
         window_left: int = NO_LIMIT,
         logits_soft_cap: float | None = None,
         sm_scale: float | None = None,
-        rope_scale: float | None = None,
-        rope_theta: float | None = None,
         q_data_type: object = "float16",
         kv_data_type: object = None,
         o_data_type: object = None,
-        non_blocking: bool = True,
-        prefix_len_ptr: None = None,
-        token_pos_in_items_ptr: None = None,
-        token_pos_in_items_len: int = 0,
-        max_item_len_ptr: None = None,
         fixed_split_size: int | None = None,
         disable_split_kv: bool = False,
-        seq_lens: None = None,
-        seq_lens_q: None = None,
-        max_token_per_sequence: None = None,
-        max_sequence_kv: None = None,
-        v_indptr: None = None,
-        o_indptr: None = None,
     ) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
@@ -95,7 +87,6 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
-        refuse_meaningful(locals())
         keys = indices(kv_indptr, "kv_indptr")
         sk = lengths_of("kv_indptr", keys)
         self._buffers.check(KEYS, keys, whole=True)
@@ -116,21 +107,19 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         self._buffers.keep(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
+    @adapter(NEUTRAL, "self q k v", f"o_scale {OF_PREFILL_RUN} {OF_RUN}")
     def run(
         self,
         q: Any,
         k: Any,
         v: Any,
-        *args: Any,
+        *,
         q_scale: Any = None,
         k_scale: Any = None,
         v_scale: Any = None,
-        o_scale: float | None = None,
         out: Any = None,
         lse: Any = None,
         return_lse: bool = False,
-        enable_pdl: bool | None = None,
-        kv_cache_sf: None = None,
     ) -> Any:
         """Attention of the queries to the keys.
 
@@ -138,7 +127,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
           q: [qo_indptr[-1], num_qo_heads, head_dim_qk].
           k, v: [kv_indptr[-1], num_kv_heads, head_dim] (NHD) or [num_kv_heads, kv_indptr[-1],
             head_dim] (HND).
-          others: see `BatchDecodeWithPagedKVCacheWrapper.run`; o_scale is None or 1.
+          others: see `BatchDecodeWithPagedKVCacheWrapper.run`.
 
         Returns:
           As of `BatchPrefillWithPagedKVCacheWrapper.run`.
@@ -146,8 +135,6 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        refuse_meaningful(locals())
-        refuse_arguments(args)
         problem = self._planned(q)
         k, v = by_position(k, "k", self._layout), by_position(v, "v", self._layout)
         problem.check_keys("k", k, k.shape[1])
@@ -168,5 +155,27 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
             **self._queries(),
         )
 
+    @adapter(
+        NEUTRAL,
+        "self q k v causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap sm_scale "
+        f"{ROTATION}",
+    )
+    def forward(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        causal: bool = False,
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        sm_scale: float | None = None,
+        *,
+        return_lse: bool = False,
+    ) -> Any:
+        """As `BatchPrefillWithPagedKVCacheWrapper.forward`."""
+        self._score(q, causal=causal, window_left=window_left, cap=logits_soft_cap, scale=sm_scale)
+        return self.run(q, k, v, return_lse=return_lse)
+
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)
+    forward_return_lse = functools.partialmethod(forward, return_lse=True)

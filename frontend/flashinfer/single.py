@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from attn_mlir.adapters import adapter
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
-from attn_mlir.flashinfer.options import NO_LIMIT, by_position, refuse_meaningful, tensor
+from attn_mlir.flashinfer.options import NO_LIMIT, by_position, tensor
 from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
 from attn_mlir.runtime.scalars import flag
 
 
+@adapter(
+    NEUTRAL,
+    "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left logits_soft_cap "
+    f"sm_scale {ROTATION} return_lse",
+)
 def single_decode_with_kv_cache(
     q: Any,
     k: Any,
     v: Any,
     kv_layout: str = "NHD",
-    pos_encoding_mode: str = "NONE",
-    use_tensor_cores: bool = False,
     q_scale: float | None = None,
     k_scale: Any = None,
     v_scale: Any = None,
     window_left: int = NO_LIMIT,
     logits_soft_cap: float | None = None,
     sm_scale: float | None = None,
-    rope_scale: float | None = None,
-    rope_theta: float | None = None,
     return_lse: bool = False,
 ) -> Any:
     """As `flashinfer.single_decode_with_kv_cache`: one query.
@@ -41,7 +44,6 @@ def single_decode_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    refuse_meaningful(locals())
     found = _attend(
         tensor(q, "q", 2).unsqueeze(0),
         k,
@@ -57,6 +59,12 @@ def single_decode_with_kv_cache(
     return tuple(x[0] for x in found) if return_lse else found[0]
 
 
+@adapter(
+    NEUTRAL,
+    "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout pos_encoding_mode "
+    f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} backend return_lse kv_cache_sf "
+    "k_scale v_scale",
+)
 def single_prefill_with_kv_cache(
     q: Any,
     k: Any,
@@ -69,16 +77,10 @@ def single_prefill_with_kv_cache(
     packed_custom_mask: Any = None,
     causal: bool = False,
     kv_layout: str = "NHD",
-    pos_encoding_mode: str = "NONE",
-    use_fp16_qk_reduction: bool = False,
     sm_scale: float | None = None,
     window_left: int = NO_LIMIT,
     logits_soft_cap: float | None = None,
-    rope_scale: float | None = None,
-    rope_theta: float | None = None,
-    backend: str = "auto",
     return_lse: bool = False,
-    kv_cache_sf: None = None,
     k_scale: Any = None,
     v_scale: Any = None,
 ) -> Any:
@@ -100,7 +102,6 @@ def single_prefill_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    refuse_meaningful(locals())
     for first, second in (("scale_k", "k_scale"), ("scale_v", "v_scale")):
         both = {"scale_k": scale_k, "k_scale": k_scale, "scale_v": scale_v, "v_scale": v_scale}
         if both[first] is not None and both[second] is not None:

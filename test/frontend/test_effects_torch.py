@@ -98,13 +98,7 @@ def wrapped(kind: Any) -> Callable[..., Any]:
             parts[part][argument] = value
         wrapper = kind(**parts["init"])
         wrapper.plan(**parts["plan"])
-        args = parts["run"].pop("args", ())
-        if not args:
-            return wrapper.run(**parts["run"])
-        operands = [
-            parts["run"].pop(n) for n in ("q", "paged_kv_cache", "k", "v") if n in parts["run"]
-        ]
-        return wrapper.run(*operands, *args, **parts["run"])
+        return wrapper.run(**parts["run"])
 
     return call
 
@@ -127,6 +121,7 @@ NEUTRAL_PREFILL = refused(
     seq_lens_q=1,
     max_token_per_sequence=1,
     max_sequence_kv=1,
+    uniform_q_len=1,
 )
 PAGES = {
     "indptr": i32(0, 2, 3),
@@ -152,7 +147,6 @@ def run_changes(q: Any, lse: Any) -> dict[str, Change]:
     """Changes of arguments that `run` of all wrappers has."""
     return named("run", {
         "q": Change(normal(*q.shape, seed=9)),
-        "args": Change((1,), refused=True),
         "q_scale": Change(2.0),
         "k_scale": Change(2.0),
         "v_scale": Change(2.0),
@@ -164,7 +158,8 @@ def run_changes(q: Any, lse: Any) -> dict[str, Change]:
     })  # fmt: skip
 
 
-SINKS = {"run.sinks": Change(torch.ones(HEADS)), "run.window_left": Change(3, refused=True)}
+SINKS = {"run.sinks": Change(torch.ones(HEADS)), "run.window_left": Change(3)}
+SUMS_OF_PREFILL = named("run", refused(lse_base="e", lse_layout="HN"))
 SCORES = named("plan", {
     "window_left": Change(5),
     "logits_soft_cap": Change(2.0),
@@ -230,6 +225,7 @@ DECODE = {
         "seq_lens": Change(1, refused=True),
         "q_len_per_req": Change(2, refused=True),
         "window_right": Change(2, {"plan.q_len_per_req": 2, "run.q": normal(4, HEADS, D)}),
+        "is_causal": Change(False, {"plan.q_len_per_req": 2, "run.q": normal(4, HEADS, D)}),
     }),
     **run_changes(Q2, LSE[:2]),
     **SINKS,
@@ -268,13 +264,14 @@ QUERIES = named("plan", {
     **NEUTRAL_PREFILL,
 })  # fmt: skip
 PREFILL = {
-    **init(PREFILL_BUFFERS, **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1)),
+    **init(PREFILL_BUFFERS, **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1, variant_owns_mask=True)),
     **{name.replace("plan.", "plan.paged_kv_") if "page_size" not in name else name: x for name, x in CACHE.items()},
     **SCORES,
     **SPLIT,
     **QUERIES,
     "plan.block_tables": Change(1, refused=True),
     **run_changes(Q, LSE),
+    **SUMS_OF_PREFILL,
     **SINKS,
     "run.paged_kv_cache": Change(normal(5, 2, PAGE, KV, D, seed=9)),
     **named("run", refused(skip_softmax_threshold_scale_factor=1.0, use_fp16_softmax=True, uses_spcompress=True)),
@@ -291,7 +288,7 @@ RAGGED_RIGHT = {
 RAGGED = {
     **init(
         dict(zip(("qo_indptr_buf", "kv_indptr_buf"), zeros(3, 3), strict=True)),
-        **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1),
+        **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1, variant_owns_mask=True),
     ),
     **SCORES,
     **SPLIT,
@@ -302,6 +299,7 @@ RAGGED = {
     "plan.v_indptr": Change(1, refused=True),
     "plan.o_indptr": Change(1, refused=True),
     **run_changes(Q, LSE),
+    **SUMS_OF_PREFILL,
     "run.k": Change(normal(KEYS, KV, D, seed=9)),
     "run.v": Change(normal(KEYS, KV, D, seed=9)),
     "run.o_scale": Change(2.0, refused=True),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+import attn_mlir as am  # noqa: E402
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.api import plan as plans  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.flashinfer import merging, options  # noqa: E402
+from attn_mlir.flashinfer import merging  # noqa: E402
 from attn_mlir.flashinfer import planned as planned_calls  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
@@ -466,7 +466,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
     "another dtype": ({}, {"q_data_type": "float16"}, {}, "^q is torch.bfloat16, plan was told"),
     "heads of the cache": ({}, {"num_kv_heads": 4}, {}, "^paged_kv_cache has 2 heads of 64, plan was told 4"),
     "pages of the cache": ({}, {"page_size": 32}, {}, "^paged_kv_cache has pages of 16, plan was told 32"),
-    "another window": ({}, {}, {"window_left": 3}, "^window_left is 3, plan was told -1"),
+    "another window": ({}, {}, {"window_left": -2}, "^window_left must be -1 or more, got -2"),
     "other queries": ({}, {}, {"q_len_per_req": 2}, "^q_len_per_req is 2, plan was told 1"),
     "4 bits": ({}, {}, {"kv_cache_sf": BOTH}, "^kv_cache_sf must be None"),
     "scores left out": (
@@ -502,7 +502,7 @@ def test_prefills_are_refused() -> None:
     wrapper.plan(*plan, q_data_type=BF16)
     with pytest.raises(SpecError, match="^q has 3 rows, plan was told 12"):
         wrapper.run(normal(3, HEADS, DIM), BOTH)
-    with pytest.raises(SpecError, match="^run takes arguments for jit_args"):
+    with pytest.raises(SpecError, match="Wrapper.run takes at most 2 arguments by position, got 3"):
         wrapper.run(normal(12, HEADS, DIM), BOTH, 1.0)
     with pytest.raises(SpecError, match="^custom_mask_buf must be None"):
         flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, custom_mask_buf=INDPTR)
@@ -517,17 +517,97 @@ def test_prefills_are_refused() -> None:
         cascade.plan([INDPTR], [INDPTR], [INDICES], [LAST], *SIZES, PAGE)
 
 
-def test_what_is_not_offered_is_on_the_page() -> None:
-    """Every option that is taken at one value only; `refuse_meaningful` reads arguments by these names."""
-    page = (Path(__file__).parents[2] / "docs" / "attention.md").read_text()
-    section = page[page.index("## FlashInfer") : page.index("## Numerics")]
-    assert [name for name in options.NEUTRAL if f"`{name}`" not in section] == []
-    taken: set[str] = set()
-    for made in map(vars(flashinfer).get, flashinfer.__all__):
-        functions = [made, *(vars(made).values() if inspect.isclass(made) else ())]
-        for function in filter(inspect.isfunction, functions):
-            taken |= set(inspect.signature(function).parameters)
-    assert set(options.NEUTRAL) <= taken
+Asked = dict[str, Any]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The options of the last call of `attention`, which computes nothing."""
+    options: Asked = {}
+
+    def attention(q: Any, *_: Any, **given: Any) -> Any:
+        options.update(given)
+        lse = torch.zeros(HEADS, len(q)) if q.dim() == 3 else torch.zeros(len(q), HEADS, q.shape[1])
+        return (q, lse) if given["return_lse"] else q
+
+    monkeypatch.setattr(planned_calls, "attention", attention)
+    return options
+
+
+PLANNED: dict[str, Any] = {"window_left": 5, "logits_soft_cap": 2.0, "sm_scale": 0.5}
+
+
+def planned(kind: str) -> tuple[Any, list[Any]]:
+    """A wrapper with scores of its own, and the operands of its calls."""
+    if kind == "decode":
+        wrapper: Any = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+        wrapper.plan(*ROWS, *SIZES, PAGE, q_data_type=BF16, **PLANNED)
+        return wrapper, [normal(4, HEADS, DIM), BOTH]
+    q = normal(sum(QUERIES), HEADS, DIM)
+    if kind == "paged":
+        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE)
+        wrapper.plan(
+            offsets(QUERIES), *ROWS, *SIZES, PAGE, q_data_type=BF16, causal=True, **PLANNED
+        )
+        return wrapper, [q, BOTH]
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE)
+    rows = (offsets(QUERIES), offsets(LENGTHS))
+    wrapper.plan(*rows, *SIZES, q_data_type=BF16, causal=True, **PLANNED)
+    return wrapper, [q, torch.cat(KEYS), torch.cat(VALUES)]
+
+
+@pytest.mark.parametrize("kind", ["decode", "paged", "ragged"])
+def test_forward_has_scores_of_its_own(kind: str, asked: Asked) -> None:
+    """As FlashInfer's: what it is not told is the default, and `run` keeps what it was told."""
+    wrapper, operands = planned(kind)
+    assert isinstance(wrapper.forward(*operands), torch.Tensor)
+    assert asked["mask"] == am.full() and asked["score_mod"] is None
+    assert asked["scale"] == DIM**-0.5
+    causal = {} if kind == "decode" else {"causal": True}
+    scores = {"window_left": 3, "logits_soft_cap": 4.0, "sm_scale": 0.25, **causal}
+    _, lse = wrapper.forward_return_lse(*operands, pos_encoding_mode="NONE", **scores)
+    assert lse.shape == (len(operands[0]), HEADS)
+    for call in (lambda: None, lambda: wrapper.run(*operands)):
+        call()
+        assert asked["mask"] == am.sliding_window(3, 0 if causal else None)
+        assert asked["scale"] == 0.25 and asked["score_mod"] is not None
+    with pytest.raises(SpecError, match="^rope_theta must be None or 10000.0, got 5.0: rotate q"):
+        wrapper.forward(*operands, rope_theta=5.0)
+    with pytest.raises(SpecError, match="^window_left must be -1 or more"):
+        wrapper.forward(*operands, window_left=-3)
+    wrapper.run(*operands)
+    assert asked["mask"] == am.sliding_window(3, 0 if causal else None)
+
+
+def test_forward_counts_factors(asked: Asked) -> None:
+    wrapper, operands = planned("decode")
+    wrapper.forward(*operands, q_scale=2.0, k_scale=3.0)
+    assert asked["scale"] == pytest.approx(6 * DIM**-0.5)
+    wrapper, operands = planned("paged")
+    wrapper.forward(*operands, k_scale=3.0, sm_scale=0.5)
+    assert asked["scale"] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("kind", ["decode", "paged"])
+def test_windows_of_one_call(kind: str, asked: Asked) -> None:
+    wrapper, operands = planned(kind)
+    right = None if kind == "decode" else 0
+    for window, left in ((9, 9), (None, 5), (5, 5), (-1, None)):
+        wrapper.run(*operands, window_left=window)
+        assert asked["mask"] == am.sliding_window(left, right)
+
+
+@pytest.mark.parametrize(
+    ("given", "mask"),
+    [({}, am.causal()), ({"is_causal": True}, am.causal()), ({"is_causal": False}, am.full())],
+)
+def test_whether_several_tokens_are_causal(
+    given: dict[str, Any], mask: am.Mask, asked: Asked
+) -> None:
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE, use_tensor_cores=True)
+    wrapper.plan(*ROWS, *SIZES, PAGE, q_data_type=BF16, q_len_per_req=3, **given)
+    wrapper.run(normal(12, HEADS, DIM), BOTH)
+    assert asked["mask"] == mask and wrapper.use_tensor_cores is True
 
 
 def test_positions_are_those_of_flashinfer() -> None:
