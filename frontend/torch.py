@@ -11,6 +11,7 @@ import importlib
 import math
 from typing import Any
 
+from attn_mlir.adapters import adapter, neutral
 from attn_mlir.api.attention import check_scale
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
@@ -20,22 +21,23 @@ from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
-from attn_mlir.runtime.scalars import as_float, flag
+from attn_mlir.runtime.scalars import flag
 from attn_mlir.runtime.torch_tensors import is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
 flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
 
+NEUTRAL = neutral("dropout_p", 0, instead="there is no dropout")
 AUXILIARY = ("lse", "max_scores")  # what PyTorch's AuxRequest asks for
 
 
+@adapter(NEUTRAL, "query key value attn_mask dropout_p is_causal scale enable_gqa")
 def scaled_dot_product_attention(
     query: Any,
     key: Any,
     value: Any,
     attn_mask: Any = None,
-    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
@@ -57,8 +59,6 @@ def scaled_dot_product_attention(
     Raises:
       SpecError: an argument is wrong, or has no kernel: dropout, gradients, other dtypes.
     """
-    if as_float(dropout_p) != 0.0:
-        raise SpecError(f"dropout_p must be 0, got {shown(dropout_p, 40)}: there is no dropout")
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
     query, key, value = checked(query, key, value)

@@ -1,0 +1,107 @@
+"""The libraries: where their functions are, and which of ours has the name of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DECODE = "BatchDecodeWithPagedKVCacheWrapper"
+PAGED, RAGGED = "BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper"
+CASCADE = "MultiLevelCascadeAttentionWrapper"
+METHODS = ("__init__", "plan", "run", "forward")
+DENSE = ("flash_attn_func", "flash_attn_varlen_func")
+PACKED = (
+    "flash_attn_qkvpacked_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+)
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library.
+
+    Attributes:
+      functions: names of its functions by the file that has them, from the folder of packages on.
+      ours: the module of ours that has the same names.
+      order: those whose positions ours has as well; another version's functions have others.
+      written: where a function's arguments are written, if that is another function.
+    """
+
+    functions: Mapping[str, tuple[str, ...]]
+    ours: str
+    order: tuple[str, ...]
+    written: Mapping[str, str]
+
+
+def _library(
+    ours: str,
+    functions: Mapping[str, tuple[str, ...]],
+    *,
+    order: tuple[str, ...] | None = None,
+    written: Mapping[str, str] | None = None,
+) -> Library:
+    everything = tuple(name for names in functions.values() for name in names)
+    return Library(functions, ours, everything if order is None else order, written or {})
+
+
+LIBRARIES: Mapping[str, Library] = {
+    "flash-attn": _library(
+        "flash",
+        {
+            "flash_attn/flash_attn_interface.py": (
+                *DENSE, *PACKED, "flash_attn_varlen_kvpacked_func", "flash_attn_with_kvcache",
+            )
+        },
+        order=(*DENSE, *PACKED, "flash_attn_varlen_kvpacked_func"),
+    ),
+    "flash-attn-3": _library(
+        "flash",
+        {
+            "flash_attn_interface.py": (
+                *DENSE, PACKED[0], "flash_attn_combine", "flash_attn_with_kvcache",
+            )
+        },
+        order=("flash_attn_combine", "flash_attn_with_kvcache"),
+    ),
+    "flash-attn-4": _library(
+        "flash",
+        {"flash_attn/cute/interface.py": (*DENSE, "flash_attn_combine")},
+        order=("flash_attn_combine",),
+    ),
+    "flash-mla": _library(
+        "flash_mla",
+        {
+            "flash_mla/flash_mla_interface.py": (
+                "get_mla_metadata", "flash_mla_with_kvcache", "flash_mla_sparse_fwd",
+                "flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func",
+                "flash_attn_varlen_kvpacked_func",
+            )
+        },
+    ),
+    "flashinfer-python": _library(
+        "flashinfer",
+        {
+            "flashinfer/decode.py": (
+                *(f"{DECODE}.{method}" for method in METHODS), "single_decode_with_kv_cache",
+            ),
+            "flashinfer/prefill.py": (
+                *(f"{wrapper}.{method}" for wrapper in (PAGED, RAGGED) for method in METHODS),
+                "single_prefill_with_kv_cache",
+            ),
+            "flashinfer/cascade.py": (
+                *(f"{CASCADE}.{method}" for method in ("__init__", "plan", "run")),
+                "merge_state", "merge_state_in_place", "merge_states",
+            ),
+            "flashinfer/page.py": ("append_paged_kv_cache", "get_batch_indices_positions"),
+        },
+        written={f"{DECODE}.plan": f"{DECODE}._plan_impl"},
+    ),
+    "torch": _library(
+        "torch",
+        {
+            "torch/_C/_nn.pyi": ("scaled_dot_product_attention",),
+            "torch/nn/attention/flex_attention.py": ("flex_attention",),
+        },
+    ),
+}  # fmt: skip
