@@ -35,22 +35,23 @@ def checked_layout(kv_layout: object) -> str:
     return str(kv_layout)
 
 
-def mask_of(causal: object, window_left: object, window_right: int | None = None) -> Mask:
-    """The keys that a query sees: so many to its left, and none or all to its right.
+def mask_of(causal: object, window_left: object, window_right: object = None) -> Mask:
+    """The keys that a query sees: so many to its left and to its right.
 
     Args:
-      window_left: -1: all.
-      window_right: None: none if causal, else all.
+      window_left: -1: all; window_right likewise, and None: none if causal, else all.
 
     Raises:
       SpecError: a number below -1, or something else.
     """
-    left = as_int(window_left)
-    if left is None or left < NO_LIMIT:
-        raise SpecError(f"window_left must be -1 or more, got {shown(window_left, 40)}")
     if window_right is None:
         window_right = 0 if flag("causal", causal) else NO_LIMIT
-    limits = [None if limit == NO_LIMIT else limit for limit in (left, window_right)]
+    limits: list[int | None] = []
+    for name, value in (("window_left", window_left), ("window_right", window_right)):
+        limit = as_int(value)
+        if limit is None or limit < NO_LIMIT:
+            raise SpecError(f"{name} must be -1 or more, got {shown(value, 40)}")
+        limits.append(None if limit == NO_LIMIT else limit)
     return sliding_window(*limits)
 
 

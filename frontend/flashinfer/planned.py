@@ -85,7 +85,7 @@ class Problem:
     mask: Mask = field(default_factory=full)
     causal: object = False
     window_left: object = NO_LIMIT
-    window_right: int | None = None
+    window_right: object = None
     cap: float = 0.0
     scale: float | None = None
     num_splits: int = 0
@@ -98,7 +98,7 @@ class Problem:
         dtypes: tuple[object, object, object],
         *,
         called: tuple[str, str, str] = ("q_data_type", "kv_data_type", "o_data_type"),
-        window_right: int | None = None,
+        window_right: object = None,
         mask_mod: MaskMod | None = None,
         **scores: Any,
     ) -> Problem:

@@ -7,6 +7,7 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip("torch")
@@ -402,6 +403,21 @@ def test_one_type_fills_what_is_left_out(given: dict[str, Any], dtypes: tuple[st
     wrapper.plan(*ROWS, *SIZES, PAGE, **given)
     problem = vars(wrapper)["_problem"]
     assert (problem.dtype, problem.kv_dtype) == dtypes
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.array, torch.tensor])
+def test_windows_are_numbers_of_any_library(kind: Any, asked: Asked) -> None:
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+    plan = (*ROWS, *SIZES, PAGE)
+    options: dict[str, Any] = {"q_data_type": BF16, "q_len_per_req": kind(3)}
+    wrapper.plan(*plan, window_left=kind(5), window_right=kind(2), **options)
+    wrapper.run(normal(12, HEADS, DIM), BOTH)
+    assert asked["mask"] == am.sliding_window(5, 2)
+    for wrong in (kind(-2), True, None, "1", 1.0):
+        for name in ("window_left", "window_right"):
+            if wrong is not None or name == "window_left":
+                with pytest.raises(SpecError, match=f"^{name} must be -1 or more, got "):
+                    wrapper.plan(*plan, **options, **{name: wrong})
 
 
 @pytest.mark.parametrize(("cap", "meaning"), [(-1.0, 0.0), (0, 0.0), (None, 0.0), (2.5, 2.5)])

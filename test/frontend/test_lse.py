@@ -50,7 +50,7 @@ def test_sinks_of_a_cache(monkeypatch: pytest.MonkeyPatch, streams: list[object]
     assert asked["stream"] == 7 and streams == [7]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sinks_of_tensors() -> None:
     """The same in a graph of torch.compile, which keeps what has no effect out."""
     torch: Any = pytest.importorskip("torch")
