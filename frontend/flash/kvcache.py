@@ -137,9 +137,7 @@ def flash_attn_with_kvcache(
     shape = _shape("q", q, 4 if cu_seqlens_q is None else 3)
     batch = shape[0] if cu_seqlens_q is None else _shape("cu_seqlens_q", cu_seqlens_q, 1)[0] - 1
     lengths = cache_seqlens
-    kind = cast("type[Any]", type(lengths))
-    is_array = hasattr(kind, "shape") and shape_of(lengths, "cache_seqlens") != ()
-    if lengths is not None and not is_array:
+    if lengths is not None and not (_has_shape(lengths) and shape_of(lengths, "cache_seqlens")):
         lengths = full_like(q, batch, integer("cache_seqlens", lengths))
     mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
     told = {"cache_seqlens": lengths, "cache_leftpad": cache_leftpad}
@@ -266,6 +264,13 @@ def _with_new(
 def _counts(shape: tuple[int, ...], offsets: Any) -> Any:
     """Queries or new keys of each sequence."""
     return shape[1] if offsets is None else offsets[1:] - offsets[:-1]
+
+
+def _has_shape(value: object) -> bool:
+    """Whether a value is an array of any kind, whose shape is not asked for."""
+    if hasattr(cast("type[Any]", type(value)), "shape"):
+        return True
+    return not isinstance(value, type) and "shape" in getattr(value, "__dict__", ())
 
 
 def _room(k_cache: Any, table: Any) -> int:

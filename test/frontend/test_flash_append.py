@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**TURNED, "rotary_seqlens": i32(5, 0, 9), "k": np.zeros((2, 4, KV_HEADS, DIM), BF16)},
         r"^k must be of 3 sequences and 64 columns, got \[2, 4, 2, 64\]"),
     "other lengths": ({"cache_seqlens": i32(1, 2)}, r"^cache_seqlens must be \[3\], got \[2\]"),
-    "no lengths": ({"cache_seqlens": np.ndarray}, "^cache_seqlens must be an array of numpy"),
+    "no lengths": ({"cache_seqlens": np.ndarray}, "^cache_seqlens must be an integer from 0 to"),
     "a list as keys": ({"k": [1]}, "^k must be an array of numpy, torch or cupy"),
     "a flag": (
         {"rotary_interleaved": 2, **{n: np.ones((ROOM, 16), BF16) for n in ("rotary_cos", "rotary_sin")}},
