@@ -341,6 +341,15 @@ def dialect_names(context: Any) -> list[str]:
     return sorted(names)
 
 
+def parameterised_names(namespace: str) -> list[str]:
+    """The attributes and types of one of our dialects as text begins them: `#attn.window`, `!ws.tile`."""
+    if namespace not in _DIALECTS:
+        return []
+    dialect: Any = importlib.import_module(_DIALECTS[namespace]).DIALECT
+    attributes = [f"#{attribute.attr_name}" for attribute in dialect.attributes]
+    return attributes + [f"!{kind.type_name}" for kind in dialect.types]
+
+
 def register_dialect(namespace: str, package: str) -> None:
     """Adds a dialect to those that `load_dialects` loads.
 

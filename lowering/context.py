@@ -14,12 +14,12 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, constant, i32
 from attn_mlir.errors import VerifyError
+from attn_mlir.passes.check_scalars import check_name
 from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
 from .accesses import Accesses
 from .layouts import Layout, tensor_offset
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
-from .scalar_ops import check_scalar
 from .tensors import View, end_of, view_of
 from .ways import ways_of
 
@@ -245,7 +245,7 @@ class Lowering:
                     location=str(op.operation.location),
                 )
             else:
-                check_scalar(op)
+                check_name(op)
                 self._clone(op.operation)
         self._note_access(op)
 

@@ -11,6 +11,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.check_plan import check_plan
+from attn_mlir.passes.check_scalars import DIALECTS, check_scalar
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
@@ -117,6 +118,8 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
         for op in ws.inside(role):
             _check_lanes(role, op)
             _check_lines(op)
+            if op.operation.name.partition(".")[0] in DIALECTS:
+                check_scalar(op)
             needs = _NEEDS.get(op.operation.name)
             if needs is not None and not needs.is_met(target):
                 raise op_error(op, f"needs {needs.what}, {target.chip} has none")

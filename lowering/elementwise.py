@@ -16,6 +16,7 @@ from attn_mlir.dialect.scalars import (
     fmul,
     fsub,
 )
+from attn_mlir.passes.check_scalars import check_name
 
 from .approximations import EXPANSIONS
 from .context import BYTE_BITS, Fragment, Lowering, load_input, lowers, lowers_named
@@ -24,7 +25,6 @@ from .layouts import Layout
 from .layouts.reductions import folded, reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
 from .narrow import round_and_pack, widen_and_pack
-from .scalar_ops import check_scalar
 from .turns import Turns
 
 Value = Any
@@ -103,7 +103,7 @@ class _Region:
         varying = self.varying(operations)
         for op in operations:
             if op.name not in _SPECIAL and op.name not in EXPANSIONS:
-                check_scalar(op)
+                check_name(op)
             (result,) = op.results
             if op in varying:
                 self.values[result] = _Varying(())

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import SpecError
+from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
 from attn_mlir.passes.target.module import target_of
@@ -43,6 +44,7 @@ class _Configure:
         unused = dict(given)
         chosen = [(op, schedule_for(op, target)) for op in found]
         for op, schedule in chosen:
+            check_regions(op)
             known = {field.name for field in dataclasses.fields(schedule.options)}
             schedule.configure(op, target, {n: v for n, v in given.items() if n in known})
             unused = {n: v for n, v in unused.items() if n not in known}

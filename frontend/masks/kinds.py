@@ -8,6 +8,7 @@ position.
 from __future__ import annotations
 
 from attn_mlir.dialect.attn.masks import (
+    PYTHON_NAMES,
     CausalMask,
     ChunkedMask,
     Mask,
@@ -17,7 +18,7 @@ from attn_mlir.dialect.attn.masks import (
 )
 from attn_mlir.errors import SpecError
 
-__all__ = ["Mask", "causal", "chunked", "full", "prefix_lm", "sliding_window"]
+__all__ = ["PYTHON_NAMES", "Mask", "causal", "chunked", "full", "prefix_lm", "sliding_window"]
 
 
 def full() -> Mask:
@@ -46,7 +47,7 @@ def sliding_window(left: int | None, right: int | None = 0) -> Mask:
         if limit is not None and (type(limit) is not int or limit < 0):
             raise SpecError(
                 f"{name} of a sliding window must be an integer of at least 0, or None for no "
-                f"limit, got {limit!r:.40}"
+                f"limit (-1 in #attn.window, inf on the command line), got {limit!r:.40}"
             )
     if left is None and right is None:
         return full()

@@ -5,7 +5,7 @@
     factor = "~" factor | "(" mask ")" | name [ ":" number { "," number } ]
     number = digits | "inf"
 
-The text of a mask, `str(mask)`, is what `parse_mask` reads.
+The text of a mask, `str(mask)`, is what `parse_mask` reads. Python's names are read as well: `sliding_window:127`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import cast
 
+from attn_mlir.dialect.attn.masks import PYTHON_NAMES
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
 
@@ -23,7 +24,7 @@ ALLOWED = "full, causal, window:LEFT or window:LEFT,RIGHT, chunked:SIZE, prefix:
 MAX_DIGITS = 10  # of a number
 MAX_DEPTH = 64  # of nested ~ and ( )
 
-_TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z]+)(?::(?P<numbers>[0-9a-z,]*))?)")
+_TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z_]+)(?::(?P<numbers>[0-9a-z,]*))?)")
 _NAMES: dict[
     str, tuple[tuple[int, ...], Callable[..., Mask]]
 ] = {  # names, with their numbers of parameters
@@ -34,6 +35,7 @@ _NAMES: dict[
     "chunked": ((1,), chunked),
     "prefix": ((1,), prefix_lm),
 }
+_NAMES.update({name: _NAMES[keyword] for name, keyword in PYTHON_NAMES.items()})
 
 
 def parse_mask(text: str) -> Mask:

@@ -7,10 +7,13 @@ context without our dialects, where that operation is the first thing that the p
 
 import re
 
-from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect._mlir import ir, parameterised_names
+from attn_mlir.dialect.attn.masks import PYTHON_NAMES
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.infrastructure.diagnostics import diagnostics_of, to_verify_error
 
+_UNKNOWN = re.compile(r"expected dynamic (attribute|type)")
+_SIGIL_NAME = re.compile(r"[#!]([a-z]\w*)\.([\w$]+)")
 _CUSTOM_FORM = re.compile(r"custom op '([\w$.]+)'")
 
 
@@ -25,8 +28,27 @@ def parse_module(text: str, context: ir.Context) -> ir.Module:
             return ir.Module.parse(text)
         except ir.MLIRError as error:
             if error.error_diagnostics:
-                raise to_verify_error(error) from error
+                found = to_verify_error(error)
+                if unknown := _UNKNOWN.fullmatch(str(found)):
+                    raise _unknown(text, unknown.group(1), found.location or "") from None
+                raise found from error
             raise _explain(text, str(error)) from error
+
+
+def _unknown(text: str, kind: str, location: str) -> VerifyError:
+    """The error for an attribute or a type that its dialect does not have; the parser tells only where."""
+    _, line, column = location.rsplit(":", 2)
+    names = _SIGIL_NAME.finditer(text.splitlines()[int(line) - 1])
+    *_, found = [None, *(x for x in names if x.start() < int(column))]
+    if found is None:
+        return VerifyError(f"unknown {kind}", location=location)
+    name, (namespace, own) = found.group(), found.groups()
+    known = [x for x in parameterised_names(namespace) if x[0] == name[0]]
+    if own in PYTHON_NAMES and f"{name[0]}{namespace}.{PYTHON_NAMES[own]}" in known:
+        hint = f"am.{own} of Python is {name[0]}{namespace}.{PYTHON_NAMES[own]} in text"
+    else:
+        hint = f"{namespace} has {', '.join(known) or 'none'}"
+    return VerifyError(f"unknown {kind} {name}: {hint}", location=location)
 
 
 def _explain(text: str, message: str) -> VerifyError:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.passes.check_names import check_names
+from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.schedule.meaning import record_meaning
@@ -35,7 +36,8 @@ class ConvertAttnToWs:
         Raises:
           TargetError: no schedule of an operation applies to the target.
           VerifyError: a function that computes something else as well, names that are wrong or given
-            twice, or an operation that the schedule does not cover.
+            twice, a region with something for which kernels have no code, or an operation that the
+            schedule does not cover.
         """
         functions = list(ir.get_ops_of_type(module, func.FuncOp))
         target = target_of(module, self.target, keep=bool(functions))
@@ -43,6 +45,7 @@ class ConvertAttnToWs:
             with function.operation.location, ir.InsertionPoint(function.operation):
                 check_names(function)
                 op = _only_operation(function)
+                check_regions(op)
                 record_meaning(module, function)
                 schedule_for(op, target).build(function, op, target)
             function.operation.erase()

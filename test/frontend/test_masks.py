@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import attn_mlir as am
+from attn_mlir.dialect.attn.masks import MASKS, PYTHON_NAMES
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
+from attn_mlir.masks import __all__ as PUBLIC
 from attn_mlir.masks.text import parse_mask
 
 
@@ -56,6 +58,7 @@ def test_bad_parameters_are_refused(make: Any, message: str) -> None:
         ("window:127,0", sliding_window(127, 0)),
         ("window:inf,5", sliding_window(None, 5)),
         ("prefix:64", prefix_lm(64)),
+        ("sliding_window:127&prefix_lm:64", sliding_window(127) & prefix_lm(64)),
         ("causal&chunked:512", causal() & chunked(512)),
         ("causal & chunked:512 | prefix:3", (causal() & chunked(512)) | prefix_lm(3)),
         ("causal&(chunked:512|prefix:3)", causal() & (chunked(512) | prefix_lm(3))),
@@ -66,6 +69,20 @@ def test_bad_parameters_are_refused(make: Any, message: str) -> None:
 def test_text(text: str, mask: Mask) -> None:
     assert parse_mask(text) == mask
     assert parse_mask(str(mask)) == mask
+
+
+def test_names_of_masks_elsewhere_are_told() -> None:
+    constructors = set(PUBLIC) - {"Mask"}
+    keywords = {mask.keyword for mask in MASKS}
+    assert {PYTHON_NAMES.get(name, name) for name in constructors} <= keywords
+    for ours, theirs in PYTHON_NAMES.items():
+        assert ours in constructors
+        with pytest.raises(AttributeError, match=f"no attribute '{theirs}': am.{ours}$"):
+            getattr(am, theirs)
+    with pytest.raises(AttributeError, match="no attribute 'mask'$"):
+        am.mask  # noqa: B018
+    with pytest.raises(SpecError, match=r"None for no limit \(-1 in #attn.window, inf on the comm"):
+        sliding_window(-1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """MLIR's errors as ours, locations as text, and expected diagnostics."""
 
+import re
+
 import pytest
 
 from attn_mlir.dialect._mlir import ir, make_context
@@ -13,6 +15,7 @@ from attn_mlir.passes.infrastructure.diagnostics import (
     op_error,
 )
 from attn_mlir.passes.infrastructure.legality import ATTN, STAGES, Stage, check_stage
+from attn_mlir.passes.infrastructure.parse import parse_module
 from attn_mlir.passes.infrastructure.verify_diagnostics import check, expectations
 
 
@@ -169,3 +172,30 @@ def test_at_most_ten_illegal_operations_are_named():
             check_stage(module, Stage("x", ("builtin.", "func.")))
     assert caught.value.location == "-:2:8"
     assert len(caught.value.notes) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "#attn.sliding_window<1, 0>",
+            "attribute #attn.sliding_window: am.sliding_window of Python is #attn.window in text",
+        ),
+        (
+            "#attn.and<#attn.causal, #attn.full>",
+            "attribute #attn.full: am.full of Python is #attn.null in text",
+        ),
+        (
+            "#attn.windw<1, 0>",
+            "attribute #attn.windw: attn has #attn.null, #attn.causal, #attn.window",
+        ),
+        ("#ws.causal", "attribute #ws.causal: ws has none"),
+        ("!ws.fragment", "type !ws.fragment: ws has !ws.tile, !ws.frag"),
+    ],
+)
+def test_names_that_a_dialect_does_not_have(text: str, message: str):
+    """The parser says only where an unknown attribute is; here its name and those there are are told."""
+    module = f"\n\nmodule attributes {{b = #attn.causal, a = {text}}} {{}}"
+    with pytest.raises(VerifyError, match=re.escape(f"unknown {message}")) as caught:
+        parse_module(module, make_context())
+    assert (caught.value.location or "").startswith("-:3:")

@@ -20,9 +20,13 @@ MASKS: tuple[type[Mask], ...] = (
     NotMask,
 )
 
+PYTHON_NAMES = {"full": "null", "sliding_window": "window", "prefix_lm": "prefix"}
+"""Keywords of masks by the names of the functions of `attn_mlir` that make them, where these differ."""
+
 __all__ = [
     "INTS",
     "MASKS",
+    "PYTHON_NAMES",
     "AndMask",
     "Arith",
     "CausalMask",

@@ -119,7 +119,8 @@ class Modifier:
         values: dict[Value, Any] = dict(self._captured)
         values.update(zip(self._block.arguments, arguments, strict=True))
         for op in operations:
-            values[op.operation.results[0]] = _repeated(op, values)
+            with op.operation.location:
+                values[op.operation.results[0]] = _repeated(op, values)
         return [values[value] for value in wanted]
 
 
