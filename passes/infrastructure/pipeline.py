@@ -180,7 +180,8 @@ def _expand(elements: Sequence[Element], chain: tuple[str, ...] = ()) -> list[El
         if isinstance(made, registry.Pass):
             expanded.append(made)
         else:
-            assert element.name not in chain, f"pipelines in a circle: {chain}"
+            if element.name in chain:
+                raise SpecError(f"pipelines hold each other: {' > '.join((*chain, element.name))}")
             inner = parse_elements(made.expand())
             expanded.extend(_expand(inner, (*chain, element.name)))
     return expanded

@@ -3,19 +3,20 @@
 MLIR cannot register Python passes by name, so names are ours: a pass is a frozen dataclass whose
 fields are its options, registered by `@register`; a named pipeline is text, or a frozen dataclass
 with `expand`, registered by `register_pipeline`. Modules of the layers above that register some are
-listed by name in `PLUGINS`, so that nothing here imports them.
+listed by name in `OWN_MODULES`, so that nothing here imports them; those of other projects come by `plugins`.
 """
 
 import dataclasses
 import importlib
+import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from attn_mlir.dialect._mlir import ir, passmanager
 from attn_mlir.errors import SpecError
 
-PLUGINS = [
+OWN_MODULES = [
     "attn_mlir.passes.configure",
     "attn_mlir.passes.infrastructure.legality",
     "attn_mlir.passes.check_names",
@@ -98,20 +99,51 @@ class TextPipeline:
         return self.text
 
 
-Factory = Callable[..., Any]
+_NAME = re.compile(r"[\w-]+")
+
 _PassT = TypeVar("_PassT", bound=type[Any])
 
 _passes: dict[str, type[Any]] = {}
 _pipelines: dict[str, type[Any] | TextPipeline] = {}
-_plugins_loaded = False
+_own_loaded = False
 
 
 def register(cls: _PassT) -> _PassT:
-    """Class decorator: makes a Pass known under its name."""
-    assert hasattr(cls, "__dataclass_fields__"), cls
+    """Class decorator: makes a Pass known under its name.
+
+    Raises:
+      SpecError: it is no Pass, or another has the name.
+    """
+    _check_entry(cls, "pass", "run")
     known = _passes.setdefault(cls.name, cls)
-    assert known.__qualname__ == cls.__qualname__, f"two passes are named {cls.name}"
+    if known.__qualname__ != cls.__qualname__:
+        raise _taken(cls.name)
     return cls
+
+
+def _check_entry(cls: type[Any], kind: str, method: str) -> None:
+    """Refuses what is no pass or pipeline; other projects register theirs too.
+
+    Raises:
+      SpecError: names the class.
+    """
+    name: object = getattr(cls, "name", None)
+    if not (isinstance(name, str) and callable(getattr(cls, method, None))):
+        raise SpecError(f"a {kind} has a name and a method {method}, {cls.__qualname__} lacks one")
+    if not _NAME.fullmatch(name):
+        raise SpecError(
+            f"the name of a {kind} consists of letters, digits and dashes, got '{name}'"
+        )
+    if not hasattr(cls, "__dataclass_fields__"):
+        raise SpecError(f"a {kind} is a frozen dataclass, {cls.__qualname__} is none")
+    if name in UPSTREAM_NAMES:
+        raise _taken(name)
+
+
+def _taken(name: str) -> SpecError:
+    return SpecError(
+        f"there is a pass or pipeline '{name}' already: give the other one another name"
+    )
 
 
 def register_pipeline(
@@ -123,39 +155,61 @@ def register_pipeline(
       pipeline: a Pipeline class (also as a decorator), or the name of a pipeline without options.
       text: with a name: the passes, such as `attn-configure,canonicalize,gpu.module(cse)`.
       help: with a name: one line for `--list-passes`.
+
+    Raises:
+      SpecError: it is no Pipeline, or another has the name.
     """
     if isinstance(pipeline, str):
         assert text is not None
-        _pipelines[pipeline] = TextPipeline(pipeline, text, help)
+        entry, name = TextPipeline(pipeline, text, help), pipeline
     else:
-        _pipelines[pipeline.name] = pipeline
+        _check_entry(pipeline, "pipeline", "expand")
+        entry, name = pipeline, pipeline.name
+    known = _pipelines.setdefault(name, entry)
+    if getattr(known, "__qualname__", known) != getattr(entry, "__qualname__", entry):
+        raise _taken(name)
     return pipeline
 
 
-def _load_plugins() -> None:
-    global _plugins_loaded
-    if not _plugins_loaded:
-        _plugins_loaded = True
-        for module in PLUGINS:
+def _load_own() -> None:
+    global _own_loaded
+    if not _own_loaded:
+        _own_loaded = True
+        for module in OWN_MODULES:
             importlib.import_module(module)
+
+
+def _load_all() -> None:
+    """Loads our modules and the plug-ins that are installed."""
+    from attn_mlir.passes.infrastructure import plugins
+
+    _load_own()
+    plugins.load_installed()
 
 
 def passes() -> dict[str, type[Any]]:
     """Returns every registered pass class by name, sorted."""
-    _load_plugins()
+    _load_all()
     return dict(sorted(_passes.items()))
 
 
 def pipelines() -> dict[str, type[Any] | TextPipeline]:
     """Returns every registered pipeline by name, sorted."""
-    _load_plugins()
+    _load_all()
     return dict(sorted(_pipelines.items()))
 
 
 def find(name: str) -> type[Any] | TextPipeline | None:
-    """Returns the pass class, pipeline class or text pipeline of a name, None if not ours."""
-    if name not in _passes and name not in _pipelines and name not in UPSTREAM_NAMES:
-        _load_plugins()
+    """Returns the pass class, pipeline class or text pipeline of a name, None if it is upstream's or nobody's.
+
+    Plug-ins are looked for only under names that are not ours, so that none takes part in a compile.
+    """
+    if not _NAME.fullmatch(name):
+        return None  # the operation on which a nest of a pipeline is anchored
+    for load in (_load_own, _load_all):
+        if name in _passes or name in _pipelines or name in UPSTREAM_NAMES:
+            break
+        load()
     return _passes.get(name) or _pipelines.get(name)
 
 

@@ -32,6 +32,13 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("what runs")
     add = group.add_argument
     add("--pass-pipeline", metavar="TEXT", help="such as builtin.module(attn-configure,cse)")
+    add(
+        "--load-pass-plugin",
+        metavar="PLUGIN",
+        action="append",
+        default=[],
+        help="make the passes of a file of Python, or of a module, known; may be repeated",
+    )
     add("--run-reproducer", **_switch("run the pipeline that stands in the input, a reproducer"))
     add("--dump-pass-pipeline", **_switch("print the pipeline with all options to stderr"))
     add("--verify-each", **_switch("verify after each pass (true unless given as false)", "1"))
@@ -97,8 +104,8 @@ def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     """Parses the command line: the flags, with switches as bool, and the text of the pipeline.
 
     Raises:
-      SpecError: a value that a switch does not have, two pipelines, a second input, or an argument
-        that is no flag.
+      SpecError: a value that a switch does not have, two pipelines, a second input, an argument
+        that is no flag, or a plug-in that cannot be loaded.
     """
     made = parser()
     ours = {option: action for action in made._actions for option in action.option_strings}
@@ -109,6 +116,11 @@ def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
             if value not in _TRUTH:
                 raise SpecError(f"{name} expects true or false, got '{value}'")
             setattr(options, action.dest, _TRUTH[value])
+    if options.load_pass_plugin:
+        from attn_mlir.passes.infrastructure import plugins
+
+        for plugin in options.load_pass_plugin:
+            plugins.load(plugin)
     return options, _pipeline(options, extra, list(ours))
 
 

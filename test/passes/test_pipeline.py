@@ -219,5 +219,5 @@ def test_two_passes_cannot_share_a_name():
         def run(self, module: Any) -> None:
             raise NotImplementedError
 
-    with pytest.raises(AssertionError, match="two passes are named attn-test-mark"):
+    with pytest.raises(SpecError, match="pass or pipeline 'attn-test-mark' already"):
         registry.register(Other)
