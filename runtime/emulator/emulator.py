@@ -202,7 +202,7 @@ class Emulator:
         self.memory = GlobalMemory()
         self._variables: dict[tuple[str, str], int] = {}
         self._parameters = np.zeros(MAX_PARAM_BYTES, np.uint8)
-        self._param_address = self.memory.map(self._parameters)
+        self._param_address = self.memory.map(_read_only(self._parameters))
 
     def map(self, array: npt.NDArray[Any], address: int | None = None) -> int:
         """Make an array visible to kernels; they read and write its own bytes.
@@ -276,10 +276,10 @@ class Emulator:
                 f"'{entry}' needs {total} B of shared memory ({static_bytes} B static, "
                 f"{shared_bytes} B dynamic), {self.target} gives {MAX_SHARED_BYTES} B"
             )
-        local_bytes = lay_out_local(kernel)
-        if local_bytes > MAX_LOCAL_BYTES:
+        local = lay_out_local(kernel)
+        if local.byte_count > MAX_LOCAL_BYTES:
             raise LaunchError(
-                f"'{entry}' needs {local_bytes} B of local memory per thread, {self.target} gives "
+                f"'{entry}' needs {local.byte_count} B of local memory per thread, {self.target} gives "
                 f"{MAX_LOCAL_BYTES} B"
             )
         parameters = pack_parameters(kernel, params)
@@ -316,7 +316,7 @@ class Emulator:
             strict_fences=self.strict_fences,
             strict_reads=self.strict_reads,
             remaining=Unstarted(grid3, cluster3),
-            local_bytes=local_bytes,
+            local=local,
             instruction_limit=self.instruction_limit,
         )
         if checker is not None:
@@ -386,9 +386,19 @@ class Emulator:
                 continue
             key = (ptx_text, variable.name)
             if key not in self._variables:
-                self._variables[key] = self.memory.map(initial_bytes(ptx_text, variable))
+                content = initial_bytes(ptx_text, variable)
+                if variable.space == "const":
+                    content = _read_only(content)
+                self._variables[key] = self.memory.map(content)
             result[variable.name] = self._variables[key]
         return result
+
+
+def _read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A view that kernels may not write to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _at_least(value: int, least: int | None, what: str) -> int:

@@ -23,6 +23,7 @@ from .machine.tmem import TensorMemory
 from .observer import Observer
 from .order import Order
 from .ptx.kinds import WARP_LANES
+from .ptx.layout import NO_LOCALS, LocalLayout
 from .ptx.translate import NO_SEGMENT, Program, SegmentFunction
 
 if TYPE_CHECKING:
@@ -350,7 +351,7 @@ class Launch:
     strict_reads: bool = True
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])
-    local_bytes: int = 0
+    local: LocalLayout = NO_LOCALS
     _scheduler: "Scheduler | None" = None
 
     @property

@@ -239,6 +239,7 @@ def test_strong_accesses_are_no_races_and_order_as_they_say() -> None:
 
 CLUSTER = """
     mov.u32 r7, %cluster_ctarank; xor.b32 r8, r7, 1; mapa.shared::cluster.u32 r9, r3, r8;
+    barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
     st.shared::cluster.b32 [r9], r60;
     <barrier> barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
     ld.shared.b32 r10, [r3];

@@ -143,6 +143,32 @@ def test_local_memory_is_private() -> None:
     assert (out == np.arange(64) * 8).all()
 
 
+@pytest.mark.parametrize(
+    ("target", "is_writeable"),
+    [
+        ("ld.param.u64 rd1, [out];", False),
+        ("mov.b64 rd2, out; cvta.param.u64 rd1, rd2;", True),
+        ("mov.u64 rd2, table; cvta.const.u64 rd1, rd2;", True),
+    ],
+    ids=["input", "parameter", "const"],
+)
+@pytest.mark.parametrize(
+    "write", ["st.b32 [rd1], r1;", "atom.add.u32 r2, [rd1], r1;", "red.add.u32 [rd1], r1;"]
+)
+def test_memory_that_is_read_only_is_not_written(
+    target: str, is_writeable: bool, write: str
+) -> None:
+    """Also where a generic address leads there, which no state space of the instruction tells."""
+    array = np.zeros(64, np.uint32)
+    array.flags.writeable = is_writeable
+    before = ".const .align 4 .b32 table[4] = {10, 20, 30, 40};"
+    text = module(f"mov.u32 r1, 7; {target}\n{write}", ".param .u64 out", before=before)
+    with pytest.raises(
+        KernelFault, match="a store to memory that is read-only: an input, .const or"
+    ):
+        run_module(text, [array])
+
+
 def test_module_variables_live_across_launches() -> None:
     before = ".global .align 4 .b32 counter = 5;\n.const .align 4 .b32 table[4] = {10, 20, 30, 40};"
     body = """

@@ -77,6 +77,7 @@ _MMA_OF_TENSORS = (
     f"mov.b32 r25, {1 << 4 | 1 << 7 | 1 << 10 | 128 >> 3 << 17 | 256 >> 4 << 24}; add.u32 r27, r20, 128;"
     f" tcgen05.mma.cta_group::2.kind::f16 [r20], [r27], rd3, r25, p3; {_COMMIT}"
 )
+_EARLY = "use of the shared memory of a CTA that may not have begun"
 # title, case -> (found, part of the message, body)
 PAIR: dict[tuple[str, str], tuple[str, str, str]] = {
     ("race of two CTAs of a cluster in shared memory", "operands of a product of both"): (
@@ -199,6 +200,22 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
         "mbarrier",
         f"{_READY} {_EXPECT} {_MEET}\n<wrong> mov.u16 h1, 1;\n{_MULTICAST} {_WAIT}\n{_MEET}",
     ),
+    (_EARLY, "a store"): (
+        "start",
+        "cta (1,0,0) may not have begun",
+        f"\n<right> {_MEET}\n@p5 st.shared::cluster.b32 [r9], r5; {_MEET}",
+    ),
+    (_EARLY, "a strong store behind arrivals that carry nothing else"): (
+        "start",
+        "cta (1,0,0) may not have begun",
+        "\n<right> barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;\n"
+        f"@p5 st.relaxed.cluster.shared::cluster.b32 [r9], r5; {_MEET}",
+    ),
+    (_EARLY, "a barrier of its own CTA alone"): (
+        "start",
+        "may not have begun",
+        f"\n<right> {_MEET}\n<wrong> bar.sync 0;\n@!p2 st.shared::cluster.b32 [r9], r5; {_MEET}",
+    ),
     ("end of a CTA before others are done with its memory", "a copy from another CTA"): (
         "exit",
         "",
@@ -219,7 +236,7 @@ PAIRS = (
             says,
             case,
             ctas=2,
-            one_sided=found == "exit",
+            one_sided=found in ("start", "exit"),
         )
         for (title, case), (found, says, body) in COPIES.items()
     ),

@@ -285,6 +285,24 @@ STORED = {
 }
 
 
+# ---- memory that may not be written
+
+_WORD = "ld.param.u64 rd1, [out]; mad.wide.u32 rd2, r60, 4, rd1;"
+_SET = (
+    "@p2 st.shared.v4.b32 [r4], {r5, r5, r5, r5}; fence.proxy.async.shared::cta; bar.warp.sync -1;"
+)
+_LOADS = "\n<wrong> ld.global.nc.b32 r6, [rd2];\n<right> ld.global.b32 r6, [rd2];\n"
+CONSTANT_READS = {
+    "by a store before it": f"{_WORD} st.global.b32 [rd2], r60;{_LOADS}",
+    "by a store after it, in order": f"{_WORD}{_LOADS}bar.sync 0; xor.b32 r7, r60, 1; mad.wide.u32 rd2, r7, 4, rd1;\n"
+    "st.global.b32 [rd2], r6;",
+    "by an atomic": f"{_WORD}{_LOADS}bar.sync 0;\nred.relaxed.gpu.global.add.u32 [rd2], r60;",
+    "by a bulk copy": f"{_ROW} {_WORD} {_SET}{_LOADS}bar.warp.sync -1;\n{_STORE}",
+}
+READ_ONLY = {
+    "a parameter": "mov.b64 rd1, out; cvta.param.u64 rd2, rd1;\n<wrong> st.b32 [rd2], r60;\n<right> ld.b32 r4, [rd2];",
+}
+
 PAIRS = (
     *(
         Kind("different values stored to a word", "race", body, RACE, case, threads=32)
@@ -348,5 +366,27 @@ PAIRS = (
         "a second one",
         ctas=2,
         one_sided=True,
+    ),
+    *(
+        Kind(
+            "a write of what ld.global.nc reads",
+            "race",
+            body,
+            "ld.global.nc promises",
+            case,
+            threads=32,
+        )
+        for case, body in CONSTANT_READS.items()
+    ),
+    *(
+        Kind(
+            "a write of memory that is read-only",
+            "out-of-bounds",
+            body,
+            "memory that is read-only",
+            case,
+            one_sided=True,
+        )
+        for case, body in READ_ONLY.items()
     ),
 )

@@ -176,6 +176,18 @@ LOCAL = {
     for case, body in LOCAL.items()
 }
 
+_TWO = ".local .align 16 .b8 first[16]; .local .align 8 .b8 second[16]; mov.u32 r40, first; mov.u32 r42, second; mov.u32 r41, 7;"
+_TWO_SET = "st.local.v2.b32 [r40], {r41, r41}; st.local.v2.b32 [r40+8], {r41, r41}; st.local.v2.b32 [r42], {r41, r41};"
+PAST = {
+    "a store into the next one": f"{_TWO}\n<wrong> st.local.b32 [r40+16], r41;\n<right> st.local.b32 [r40+12], r41;",
+    "a load of the next one": f"{_TWO} {_TWO_SET}\n<wrong> ld.local.b32 r4, [r40+16];\n<right> ld.local.b32 r4, [r40+12];",
+    "a vector that only begins inside": f"{_TWO}\n<wrong> add.u32 r40, r40, 8;\n<right> add.u32 r40, r40, 0;\n"
+    "st.local.v4.b32 [r40], {r41, r41, r41, r41};",
+    "in one lane, by its index": f"{_TWO} mov.u32 r43, 3;\n<wrong> @p1 mov.u32 r43, 4;\n"
+    "shl.b32 r43, r43, 2; add.u32 r43, r43, r40; st.local.b32 [r43], r41;",
+    "before the second one": f"{_TWO}\n<wrong> sub.u32 r42, r42, 4;\nst.local.b32 [r42], r41;",
+}
+
 # ---- tensor memory without any fence
 
 ALLOC_FENCED = re.sub("<(alloc_before|alloc_after)>", "<right>", ALLOC)
@@ -293,6 +305,18 @@ PAIRS = (
             one_sided=True,
         )
         for case, body in LOCAL.items()
+    ),
+    *(
+        Kind(
+            "access past the end of a local variable",
+            "out-of-bounds",
+            body,
+            "past the end of a local variable",
+            case,
+            threads=32,
+            one_sided=True,
+        )
+        for case, body in PAST.items()
     ),
     Kind(
         "tensor memory handed over without any tcgen05.fence",

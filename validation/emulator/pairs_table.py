@@ -94,6 +94,7 @@ KINDS = (
         "race",
         f"""
         mov.u32 r7, %cluster_ctarank; xor.b32 r8, r7, 1; mapa.shared::cluster.u32 r9, r3, r8;
+        {_CLUSTER}
         st.shared::cluster.b32 [r9], r60;
         <right> {_CLUSTER}
         <wrong> barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;

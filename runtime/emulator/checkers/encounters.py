@@ -65,6 +65,16 @@ class EncounterChecks(CheckBase):
         place = global_place(space, conflict) if is_global else shared_place(owner, space, conflict)
         self.reporter.conflict(state.chronicle, conflict, place, user, known)
 
+    def note_constants(self, state: ClusterState, starts: Any, width: int, user: User) -> None:
+        """An access to global memory, in kernels that load from it through the read-only path."""
+        if self.constants is None:
+            return
+        who, line, is_write = user
+        access = state.chronicle.spell(who, "writes" if is_write else "reads", line)
+        found = self.constants.note(starts, width, access, is_write=is_write)
+        if found is not None:
+            self.reporter.add(found)
+
     # ---- strong accesses
 
     def meeting(
@@ -84,6 +94,8 @@ class EncounterChecks(CheckBase):
         owner = self.owner_of(memory, state) if isinstance(memory, SharedMemory) else None
         if owner is None and not isinstance(memory, GlobalMemory):
             return  # local memory
+        if owner is None:
+            self.note_constants(state, addresses, width, (warp.where, line, kind != "load"))
         place = (state.number, s.cta.rank)
         strong = Strong(place, order.scope)
         where = ("global",) if owner is None else (state.number, owner.rank)
@@ -246,6 +258,7 @@ class EncounterChecks(CheckBase):
         for count, stride in zip(shape[:-1], strides[:-1], strict=True):
             starts = np.add.outer(starts, np.arange(int(count)) * int(stride)).reshape(-1)
         is_write = user[2]
+        self.note_constants(state, starts, int(shape[-1]), user)
         for space, rows, width in self.globals.rows(starts, int(shape[-1]), state):
             conflict = space.rows(rows, width, who, is_write)
             if conflict is not None:

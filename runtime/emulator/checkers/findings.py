@@ -19,6 +19,7 @@ CHECKS = {
     "wgmma": "registers of wgmma used without wgmma.fence before, or changed before the wait for it",
     "warp": "a warp-wide instruction whose member mask and lanes do not go together",
     "uninitialised": "shared, tensor or local memory or registers read before any write",
+    "start": "the shared memory of a CTA that may not have begun is used",
     "exit": "a CTA that ends before copies, or other CTAs, are done with its memory",
 }
 

@@ -1,6 +1,7 @@
 """Checks that mbarriers, and the shared memory of other CTAs, exist while they are used.
 
-A CTA may not end before others have finished using its shared memory. One of its threads has to
+A CTA may use the shared memory of another when it knows that this has begun, and may not end before others have
+finished using its own. One of its threads has to
 know of each such use, or has to have waited at the cluster's barrier for a phase in which the other
 thread arrived after the use.
 """
@@ -132,6 +133,19 @@ class LifetimeChecks(EncounterChecks):
             message = f"{owner.where()} has ended, and its shared memory with it: {_REMEDY}"
             self.reporter.add(Finding("exit", message, place, address, byte_count, current))
             return
+        unknowing = [
+            lane
+            for lane in np.asarray(lanes).tolist()
+            if not self.state_of(s.cta).actors.fit(warp.of_lane(lane).clock)[KNOWN, owned.start]
+        ]
+        if unknowing:
+            who = f"{warp.where} lane {unknowing[0]}"
+            current = self.state_of(s.cta).chronicle.spell(who, action, line)
+            message = (
+                f"{owner.where()} may not have begun: a CTA may use the shared memory of another when it knows "
+                "that this runs, by barrier.cluster.arrive of all its threads and barrier.cluster.wait here"
+            )
+            self.reporter.add(Finding("start", message, place, address, byte_count, current))
         for lane in np.asarray(lanes).tolist():
             arrivals = int(warp.cluster_arrivals[lane])
             known = Visit(tick, arrivals, action, place, address, byte_count)

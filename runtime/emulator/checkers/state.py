@@ -11,9 +11,10 @@ from ..machine.memory import ByteRange, GlobalMemory
 from ..order import Scope, order_of_access
 from ..ptx.ast import Instruction
 from ..ptx.kinds import WARP_LANES
-from ..state import Cluster, Cta, Launch, Strand
+from ..state import ALL_LANES, Cluster, Cta, Launch, Strand
 from .barriers import Barriers
-from .clocks import EARLIER, FIRST_THREAD, NEVER, Actors, Clock, WarpClocks
+from .clocks import EARLIER, FIRST_THREAD, KNOWN, NEVER, Actors, Clock, WarpClocks
+from .constants import ConstantReads
 from .meetings import Meetings
 from .outside import Outside
 from .report import Chronicle, Reporter
@@ -53,11 +54,13 @@ class CtaState:
     Attributes:
       live: for each 8 bytes of shared memory, whether they are an mbarrier; none is outside of
         `live_reach`, in bytes.
+      start: the actor whose first step is that the CTA begins.
       visits: uses by threads of other CTAs, by thread.
     """
 
-    def __init__(self, cta: Cta, warps: list[WarpClocks]):
+    def __init__(self, cta: Cta, warps: list[WarpClocks], start: int):
         self.cta = cta
+        self.start = start
         self.warps = warps
         self.shared = ByteSpace(cta.shared.data.size)
         self.tmem = TensorSpace()
@@ -107,8 +110,11 @@ class ClusterState:
                 )
                 for warp in cta.warps
             ]
+            start = self.actors.engine(("start", cta.rank))
+            for warp in warps:  # its own threads know that a CTA has begun
+                warp.learn(ALL_LANES, (KNOWN,), start, 1)
             self.chronicle.warps.append(warps)
-            self.ctas.append(CtaState(cta, warps))
+            self.ctas.append(CtaState(cta, warps, start))
 
     def is_repeated(self, moment: tuple[int, ...], what: Hashable) -> bool:
         """Whether another lane of the same execution of an instruction did exactly this already."""
@@ -304,6 +310,7 @@ class CheckBase:
         self.states: dict[int, ClusterState] = {}
         self._started = 0
         self.globals: GlobalSpaces | None = None
+        self.constants: ConstantReads | None = None
         self.meetings = Meetings()
 
     def launched(self, launch: Launch) -> None:
@@ -321,6 +328,8 @@ class CheckBase:
             and not i.has("shared", "shared::cta", "shared::cluster", "async")
         )
         self.globals = GlobalSpaces(launch.memory, crosses)
+        constants = ConstantReads(launch.program)
+        self.constants = constants if constants.lines else None
 
     def started(self, cluster: Cluster) -> None:
         """Makes the state of a new cluster."""

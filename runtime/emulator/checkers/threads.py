@@ -66,6 +66,8 @@ class ThreadChecks(LifetimeChecks):
             owner = self.owner_of(memory, state)
             action = "writes" if is_write else "reads"
             self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
+        elif isinstance(memory, GlobalMemory):
+            self.note_constants(state, addresses, width, (warp.where, line, is_write))
         for space, index in self.spaces_of(memory, addresses, width, state):
             for mine in (
                 self._looks(warp, chosen, addresses, index, values) if is_write else [index]
@@ -204,15 +206,16 @@ class ThreadChecks(LifetimeChecks):
         own: Place,
         goal: Place,
     ) -> None:
-        """A relaxed arrival passes on what earlier fences released, and fenced inits."""
+        """A relaxed arrival passes on what earlier fences released, fenced inits, and that its CTA has begun."""
         heads = self.meetings.fenced_by(state.outside, own, warp, lane)
         for (_, scope), bundle in heads.bundles.items():
             if scope.includes(own, goal):
                 barrier.arriving = state.actors.join(barrier.arriving, bundle.clock)
-        fenced = state.barriers.fenced_inits(warp.base + lane)
-        if fenced is not None:
-            stream, step = fenced
-            barrier.arriving = state.actors.fit(barrier.arriving)
+        passed_on = [(state.ctas[own[1]].start, 1)]
+        if (fenced := state.barriers.fenced_inits(warp.base + lane)) is not None:
+            passed_on.append(fenced)
+        barrier.arriving = state.actors.fit(barrier.arriving)
+        for stream, step in passed_on:
             barrier.arriving[KNOWN, stream] = max(barrier.arriving[KNOWN, stream], step)
 
     def announcing(self, s: Strand, mask: int, key: SyncKey) -> None:

@@ -99,15 +99,16 @@ def pieces(s: Strand, space: str, address: Lanes, lanes: Any) -> list[tuple[Any,
 
 
 class _LocalMemory:
-    """Thread-private memory of some lanes of a warp: uint8[32, local_bytes]."""
+    """Thread-private memory of some lanes of a warp: uint8[32, bytes of a thread]."""
 
     def __init__(self, s: Strand, index: Any):
         if s.warp.local is None:
-            shape = (WARP_LANES, max(1, s.launch.local_bytes))
+            shape = (WARP_LANES, max(1, s.launch.local.extent))
             s.warp.local = np.zeros(shape, np.uint8)
             s.warp.local_written = np.zeros(shape, np.bool_) if s.launch.track_initialised else None
         self.data = s.warp.local
         self.written = s.warp.local_written
+        self.rooms = s.launch.local.rooms
         self.index = index
 
     def _positions(self, offsets: Any, width: int) -> Any:
@@ -119,7 +120,17 @@ class _LocalMemory:
                 address=last - width,
                 byte_count=width,
             )
-        return self.index[:, None], offsets.astype(np.int64)[:, None] + np.arange(width)
+        places = offsets.astype(np.int64)[:, None] + np.arange(width)
+        if self.rooms is not None and not (inside := self.rooms[places].all(axis=1)).all():
+            row = int(np.flatnonzero(~inside)[0])
+            raise Fault(
+                "out-of-bounds",
+                "past the end of a local variable",
+                address=int(offsets[row]),
+                byte_count=width,
+                lane=int(self.index[row]),
+            )
+        return self.index[:, None], places
 
     def load(self, offsets: Any, width: int, used: Parts | None = None) -> Any:
         at = self._positions(offsets, width)

@@ -260,7 +260,7 @@ class GlobalMemory:
 def _read_only(address: int, width: int) -> Fault:
     return Fault(
         "out-of-bounds",
-        "a store to a read-only array; map a writeable one",
+        "a store to memory that is read-only: an input, .const or a parameter",
         address=address,
         byte_count=width,
     )

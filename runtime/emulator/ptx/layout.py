@@ -1,7 +1,32 @@
 """Addresses of a kernel's shared and local variables."""
 
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
 from ..machine.memory import SHARED_BASE
 from .ast import Kernel, Module, Variable
+
+LOCAL_GAP_BYTES = 32  # behind each local variable; the widest access cannot step over it
+
+
+@dataclass(frozen=True, eq=False)
+class LocalLayout:
+    """Where a thread's local variables lie.
+
+    Attributes:
+      byte_count: bytes of the variables with their alignment, which the machine has to have.
+      extent: bytes with the gaps between variables, which are the emulator's own.
+      rooms: for each of these bytes whether a variable has it; None if all have one.
+    """
+
+    byte_count: int
+    extent: int
+    rooms: npt.NDArray[np.bool_] | None
+
+
+NO_LOCALS = LocalLayout(0, 0, None)
 
 
 def _align(offset: int, alignment: int) -> int:
@@ -35,12 +60,18 @@ def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:
     return static_bytes, window
 
 
-def lay_out_local(kernel: Kernel) -> int:
-    """Place local variables; returns the bytes per thread."""
-    offset = 0
-    for variable in kernel.variables:
-        if variable.space == "local":
-            offset = _align(offset, variable.alignment_bytes)
-            variable.address = offset
-            offset += variable.byte_count
-    return offset
+def lay_out_local(kernel: Kernel) -> LocalLayout:
+    """Place local variables, apart from each other: PTX does not say which bytes follow a variable."""
+    variables = [variable for variable in kernel.variables if variable.space == "local"]
+    byte_count = extent = end = 0
+    for variable in variables:
+        byte_count = _align(byte_count, variable.alignment_bytes) + variable.byte_count
+        variable.address = _align(extent, variable.alignment_bytes)
+        end = variable.address + variable.byte_count
+        extent = end + LOCAL_GAP_BYTES
+    if len(variables) < 2:
+        return LocalLayout(byte_count, end, None)
+    rooms = np.zeros(end, np.bool_)
+    for variable in variables:
+        rooms[variable.address : variable.address + variable.byte_count] = True
+    return LocalLayout(byte_count, end, rooms)

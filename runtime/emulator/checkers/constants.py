@@ -1,0 +1,67 @@
+"""Loads through the read-only path (`ld.global.nc`) of memory that the same launch writes.
+
+Such a load promises that nobody writes the bytes while the kernel runs, its own threads included: it may give
+what was there before a write, whatever orders the two. So any write of such bytes is wrong, before and after.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ptx.translate import Program
+from .findings import Access, Finding
+
+PAGE_BYTES = 1 << 12  # of the tables below
+MESSAGE = (
+    "ld.global.nc promises that nothing writes these bytes while the kernel runs, and another instruction "
+    "of this launch does: without .nc the load is an ordinary one"
+)
+
+
+class ConstantReads:
+    """Who read each byte of global memory through the read-only path, and who wrote it.
+
+    Attributes:
+      lines: of the loads through that path; without any, nothing is followed.
+    """
+
+    def __init__(self, program: Program):
+        code = program.kernel.instructions
+        self.lines = frozenset(i.line for i in code if i.parts[0] == "ld" and i.has("nc"))
+        self._tables: dict[tuple[int, bool], npt.NDArray[np.int32]] = {}
+        self._accesses: list[Access] = []
+        self._numbers: dict[Access, int] = {}
+
+    def note(self, starts: Any, width: int, access: Access, *, is_write: bool) -> Finding | None:
+        """Notes a write, or a load if it is one of these; the finding if an access of the other kind came before.
+
+        Args:
+          starts: addresses from which `width` bytes are accessed.
+        """
+        if not is_write and access.line not in self.lines:
+            return None
+        places = (starts.astype(np.int64)[:, None] + np.arange(width)).reshape(-1)
+        pages = places // PAGE_BYTES
+        number = self._numbers.get(access)
+        if number is None:
+            self._accesses.append(access)
+            number = self._numbers[access] = len(self._accesses)
+        found: Finding | None = None
+        for page in np.unique(pages).tolist():
+            here = places[pages == page]
+            others = self._table(page, is_write=not is_write)[here % PAGE_BYTES]
+            if found is None and (at := np.flatnonzero(others)).size:
+                address = int(here[at[0]])
+                earlier = self._accesses[int(others[at[0]]) - 1]
+                place = f"global memory, 0x{address:x}..0x{address + at.size:x}"
+                found = Finding("race", MESSAGE, place, address, at.size, access, earlier)
+            self._table(page, is_write=is_write)[here % PAGE_BYTES] = number
+        return found
+
+    def _table(self, page: int, *, is_write: bool) -> npt.NDArray[np.int32]:
+        """By byte of a page: the number of the last access of a kind; 0 without one."""
+        key = (page, is_write)
+        if key not in self._tables:
+            self._tables[key] = np.zeros(PAGE_BYTES, np.int32)
+        return self._tables[key]
