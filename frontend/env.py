@@ -120,7 +120,7 @@ PTXAS = Variable[Path | Literal["none"] | None](
 )
 LOG = Variable[str](
     "ATTN_MLIR_LOG",
-    "how much is logged to stderr",
+    "how much is logged to stderr; info names what is compiled, and what runs on the emulator",
     "warning",
     f"one of {', '.join(LOG_LEVELS)}",
     _level,
