@@ -107,7 +107,7 @@ class EmulatorDevice:
             check=self._checks(),
         )
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
-        told = waiting_for(f"running {bundle.entry} on the emulator", emulator.state)
+        told = waiting_for(f"emulating {bundle.entry}", emulator.state)
         try:
             with told:
                 stats = emulator.launch(

@@ -162,7 +162,7 @@ def test_runs_on_the_emulator_show_how_far_they_are(
     path.write_bytes(tma_bundles["sm_90a"])
     assert cli.main(["doctor", "--emulator", "--bundle", str(path)]) == 0
     assert {line.partition(",")[0] for line in terminal.lines()} == {
-        "attn-mlir: running copy_boxes on the emulator"
+        "attn-mlir: emulating copy_boxes"
     }
 
 
