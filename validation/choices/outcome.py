@@ -21,6 +21,7 @@ from attn_mlir.validation.choices.case import Case
 
 CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose
 CONFIG = "attn.config"
+WORDS = 4  # of a refusal
 
 
 def of_call(case: Case) -> tuple[str, Sequence[Request]]:
@@ -33,8 +34,8 @@ def of_call(case: Case) -> tuple[str, Sequence[Request]]:
 
 
 def _refusal(error: AttnError) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}".replace("\n", " ")
+    """The class of an error and how its text begins, whose rest may change without a choice that does."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()[:WORDS])}"
 
 
 def _planned(plan: Plan, case: Case) -> str:

@@ -17,6 +17,7 @@ the sources nor the tests changed. The repository itself is never written to.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -218,6 +219,8 @@ def main() -> None:
             print(f"{fault.identity} -> {fault.text}\n    {stages}")
         return
     known = reasons(EQUIVALENT.read_text())
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has them ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         outcomes = judged(
             chosen, Judge(imports, args.seconds), args.jobs, Journal(args.journal, JUDGES)
