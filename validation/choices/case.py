@@ -193,6 +193,7 @@ def _mla(
     dims: tuple[int, int, int],
     dtype: str,
     rope_dtype: str,
+    kv_format: str,
     batch: int,
     sq: int,
     sk: int,
@@ -205,11 +206,12 @@ def _mla(
     rows_q = (batch * sq,) if "cuq" in told else (batch, sq)
     rows_k = (batch * sk,) if "cuk" in told else (batch, sk)
     rope_dtype = rope_dtype or dtype
-    k_rope = (
-        kv_cache(cache, rope_dtype, batch, sk, 1, LATENT + ROPE)
-        if cache
-        else array(rope_dtype, *rows_k, 1, rope)
-    )
+    if kv_format:
+        k_rope = kv_cache(cache, "u8", batch, sk, 1, ROW_BYTES[kv_format])
+    elif cache:
+        k_rope = kv_cache(cache, rope_dtype, batch, sk, 1, LATENT + ROPE)
+    else:
+        k_rope = array(rope_dtype, *rows_k, 1, rope)
     operands = (
         array(dtype, *rows_q, h, nope),
         array(dtype, *rows_q, h, rope),
@@ -218,6 +220,7 @@ def _mla(
         array(dtype, *rows_k, kv, dv),
     )
     given: dict[str, Any] = {"mask": _mask(mask), "scale": 0.1, **_lengths(told, batch, sq, sk)}
+    given |= {"kv_format": kv_format} if kv_format else {}
     if dtype == "e4m3":
         given |= {
             "q_descale": array("f32", *rows_q),
@@ -344,7 +347,7 @@ FUNCTIONS: dict[str, tuple[dict[str, Any], Callable[..., Call]]] = {
     "mla": (
         {
             "heads": (16, 16), "dims": (128, 64, 128), "dtype": "bf16", "rope_dtype": "",
-            "cache": "", "told": "", **_SIZES, **_TILES,
+            "kv_format": "", "cache": "", "told": "", **_SIZES, **_TILES,
         },
         _mla,
     ),
@@ -359,6 +362,7 @@ FUNCTIONS: dict[str, tuple[dict[str, Any], Callable[..., Call]]] = {
         {
             "heads": 64, "columns": LATENT + ROPE, "dtype": "bf16", "sq": 1, "topk": 2048,
             "kv_format": "bf16", "page": 0, "table": False, "lengths": False, "sinks": False,
+            "out_dtype": None,
         },
         _sparse_mla,
     ),

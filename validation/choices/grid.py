@@ -314,6 +314,13 @@ def _latent() -> Iterator[Case]:
         out_dtype=(None, "f32"),
     )
     yield from _calls(
+        "mla",
+        kv_format=("v32", "e4m3", "e4m3_rope16"),
+        cache=("page64", "page16+hnd", "rows"),
+        sq=(1, 256),
+        dtype=("bf16", "f16"),
+    )
+    yield from _calls(
         "mla", told=("cuq+cuk", "cuq", "usedk", "usedq"), sq=(1, 256), mask=("", "causal")
     )
 
@@ -369,6 +376,13 @@ def _sparse() -> Iterator[Case]:
         kv_format=("bf16", "v32", "model1", "e4m3", "e4m3_rope16"),
         page=(0, 64),
         dtype=("bf16", "e4m3"),
+    )
+    yield from _calls(
+        "sparse_mla",
+        heads=(64, 128),
+        dtype=("bf16", "f16", "e4m3"),
+        kv_format=("bf16", "e4m3"),
+        out_dtype=(None, "bf16", "f16", "f32"),
     )
     yield from _calls(
         "sparse_mla",
