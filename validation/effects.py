@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import hashlib
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Generator, Mapping
@@ -193,3 +194,29 @@ def complaint(subject: Subject, argument: str) -> str:
         same = [number for number, (x, y) in enumerate(pairs) if x == y]
         return f"launch {same} stays as it was" if same else ""
     return ""
+
+
+class Nothing:
+    """An object that no argument may be."""
+
+    def __repr__(self) -> str:
+        return "<nothing>"
+
+
+def unnamed(subject: Subject) -> dict[str, str]:
+    """The arguments of a function that are not refused by their own name where they are `Nothing`.
+
+    Returns:
+      what happens instead, by argument.
+    """
+    found: dict[str, str] = {}
+    for argument, change in subject.changes.items():
+        wrong = {**subject.right(), **change.given, argument: Nothing()}
+        try:
+            observed(subject.function, copy.deepcopy(wrong))
+        except AttnError as error:
+            if not re.search(rf"\b{argument.rpartition('.')[2]}\b", str(error)):
+                found[argument] = str(error)
+        else:
+            found[argument] = "it is taken"
+    return found

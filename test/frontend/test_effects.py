@@ -13,7 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.validation.effects import Change, Subject, complaint, parameters
+from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed
 from attn_mlir.validation.numerics.operands import i32
 
 BF16: Any = ml_dtypes.bfloat16
@@ -439,6 +439,19 @@ ROWS = [
 @pytest.mark.parametrize(("subject", "argument"), ROWS)
 def test_an_argument_does_something(subject: Subject, argument: str) -> None:
     assert complaint(subject, argument) == ""
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(subject, id=f"{place}.{name}")
+        for place, subjects in SUBJECTS.items()
+        for name, subject in subjects.items()
+    ],
+)
+def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
+    """A stream is looked at by the launch alone."""
+    assert set(unnamed(subject)) <= {"stream"}
 
 
 def test_every_function_has_its_rows() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import flash, flash_mla
-from attn_mlir.validation.effects import Change, Subject, complaint, parameters
+from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed
 from attn_mlir.validation.numerics.operands import i32
 
 BF16: Any = ml_dtypes.bfloat16
@@ -407,6 +407,26 @@ ROWS = [
 @pytest.mark.parametrize(("subject", "argument"), ROWS)
 def test_an_argument_does_something(subject: Subject, argument: str) -> None:
     assert complaint(subject, argument) == ""
+
+
+CALLED_OTHERWISE = {  # refused by the name that the argument has further down
+    "softmax_scale", "learnable_sink", "cu_seqlens", "max_seqlen", "block_table", "alibi_slopes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(subject, id=f"{place}.{name}")
+        for place, subjects in SUBJECTS.items()
+        for name, subject in subjects.items()
+    ],
+)
+def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
+    """A stream is looked at by the launch alone."""
+    found = unnamed(subject)
+    assert set(found) <= {"stream"} | CALLED_OTHERWISE
+    assert all(text != "it is taken" for name, text in found.items() if name != "stream")
 
 
 @pytest.mark.parametrize("place", SUBJECTS)

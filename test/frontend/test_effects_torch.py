@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir import torch as doors  # noqa: E402
-from attn_mlir.validation.effects import Change, Subject, complaint, parameters  # noqa: E402
+from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32  # noqa: E402
 
 HEADS, KV, D, PAGE, TOKENS = 4, 2, 64, 16, 5
@@ -459,6 +460,27 @@ TABLE = [
 @pytest.mark.parametrize(("subject", "argument"), TABLE)
 def test_an_argument_does_something(subject: Subject, argument: str) -> None:
     assert complaint(subject, argument) == ""
+
+
+CALLED_OTHERWISE = {  # refused by the name that the argument has further down
+    *("scale_q", "scale_k", "scale_v", "plan.data_type", "plan.head_dim_qk", "plan.window_right"),
+}
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(subject, id=f"{place}.{name}")
+        for place, subjects in SUBJECTS.items()
+        for name, subject in subjects.items()
+    ],
+)
+def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
+    """Further positions of `run` are none that could be nothing."""
+    named = {name: change for name, change in subject.changes.items() if name != "run.args"}
+    found = unnamed(replace(subject, changes=named))
+    assert set(found) <= CALLED_OTHERWISE
+    assert "it is taken" not in found.values()
 
 
 def test_every_function_has_its_rows() -> None:
