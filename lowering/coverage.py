@@ -104,9 +104,11 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
     roles = kernel.roles()
     if not roles:
         raise op_error(kernel, "expects at least one role")
+    has_short_lines = False
     for op in kernel.body.blocks[0].operations:
         if isinstance(op, ws.AllocRingOp):
             _check_ring(op)
+        has_short_lines |= _is_in_short_lines(op)
     layouts: dict[Any, Layout] = {}
     for role in roles:
         end = sum(role.warp_range)
@@ -117,7 +119,8 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
             )
         for op in ws.inside(role):
             _check_lanes(role, op)
-            _check_lines(op)
+            if has_short_lines:
+                _check_lines(op)
             if op.operation.name.partition(".")[0] in DIALECTS:
                 check_scalar(op)
             needs = _NEEDS.get(op.operation.name)
@@ -128,6 +131,13 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
             for check in _CHECKS.get(op.operation.name, ()):
                 check(Site(role, layouts), op)
     return layouts
+
+
+def _is_in_short_lines(op: Any) -> bool:
+    """Whether an operation makes a ring or buffer of tiles in lines of fewer than 128 bytes."""
+    kinds = [value.type for value in op.operation.results]
+    tiles = [x.tile for x in kinds if isinstance(x, ws.RingType | ws.BufferType)]
+    return any(tile is not None and tile.line_bytes != ws.LINE_BYTES for tile in tiles)
 
 
 def _check_lines(op: Any) -> None:
