@@ -13,7 +13,14 @@ torch: Any = pytest.importorskip("torch")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir import torch as doors  # noqa: E402
-from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed  # noqa: E402
+from attn_mlir.validation.effects import (  # noqa: E402
+    Change,
+    Subject,
+    complaint,
+    only_planned,
+    parameters,
+    unnamed,
+)
 from attn_mlir.validation.numerics.torch_operands import i32  # noqa: E402
 
 HEADS, KV, D, PAGE, TOKENS = 4, 2, 64, 16, 5
@@ -175,16 +182,27 @@ SCORES = named("plan", {
 })  # fmt: skip
 
 
-def init(buffers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def square(tokens: int) -> dict[str, Any]:
+    """A call of as many heads as positions of a page, which either layout fits."""
+    return {
+        "plan.num_qo_heads": PAGE,
+        "plan.num_kv_heads": PAGE,
+        "run.q": normal(tokens, PAGE, D),
+        "run.paged_kv_cache": HND_POOL,
+    }
+
+
+def init(buffers: Mapping[str, Any], either: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Changes of arguments of a constructor.
 
     Args:
       buffers: the caller's index tensors for graphs, by argument.
+      either: arguments of a call that either layout fits.
     """
     graph = {"init.use_cuda_graph": True, **named("init", buffers)}
     return named("init", {
         "float_workspace_buffer": Change(None, refused=True),
-        "kv_layout": Change("XYZ", refused=True),
+        "kv_layout": Change("HND", either),
         "use_cuda_graph": Change(True, {name: x for name, x in graph.items() if "cuda" not in name}),
         **{name: Change(None, graph, refused=True) for name in buffers},
         **refused(backend="fa3", jit_args=1),
@@ -215,7 +233,7 @@ CACHE = named("plan", {
     "page_size": Change(32, refused=True),
 })  # fmt: skip
 DECODE = {
-    **init(DECODE_BUFFERS, **nothing(use_tensor_cores=True)),
+    **init(DECODE_BUFFERS, square(2), **nothing(use_tensor_cores=True)),
     **CACHE,
     **SCORES,
     **SPLIT,
@@ -265,7 +283,7 @@ QUERIES = named("plan", {
     **NEUTRAL_PREFILL,
 })  # fmt: skip
 PREFILL = {
-    **init(PREFILL_BUFFERS, **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1, variant_owns_mask=True)),
+    **init(PREFILL_BUFFERS, square(TOKENS), **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1, variant_owns_mask=True)),
     **{name.replace("plan.", "plan.paged_kv_") if "page_size" not in name else name: x for name, x in CACHE.items()},
     **SCORES,
     **SPLIT,
@@ -289,6 +307,12 @@ RAGGED_RIGHT = {
 RAGGED = {
     **init(
         dict(zip(("qo_indptr_buf", "kv_indptr_buf"), zeros(3, 3), strict=True)),
+        {
+            **{n: x for n, x in square(TOKENS).items() if n != "run.paged_kv_cache"},
+            "run.k": normal(PAGE, PAGE, D),
+            "run.v": normal(PAGE, PAGE, D),
+            "plan.kv_indptr": i32(0, 7, PAGE),
+        },
         **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1, variant_owns_mask=True),
     ),
     **SCORES,
@@ -327,7 +351,7 @@ ONE_LEVEL = {
     **named("plan", {name: levels[1:] for name, levels in LEVELS.items()}),
 }
 CASCADE = {
-    **{name: x for name, x in init(CASCADE_BUFFERS).items() if name not in ("init.backend", "init.jit_args")},
+    **{name: x for name, x in init(CASCADE_BUFFERS, square(TOKENS)).items() if name not in ("init.backend", "init.jit_args")},
     "init.num_levels": Change(1, refused=True),
     **named("plan", {
         "qo_indptr_arr": Change([i32(0, 5), i32(0, 3, 5)]),
@@ -353,9 +377,9 @@ WRAPPERS: dict[str, tuple[Any, Subject]] = {
         (flashinfer.MultiLevelCascadeAttentionWrapper, CASCADE_RIGHT, CASCADE),
     )
 }
-STATE, SUMS = normal(3, HEADS, D, dtype=torch.float32), normal(3, HEADS, dtype=torch.float32)
+STATE, SUMS = normal(3, HEADS, D), normal(3, HEADS, dtype=torch.float32)
 STATES = {
-    "v": normal(3, 2, HEADS, D, dtype=torch.float32),
+    "v": normal(3, 2, HEADS, D),
     "s": normal(3, 2, HEADS, dtype=torch.float32),
 }
 PAIR = {"v_a": STATE, "s_a": SUMS, "v_b": STATE + 1, "s_b": SUMS + 1}
@@ -496,3 +520,37 @@ def test_every_argument_of_a_wrapper_has_a_row(name: str) -> None:
     parts = {"init": kind.__init__, "plan": kind.plan, "run": kind.run}
     found = [f"{part}.{x}" for part, function in parts.items() for x in parameters(function)]
     assert sorted(found) == sorted(subject.changes)
+
+
+def test_run_return_lse_is_run_that_returns_it() -> None:
+    for kind, subject in WRAPPERS.values():
+        if not hasattr(kind, "run_return_lse"):
+            continue
+        wrapper = kind(WORKSPACE)
+        given: dict[str, dict[str, Any]] = {"init": {}, "plan": {}, "run": {}}
+        for name, value in subject.right().items():
+            part, _, argument = name.partition(".")
+            given[part][argument] = value
+        wrapper.plan(**given["plan"])
+        with only_planned() as plans:
+            found, (o, lse) = wrapper.run(**given["run"]), wrapper.run_return_lse(**given["run"])
+        assert found.shape == o.shape and lse.shape == o.shape[:2]
+        assert [x.request.return_lse for x in (plan.steps[0] for plan in plans)][-1] is True  # pyright: ignore
+
+
+def test_levels_are_merged_from_results_of_32_bits() -> None:
+    kind, subject = WRAPPERS["MultiLevelCascadeAttentionWrapper"]
+    with only_planned() as plans:
+        o = wrapped(kind)(**subject.right())
+    *levels, _ = plans
+    assert [plan.results[0].dtype for plan in levels] == ["f32", "f32"] and o.dtype == F16
+
+
+def test_groups_of_heads_need_no_batch() -> None:
+    """Operands of rank 3 are heads of one sequence where these are grouped, else a batch of single heads."""
+    q, k = normal(HEADS, 6, D), normal(KV, 70, D)
+    with only_planned() as plans:
+        doors.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+        doors.scaled_dot_product_attention(q, normal(HEADS, 70, D), normal(HEADS, 70, D))
+    found = [(plan.like.shape, plan.steps[0].request.group) for plan in plans]  # pyright: ignore
+    assert found == [((1, 6, HEADS, D), HEADS // KV), ((HEADS, 6, 1, D), 1)]

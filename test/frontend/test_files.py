@@ -6,6 +6,7 @@ import ast
 import os
 import signal
 import stat
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from attn_mlir.cli.timeline import read_trace
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.compiling.prebuilt import file_name, find, write_archive
 from attn_mlir.errors import SpecError
-from attn_mlir.files import open_regular, read_file, write_file
+from attn_mlir.files import open_regular, read_file, scratch_folder, write_file
 from attn_mlir.passes.attn_opt import run
 from attn_mlir.passes.opt import reproducer
 from attn_mlir.runtime.bundle import Bundle
@@ -146,6 +147,28 @@ def test_writing_neither_waits_for_a_pipe_nor_replaces_it(tmp_path: Path) -> Non
     write_file(path, "text")
     assert os.read(reader, 10) == b"text" and path.is_fifo()
     os.close(reader)
+
+
+def test_a_file_is_replaced_and_never_half_written(tmp_path: Path) -> None:
+    """Whoever has the old one open reads it to its end."""
+    path = tmp_path / "a"
+    write_file(path, "the old one")
+    with path.open() as old:
+        write_file(path, "new")
+        assert old.read() == "the old one" and path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(SpecError, match="cannot write"):
+        write_file(tmp_path, "a folder")
+
+
+def test_a_temporary_folder_is_known_as_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name, so that what a killed process leaves is removed by a later one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_folder() as folder:
+        assert folder.parent == tmp_path and folder.name.startswith("attn-mlir-")
+    assert not folder.exists()
 
 
 def test_devices_are_written_to_and_stay(tmp_path: Path) -> None:

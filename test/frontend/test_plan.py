@@ -77,3 +77,12 @@ def test_running_it_is_the_call_any_number_of_times() -> None:
     for a, b, c in zip(first, again, called, strict=True):
         assert (a == b).all() and (a == c).all()
     assert am.reference.check_attention(q, k, v, *called, mask=am.full()).ok
+
+
+def test_no_sequences_in_compressed_rows() -> None:
+    """Nothing says how long the longest is."""
+    pages = np.zeros((3, 16, 2, 64), BF16)
+    none = np.zeros(0, np.int32)
+    cache = am.PagedKV(pages, pages, indptr=np.zeros(1, np.int32), indices=none, last_page_len=none)
+    plan = am.plan(np.zeros((0, 1, 4, 64), BF16), cache, num_splits=0)
+    assert plan.results[0].shape == (0, 1, 4, 64) and len(plan.steps) == 1

@@ -112,6 +112,14 @@ def test_changed_requests(
     assert request_lines(changed.manifest.request)
 
 
+def test_a_bundle_takes_the_numbers_of_its_request(traced: Bundle) -> None:
+    without = dataclasses.replace(traced.manifest, scalars=())
+    with pytest.raises(
+        SpecError, match="the request takes the numbers scale, the kernel : compile"
+    ):
+        attention_of(dataclasses.replace(traced, manifest=without))
+
+
 def test_run_compares_with_what_was_compiled(
     traced: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

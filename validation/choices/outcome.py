@@ -20,7 +20,7 @@ from attn_mlir.passes.target.limits import target_named
 from attn_mlir.validation.choices.case import Case
 
 CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose
-CONFIG = "attn.config"
+UNSAID = ("attn.schedule",)  # attributes of an operation that a row has in another form
 WORDS = 4  # of a refusal
 
 
@@ -72,7 +72,7 @@ class Configurator:
         self._context = make_context()
 
     def __call__(self, request: Request, target: str) -> str:
-        """The schedule of a kernel with its configuration; or the refusal."""
+        """The schedule of a kernel with all that its operation says, its configuration among it; or the refusal."""
         options = " ".join(f"{name}={value}" for name, value in request.schedule_options.items())
         text = f"attn-configure{{{f'target={target} {options}'.strip()}}}"
         with self._context, ir.Location.unknown():
@@ -83,8 +83,9 @@ class Configurator:
                 return _refusal(error)
             op = _operation(module)
             chosen = schedule_for(op, target_named(target)).name
-            found = str(op.attributes[CONFIG]) if CONFIG in op.attributes else "{}"
-        return f"{chosen} {found.replace(' : i32', '').replace(' = ', '=')}"
+            said = {name: str(op.attributes[name]) for name in op.attributes if name not in UNSAID}
+        told = " ".join(f"{name}={text}" for name, text in sorted(said.items()))
+        return f"{chosen} {told}".replace(" : i32", "").replace(" = ", "=").strip()
 
 
 def _operation(module: ir.Module) -> Any:
