@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.api.plan import Plan
 from attn_mlir.compiling.decode_routes import decode_tiles
@@ -22,6 +24,7 @@ from attn_mlir.validation.choices.case import Case
 CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose
 UNSAID = ("attn.schedule",)  # attributes of an operation that a row has in another form
 WORDS = 4  # of a refusal
+LONG = 60  # characters, of options that a row has by a checksum: the programs of modifiers
 
 
 def of_call(case: Case) -> tuple[str, Sequence[Request]]:
@@ -63,6 +66,19 @@ def kernel_text(request: Request) -> str:
     fields = request.fields()
     found = {name: fields[name] for name in CHOSEN if fields.get(name) is not None}
     return " ".join((request.kernel_name, *(f"{name}={value}" for name, value in found.items())))
+
+
+def kernel_key(request: Request) -> str:
+    """The name of a kernel with all options that are unlike their defaults: what no other request has."""
+    fields = request.fields()
+    said = {
+        x.name: str(fields[x.name])
+        for x in dataclasses.fields(cast("Any", request))
+        if x.name in fields and getattr(request, x.name) != x.default
+    }
+    told = {n: f"{zlib.crc32(x.encode()):08x}" if len(x) > LONG else x for n, x in said.items()}
+    pairs = (f"{name}={text}".replace(" ", "") for name, text in told.items())
+    return " ".join((request.kernel_name, *pairs))
 
 
 class Configurator:

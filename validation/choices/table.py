@@ -19,7 +19,7 @@ from pathlib import Path
 
 from attn_mlir.validation.choices.case import Case
 from attn_mlir.validation.choices.grid import cases
-from attn_mlir.validation.choices.outcome import Configurator, kernel_text, of_call
+from attn_mlir.validation.choices.outcome import Configurator, kernel_key, of_call
 
 KEPT = Path(__file__).resolve().parents[2] / "test" / "frontend" / "choices" / "choices.txt.xz"
 COMMAND = "python -m attn_mlir.validation.choices.table --write"
@@ -35,7 +35,7 @@ def rows_of(chosen: Iterable[Case]) -> dict[str, str]:
     for case in chosen:
         calls[str(case)], requests = of_call(case)
         for request in requests:
-            name = f"kernel {case.target} {kernel_text(request)}"
+            name = f"kernel {case.target} {kernel_key(request)}"
             if name not in kernels:
                 kernels[name] = configured(request, case.target)
     return calls | kernels
