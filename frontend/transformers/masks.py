@@ -170,9 +170,9 @@ def _aligned(form: Form, step: _Step) -> tuple[Mask, Any] | None:
         return full(), None
     if form.chunk is not None and not _is_zero(step.kv_offset):
         return None
-    seqused = None
-    if isinstance(step.length, torch.Tensor) or step.length != step.sk:
-        if form.right != 0 or (not isinstance(step.length, torch.Tensor) and step.length > step.sk):
+    seqused, is_data = None, isinstance(step.length, torch.Tensor)
+    if is_data or step.length != step.sk:
+        if form.right != 0 or not (is_data or 0 <= step.length <= step.sk):
             return None
         seqused = torch.zeros(step.batch, dtype=torch.int32, device=step.device) + step.length
     mask = causal() if (form.left, form.right) == (None, 0) else full()

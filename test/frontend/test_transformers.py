@@ -26,7 +26,7 @@ BATCH, SLOTS, WINDOW, CHUNK = 2, 16, 4, 3
 LEFT, RIGHT = (0, 3), (0, -2)  # tokens of each sequence that are padding, on the left or the right
 SPANS = torch.tensor([[-1, 0, 0, -1, 1, 1, 1, -1, -1], [0, 0, -1, -1, -1, 2, 2, -1, 3]])
 
-Sight = tuple[Any, Any]
+TWICE = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]] * 2)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,14 +119,16 @@ def test_a_mask_without_a_cache_shows_what_eager_shows(maker: str, given: str) -
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("tokens, new", [(0, 5), (5, 1), (5, 3), (SLOTS - 2, 2)])
 @pytest.mark.parametrize("kind", [hf.StaticCache, hf.DynamicCache])
-@pytest.mark.parametrize("maker", ["causal", "window", "chunks"])
+@pytest.mark.parametrize("maker", ["causal", "window", "chunks", "both ways", "window both ways"])
 def test_a_mask_over_a_cache_shows_what_eager_shows(
     maker: str, kind: Any, tokens: int, new: int, given: str
 ) -> None:
     """Queries stand behind the tokens so far, not at the cache's last slot."""
     make, options = MAKERS[maker]
-    setup = config(**({"sliding_window": None} if maker == "causal" else {}), **options)
+    is_full = maker in ("causal", "both ways", "window both ways")
+    setup = config(**({"sliding_window": None} if is_full else {}), **options)
     cache = cache_with(kind, tokens, setup)
+    setup.sliding_window = WINDOW  # of the mask, whatever the cache is
     keys, eager = both(make, setup, new, past_key_values=cache, **GIVEN[given](tokens + new))
     assert torch.equal(visible(keys), eager)
     if maker == "causal" and given in ("all", "ones"):  # what a kernel skips, instead of testing it
@@ -198,7 +200,11 @@ def test_functions_of_a_model_are_predicates(
     assert keys.predicate is not None
 
 
-@pytest.mark.parametrize("further", [{}, {"block_sequence_ids": SPANS}], ids=["", "spans"])
+@pytest.mark.parametrize(
+    "further",
+    [{}, {"block_sequence_ids": SPANS}, {"or_mask_function": custom, "position_ids": TWICE}],
+    ids=["", "spans", "or and packed"],
+)
 @pytest.mark.parametrize("maker", MAKERS)
 def test_where_closures_are_hidden_masks_are_the_same(
     maker: str, further: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -210,6 +216,32 @@ def test_where_closures_are_hidden_masks_are_the_same(
     monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
     keys, eager = both(make, config(**options), 9, attention_mask=None, **further)
     assert torch.equal(visible(keys), eager)
+
+
+@pytest.mark.parametrize("q_offset, kv_offset", [(4, 0), (5, 2), (2, 4)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        host.causal_mask_function,
+        host.sliding_window_causal_mask_function(WINDOW),
+        host.sliding_window_bidirectional_mask_function(WINDOW),
+        host.remap_positions_for_packed_sequence(host.causal_mask_function, TWICE),
+    ],
+    ids=["causal", "window", "both sides", "renumbered"],
+)
+def test_queries_may_be_anywhere(function: Any, q_offset: int, kv_offset: int) -> None:
+    """Also behind the last key, or before the first."""
+    sizes = {"batch_size": BATCH, "q_length": 2, "kv_length": 3, "mask_function": function}
+    places = {"q_offset": q_offset, "kv_offset": kv_offset}
+    keys = door.attention_mask(**sizes, **places)
+    shown = host.sdpa_mask(**sizes, **places, allow_is_causal_skip=False)
+    assert torch.equal(visible(keys), shown[:, 0])
+    assert keys.seqused is None or set(keys.seqused.tolist()) <= {
+        0,
+        1,
+        2,
+        3,
+    }  # of the keys there are
 
 
 def test_a_mask_made_before_is_taken_for_its_own_sizes_only() -> None:
@@ -347,6 +379,17 @@ def attend(mask: Any = None, *, is_causal: bool = True, sk: int = 3, **options: 
     setup = SimpleNamespace(_attn_implementation=door.NAME)
     layer = SimpleNamespace(is_causal=is_causal, config=setup)
     return door.attention_forward(layer, q, k, k, mask, **options)
+
+
+def test_a_layer_without_a_mask_has_the_window_that_it_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[am.Mask] = []
+    monkeypatch.setattr(layers, "attention", lambda *_, mask, **__: asked.append(mask))
+    attend()
+    attend(sliding_window=2)
+    attend(is_causal=False)
+    assert asked == [am.causal(), am.sliding_window(1, 0), am.full()]
 
 
 @pytest.mark.parametrize(
