@@ -67,9 +67,9 @@ class BarrierRun:
         with ir.InsertionPoint(made.after.blocks.append()):
             scf.YieldOp([])
 
-    def arrive(self, number: Value | int) -> None:
-        """One arrival of each executing thread."""
-        nvgpu.MBarrierArriveOp(self.group, index(number))
+    def arrive(self, number: Value | int) -> Value:
+        """One arrival of each executing thread; returns what says of which phase."""
+        return nvgpu.MBarrierArriveOp(self.group, index(number)).token
 
     def expect(self, number: Value | int, tx_bytes: Value | int) -> None:
         """One arrival, and makes the phase wait for `tx_bytes` more bytes."""

@@ -134,22 +134,24 @@ def arrive(
     lists: ws.Targets,
     *,
     is_relaxed: bool = False,
-) -> None:
+) -> Value:
     """One arrival of each executing thread at the barriers of all CTAs in its rank's list.
+
+    Returns what the arrival says of its phase, where there is one alone and in the thread's own CTA; else None.
 
     Args:
       is_relaxed: whether arrivals in other CTAs release nothing, as behind `release_to_cluster`.
     """
     mine = in_role(low, lists)
     if is_own(mine):
-        barriers.arrive(number)
-        return
+        return barriers.arrive(number)
     scope = ir.Attribute.parse(CLUSTER_SCOPE)
     for place in range(max(map(len, mine.values()))):
         told = {rank: listed[place] for rank, listed in mine.items() if place < len(listed)}
         with only_in(low, told, low.active.op.ranks):
             address = in_cta(low, barriers.address(number), told)
             nvvm.MBarrierArriveOp(address, scope=scope, relaxed=is_relaxed)
+    return None
 
 
 def arrive_expecting(

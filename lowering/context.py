@@ -100,6 +100,7 @@ class Slot:
       tells_once: whether the copy into it, the only one, also arrives at the full barrier.
       start: pointer to the slot's memory that is there before `ws.acquire` waits, where `pointer_in`
         counts from it.
+      arrival: i64, what an arrival of this thread has returned, where something is `ws.behind` it.
     """
 
     ring: "RingState"
@@ -108,6 +109,7 @@ class Slot:
     is_armed: bool = True
     tells_once: bool = False
     start: Value = None
+    arrival: Value = None
 
     @property
     def tile(self) -> TileRef:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
+from attn_mlir.dialect._mlir import builtin, ir, llvm, nvvm, vector
 
 Value = Any
 
@@ -54,6 +54,18 @@ def sum_not_before(value: Value, number: int, words: Sequence[Value]) -> Value:
     )
     constraints = ",".join(["=&r", "r", *kinds])
     return llvm.InlineAsmOp(value.type, [value, *words], text, constraints).result
+
+
+def not_before(value: Value, token: Value) -> Value:
+    """An f32, there no sooner than a token of an arrival: made of that, if a grid had no CTAs."""
+    i64 = ir.IntegerType.get_signless(64)
+    word = builtin.UnrealizedConversionCastOp([i64], [token]).results[0]
+    text = (
+        "{ .reg .pred never; .reg .b32 count, low, high; mov.u32 count, %nctaid.x; "
+        "setp.eq.u32 never, count, 0; mov.b64 {low, high}, $2; mov.b32 $0, $1; "
+        "@never mov.b32 $0, low; }"
+    )
+    return llvm.InlineAsmOp(value.type, [value, word], text, "=&f,f,l").result
 
 
 def pinned(values: Value) -> Value:

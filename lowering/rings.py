@@ -59,10 +59,10 @@ from .clusters import (
     release_to_cluster,
     way_of,
 )
-from .context import FULL_WARP, Lowering, Slot, lowers
+from .context import FULL_WARP, Fragment, Lowering, Slot, lowers
 from .followed import issuing, meet_behind_reads
 from .groups import meet
-from .inline_ptx import pinned_pointer
+from .inline_ptx import not_before, pinned_pointer
 from .slot_users import (
     THREADS,
     adds_to_filled_slots,
@@ -331,7 +331,17 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
     together = [other.operation for other in commits_together(op)]
     place = together.index(op.operation) if len(together) > 1 else None
     by = op.by.value
-    _hand_over(low, slot, by, ring.full, ring.full_at, engine_follows=engine_follows, place=place)
+    arrival = _hand_over(
+        low, slot, by, ring.full, ring.full_at, engine_follows=engine_follows, place=place
+    )
+    low[op.slot] = replace(slot, arrival=arrival)
+
+
+@lowers(ws.BehindOp)
+def _behind(low: Lowering, op: ws.BehindOp) -> None:
+    rows, slot = low[op.fragment], low[op.slot]
+    parts = tuple(not_before(row, slot.arrival) for row in rows.parts)
+    low[op.behind] = Fragment(rows.kind, rows.layout, parts)
 
 
 @lowers(ws.ReleaseOp)
@@ -360,18 +370,18 @@ def _hand_over(
     *,
     engine_follows: bool,
     place: int | None = None,
-) -> None:
-    """Arrives at barriers, with the fences of that.
+) -> Value:
+    """Arrives at barriers, with the fences of that; returns what a thread's arrival at its CTA's barrier has.
 
     Args:
       place: of a commit among several that stand together, which warps release with one fence.
     """
     if by == "tensor_core":
         _commit_products(low, barriers.address(slot.index), in_role(low, lists))
-        return
+        return None
     if by == "thread_copies":
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
-        return
+        return None
     if guards_tensor_memory(low, slot.ring.op):
         complete_accesses(low)
     is_in_tensor_memory = slot.ring.space == "tensor"
@@ -381,8 +391,7 @@ def _hand_over(
         low.active.is_fenced = True
     if by == "threads":
         with issuing(low):
-            arrive(low, barriers, slot.index, lists)
-        return
+            return arrive(low, barriers, slot.index, lists)
     if not place:
         nvvm.SyncWarpOp(constant(FULL_WARP))
     lane = arith.AndIOp(low.active.thread, constant(WARP_THREADS - 1)).result
@@ -390,6 +399,7 @@ def _hand_over(
         if place == 0:
             release_to_cluster()
         arrive(low, barriers, slot.index, lists, is_relaxed=place is not None)
+    return None
 
 
 def _commit_products(low: Lowering, address: Value, told: Mapping[int, Sequence[int]]) -> None:

@@ -183,7 +183,10 @@ def placed_item(op: Any) -> Item | None:
     if isinstance(op, ws.AllocInsideOp):
         whole = placed_item(op.partner)
         assert whole is not None
-        return replace(whole, op=op, value=value, label=op.label, lender=op.lender)
+        slot = whole.slot // op.parts
+        return replace(
+            whole, op=op, value=value, label=op.label, slot=slot, count=count, lender=op.lender
+        )
     if tile is None:  # tokens have barriers alone
         return Item(op, value, op.label, "shared", 0, count, VECTOR_ALIGNMENT)
     if tile.space == "tensor":

@@ -20,7 +20,8 @@ roles: what a role does after its wait comes after what another did before its c
 the tensor core hand tokens over.
 
 Two rings may share a place: each slot of a borrower (`ws.alloc_inside`) lies inside one of its
-lender, and the two rings take turns there.
+lender, and the two rings take turns there. Where several slots of a borrower lie in one of the lender, a turn
+of the borrower is a handover of each of them.
 
 ```
 lender    acquire, commit ──full──► wait, release                     acquire, commit ──full──►
@@ -39,7 +40,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .cluster import Targets, check_targets, cta_count, targets
-from .dialect import WS, BufferType, RingType, TileType, fail, tile_bytes
+from .dialect import WS, BufferType, FragmentType, RingType, TileType, fail, tile_bytes
 
 AGENTS = ("threads", "warps", "tensor_core", "copy_engine", "thread_copies")
 _RELEASING = AGENTS[:4]
@@ -152,16 +153,19 @@ def _check_borrowers(op: AllocRingOp) -> bool:
 
 
 class AllocInsideOp(AllocRingOp, name="alloc_inside"):
-    """Declares a ring whose slots lie inside those of another ring, each at the front of one.
+    """Declares a ring whose slots lie inside those of another ring, each at the front of one, or of a part.
 
     The two rings take turns at each place, the lender first. A full slot of one says that the
     other's turn is over, so neither has empty barriers: a role that waits for slots of one fills
     those of the other, and the ring proof shows that nothing is overwritten while it is read.
+    With n times the stages of the lender, slots n i to n i + n - 1 lie in slot i of the lender, whose columns
+    are n equal parts: what is in the place can be handed over part by part.
 
     Operands:
-      lender: a ring in tensor memory with its own place, the same stages and ways, and slots of the
-        same rows and at least as many bytes. Row r of both is the same lane, so a thread that has
-        read its rows of one may write those of the other without waiting for other threads.
+      lender: a ring in tensor memory with its own place and as many ways, whose stages divide those of this
+        ring, and with slots of the same rows, whose parts have at least as many bytes. Row r of both is the
+        same lane, so a thread that has read its rows of one may write those of the other without waiting
+        for other threads.
 
     Attributes:
       label_name, producers: as in `ws.alloc_ring`.
@@ -189,19 +193,28 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
         outer, inner = RingType(op.lender.type), RingType(op.ring.type)
         if outer.tile is None or outer.tile.space != "tensor":
             return fail(op, f"expects a lender in tensor memory, got {outer}")
-        if (outer.stages, outer.ways) != (inner.stages, inner.ways):
+        if outer.ways != inner.ways or inner.stages % outer.stages:
             return fail(
                 op,
-                f"expects as many stages and ways as of the lender, {outer.stages} and "
-                f"{outer.ways}, got {inner.stages} and {inner.ways}",
+                f"expects a multiple of the lender's {outer.stages} stages and as many ways, {outer.ways}, "
+                f"got {inner.stages} and {inner.ways}",
             )
+        parts = inner.stages // outer.stages
         if (
             inner.tile is None
             or (inner.tile.space, inner.tile.shape[0]) != ("tensor", outer.tile.shape[0])
-            or tile_bytes(inner.tile) > tile_bytes(outer.tile)
+            or outer.tile.shape[1] % parts
+            or parts * tile_bytes(inner.tile) > tile_bytes(outer.tile)
         ):
-            return fail(op, f"expects slots at the front of {outer.tile}, got {inner.slot_type}")
+            where = f"{outer.tile}" if parts == 1 else f"{parts} parts of {outer.tile}"
+            return fail(op, f"expects slots at the front of {where}, got {inner.slot_type}")
         return _check_declared(op)
+
+    @property
+    def parts(self) -> int:
+        """Slots in one of the lender's."""
+        inner, outer = RingType(self.ring.type), RingType(self.lender.type)
+        return inner.stages // outer.stages
 
     @property
     def partner(self) -> AllocRingOp:
@@ -385,6 +398,55 @@ class ReleaseOp(WS.Operation, name="release"):
     def verify_invariants(op: "ReleaseOp") -> bool:
         """Checks that the slot comes from `ws.wait` and that the agent can have used it."""
         return _check_handover(op, WaitOp, _RELEASING)
+
+
+class BehindOp(WS.Operation, name="behind"):
+    """A fragment that is there no sooner than a handover before it, and so nothing that is made of it.
+
+    An assembler computes what takes long as soon as it can: the exponentials of a whole row before the first of
+    them are handed over. What later ones are made of waits by this for the arrival.
+
+    Operands:
+      fragment: [R], f32.
+      slot: from `ws.acquire`, of a commit by `threads` before it in the same block. Not in clusters.
+
+    Results:
+      behind: the fragment.
+
+    Memory effects: none, but it stays between the operations around it. Hardware: mbarriers, sm_90 on.
+
+    Example:
+      %slot = "ws.acquire"(%ring, %way) : (!ws.ring<none, 1, 2>, i32) -> none
+      "ws.commit"(%slot) {by = "threads"} : (none) -> ()
+      %later = "ws.behind"(%offset, %slot)
+        : (!ws.frag<vector<128xf32>>, none) -> !ws.frag<vector<128xf32>>
+    """
+
+    fragment: ext.Operand[FragmentType]
+    slot: ext.Operand[TileType | ir.NoneType]
+    behind: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "BehindOp") -> bool:
+        """One type of rank 1 and f32, and a slot that threads have committed."""
+        kind = FragmentType(op.fragment.type)
+        if len(kind.shape) != 1 or not isinstance(kind.element, ir.F32Type):
+            return fail(op, f"expects a fragment of rank 1 and f32, got {kind}")
+        if op.behind.type != op.fragment.type:
+            return fail(op, f"expects a result of type {kind}, got {op.behind.type}")
+        if (count := cta_count(op)) > 1:
+            return fail(op, f"expects a kernel without clusters, got one of {count} CTAs")
+        if not any(_commits_before(use.owner, op) for use in op.slot.uses):
+            return fail(op, "expects a slot that threads have committed before, in the same block")
+        return True
+
+
+def _commits_before(commit: Any, op: BehindOp) -> bool:
+    """Whether an operation is a commit by threads that comes before another one in its block."""
+    if not isinstance(commit, CommitOp) or commit.by.value != "threads":
+        return False
+    one: Any = commit.operation
+    return one.block == op.operation.block and one.is_before_in_block(op.operation)
 
 
 class BarrierOp(WS.Operation, name="barrier"):

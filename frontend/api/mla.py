@@ -24,7 +24,7 @@ from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
-from attn_mlir.compiling.schedules import check_claimed
+from attn_mlir.compiling.schedules import check_claimed, check_no_stages
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
@@ -65,6 +65,9 @@ def mla(
     kv_format: str = PLAIN,
     query_tiles: int | None = None,
     tile_order: str | None = None,
+    num_qk_stages: int | None = None,
+    num_pv_stages: int | None = None,
+    ordered_softmax: bool = False,
     out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -104,6 +107,7 @@ def mla(
       kv_format: how the rows of the cache in k_rope are stored, as of `sparse_mla`: `bf16` for rows of these
         columns, also of f16 and e4m3; or `v32`, `model1` or `e4m3_rope16`, with bytes in the place of
         columns, of which rope, bf16, is read and nothing else.
+      num_qk_stages, num_pv_stages, ordered_softmax: see `MlaSpec`; on targets with tensor memory.
       query_tiles, tile_order, out, device, stream: as of `attention`.
 
     Returns:
@@ -159,11 +163,17 @@ def mla(
     machine = machine_of(device, operands["q_nope"])
     target = machine.target or DEFAULT_TARGET
     options: dict[str, Any] = {"mask": mask, "out_dtype": out_dtype, "return_lse": return_lse}
-    options["rope_factors"] = k_rope_descale is not None
+    options |= {
+        "rope_factors": k_rope_descale is not None,
+        "num_qk_stages": num_qk_stages,
+        "num_pv_stages": num_pv_stages,
+        "ordered_softmax": ordered_softmax,
+    }
     spec = _spec_of(operands, told, options)
     chip = target_named(target)
     if chip.accumulator == "registers":
         check_claimed(tile_order, target)
+        check_no_stages(spec, target)
         if spec.has_helper:
             allowed = ", ".join(WIDE_DTYPES)
             name, dtype = (

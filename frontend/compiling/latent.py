@@ -10,7 +10,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
-from attn_mlir.compiling.schedules import check_output
+from attn_mlir.compiling.schedules import check_key_parts, check_order, check_output
 from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
@@ -54,6 +54,9 @@ class MlaSpec(GroupedRequest):
         that is a tensor. Those of a cache are a property of that.
       mask: which keys a query sees; `full()` when left out.
       query_tiles, tile_order: as of `MhaSpec`.
+      num_qk_stages, num_pv_stages: as of `MhaSpec`; the former divides the nope columns alone where rope has
+        slots of its own.
+      ordered_softmax: as of `MhaSpec`.
       out_dtype: of O: `bf16`, `f16` or `f32`; `dtype` when left out.
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences. Where there is a cache, `used_k` and
@@ -124,6 +127,11 @@ class MlaSpec(GroupedRequest):
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
         self._check_rope()
+        sizes = {"nope_dim": self.nope_dim, "nope_dim + rope_dim": columns}
+        if self.rope_dtype == NARROW != self.dtype:  # rope has slots of its own
+            del sizes["nope_dim + rope_dim"]
+        check_order(self)
+        check_key_parts(self.num_qk_stages, self.dtype, sizes)
         if self.cache is None:
             if self.rope_alone:
                 raise SpecError("rope_alone is of the rows of a cache, which is None")

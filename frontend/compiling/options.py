@@ -19,6 +19,7 @@ from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,
     PAGE_SIZES,
+    STAGE_COUNTS,
     STREAM_KEYS,
     SWAPPED_TILES,
     TILE_N,
@@ -81,6 +82,19 @@ def query_tiles(value: object) -> int:
     if tiles not in SWAPPED_TILES:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {shown(value, 40)}")
     return tiles
+
+
+def stage_count(name: str, value: object) -> int:
+    """Stages inside a product.
+
+    Raises:
+      SpecError: another number than those of `STAGE_COUNTS`.
+    """
+    count = as_int(value)
+    if count not in STAGE_COUNTS:
+        allowed = ", ".join(map(str, STAGE_COUNTS))
+        raise SpecError(f"{name} must be {allowed} or None, got {shown(value, 40)}")
+    return count
 
 
 def split_size(value: object) -> int:

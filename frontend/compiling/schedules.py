@@ -25,9 +25,11 @@ from attn_mlir.passes.target.tiling import (
     TILED,
     has_scale_groups,
     key_tiles_for,
+    row_lines,
 )
 
 if TYPE_CHECKING:
+    from attn_mlir.compiling.sequences import GroupedRequest
     from attn_mlir.compiling.spec import MhaSpec
 
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
@@ -160,6 +162,39 @@ def _check_key_tiles(spec: MhaSpec, where: str) -> None:
         raise SpecError(f"{where} has no kernel for tile_order {spec.tile_order}")
 
 
+def check_stages(spec: MhaSpec) -> None:
+    """Refuses stages inside products that a schedule does not have.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.schedule not in (None, TILED):
+        for name in _given_stages(spec):
+            raise SpecError(f"schedule {spec.schedule} has no {name}: leave it out")
+    check_order(spec)
+    check_key_parts(spec.num_qk_stages, spec.dtype, {"head_dim": spec.head_dim})
+
+
+def check_key_parts(count: int | None, dtype: str, sizes: Mapping[str, int]) -> None:
+    """Refuses parts of a tile of keys that are no whole lines of 128 bytes.
+
+    Args:
+      count: of parts.
+      dtype: of keys.
+      sizes: the columns that may be divided, by name.
+
+    Raises:
+      SpecError: none of them can be.
+    """
+    bits = 8 if dtype in NARROW_DTYPES else 16
+    lines = {name: row_lines(columns, bits) for name, columns in sizes.items()}
+    if count is not None and all(n % count for n in lines.values()):
+        got = " and ".join(f"{name} {sizes[name]} with {n}" for name, n in lines.items())
+        raise SpecError(
+            f"num_qk_stages must divide the lines of 128 bytes of a row of keys, got {count} for {got}"
+        )
+
+
 def check_query_tiles(spec: MhaSpec) -> None:
     """Refuses more query tiles than a schedule has.
 
@@ -179,6 +214,33 @@ def check_registers(spec: MhaSpec, target: str) -> None:
     if spec.schedule in (TILED, SWAPPED):
         raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
     check_claimed(spec.tile_order, target)
+    check_no_stages(spec, target)
+
+
+def check_no_stages(spec: GroupedRequest, target: str) -> None:
+    """Refuses stages inside products, on a target whose kernels have none.
+
+    Raises:
+      SpecError: they are asked for.
+    """
+    for name in _given_stages(spec):
+        raise SpecError(f"{target} has no kernel with {name}: leave it out")
+
+
+def _given_stages(spec: GroupedRequest) -> list[str]:
+    """The options of stages inside products, and of what softmax awaits, that are asked for."""
+    stages = [x for x in ("num_qk_stages", "num_pv_stages") if getattr(spec, x) is not None]
+    return [*stages, *(["ordered_softmax"] if spec.ordered_softmax else [])]
+
+
+def check_order(spec: GroupedRequest) -> None:
+    """Refuses softmax groups that take turns where there is one.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.ordered_softmax and spec.query_tiles == 1:
+        raise SpecError("ordered_softmax is for two query tiles, got query_tiles 1")
 
 
 def check_claimed(tile_order: str | None, target: str) -> None:

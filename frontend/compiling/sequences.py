@@ -80,6 +80,11 @@ class GroupedRequest(SequenceRequest):
         when left out.
       query_tiles: tiles of queries that a CTA works on.
       tile_order: how tiles are given to CTAs.
+      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1, 2 or 4,
+        a divisor of the lines of 128 bytes of a row; 1 when left out.
+      num_pv_stages: parts of a tile of probabilities, by columns, that P V awaits one after the other: 1, 2 or
+        4, of 32 columns at least; 1 when left out.
+      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after the other.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling.
       return_lse: whether the kernel takes and writes LSE.
     """
@@ -92,6 +97,13 @@ class GroupedRequest(SequenceRequest):
     tile_order: str | None = option(
         converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True), default=None
     )
+    num_qk_stages: int | None = option(
+        converter=partial(options.stage_count, "num_qk_stages"), default=None
+    )
+    num_pv_stages: int | None = option(
+        converter=partial(options.stage_count, "num_pv_stages"), default=None
+    )
+    ordered_softmax: bool = option(converter=partial(flag, "ordered_softmax"), default=False)
     out_dtype: str = option(
         converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
     )
@@ -130,8 +142,14 @@ class GroupedRequest(SequenceRequest):
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
-        """The query tiles and their order, where they are asked for."""
-        options = {"q-tiles": self.query_tiles, "tile-order": self.tile_order}
+        """The query tiles, their order and what the roles await, where it is asked for."""
+        options = {
+            "q-tiles": self.query_tiles,
+            "tile-order": self.tile_order,
+            "num-qk-stages": self.num_qk_stages,
+            "num-pv-stages": self.num_pv_stages,
+            "ordered-softmax": "true" if self.ordered_softmax else None,
+        }
         return {name: value for name, value in options.items() if value is not None}
 
 

@@ -15,6 +15,7 @@ from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import (
     check_query_tiles,
     check_results,
+    check_stages,
     check_stored,
     check_streamed,
     check_swapped,
@@ -86,6 +87,12 @@ class MhaSpec(GroupedRequest):
         launch control), `counter` (drawn from a counter in memory that the kernel is called with) or,
         for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when left out. All give
         the same bits.
+      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1, 2 or 4,
+        a divisor of the lines of 128 bytes of a row of keys; 1 when left out. Of the schedule `mha` on
+        targets with tensor memory.
+      num_pv_stages: likewise parts of a tile of probabilities, of 32 columns at least, that P V awaits.
+      ordered_softmax: likewise whether the softmax groups of two query tiles weigh their scores one after the
+        other, so that the tensor core works on one tile meanwhile.
       schedule: how the kernel is divided among warps: `mha`, for many queries, of which tiles stay
         in tensor memory, or `mha-streaming`, for few: 16 or 32 rows of a group's heads, past which
         keys and values stream; `mha-swapped`, for 8 to 32 rows, which are columns of products in
@@ -175,6 +182,7 @@ class MhaSpec(GroupedRequest):
             check_swapped(itself)
         if self.schedule == STREAMED:
             check_streamed(itself)
+        check_stages(itself)
         check_told(itself)
         check_results(itself)
 

@@ -52,15 +52,22 @@ def k_major(
     return Operand(fields, tuple(steps))
 
 
-def mn_major(k_rows: int, element_bits: int, *, is_repeated: bool = False) -> Operand:
+def mn_major(
+    pitch: int, element_bits: int, *, is_repeated: bool = False, k_rows: int | None = None
+) -> Operand:
     """A tile [K, N] whose rows are K (V): leading offset from one chunk of N to the next.
 
     Of one chunk that `is_repeated` the next one is itself: products of more rows or columns have
     copies of its.
 
+    Args:
+      pitch: rows of a chunk.
+      k_rows: of them those of the operand, the first ones from its start address on; all when left out.
+
     Worked: 128 keys of 16 bits: fields 0x0000004004000000, steps 0, 2048, 4096, ...
     """
+    k_rows = pitch if k_rows is None else k_rows
     steps = range(0, k_rows * SWIZZLE_BYTES, mma_k(element_bits) * SWIZZLE_BYTES)
-    leading = 0 if is_repeated else k_rows * SWIZZLE_BYTES
+    leading = 0 if is_repeated else pitch * SWIZZLE_BYTES
     descriptor = _descriptor(leading_bytes=leading, stride_bytes=TILE_ALIGNMENT)
     return Operand(descriptor, tuple(steps))

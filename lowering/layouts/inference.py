@@ -298,6 +298,11 @@ def _pin(c: Constraints, op: ws.PinOp) -> None:
     c.same(op, [op.fragment, op.pinned])
 
 
+@constrains(ws.BehindOp)
+def _behind(c: Constraints, op: ws.BehindOp) -> None:
+    c.same(op, [op.fragment, op.behind])
+
+
 @constrains(ws.Exp2Op)
 def _exp2(c: Constraints, op: ws.Exp2Op) -> None:
     c.same(op, [op.exponent, op.fragment])

@@ -16,10 +16,11 @@ from ..coverage import (
     MMA_MAX_COLUMNS,
     NARROW_BITS,
     Site,
+    check_all_rows,
     check_line,
     check_one_thread,
-    check_operand,
     check_warpgroups,
+    check_whole,
     covers,
     cut_from,
 )
@@ -39,12 +40,14 @@ REGISTER_BITS = 32
 def _check_mma(site: Site, op: ws.MmaOp) -> None:
     check_one_thread(site, op)
     for tile, is_mn_major in ((op.a, op.a_order == "km"), (op.b, op.b_layout.value == "kn")):
-        if is_mn_major:
-            check_operand(op, tile)
-            if (line := ws.TileType(tile.type).line_bytes) != ws.LINE_BYTES:
-                raise op_error(op, f"expects K along lines of {line} bytes, got it along rows")
-        else:
+        if not is_mn_major:
             check_line(op, tile)
+            continue
+        check_whole(op, tile)
+        if tile is op.a:  # b may be some rows, which are K
+            check_all_rows(op, tile)
+        if (line := ws.TileType(tile.type).line_bytes) != ws.LINE_BYTES:
+            raise op_error(op, f"expects K along lines of {line} bytes, got it along rows")
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")

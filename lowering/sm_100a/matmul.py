@@ -24,12 +24,14 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     m, columns = d.kind.shape
     a_is_mn_major, b_is_mn_major = op.a_order == "km", op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
+    b_rows, b_columns = b.kind.shape
     b_operand = shared_operand(
         b.pitch,
-        b.kind.shape[1],
+        b_columns,
         bits,
         is_mn_major=b_is_mn_major,
         line_bytes=b.kind.line_bytes,
+        k_rows=b_rows,
     )
     b_start = matrix_descriptor(low, b, b_operand)
     if a.kind.space == "shared":

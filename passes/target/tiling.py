@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.limits import HALF_ROWS, Target, shared_tile_bytes
+from attn_mlir.passes.target.limits import HALF_ROWS, LINE_BYTES, Target, shared_tile_bytes
 
 TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
+STAGE_COUNTS = (1, 2, 4)  # stages inside a product that options may ask for
 PAGE_STEP = 8  # pages fill whole swizzle patterns of 8 rows
 MAX_PAGES = 8  # of a key tile; a copying thread has no registers for the numbers of 16 pages
 PAGE_SIZES = "8, 16, 32, and multiples of 64"
@@ -98,6 +99,11 @@ def key_tiles_for(page_size: int) -> tuple[int, ...]:
         for n in TILE_N
         if page_size % n == 0 or (n % page_size == 0 and n // page_size <= MAX_PAGES)
     )
+
+
+def row_lines(columns: int, element_bits: int) -> int:
+    """Lines of 128 bytes that a row of a tile in shared memory takes."""
+    return shared_tile_bytes(1, columns, element_bits) // LINE_BYTES
 
 
 class Tiling(NamedTuple):

@@ -142,6 +142,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "query_tiles": 2, "tile_order": "clc"},
         r"tile_order clc has no kernel for k_rope of e4m3 with query_tiles 2: supported is 1",
     ),
+    "parts of keys that are no lines": (
+        {"num_qk_stages": 4},
+        r"num_qk_stages must divide the lines of 128 bytes of a row of keys, got 4 for nope_dim 128 with 2 "
+        r"and nope_dim \+ rope_dim 192 with 3",
+    ),
+    "parts of nope beside rope that is widened": (
+        {
+            "q_nope": zeros(2, 3, 2, 192),
+            "k_nope": zeros(2, 40, 2, 192),
+            "k_rope": zeros(2, 40, 1, 64, dtype=E4M3),
+            "num_qk_stages": 2,
+        },
+        r"got 2 for nope_dim 192 with 3$",
+    ),
+    "turns of one softmax group": (
+        {"ordered_softmax": True},
+        r"ordered_softmax is for two query tiles, got query_tiles 1",
+    ),
     "rank of queries": (
         {"q_nope": zeros(3, 2, 128)},
         r"q_nope must be \[batch, sequence, heads, head_dim\], got shape \[3, 2, 128\] "
@@ -305,6 +323,9 @@ def test_an_order_that_the_machine_does_not_have() -> None:
     message = "sm_90a has no kernel for tile_order clc"
     with pytest.raises(SpecError, match=message):
         plan(**operands(tile_order="clc"), device=am.EmulatorDevice(target="sm_90a"))
+    for name, value in (("num_qk_stages", 2), ("num_pv_stages", 2), ("ordered_softmax", True)):
+        with pytest.raises(SpecError, match=f"sm_90a has no kernel with {name}: leave it out"):
+            plan(**operands(**{name: value}), device=am.EmulatorDevice(target="sm_90a"))
 
 
 def test_rope_of_8_bits_where_products_leave_their_sums_in_registers() -> None:

@@ -69,6 +69,33 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"query_tiles": 1.0}, "query_tiles must be 1, 2 or None, got 1.0"),
         ({"lengths": 5}, "lengths must be a Lengths of .*, got 5"),
         ({"query_tiles": 3}, "query_tiles must be 1, 2 or None, got 3"),
+        ({"num_qk_stages": 3}, "num_qk_stages must be 1, 2, 4 or None, got 3"),
+        ({"ordered_softmax": 1}, "ordered_softmax must be True or False, got 1"),
+        (
+            {"ordered_softmax": True, "query_tiles": 1},
+            "ordered_softmax is for two query tiles, got query_tiles 1",
+        ),
+        (
+            {"ordered_softmax": True, "schedule": "mha-streaming"},
+            "schedule mha-streaming has no ordered_softmax: leave it out",
+        ),
+        ({"num_pv_stages": 0}, "num_pv_stages must be 1, 2, 4 or None, got 0"),
+        (
+            {"num_pv_stages": 2, "schedule": "mha-swapped"},
+            "schedule mha-swapped has no num_pv_stages: leave it out",
+        ),
+        ({"num_qk_stages": 2.0}, "num_qk_stages must be 1, 2, 4 or None, got 2.0"),
+        (
+            {"num_qk_stages": 4},
+            "num_qk_stages must divide the lines of 128 bytes of a row of keys, got 4 for head_dim "
+            "128 with 2",
+        ),
+        ({"num_qk_stages": 2, "dtype": "e4m3"}, "got 2 for head_dim 128 with 1"),
+        ({"num_qk_stages": 2, "head_dim": 192}, "got 2 for head_dim 192 with 3"),
+        (
+            {"num_qk_stages": 1, "schedule": "mha-streaming"},
+            "schedule mha-streaming has no num_qk_stages: leave it out",
+        ),
         ({"tile_order": "zigzag"}, "tile_order must be one of single, .* or None, got 'zigzag'"),
         ({"tile_order": "ragged"}, "tile_order ragged needs queries by cu_seqlens_q, got none"),
         ({"head_dim": "128"}, "head_dim '128' has no kernel"),
@@ -111,7 +138,8 @@ def test_canonical_json() -> None:
         "kv_dtype": "bf16",
         "mask": "causal", "modifier": None,
         "query_tiles": None, "tile_order": None, "schedule": None, "out_dtype": "bf16",
-        "return_lse": True, "lengths": [],
+        "num_qk_stages": None, "num_pv_stages": None,
+        "ordered_softmax": False, "return_lse": True, "lengths": [],
         "cache": None, "block": None,
         "partial": False, "joined": False, "split_size": None,
     }  # fmt: skip

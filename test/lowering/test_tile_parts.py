@@ -380,25 +380,31 @@ def test_the_last_columns_need_not_fill_a_line() -> None:
     lowered(cut(FIRST_COLUMN.format(64), "64x32", columns=96), ws_to_nvvm("sm_100a"))
 
 
-def test_a_product_of_some_rows_of_a_slot_is_refused() -> None:
-    text = product("bf16", 64, 64, "kn").replace(
-        '"ws.mma"(%d, %sa, %sb, %more) {b_layout = "kn"} : (!acc, !a, !b, i1)',
-        '%part = "ws.rows"(%sb, %c0) : (!b, i32) -> !b\n'
-        '"ws.mma"(%d, %sa, %part, %more) {b_layout = "kn"} : (!acc, !a, !b, i1)',
-    )
-    text = text.replace('!b = !ws.tile<vector<64x64xbf16>, "shared">',
-                        '!b = !ws.tile<vector<64x64xbf16>, "shared">\n'
-                        '!large = !ws.tile<vector<128x64xbf16>, "shared">')  # fmt: skip
-    text = text.replace("!bs = !ws.ring<!b, 1, 1>", "!bs = !ws.ring<!large, 1, 1>")
-    text = text.replace("(%bs, %c0) : (!bs, i32) -> !b", "(%bs, %c0) : (!bs, i32) -> !large")
-    text = text.replace('"ws.rows"(%sb, %c0) : (!b, i32)', '"ws.rows"(%sb, %c0) : (!large, i32)')
-    text = text.replace("memref<?x64xbf16>, !b)", "memref<?x64xbf16>, !large)")
-    text = text.replace("memref<?x64xbf16>, !b, i32", "memref<?x64xbf16>, !large, i32")
-    text = text.replace(
-        '(%sb) {by = "tensor_core"} : (!b)', '(%sb) {by = "tensor_core"} : (!large)'
-    )
-    text = text.replace(
-        '(%sb) {by = "copy_engine"} : (!b)', '(%sb) {by = "copy_engine"} : (!large)'
-    )
-    with pytest.raises(VerifyError, match="expects all rows of a shared tile, got 64 of 128"):
-        lowered(text, ws_to_nvvm("sm_100a"))
+def product_of_halves(layout: str) -> str:
+    """y = a b of depth 128, a product for either half of it, whose operands are parts of a slot each."""
+    halves: list[str] = []
+    for first, at, adds in ((0, "%c0", "%no"), (64, "%c64", "%yes")):
+        columns = f"{{first = {first} : i64}}"
+        right = f'"ws.columns"(%sb) {columns} : (!b)'
+        if layout == "kn":
+            right = f'"ws.rows"(%sb, {at}) : (!b, i32)'
+        halves.append(f"""%p{first} = "ws.columns"(%sa) {columns} : (!a) -> !half_a
+      %q{first} = {right} -> !half_b
+      "ws.mma"(%d, %p{first}, %q{first}, {adds}) {{b_layout = "{layout}"}}
+        : (!acc, !half_a, !half_b, i1) -> ()""")
+    whole = f'"ws.mma"(%d, %sa, %sb, %more) {{b_layout = "{layout}"}} : (!acc, !a, !b, i1) -> ()'
+    text = product("bf16", 128, 128, layout)
+    assert whole in text
+    b_extents = "64x128" if layout == "kn" else "128x64"
+    return f"""!half_a = !ws.tile<vector<128x64xbf16>, "shared">
+!half_b = !ws.tile<vector<{b_extents}xbf16>, "shared">
+{text.replace(whole, chr(10).join(halves))}"""
+
+
+@pytest.mark.parametrize("layout", ["kn", "nk"])
+def test_products_of_parts_of_a_slot_add_up(layout: str) -> None:
+    """Of a slot some rows are K of a product, or some columns."""
+    a, right, y = bf16(ROWS, 128), bf16(128, 128, seed=1), poison(ROWS, 128)
+    run(product_of_halves(layout), a, right, y, seed=1)
+    left, wide = a.astype(np.float64), right.astype(np.float64)
+    assert np.allclose(y, left @ (wide if layout == "kn" else wide.T), atol=1e-3)

@@ -140,7 +140,7 @@ def test_options_of_a_pass_in_every_usual_form(
     assert main([good, f"--attn-configure={options}", "--dump-pass-pipeline"]) == 0
     assert capsys.readouterr().err == (
         "builtin.module(attn-configure{target={} tile-n=64 kv-stages=0 exp2-period=8 q-tiles=0 "
-        "tile-order={}})\n"
+        "tile-order={} num-qk-stages=0 num-pv-stages=0 ordered-softmax=false})\n"
     )
 
 

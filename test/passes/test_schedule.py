@@ -54,6 +54,18 @@ def test_rings_agree_in_every_configuration(configure: str, mask: Any) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("configure", "mask"),
+    [
+        ("num-qk-stages=2 kv-stages=2", CAUSAL),
+        ("num-pv-stages=4 ordered-softmax=true tile-order=persistent", am.sliding_window(200, 0)),
+        ("num-qk-stages=2 num-pv-stages=2 ordered-softmax=true tile-order=clc", NULL),
+    ],
+)
+def test_rings_agree_with_stages_inside_products(configure: str, mask: Any) -> None:
+    scheduled(configure, mask=mask, head_dim=128)
+
+
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (8, 1), (6, 2)])
 def test_rings_agree_for_every_grouping(heads: int, kv_heads: int) -> None:
     scheduled(heads=heads, kv_heads=kv_heads)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.bench._sass import disassemble
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
@@ -104,6 +106,40 @@ def test_one_group_of_8_bits_with_several_work_tiles_spills_nothing() -> None:
         schedule=HELD, query_tiles=1,
     )  # fmt: skip
     assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
+
+
+STAGED: dict[str, dict[str, Any]] = {
+    "both, in turn": {"num_qk_stages": 2, "num_pv_stages": 2, "ordered_softmax": True},
+    "P in 4": {"num_pv_stages": 4},
+    "both, claimed": {"num_qk_stages": 2, "num_pv_stages": 4, "tile_order": "clc"},
+    "wide": {"num_qk_stages": 4, "num_pv_stages": 4, "head_dim": 256},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", STAGED)
+def test_stages_inside_products_spill_nothing(name: str) -> None:
+    spec = am.mha(**{"heads": 4, "head_dim": 128, "mask": am.causal(), **STAGED[name]})
+    assert am.compile(spec, target="sm_100a").report["spill_bytes"] == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_part_of_p_is_handed_over_before_the_next_one_is_computed(
+    count: int, tmp_path: Path
+) -> None:
+    """The longest run of exponentials that no arrival and no end of a path interrupts."""
+    spec = am.mha(heads=1, head_dim=128, num_pv_stages=count)
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(am.compile(spec, target="sm_100a").cubin)
+    kernel = max(disassemble(cubin), key=lambda function: len(function.instructions))
+    runs, longest = 0, 0
+    for instruction in kernel.instructions:
+        if "EX2" in instruction.opcode:
+            runs += 1
+        elif instruction.opcode.startswith(("SYNCS", "BRA")):
+            longest, runs = max(longest, runs), 0
+    assert 96 // count < longest <= 128 // count
 
 
 MODIFIERS: dict[str, dict[str, Any]] = {

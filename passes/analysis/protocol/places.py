@@ -2,10 +2,10 @@
 
 A lender and its borrower (`ws.alloc_inside`) take turns at each place: turn t of the lender comes
 first, turn t of the borrower next, and then turn t + n of the lender, where n is the number of its
-stages. No barrier says that a place is free. Instead a role that waits for slots of one ring has to
+stages. Where k slots of the borrower lie in one of the lender, its turn is k handovers, k t to k t + k - 1. No barrier says that a place is free. Instead a role that waits for slots of one ring has to
 commit slots of the other, which says that it is done; and in every run, whoever acquires a slot
 
-1. has waited for the turn of the other ring that comes before it, if it uses the slot;
+1. has waited for the turn of the other ring that comes before it, all of it, if it uses the slot;
 2. knows, where it fills the slot, that all who read that turn have released it;
 3. knows that all who waited for the last turn of its own ring in this slot have released it, as
    barriers tell one phase from the next and no further.
@@ -37,12 +37,26 @@ class Place:
     Attributes:
       other: the other ring.
       is_lender: whether this ring lends and the other borrows.
-      stages: slots per way of both.
+      stages: slots per way of this ring.
+      parts: slots of the borrower in one of the lender.
     """
 
     other: Value
     is_lender: bool
     stages: int
+    parts: int
+
+    @property
+    def unit(self) -> int:
+        """Handovers of this ring in one turn at a place."""
+        return 1 if self.is_lender else self.parts
+
+    def before(self, turn: int) -> range:
+        """The handovers of the other ring that come before a handover of this one; below 0 there are none."""
+        if self.is_lender:
+            first = (turn - self.stages) * self.parts
+            return range(first, first + self.parts)
+        return range(turn // self.parts, turn // self.parts + 1)
 
 
 class Places:
@@ -62,9 +76,7 @@ class Places:
         """The other ring at a ring's place; None where the ring does not share."""
         if ring not in self._places:
             other = ring.owner.partner
-            is_lender = not isinstance(ring.owner, ws.AllocInsideOp)
-            stages = ws.RingType(ring.type).stages
-            self._places[ring] = None if other is None else Place(other.ring, is_lender, stages)
+            self._places[ring] = None if other is None else _place(ring.owner, other)
         return self._places[ring]
 
     def missing(
@@ -90,15 +102,13 @@ class Places:
         place = self.of(key[0])
         assert place is not None
         other, reused = (place.other, key[1]), turn - place.stages
-        before = reused if place.is_lender else turn
-        if waited <= before and self._users_of(slot):
-            names = _names(key, other)
-            return (
-                f"takes turn {turn} of ring {names}, without having waited for turn {before} there"
-            )
-        if before >= 0 and self._users_of(slot):
-            for who in self._readers.get(other, ()):
-                if not knows(other, who, before):
+        before = place.before(turn) if self._users_of(slot) else range(0)
+        for theirs in before:
+            if waited <= theirs:
+                names = _names(key, other)
+                return f"takes turn {turn} of ring {names}, without having waited for turn {theirs} there"
+            for who in self._readers.get(other, ()) if theirs >= 0 else ():
+                if not knows(other, who, theirs):
                     names = _names(key, other)
                     return f"fills a slot of ring {names}, that role {who} may still read there"
         if reused >= 0:
@@ -119,6 +129,14 @@ class Places:
             handover = ws.CommitOp | ws.ReleaseOp
             self._users[slot] = [x for x in ws.users(slot) if not isinstance(x, handover)]
         return self._users[slot]
+
+
+def _place(ring: ws.AllocRingOp, other: ws.AllocRingOp) -> Place:
+    """The place that a ring shares with another one."""
+    is_lender = not isinstance(ring, ws.AllocInsideOp)
+    borrower = other if is_lender else ring
+    assert isinstance(borrower, ws.AllocInsideOp)
+    return Place(other.ring, is_lender, ws.RingType(ring.ring.type).stages, borrower.parts)
 
 
 def _names(key: Key, other: Key) -> str:

@@ -50,6 +50,11 @@ class RingWay:
     sides: dict[tuple[str, str], Side] = field(default_factory=dict[tuple[str, str], Side])
     events: list[Event] = field(default_factory=list[Event])
 
+    @property
+    def unit(self) -> int:
+        """Steps of each kind in a turn at a place; 1 where it is not shared."""
+        return 1 if self.place is None else self.place.unit
+
     def side(self, kind: str, who: str) -> Side:
         """What a process has done so far, which may be nothing."""
         if (kind, who) not in self.sides:

@@ -141,17 +141,19 @@ class _Place:
     """The ring ways that share a place, mostly one, with the sides that take part in a run.
 
     Attributes:
-      sides: with their kinds of step.
-      stages: slots of a way.
+      sides: with their kinds of step, and how many of these are a turn.
+      stages: turns until a place is used again.
     """
 
-    sides: list[tuple[str, Side]]
+    sides: list[tuple[str, Side, int]]
     stages: int
 
     def distances(self) -> tuple[int, ...]:
         """How far sides are from one another; the turns that are not there yet, of those that may be asked for."""
-        steps = [len(side.ticks) for _, side in self.sides]
-        return (min(self._reused(), 0), *(n - steps[0] for n in steps))
+        _, first, unit = self.sides[0]
+        turn = len(first.ticks) // unit
+        apart = (len(side.ticks) - unit * turn for _, side, unit in self.sides)
+        return (min(self._reused(), 0), *apart)
 
     def counts(self) -> Iterator[Clock]:
         """What handovers pass on and which steps they are, as far back as a step may ask, and the last steps.
@@ -160,8 +162,8 @@ class _Place:
         whose slot is next to be acquired again.
         """
         waited, reused = self._least("wait"), max(self._reused(), 0)
-        for kind, side in self.sides:
-            start = waited if kind in ("commit", "acquire") else reused
+        for kind, side, unit in self.sides:
+            start = unit * (waited if kind in ("commit", "acquire") else reused)
             yield from side.ticks[min(start, len(side.ticks) - 1) :] if side.ticks else ()
             yield from side.clocks[start:]
 
@@ -169,20 +171,23 @@ class _Place:
         return self._least("acquire") - self.stages
 
     def _least(self, kind: str) -> int:
-        return min((len(side.ticks) for mine, side in self.sides if mine == kind), default=0)
+        """Whole turns of which all sides have taken the steps of a kind."""
+        turns = (len(side.ticks) // unit for mine, side, unit in self.sides if mine == kind)
+        return min(turns, default=0)
 
 
 def _places(network: Ports, taken: Sequence[Port]) -> list[_Place]:
     """The places of a network, with the sides of the steps that a run takes."""
-    ways: dict[RingWay, dict[Side, str]] = {}
+    ways: dict[RingWay, dict[Side, tuple[str, int]]] = {}
     for port in taken:
-        ways.setdefault(port.at, {})[port.mine] = port.step.kind
+        ways.setdefault(port.at, {})[port.mine] = port.step.kind, port.at.unit
     found: list[_Place] = []
     while ways:
         way, sides = ways.popitem()
         other = network.partner(way)
         sides |= {} if other is None else ways.pop(other, {})
-        found.append(_Place([(kind, side) for side, kind in sides.items()], way.stages))
+        steps = [(kind, side, unit) for side, (kind, unit) in sides.items()]
+        found.append(_Place(steps, way.stages // way.unit))
     return found
 
 

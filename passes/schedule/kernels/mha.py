@@ -59,7 +59,8 @@ class MhaTensor:
             configuration, or its score modifier is not element-wise.
         """
         with attention_kernel(function, op, MhaConfig) as (kernel, problem, source):
-            emit_roles(problem, MhaConfig.of(op), Storage(problem), source)
+            config = MhaConfig.of(op)
+            emit_roles(problem, config, Storage(problem, config.stages), source)
         return kernel
 
 

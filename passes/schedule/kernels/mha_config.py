@@ -22,15 +22,19 @@ from attn_mlir.passes.schedule.parts.operands import (
     page_size_of,
     position_factors,
 )
+from attn_mlir.passes.schedule.parts.softmax import PIECE_COLUMNS
+from attn_mlir.passes.schedule.parts.storage import Stages
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tile_order import default_order
 from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
     PAGE_SIZES,
+    STAGE_COUNTS,
     STREAMED,
     TILE_N,
     key_tiles_for,
     packed_heads,
+    row_lines,
     tiling_for,
 )
 
@@ -48,11 +52,24 @@ class MhaConfig(Config):
     Attributes:
       softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
         q_tiles x softmax + correction + other is at most what a CTA owns (`register_pool`).
+      num_qk_stages: parts of a tile of keys, by columns, each with a slot and barriers of its own; Q K^T
+        begins with the first one. With several, half of `kv_stages` are tiles of keys, the others values.
+      num_pv_stages: parts of a tile of P, by columns, each with barriers of its own; P V begins with the first
+        one.
+      ordered_softmax: 1 where the softmax groups of two query tiles weigh their scores one after the other.
     """
 
     softmax_registers: int = 192
     correction_registers: int = 80
     other_registers: int = 48
+    num_qk_stages: int = 1
+    num_pv_stages: int = 1
+    ordered_softmax: int = 0
+
+    @property
+    def stages(self) -> Stages:
+        """The stages inside products."""
+        return Stages(self.num_qk_stages, self.num_pv_stages, bool(self.ordered_softmax))
 
 
 ConfigT = TypeVar("ConfigT", bound=MhaConfig)
@@ -69,6 +86,11 @@ class Options:
       q_tiles: query tiles per work tile; 1 suits few queries.
       tile_order: one of `TILE_ORDERS` but `counter`; by default `default_order` chooses by queries
         and mask.
+      num_qk_stages: parts of a tile of keys that Q K^T awaits one after the other: 1, 2 or 4, which
+        divides the lines of 128 bytes of a row.
+      num_pv_stages: parts of a tile of P that P V awaits one after the other: 1, 2 or 4, of 32 columns at
+        least.
+      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after the other.
     """
 
     tile_n: int = 0
@@ -76,8 +98,19 @@ class Options:
     exp2_period: int = 0
     q_tiles: int = 0
     tile_order: str = ""
+    num_qk_stages: int = 0
+    num_pv_stages: int = 0
+    ordered_softmax: bool = False
 
 
+OVERRIDING = (
+    "tile_n",
+    "kv_stages",
+    "exp2_period",
+    "num_qk_stages",
+    "num_pv_stages",
+    "ordered_softmax",
+)  # options that are entries of the configuration
 NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
 
 _REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
@@ -195,6 +228,7 @@ def _check(op: Any, target: Target, config: MhaConfig, page_size: int, queries: 
         )
     if config.kv_stages < 2:
         raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    _check_stages(op, config)
     low, high, step = target.least_registers, target.registers_per_thread, target.register_step
     for field in ("softmax_registers", "correction_registers", "other_registers"):
         value = getattr(config, field)
@@ -232,6 +266,49 @@ def _check(op: Any, target: Target, config: MhaConfig, page_size: int, queries: 
         raise op_error(op, f"expects exp2_start of 0 to 3, got {config.exp2_start}")
     if not 0 <= config.rescale_threshold <= 8:
         raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
+
+
+def check_key_parts(op: Any, columns: int, count: int) -> None:
+    """Refuses parts of a tile of keys that are no whole lines.
+
+    Args:
+      columns: of the keys that are divided.
+
+    Raises:
+      VerifyError: with what was got and what is allowed.
+    """
+    if (lines := row_lines(columns, ws.element_bits(op.element_type))) % count:
+        raise op_error(
+            op,
+            f"expects num_qk_stages to divide the {lines} lines of 128 bytes of {columns} columns of "
+            f"keys, got {count}",
+        )
+
+
+def _check_stages(op: Any, config: MhaConfig) -> None:
+    """Refuses stages inside products that there are not.
+
+    Raises:
+      VerifyError: with what was got and what is allowed.
+    """
+    for name in ("num_qk_stages", "num_pv_stages"):
+        if (count := getattr(config, name)) not in STAGE_COUNTS:
+            raise op_error(op, f"expects {name} of 1, 2 or 4, got {count}")
+    if config.ordered_softmax not in (0, config.q_tiles - 1):
+        allowed = "0 or 1" if config.q_tiles > 1 else "0 with one query tile"
+        raise op_error(op, f"expects ordered_softmax of {allowed}, got {config.ordered_softmax}")
+    count = config.num_pv_stages
+    if config.tile_n < count * PIECE_COLUMNS:
+        raise op_error(
+            op,
+            f"expects num_pv_stages that leave {PIECE_COLUMNS} columns of {config.tile_n}, got {count}",
+        )
+    period = config.exp2_period
+    if count > 1 and period and PIECE_COLUMNS % period:
+        raise op_error(
+            op,
+            f"expects exp2_period to divide {PIECE_COLUMNS} beside num_pv_stages of {count}, got {period}",
+        )
 
 
 def _refuse_unsupported(op: MhaOp) -> None:
@@ -310,11 +387,7 @@ def chosen_config(
         )
     except SpecError as error:
         raise op_error(op, f"has no kernel: {error}") from error
-    overrides = {
-        name: getattr(wishes, name)
-        for name in ("tile_n", "kv_stages", "exp2_period")
-        if getattr(wishes, name)
-    }
+    overrides = {name: int(getattr(wishes, name)) for name in OVERRIDING if getattr(wishes, name)}
     if wishes.exp2_period == -1:
         overrides["exp2_period"] = 0
     overrides |= kind.given(op)
@@ -337,4 +410,5 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
     block = op.blocks.extents if op.blocks else None
     page_size, wishes = page_size_of(op.k), Options(**options)
     config = chosen_config(op, target, wishes, queries=op.q, page_size=page_size, block=block)
+    check_key_parts(op, op.head_dim, config.num_qk_stages)
     op.attributes[CONFIG] = config.to_attr()

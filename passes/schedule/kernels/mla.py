@@ -34,7 +34,6 @@ from attn_mlir.passes.schedule.parts.held import HeldStorage
 from attn_mlir.passes.schedule.parts.latent_kernel import latent_kernel
 from attn_mlir.passes.schedule.parts.latent_storage import (
     LatentStorage,
-    OwnKeys,
     RingSlots,
     TwoRings,
 )
@@ -44,7 +43,7 @@ from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
-from attn_mlir.passes.target.tiling import PAGE_SIZES, key_tiles_for
+from attn_mlir.passes.target.tiling import PAGE_SIZES, key_tiles_for, row_lines
 
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN")
 LINE_BYTES = 128  # of a tile's columns, which lie together; the parts of a slot begin with one
@@ -121,6 +120,8 @@ class MlaTensor:
                 f"expects value_stages of 0 beside rope_stages of {config.rope_stages}, got "
                 f"{config.value_stages}",
             )
+        divided = op.nope_dim if config.rope_stages else op.head_dim
+        mha_config.check_key_parts(op, divided, config.num_qk_stages)
         op.attributes[CONFIG] = config.to_attr()
 
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
@@ -130,21 +131,21 @@ class MlaTensor:
           VerifyError: as `latent_kernel`.
         """
         config = MlaConfig.of(op)
-        apart = config.rope_stages
+        apart, stages = config.rope_stages, config.stages
         with latent_kernel(function, op, MlaConfig) as (kernel, problem, source, narrow, factors):
             if narrow is not None:
-                widened = LatentStorage(problem, apart, OwnKeys)
+                widened = LatentStorage(problem, apart, stages, is_widened=True)
                 mha.emit_roles(problem, config, widened, source)
                 warps = _helpers(config)[1]
                 with _helper("widen", problem, config, widened) as tile:
                     widen(problem, narrow, widened.rope, tile, warps=warps)
                 return kernel
             if apart:
-                storage = LatentStorage(problem, apart, factors=factors)
+                storage = LatentStorage(problem, apart, stages, factors)
             elif config.value_stages:
-                storage = TwoRings(problem, config.value_stages, factors)
+                storage = TwoRings(problem, config.value_stages, stages, factors)
             else:
-                storage = Storage(problem, factors)
+                storage = Storage(problem, stages, factors)
             mha.emit_roles(problem, config, storage, source)
             if factors is not None:
                 with _helper("factors", problem, config, storage) as tile:
@@ -271,8 +272,12 @@ def _with_helper(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig
 
 
 def _with_rings(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
-    """The configuration with the rings that give the most slots."""
-    slots = _slots(op, target, config)
+    """The configuration with the rings that give the most slots, of those that parts of keys fit."""
+    count, bits = config.num_qk_stages, ws.element_bits(op.element_type)
+    whole, nope = (row_lines(columns, bits) % count for columns in (op.head_dim, op.nope_dim))
+    slots = _slots(op, target, config, is_apart=bool(whole and not nope))
+    if slots.rope and nope:
+        slots = RingSlots(config.kv_stages, 0)
     if slots.rope and not _has_helper(op):
         registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
         config = dataclasses.replace(config, **registers)

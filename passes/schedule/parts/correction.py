@@ -16,20 +16,22 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     def begin(way: int) -> None:
         """The first key tile: before its product O holds nothing."""
         b.release(storage.stats.wait(way), "threads")
-        b.commit(storage.p.acquire(way), "threads")
+        for _ in range(storage.stages.pv):
+            b.commit(storage.p.acquire(way), "threads")
 
     def turn_of(turn: Value) -> list[Value]:
         del turn
         for way in ways:
             # softmax has waited for scores issued behind the previous product, which O then contains
             handover = storage.stats.wait(way)
-            fitting = storage.p.acquire(way)
+            fitting = [storage.p.acquire(way) for _ in range(storage.stages.pv)]
             factor = b.load(handover)
             b.release(handover, "threads")
             with b.when(b.any_row(b.map_elements(_is_below_one, factor, element=b.i1()))):
                 for part in _parts(storage.o.at(way), problem.v_columns):
                     b.store(b.times_rows(b.load(part), factor), part)
-            b.commit(fitting, "threads")
+            for slot in fitting:
+                b.commit(slot, "threads")
         return []
 
     with b.when(visited.any()):

@@ -20,10 +20,11 @@ from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 
 from . import builder as b
 from .held_values import held_values
-from .key_slots import WholeKeys
+from .key_slots import KeySlots
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
+from .query_slots import QuerySlots
 from .scores import ROW_VALUES, Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import VisitedTiles, visit
 
@@ -45,7 +46,8 @@ class HeldStorage:
         rows, keys, columns = config.tile_m, config.tile_n, problem.v_columns
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), ways=ways)
         self.k = b.Ring("k", b.tile([keys, problem.columns], element, "shared"), stages=stages)
-        self.keys = WholeKeys(problem, self.k)
+        self.keys = KeySlots.whole(problem, self.k)
+        self.queries = QuerySlots(problem, self.q, [range(problem.columns)])
         self.values = held_values(problem)
         self.v = self.values.loaded
         self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"), ways=ways)

@@ -39,12 +39,14 @@ class KVSource(Protocol):
         found: Sequence[Value],
         *,
         is_whole: bool = False,
+        column: int = 0,
     ) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the keys or values from `first_column` on.
+        """Fills a ring slot [tile_n, columns] with the keys or values from `first_column` on.
 
         Args:
           found: what `find` found.
           is_whole: all of these exist.
+          column: of their rows at which those of the slot begin.
         """
         ...
 
@@ -97,12 +99,13 @@ class TensorKV:
         found: Sequence[Value],
         *,
         is_whole: bool = False,
+        column: int = 0,
     ) -> None:
         """Copies a box of K or V; past the end of the sequence, and past the head size, it is zero."""
         problem, keys = self._problem, tile.keys
         source = problem.k if side == KEYS else problem.v
         head, row = problem.queries.kv_head(tile.head), len(keys.lead)
-        coords = [*keys.lead, keys.row(first_column), head, 0]
+        coords = [*keys.lead, keys.row(first_column), head, column]
         b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
 
 
@@ -150,12 +153,15 @@ class PagedKV:
         found: Sequence[Value],
         *,
         is_whole: bool = False,
+        column: int = 0,
     ) -> None:
         """Copies boxes of K, whole ones, or of V that end with the sequence."""
         head = self._head(tile)
         if side == KEYS:
             entries = found[: self._keys.copies]
-            self._keys.load(slot, tile, head, first_column, entries, is_whole=is_whole)
+            self._keys.load(
+                slot, tile, head, first_column, entries, is_whole=is_whole, column=column
+            )
             return
         values, entries = self._values, found[-self._values.copies :]
         if is_whole:

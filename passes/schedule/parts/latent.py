@@ -52,8 +52,16 @@ class Rope(Protocol):
         """What has to be read before a tile can be copied, i32 each."""
         ...
 
-    def load(self, slot: Value, tile: WorkTile, first_key: Value, found: Sequence[Value]) -> None:
-        """Fills a tile from a key on; behind the end of the sequence it may hold anything."""
+    def load(
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_key: Value,
+        found: Sequence[Value],
+        *,
+        column: int = 0,
+    ) -> None:
+        """Fills a tile from a key and a column of rope on; behind the end of the sequence it may hold anything."""
         ...
 
 
@@ -78,11 +86,19 @@ class RopeRows:
         keys = self.sequences.of(tile.batch, tile.queries)
         return [*keys.lead, keys.row(first_key)]
 
-    def load(self, slot: Value, tile: WorkTile, first_key: Value, found: Sequence[Value]) -> None:
+    def load(
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_key: Value,
+        found: Sequence[Value],
+        *,
+        column: int = 0,
+    ) -> None:
         """One box."""
         place = found or [*tile.keys.lead, tile.keys.row(first_key)]
         row = len(place) - 1
-        b.copy_in(self.tensor, slot, [*place, 0, self.first_column], [row, row + 2])
+        b.copy_in(self.tensor, slot, [*place, 0, self.first_column + column], [row, row + 2])
 
 
 @dataclass(frozen=True)
@@ -99,9 +115,17 @@ class RopePages:
         """An entry for each page of the tile."""
         return self.rows.find(tile, first_key)
 
-    def load(self, slot: Value, tile: WorkTile, first_key: Value, found: Sequence[Value]) -> None:
+    def load(
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_key: Value,
+        found: Sequence[Value],
+        *,
+        column: int = 0,
+    ) -> None:
         """A box for each page."""
-        self.rows.load(slot, tile, lambda: 0, first_key, found)
+        self.rows.load(slot, tile, lambda: 0, first_key, found, column=column)
 
 
 class LatentKV:
@@ -126,21 +150,27 @@ class LatentKV:
         found: Sequence[Value],
         *,
         is_whole: bool = False,
+        column: int = 0,
     ) -> None:
         """Copies a box of V; of keys, boxes for whose bytes together the slot's barrier waits."""
         if side == VALUES:
             self._tensors.load(side, slot, tile, first_column, found, is_whole=is_whole)
             return
-        own, shared = side_by_side(slot, self._problem.q)
-        self.load_nope(own, tile, first_column)
-        self.load_rope(shared, tile, first_column, found)
-
-    def load_nope(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Copies the columns of the head."""
-        self._tensors.load(KEYS, slot, tile, first_column, [])
+        nope, rope = self._problem.q  # whose columns lie as those of keys do
+        for tensor, first, part in side_by_side(slot, (nope, rope), column):
+            if tensor is nope:
+                self._tensors.load(KEYS, part, tile, first_column, [], column=first)
+            else:
+                self.load_rope(part, tile, first_column, found, column=first)
 
     def load_rope(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        column: int = 0,
     ) -> None:
-        """Copies the columns that all heads share."""
-        self._rope.load(slot, tile, first_column, found)
+        """Copies the columns that all heads share, from one of them on."""
+        self._rope.load(slot, tile, first_column, found, column=column)

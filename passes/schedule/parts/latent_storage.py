@@ -14,82 +14,20 @@ slot of rope are as long as its rows, where these have up to 64 bytes. Rope of 8
 a ring, which warps of its own fill (`narrow_rope`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.passes.target.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
 from attn_mlir.passes.target.tiling import SMEM_FOR_BARRIERS
 
 from . import builder as b
-from .key_slots import KeySlots, WholeKeys
-from .kv_source import KEYS, KVSource
-from .latent import LatentKV
-from .problem import Problem, Value, WorkTile
-from .queries import columns_of, element_of, side_by_side
+from .key_slots import KeyPart, KeySlots, parts_of, ring_of_parts
+from .problem import Problem
+from .queries import columns_of, element_of
 from .row_factors import RowFactors
-from .storage import Storage
+from .storage import Stages, Storage, values_ring
 
 ENOUGH_STAGES = 3  # K(n), V(n - 1) and what is copied meanwhile
-
-
-class PartedKeys:
-    """A tile of keys in a slot of each of two rings."""
-
-    is_copied: ClassVar[bool] = (
-        True  # whether the copy engine fills slots of rope, in lines of any length
-    )
-
-    def __init__(self, problem: Problem, own: b.Ring, shared: b.Ring):
-        """With the columns of a head in `own`, in which values lie in turn, and rope in `shared`."""
-        self._problem, self._own, self._shared = problem, own, shared
-        self._nope = columns_of(problem.k)
-
-    def fill(
-        self, source: KVSource, tile: WorkTile, first_column: Value, found: Sequence[Value]
-    ) -> None:
-        """One slot of each, with a barrier each."""
-        assert isinstance(source, LatentKV)
-        slot = self._own.acquire()
-        source.load_nope(self._nope_in(slot), tile, first_column)
-        b.commit(slot, "copy_engine")
-        slot = self._shared.acquire()
-        source.load_rope(slot, tile, first_column, found)
-        b.commit(slot, "copy_engine")
-
-    def wait(self) -> list[Value]:
-        """One slot of each."""
-        return [self._own.wait(), self._shared.wait()]
-
-    def multiply(self, scores: Value, queries: Value, slots: Sequence[Value]) -> None:
-        """Two products."""
-        own, shared = slots
-        nope_queries, rope_queries = side_by_side(queries, self._problem.q)
-        b.mma(scores, nope_queries, self._nope_in(own), accumulate=False, b_layout="nk")
-        b.mma(scores, rope_queries, shared, accumulate=True, b_layout="nk")
-
-    def release(self, slots: Sequence[Value]) -> None:
-        """One slot of each."""
-        for slot in slots:
-            b.release(slot, "tensor_core")
-
-    def _nope_in(self, slot: Value) -> Value:
-        return b.view(slot, [self._problem.config.tile_n, self._nope], self._problem.element)
-
-
-class OwnKeys(PartedKeys):
-    """As `PartedKeys`, of which others fill the slots of rope."""
-
-    is_copied = False
-
-    def fill(
-        self, source: KVSource, tile: WorkTile, first_column: Value, found: Sequence[Value]
-    ) -> None:
-        """The slot of the columns of a head."""
-        slot = self._own.acquire()
-        source.load(KEYS, self._nope_in(slot), tile, first_column, found)
-        b.commit(slot, "copy_engine")
 
 
 class LatentStorage(Storage):
@@ -99,40 +37,56 @@ class LatentStorage(Storage):
         self,
         problem: Problem,
         rope_stages: int,
-        keys: type[PartedKeys] = PartedKeys,
+        stages: Stages,
         factors: RowFactors | None = None,
+        *,
+        is_widened: bool = False,
     ):
-        """With so many slots for rope; `keys` says who fills them, and `factors` are as of `Storage`."""
-        self._rope_stages, self._kind = rope_stages, keys
-        super().__init__(problem, factors)
+        """With so many slots for rope; others fill them where it `is_widened`, in lines of 128 bytes."""
+        self._rope_stages, self._is_widened = rope_stages, is_widened
+        super().__init__(problem, stages, factors)
 
-    def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
-        config, nope = problem.config, columns_of(problem.k)
-        shape = [config.tile_n, max(nope, problem.v_columns)]
-        kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)
+    def _parts(self, problem: Problem) -> list[range]:
+        nope = columns_of(problem.k)
+        return [*parts_of(problem, nope, self.stages.qk), range(nope, problem.columns)]
+
+    def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
+        config, (*own, rope) = problem.config, parts
+        tiles, values = config.kv_stages, config.kv_stages // 2
+        if len(own) > 1:
+            v = values_ring(problem, values)
+            keys = ring_of_parts(problem, "k", own, tiles=tiles - values)
+        else:
+            shape = [config.tile_n, max(rope.start, problem.v_columns)]
+            v = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=tiles)
+            keys = [KeyPart(v, own[0])]
         columns, element = columns_of(problem.q[-1]), element_of(problem.q[-1])
-        line = (
-            line_of_rows(columns, ws.element_bits(element)) if self._kind.is_copied else LINE_BYTES
-        )
-        rope = b.tile([config.tile_n, columns], element, "shared", line)
-        self.rope = b.Ring("rope", rope, stages=self._rope_stages)
-        return self._kind(problem, kv, self.rope), kv
+        line = LINE_BYTES if self._is_widened else line_of_rows(columns, ws.element_bits(element))
+        kind = b.tile([config.tile_n, columns], element, "shared", line)
+        self.rope = b.Ring("rope", kind, stages=self._rope_stages)
+        keys.append(KeyPart(self.rope, rope, is_rope=True))
+        filled = len(own) if self._is_widened else len(parts)
+        at_once = 1 if len(own) > 1 else len(parts)
+        return KeySlots(problem, keys, filled=filled, at_once=at_once), v
 
 
 class TwoRings(Storage):
     """As `Storage`, with a ring of keys and one of values."""
 
-    def __init__(self, problem: Problem, stages: int, factors: RowFactors | None = None):
-        """With so many slots for values; `factors` are as of `Storage`."""
-        self._stages = stages
-        super().__init__(problem, factors)
+    def __init__(
+        self,
+        problem: Problem,
+        value_stages: int,
+        stages: Stages,
+        factors: RowFactors | None = None,
+    ):
+        """With so many slots for values; the others are as of `Storage`."""
+        self._value_stages = value_stages
+        super().__init__(problem, stages, factors)
 
-    def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
-        config, element = problem.config, problem.element
-        keys = b.tile([config.tile_n, problem.columns], element, "shared")
-        values = b.tile([config.tile_n, problem.v_columns], element, "shared")
-        k = b.Ring("k", keys, stages=config.kv_stages)
-        return WholeKeys(problem, k), b.Ring("v", values, stages=self._stages)
+    def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
+        keys = ring_of_parts(problem, "k", parts, tiles=problem.config.kv_stages)
+        return KeySlots(problem, keys), values_ring(problem, self._value_stages)
 
 
 @dataclass(frozen=True)

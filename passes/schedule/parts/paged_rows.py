@@ -51,6 +51,7 @@ class PagedRows:
         entries: Sequence[Value],
         *,
         is_whole: bool = False,
+        column: int = 0,
     ) -> None:
         """Copies whole boxes, whatever is behind the end of the sequence.
 
@@ -59,11 +60,13 @@ class PagedRows:
           head: emits the number of the pool's head.
           entries: what `find` found.
           is_whole: all of these keys exist.
+          column: of the rows at which those of the slot begin.
         """
         pool = self._pages.pool
         for number, entry in enumerate(entries):
             left = None if is_whole else self._left(tile, first_key, number)
-            self._copy(pool, slot, head, number, self._page(entry, left), first_key)
+            page = self._page(entry, left)
+            self._copy(pool, slot, head, number, page, first_key, column=column)
 
     def load_until_end(
         self, slot: Value, tile: WorkTile, head: Head, first_key: Value, entries: Sequence[Value]
@@ -102,7 +105,15 @@ class PagedRows:
         return b.INT.sub(first_key, b.INT.mul(page, self._size))
 
     def _copy(
-        self, pool: Value, slot: Value, head: Head, number: int, page: Value, first_key: Value
+        self,
+        pool: Value,
+        slot: Value,
+        head: Head,
+        number: int,
+        page: Value,
+        first_key: Value,
+        *,
+        column: int = 0,
     ) -> None:
         """One box of a pool to its rows of the tile; of a slot with boxes side by side, to its columns."""
         rows, columns = ws.TileType(slot.type).shape
@@ -111,5 +122,6 @@ class PagedRows:
             part = b.columns(slot, number * width, width)
         else:
             part = b.rows(slot, number * self.box_rows, self.box_rows)
-        coords = [page, self._row(first_key), head(), self._column]
+        first = self._column if column == 0 else b.INT.add(self._column, column)
+        coords = [page, self._row(first_key), head(), first]
         b.copy_in(pool, part, coords, [ROW_DIM, COLUMN_DIM])

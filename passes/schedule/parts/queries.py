@@ -8,7 +8,6 @@ next position, and their results are not written. The query tiles of a work tile
 along the positions, or along the heads of a group.
 """
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,13 +102,18 @@ class Queries:
         tiles_per_group = self.group // self.packed
         return b.INT.floordiv(tile_head, tiles_per_group) if tiles_per_group > 1 else tile_head
 
-    def load(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
+    def load(
+        self, slot: Value, sequence: Sequence, head: Value, position: Value, *, column: int = 0
+    ) -> None:
         """Fills a shared tile with query rows.
 
         Rows past the end of the sequence get any values, rows outside the tensor zeros.
 
         The slot has room for `loaded_rows`, or is a tile: then what whole positions leave of it gets
         some heads of the first one.
+
+        Args:
+          column: of the rows at which those of the slot begin.
         """
         coords, dims = self._place(sequence, head, position)
         (room, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
@@ -118,8 +122,9 @@ class Queries:
             parts = [(0, self.rows, dims), (self.rows, room - self.rows, dims[1:])]
         for first, count, along in parts:
             rows = b.rows(slot, first, count)
-            for tensor, part in zip(self.q, side_by_side(rows, self.q), strict=True):
-                b.copy_in(self._by_heads(tensor, heads), part, coords, along)
+            for tensor, first_column, part in side_by_side(rows, self.q, column):
+                place = [*coords[:-1], first_column]
+                b.copy_in(self._by_heads(tensor, heads), part, place, along)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
@@ -176,25 +181,39 @@ class Queries:
         return coords, [first, *([first + 2] if inner else []), first + 2 + len(inner)]
 
 
-def side_by_side(tile: Value, tensors: tuple[Value, ...]) -> list[Value]:
-    """The columns of a tile that each of these tensors has, in its elements; all where there is one tensor."""
+def side_by_side(
+    tile: Value, tensors: tuple[Value, ...], column: int = 0
+) -> list[tuple[Value, int, Value]]:
+    """The tensors whose columns a tile has, their columns at which it does, and these, in their elements.
+
+    Args:
+      tensors: of which the columns of a row lie side by side; one has all columns of the tile.
+      column: of such rows at which the tile begins, in elements of the tile.
+    """
     if len(tensors) == 1:
-        return [tile]
-    rows, own = ws.TileType(tile.type).shape[0], ws.element_bits(ws.TileType(tile.type).element)
-    counts = [columns_of(x) * ws.element_bits(element_of(x)) // own for x in tensors]
-    firsts = itertools.accumulate(counts, initial=0)
-    parts = [b.columns(tile, first, count) for first, count in zip(firsts, counts, strict=False)]
-    return [
-        b.view(part, [rows, columns_of(tensor)], element_of(tensor))
-        for part, tensor in zip(parts, tensors, strict=True)
-    ]
+        return [(tensors[0], column, tile)]
+    kind = ws.TileType(tile.type)
+    bits, (rows, columns) = ws.element_bits(kind.element), kind.shape
+    found: list[tuple[Value, int, Value]] = []
+    first = 0
+    for tensor in tensors:
+        own = ws.element_bits(element_of(tensor))
+        end = first + columns_of(tensor) * own // bits
+        span = range(max(first, column), min(end, column + columns))
+        if span:
+            part = b.columns(tile, span.start - column, len(span))
+            part = b.view(part, [rows, len(span) * bits // own], element_of(tensor))
+            found.append((tensor, (span.start - first) * bits // own, part))
+        first = end
+    return found
 
 
-def as_multiplied(tile: Value, tensors: tuple[Value, ...]) -> list[Value]:
+def as_multiplied(tile: Value, tensors: tuple[Value, ...], column: int = 0) -> list[Value]:
     """The parts of a tile of rows of these tensors of which each is one operand of a product: those whose
-    elements are of one type are one."""
-    is_one = len({str(element_of(tensor)) for tensor in tensors}) == 1
-    return [tile] if is_one else side_by_side(tile, tensors)
+    elements are of one type are one; `column` is as of `side_by_side`."""
+    if len({str(element_of(tensor)) for tensor in tensors}) == 1:
+        return [tile]
+    return [part for _, _, part in side_by_side(tile, tensors, column)]
 
 
 def element_of(tensor: Value) -> Any:

@@ -12,7 +12,7 @@ tile, from which all threads read them, four at a time.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from attn_mlir.dialect import attn
+from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
@@ -84,12 +84,19 @@ class RowFactors:
 
         return b.generate(factor, [problem.config.tile_m], ir.F32Type.get())
 
-    def scaled(self, scores: Value, rows: Value) -> Value:
-        """The scores of the next key tile times the factors of their keys, and of their rows."""
+    def scaled(self, pieces: Mapping[int, Value], rows: Value) -> dict[int, Value]:
+        """The scores of the next key tile times the factors of their keys, and of their rows.
+
+        Args:
+          pieces: the scores from a column of the tile on, by that.
+        """
         slot = self.ring.wait()
-        scores = b.times_columns(scores, b.load(slot))
+        found: dict[int, Value] = {}
+        for column, scores in pieces.items():
+            _, count = ws.FragmentType(scores.type).shape
+            found[column] = b.times_columns(scores, b.load(b.rows(slot, column, count)))
         b.release(slot, "threads")
-        return b.times_rows(scores, rows)
+        return {column: b.times_rows(scores, rows) for column, scores in found.items()}
 
 
 def _check(op: attn.MlaOp) -> None:

@@ -4,7 +4,7 @@ Pure functions over fragments, used by every schedule; the formulas for one row 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from attn_mlir.dialect import ws
@@ -304,9 +304,23 @@ def with_sink(
     return b.map_rows(element, maximum, total)
 
 
-def weights(problem: Configured, row: Row, scores: Value, offset: Value) -> Value:
-    """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c."""
+def weights(
+    problem: Configured,
+    row: Row,
+    scores: Value,
+    offset: Value,
+    *,
+    column: int = 0,
+    of: int | None = None,
+) -> Value:
+    """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c.
+
+    Args:
+      column, of: the column of a row at which these scores begin, and how many the row has: all that
+        there are when left out.
+    """
     config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
+    last = (columns if of is None else of) - FMA_FRAGMENT - column
     offset = b.broadcast(offset, columns)
     exponent = b.map_elements(lambda s, o: b.fma(s, row.scale_log2, o), scores, offset)
     if not config.exp2_period:
@@ -315,9 +329,22 @@ def weights(problem: Configured, row: Row, scores: Value, offset: Value) -> Valu
         exponent,
         period=config.exp2_period,
         count=FMA_COLUMNS,
-        begin=FMA_FRAGMENT * config.exp2_start,
-        end=columns - FMA_FRAGMENT,
+        begin=min(max(FMA_FRAGMENT * config.exp2_start - column, 0), columns),
+        end=min(max(last, 0), columns),
     )
+
+
+def sums_of_rows(pieces: Sequence[Value], init: Value) -> Value:
+    """`init` [rows] plus the sum of each row, whose columns are in pieces, added as those of one fragment.
+
+    A fragment of several vectors of 32 columns is added vector by vector, pairs first.
+    """
+    level = list(pieces)
+    while len(level) > 1:
+        level = [
+            b.map_elements(b.fadd, *pair) for pair in zip(level[::2], level[1::2], strict=True)
+        ]
+    return b.reduce_rows("add", level[0], init)
 
 
 def reciprocal(total: Value, output_factor: Value | None) -> Value:

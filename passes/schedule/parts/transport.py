@@ -1,12 +1,14 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from . import builder as b
-from .key_slots import KeySlots
+from .key_slots import AwaitedSlots, KeySlots
 from .kv_source import VALUES, KVSource
 from .problem import Problem, Value, WorkTile
+from .query_slots import QuerySlots
 from .storage import Storage
 
 
@@ -14,7 +16,7 @@ class Loaded(Protocol):
     """The rings that `load` fills, of queries, keys and values; those may be one ring."""
 
     @property
-    def q(self) -> b.Ring:
+    def queries(self) -> QuerySlots:
         """Slots of queries."""
         ...
 
@@ -56,12 +58,17 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
     with b.when(visited.any()):
         first = visited.first_column(0)
         found = source.find(tile, visited, 0)
-        storage.keys.fill(source, tile, first, found)
+        queries = storage.queries
+        between = storage.keys.filled if queries.count > 1 else 0
+
+        def fill_queries(number: int) -> None:
+            """The part of the first query tile that the first product reads with a part of keys."""
+            if number < between:
+                queries.fill(tile, 0, [number])
+
+        storage.keys.fill(source, tile, first, found, behind=fill_queries)
         for way in range(problem.config.q_tiles):
-            slot = storage.q.acquire(way)
-            position = problem.first_position(tile, way)
-            problem.queries.load(slot, tile.queries, tile.head, position)
-            b.commit(slot, "copy_engine")
+            queries.fill(tile, way, range(0 if way else between, queries.count))
         fill_values(first, found)
         following = source.find(tile, visited, b.constant(1)) if found else []
         b.loop(1, visited.count, following, turn_of)
@@ -75,43 +82,48 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     visited = problem.key_tiles(tile)
     ways = range(problem.config.q_tiles)
 
-    def scores(way: int, query: Value, key: Sequence[Value]) -> None:
+    def scores(way: int, query: AwaitedSlots, key: AwaitedSlots) -> None:
         slot = storage.s.acquire(way)
-        storage.keys.multiply(slot, query, key)
+        queries_of = partial(storage.queries.columns, query)
+        storage.keys.multiply(slot, queries_of, key, is_last=way == ways[-1])
         b.commit(slot, "tensor_core")
 
     def weigh(way: int, values: Value, accumulate: Value | bool) -> None:
-        probabilities = storage.p.wait(way)
-        value_tile = values_in(problem, values)
-        b.mma(storage.o.at(way), probabilities, value_tile, accumulate=accumulate, b_layout="kn")
-        b.release(probabilities, "tensor_core")
+        count = storage.stages.pv
+        rows = problem.config.tile_n // count
+        for number in range(count):
+            probabilities = storage.p.wait(way)
+            own = b.rows(values_in(problem, values), number * rows, rows)
+            adds = True if number else accumulate
+            b.mma(storage.o.at(way), probabilities, own, accumulate=adds, b_layout="kn")
+            b.release(probabilities, "tensor_core")
 
     with b.when(visited.any()):
         key = storage.keys.wait()
-        queries: list[Value] = []
+        queries: list[AwaitedSlots] = []
         for way in ways:
-            queries.append(storage.q.wait(way))
+            queries.append(storage.queries.wait(way))
             scores(way, queries[way], key)
-        storage.keys.release(key)
+        key.release()
         sums = [storage.finished.acquire(way) for way in ways]
 
         def turn_of(turn: Value) -> list[Value]:
             accumulate = b.compare("sgt", turn, 1)
             values = storage.v.wait()
-            key: list[Value] = []
+            key: AwaitedSlots | None = None
             for way in ways:
                 weigh(way, values, accumulate)
                 if way == ways[-1]:
                     b.release(values, "tensor_core")
-                if not key:
-                    key = storage.keys.wait()
+                key = key or storage.keys.wait()
                 scores(way, queries[way], key)
-            storage.keys.release(key)
+            if key is not None:
+                key.release()
             return []
 
         b.loop(1, visited.count, [], turn_of)
         for query in queries:
-            b.release(query, "tensor_core")
+            query.release()
         accumulate = b.compare("sgt", visited.count, 1)
         values = storage.v.wait()
         for way in ways:

@@ -23,16 +23,41 @@ func.func @f(%s: !ws.ring<none, 1, 2>) {
 // Slot by slot.
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects as many stages and ways as of the lender, 1 and 2, got 1 and 1}}
+  // expected-error @below {{'ws.alloc_inside' op expects a multiple of the lender's 1 stages and as many ways, 2, got 1 and 1}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 1>
   func.return
 }
 
 // -----
 
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 2, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects a multiple of the lender's 2 stages and as many ways, 2, got 3 and 2}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 2, 2>) -> !ws.ring<!ws.tile<vector<128x32xbf16>, "tensor">, 3, 2>
+  func.return
+}
+
+// -----
+
+// Parts of a slot: their bytes, and columns that are no parts.
+
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects as many stages and ways as of the lender, 1 and 2, got 2 and 2}}
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 2, 2>
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x32xf32>, "tensor">, 2, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of 2 parts of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x33xf32>, "tensor">}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x33xf32>, "tensor">, 2, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of 3 parts of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x16xf32>, "tensor">}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x16xf32>, "tensor">, 3, 2>
   func.return
 }
 

@@ -144,3 +144,45 @@ func.func @f() {
   // expected-error @below {{'ws.alloc_ring' op expects known_empty in no cluster, got one of 2 CTAs}}
   %r = "ws.alloc_ring"() {label_name = "r", known_empty} : () -> !ws.ring<none, 1, 2>
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [], cluster = 2 : i64} : () -> ()
+
+// -----
+
+// What is there no sooner than a handover.
+
+func.func @f(%r: !ws.ring<none, 1, 1>, %w: i32, %x: !ws.frag<vector<128xbf16>>) {
+  %s = "ws.acquire"(%r, %w) : (!ws.ring<none, 1, 1>, i32) -> none
+  "ws.commit"(%s) {by = "threads"} : (none) -> ()
+  // expected-error @below {{'ws.behind' op expects a fragment of rank 1 and f32, got !ws.frag<vector<128xbf16>>}}
+  %y = "ws.behind"(%x, %s) : (!ws.frag<vector<128xbf16>>, none) -> !ws.frag<vector<128xbf16>>
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<none, 1, 1>, %w: i32, %x: !ws.frag<vector<128xf32>>) {
+  %s = "ws.acquire"(%r, %w) : (!ws.ring<none, 1, 1>, i32) -> none
+  "ws.commit"(%s) {by = "threads"} : (none) -> ()
+  // expected-error @below {{'ws.behind' op expects a result of type !ws.frag<vector<128xf32>>, got !ws.frag<vector<64xf32>>}}
+  %y = "ws.behind"(%x, %s) : (!ws.frag<vector<128xf32>>, none) -> !ws.frag<vector<64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<none, 1, 1>, %w: i32, %x: !ws.frag<vector<128xf32>>) {
+  %s = "ws.acquire"(%r, %w) : (!ws.ring<none, 1, 1>, i32) -> none
+  // expected-error @below {{'ws.behind' op expects a slot that threads have committed before, in the same block}}
+  %y = "ws.behind"(%x, %s) : (!ws.frag<vector<128xf32>>, none) -> !ws.frag<vector<128xf32>>
+  "ws.commit"(%s) {by = "threads"} : (none) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<none, 1, 1>, %w: i32, %x: !ws.frag<vector<128xf32>>) {
+  %s = "ws.acquire"(%r, %w) : (!ws.ring<none, 1, 1>, i32) -> none
+  "ws.commit"(%s) {by = "warps"} : (none) -> ()
+  // expected-error @below {{'ws.behind' op expects a slot that threads have committed before, in the same block}}
+  %y = "ws.behind"(%x, %s) : (!ws.frag<vector<128xf32>>, none) -> !ws.frag<vector<128xf32>>
+  func.return
+}

@@ -345,3 +345,103 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x8x2x64xbf16>, %v: tensor<?x
     : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
 }
+
+// -----
+
+// Stages inside Q K^T: 1, 2 or 4 parts of whole lines.
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects num_qk_stages of 1, 2 or 4, got 3}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {num_qk_stages = 3 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects num_qk_stages to divide the 2 lines of 128 bytes of 128 columns of keys, got 4}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {num_qk_stages = 4 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects num_pv_stages of 1, 2 or 4, got 8}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {num_pv_stages = 8 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects num_pv_stages that leave 32 columns of 64, got 4}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {num_pv_stages = 4 : i32, tile_n = 64 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects exp2_period to divide 32 beside num_pv_stages of 2, got 20}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {num_pv_stages = 2 : i32, exp2_period = 20 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects ordered_softmax of 0 or 1, got 2}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {ordered_softmax = 2 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects ordered_softmax of 0 with one query tile, got 1}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {ordered_softmax = 1 : i32, q_tiles = 1 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}

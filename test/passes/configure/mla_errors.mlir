@@ -101,3 +101,15 @@ module attributes {attn.target = "sm_100a"} {
     func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
   }
 }
+
+// -----
+
+// Parts of nope where rope has slots of its own, of both where it has not.
+
+func.func @f(%q_nope: tensor<?x?x4x192xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x192xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mla' op expects num_qk_stages to divide the 3 lines of 128 bytes of 192 columns of keys, got 2}}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {kv_stages = 2 : i32, rope_stages = 2 : i32, num_qk_stages = 2 : i32}}
+    : (tensor<?x?x4x192xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x192xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}

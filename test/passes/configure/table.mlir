@@ -4,7 +4,7 @@
 // The table by head size and mask; a second run changes nothing.
 
 // CHECK-LABEL: @d128_causal
-// CHECK: attn.config = {correction_registers = 72 : i32, exp2_period = 16 : i32, exp2_start = 1 : i32, kv_stages = 5 : i32, other_registers = 56 : i32, packed_heads = 2 : i32, q_tiles = 2 : i32, rescale_threshold = 8 : i32, softmax_registers = 192 : i32, tile_m = 128 : i32, tile_n = 128 : i32, tile_order = "last_first"}
+// CHECK: attn.config = {correction_registers = 72 : i32, exp2_period = 16 : i32, exp2_start = 1 : i32, kv_stages = 5 : i32, num_pv_stages = 1 : i32, num_qk_stages = 1 : i32, ordered_softmax = 0 : i32, other_registers = 56 : i32, packed_heads = 2 : i32, q_tiles = 2 : i32, rescale_threshold = 8 : i32, softmax_registers = 192 : i32, tile_m = 128 : i32, tile_n = 128 : i32, tile_order = "last_first"}
 func.func @d128_causal(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({

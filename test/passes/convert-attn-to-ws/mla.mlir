@@ -85,8 +85,8 @@ func.func @paged(%q_nope: tensor<?x4x128xbf16>, %q_rope: tensor<?x4x64xbf16>, %k
 // CHECK: %[[SHARED:.*]] = "ws.wait"(%[[RING]],
 // CHECK: %[[S:.*]] = "ws.acquire"
 // CHECK: %[[QN:.*]] = "ws.columns"(%{{.*}}) {first = 0 : i64}
-// CHECK: %[[QR:.*]] = "ws.columns"(%{{.*}}) {first = 128 : i64}
 // CHECK: "ws.mma"(%[[S]], %[[QN]], %[[OWN]], %{{.*}})
+// CHECK: %[[QR:.*]] = "ws.columns"(%{{.*}}) {first = 128 : i64}
 // CHECK: %[[ADD:.*]] = arith.constant true
 // CHECK: "ws.mma"(%[[S]], %[[QR]], %[[SHARED]], %[[ADD]])
 // CHECK: "ws.commit"(%[[S]]) {by = "tensor_core"}

@@ -177,6 +177,11 @@ def release(slot: Value, by: str) -> None:
     ws.ReleaseOp(slot, ir.StringAttr.get(by))
 
 
+def behind(rows: Value, slot: Value) -> Value:
+    """A fragment [rows] of f32 that is there no sooner than the handover of a slot by threads."""
+    return ws.BehindOp(rows, slot, rows.type).behind
+
+
 class Buffer:
     """Declared tiles without barriers."""
 

@@ -213,8 +213,10 @@ def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
 
 
 def columns(tile: Value, first: int, count: int) -> Value:
-    """Columns `first` to `first + count - 1` of a tile."""
+    """Columns `first` to `first + count - 1` of a tile; the tile itself if it has no others."""
     kind = ws.TileType(tile.type)
+    if count == kind.shape[1]:
+        return tile
     result = _like(kind, [kind.shape[0], count])
     return ws.ColumnsOp(
         tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), result
