@@ -10,7 +10,6 @@ predicate tests every score. The extents of captured arrays are checked when a c
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -56,7 +55,7 @@ def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
     Raises:
       SpecError: an array that does not fit.
     """
-    for wanted in cast("tuple[Extents, ...]", getattr(mod, "extents", ())):
+    for wanted in extents_of(mod):
         for extent, axis in zip(wanted.shape, wanted.axes, strict=True):
             fits = not axis or extent == sizes[axis] or (wanted.or_one and extent == 1)
             if not fits:
@@ -67,45 +66,24 @@ def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
                 )
 
 
-def _made(function: Callable[..., Any], *extents: Extents, **captured: Any) -> Any:
-    """A modifier or predicate: the function with what it captures, and the extents of its arrays.
-
-    PyTorch's compiler, where it traces this, holds no attributes of a partial function. A call in its graph
-    reads none: modifiers are one program there, and extents are checked when it runs.
-    """
-    mod: Any = functools.partial(function, **captured)
-    if _is_traced():
-        return mod
-    mod.__name__ = function.__name__.strip("_")
-    mod.extents = extents
-    return mod
-
-
-def _is_traced() -> bool:
-    """Whether PyTorch's compiler is loaded and tracing this call."""
-    torch: Any = sys.modules.get("torch") if "torch._dynamo" in sys.modules else None
-    return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
-    return tuple(extents for mod in mods for extents in getattr(mod, "extents", ()))
-
-
-def _joined(how: str, function: Callable[..., Any], parts: Sequence[object]) -> Any:
-    """A function of several, which says what it combines, and how."""
-    mod: Any = _made(function, *_of_all(parts), mods=tuple(parts))
-    if _is_traced():
-        return mod
-    mod.joins = (how, tuple(parts))
-    return mod
+def extents_of(mod: object) -> list[Extents]:
+    """The extents that the arrays of a function of this module must have; none of other functions."""
+    if not isinstance(mod, functools.partial):
+        return []
+    known = cast("functools.partial[Any]", mod)
+    parts = known.keywords.get("mods", ()) if known.func in (*_JOINS.values(), _none_of) else ()
+    found = [extents for part in parts for extents in extents_of(part)]
+    for keyword, array in _ARRAYS.get(known.func, {}).items():
+        if as_int(known.keywords[keyword]) is None:  # else one number for all
+            found.append(array.extents(known.keywords[keyword]))
+    return found
 
 
 def _flat(how: str, mods: Sequence[Any]) -> tuple[Any, ...]:
     """The functions, with those that are combinations of the same kind replaced by their operands."""
     found: list[Any] = []
     for mod in mods:
-        known_how, parts = getattr(mod, "joins", ("", ()))
-        found += parts if known_how == how else [mod]
+        found += mod.keywords["mods"] if getattr(mod, "func", None) is _JOINS[how] else [mod]
     return tuple(found)
 
 
@@ -121,7 +99,7 @@ def softcap(cap: float) -> ScoreMod:
             f"{cap!r:.40}"
         )
 
-    return _made(_softcapped if cap <= MAX_TANH_CAP else _hardly_capped, cap=float(cap))
+    return functools.partial(_softcapped if cap <= MAX_TANH_CAP else _hardly_capped, cap=float(cap))
 
 
 def _softcapped(score: Any, b: Any, h: Any, q: Any, k: Any, *, cap: float) -> Any:
@@ -164,13 +142,11 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
     """
     table = alibi_slopes(slopes) if isinstance(slopes, int) else slopes
     shape = _check("slopes", table, (1, 2), FLOATS).shape
-    wanted = [Extents("slopes", shape, ("batch", "heads")[-len(shape) :])]
     is_told = not isinstance(offset, int)
     if is_told:
-        wanted.append(Extents("offset", _check("offset", offset, (1,), INTEGERS).shape, ("batch",)))
-    return _made(
+        _check("offset", offset, (1,), INTEGERS)
+    return functools.partial(
         _biased_by_slope,
-        *wanted,
         table=table,
         offset=offset,
         by_batch=len(shape) == 2,
@@ -201,9 +177,8 @@ def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> Sc
     middle = distances // 2 if zero is None else zero
     if not 0 <= middle < distances:
         raise SpecError(f"zero must be an entry of the table's {distances}, got {zero!r:.40}")
-    return _made(
+    return functools.partial(
         _biased_by_distance,
-        Extents("table", shape, ("heads", "")),
         table=table,
         shift=middle - offset,
         distances=distances,
@@ -227,8 +202,7 @@ def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
       SpecError: logits of another rank or dtype.
     """
     shape = _check("logits", logits, (4,), FLOATS).shape
-    extents = Extents("logits", shape, ("batch", "sq", "heads", ""))
-    return _made(_biased_by_logits, extents, logits=logits, offset=offset, distances=shape[3])
+    return functools.partial(_biased_by_logits, logits=logits, offset=offset, distances=shape[3])
 
 
 def _biased_by_logits(
@@ -248,8 +222,8 @@ def bias(tensor: Any) -> ScoreMod:
     Raises:
       SpecError: a tensor of another rank or dtype.
     """
-    extents = _broadcast("bias", _check("bias", tensor, (2, 3, 4), FLOATS))
-    return _made(_biased, extents, tensor=tensor, shape=extents.shape)
+    shape = _check("bias", tensor, (2, 3, 4), FLOATS).shape
+    return functools.partial(_biased, tensor=tensor, shape=shape)
 
 
 def _biased(score: Any, b: Any, h: Any, q: Any, k: Any, *, tensor: Any, shape: Shape) -> Any:
@@ -265,8 +239,8 @@ def visible_where(tensor: Any) -> MaskMod:
     Raises:
       SpecError: a tensor of another rank or dtype.
     """
-    extents = _broadcast("mask", _check("mask", tensor, (2, 3, 4), ("bool",)))
-    return _made(_visible, extents, tensor=tensor, shape=extents.shape)
+    shape = _check("mask", tensor, (2, 3, 4), ("bool",)).shape
+    return functools.partial(_visible, tensor=tensor, shape=shape)
 
 
 def _visible(b: Any, h: Any, q: Any, k: Any, *, tensor: Any, shape: Shape) -> Any:
@@ -286,10 +260,8 @@ def document(ids_q: Any, ids_k: Any = None) -> MaskMod:
     keys = ids_q if ids_k is None else ids_k
     shape_q = _check("ids_q", ids_q, (1, 2), INTEGERS).shape
     shape_k = _check("ids_k", keys, (1, 2), INTEGERS).shape
-    return _made(
+    return functools.partial(
         _same_document,
-        Extents("ids_q", shape_q, ("batch", "sq")[-len(shape_q) :]),
-        Extents("ids_k", shape_k, ("batch", "sk")[-len(shape_k) :]),
         ids_q=ids_q,
         keys=keys,
         by_batch=(len(shape_q) == 2, len(shape_k) == 2),
@@ -312,8 +284,8 @@ def key_padding(lengths: Any) -> MaskMod:
     Raises:
       SpecError: lengths of another rank or dtype.
     """
-    shape = _check("lengths", lengths, (1,), INTEGERS).shape
-    return _made(_valid, Extents("lengths", shape, ("batch",)), lengths=lengths)
+    _check("lengths", lengths, (1,), INTEGERS)
+    return functools.partial(_valid, lengths=lengths)
 
 
 def _valid(b: Any, h: Any, q: Any, k: Any, *, lengths: Any) -> Any:
@@ -340,14 +312,11 @@ def tree(mask: Any, lengths: Any, *, counts_new: bool = True) -> MaskMod:
     shape = _check("mask", mask, (2, 3), ("bool",)).shape
     if shape[-1] != shape[-2]:
         raise SpecError(f"mask must be [sq, sq] or [batch, sq, sq], got shape {list(shape)}")
-    extents = [Extents("mask", shape, ("batch", "sq", "sq")[-len(shape) :])]
     one = as_int(lengths)
     if one is None:
-        found = _check("lengths", lengths, (1,), INTEGERS).shape
-        extents.append(Extents("lengths", found, ("batch",)))
-    return _made(
+        _check("lengths", lengths, (1,), INTEGERS)
+    return functools.partial(
         _in_tree,
-        *extents,
         mask=mask,
         lengths=lengths if one is None else one,
         by_batch=(len(shape) == 3, one is None),
@@ -379,7 +348,7 @@ def and_masks(*mods: MaskMod) -> MaskMod:
     """
     mods = _flat("and", mods)
     _several("and_masks", mods)
-    return _joined("and", _all_of, mods)
+    return functools.partial(_all_of, mods=mods)
 
 
 def _all_of(b: Any, h: Any, q: Any, k: Any, *, mods: tuple[MaskMod, ...]) -> Any:
@@ -397,7 +366,7 @@ def or_masks(*mods: MaskMod) -> MaskMod:
     """
     mods = _flat("or", mods)
     _several("or_masks", mods)
-    return _joined("or", _any_of, mods)
+    return functools.partial(_any_of, mods=mods)
 
 
 def _any_of(b: Any, h: Any, q: Any, k: Any, *, mods: tuple[MaskMod, ...]) -> Any:
@@ -409,11 +378,11 @@ def _any_of(b: Any, h: Any, q: Any, k: Any, *, mods: tuple[MaskMod, ...]) -> Any
 
 def not_mask(mod: MaskMod) -> MaskMod:
     """A score is visible if it is not for the predicate."""
-    return _made(_none_of, *_of_all([mod]), mod=mod)
+    return functools.partial(_none_of, mods=(mod,))
 
 
-def _none_of(b: Any, h: Any, q: Any, k: Any, *, mod: MaskMod) -> Any:
-    return ~mod(b, h, q, k)
+def _none_of(b: Any, h: Any, q: Any, k: Any, *, mods: tuple[MaskMod]) -> Any:
+    return ~mods[0](b, h, q, k)
 
 
 def compose(*mods: ScoreMod) -> ScoreMod:
@@ -424,7 +393,7 @@ def compose(*mods: ScoreMod) -> ScoreMod:
     """
     mods = _flat("compose", mods)
     _several("compose", mods)
-    return _joined("compose", _composed, mods)
+    return functools.partial(_composed, mods=mods)
 
 
 def _composed(score: Any, b: Any, h: Any, q: Any, k: Any, *, mods: tuple[ScoreMod, ...]) -> Any:
@@ -433,10 +402,24 @@ def _composed(score: Any, b: Any, h: Any, q: Any, k: Any, *, mods: tuple[ScoreMo
     return score
 
 
-def _broadcast(name: str, tensor: TensorView) -> Extents:
-    """The extents of a tensor by the coordinates of scores."""
-    names = ("batch", "heads", "sq", "sk")
-    return Extents(name, tensor.shape, _of_rank(names, len(tensor.shape)), or_one=True)
+class _Array(NamedTuple):
+    """An array that a function captures: its argument's name, and what its axes are.
+
+    Attributes:
+      axes: for the largest rank; one of a lower rank has the last of them.
+      by_score: whether the axes are those of scores, of which 2 are those of a matrix and 3 have no heads.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    by_score: bool = False
+
+    def extents(self, array: object) -> Extents:
+        """The extents that the array must have."""
+        shape = view(array, self.name).shape
+        rank = len(shape)
+        axes = _of_rank(self.axes, rank) if self.by_score else self.axes[-rank:]
+        return Extents(self.name, shape, axes, or_one=self.by_score)
 
 
 def _of_rank(values: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
@@ -467,3 +450,26 @@ def _several(name: str, mods: Sequence[object]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+
+
+_JOINS: dict[str, Callable[..., Any]] = {"and": _all_of, "or": _any_of, "compose": _composed}
+_SCORES = ("batch", "heads", "sq", "sk")
+_ARRAYS: dict[Callable[..., Any], dict[str, _Array]] = {  # of each function, by keyword
+    _biased_by_slope: {
+        "table": _Array("slopes", ("batch", "heads")),
+        "offset": _Array("offset", ("batch",)),
+    },
+    _biased_by_distance: {"table": _Array("table", ("heads", ""))},
+    _biased_by_logits: {"logits": _Array("logits", ("batch", "sq", "heads", ""))},
+    _biased: {"tensor": _Array("bias", _SCORES, by_score=True)},
+    _visible: {"tensor": _Array("mask", _SCORES, by_score=True)},
+    _same_document: {
+        "ids_q": _Array("ids_q", ("batch", "sq")),
+        "keys": _Array("ids_k", ("batch", "sk")),
+    },
+    _valid: {"lengths": _Array("lengths", ("batch",))},
+    _in_tree: {
+        "mask": _Array("mask", ("batch", "sq", "sq")),
+        "lengths": _Array("lengths", ("batch",)),
+    },
+}

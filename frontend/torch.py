@@ -1,7 +1,8 @@
 """Attention for PyTorch: functions with the signatures that PyTorch users know, over custom operators.
 
-Tensors have PyTorch's layout, [batch, heads, sequence, head_dim], and are not copied; results are
-views of memory with the layout [batch, sequence, heads, head_dim]. Forward only. CUDA tensors run
+Tensors have PyTorch's layout, [batch, heads, sequence, head_dim]; those that no kernel can read where
+they lie are copied, others are not, and head sizes are filled up to multiples of 8. Results are views
+of memory with the layout [batch, sequence, heads, head_dim]. Forward only. CUDA tensors run
 on their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the graph.
 """
 
@@ -20,6 +21,7 @@ from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.operators import attention_op
+from attn_mlir.pytorch.readable import padded
 from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
 from attn_mlir.runtime.scalars import flag
 from attn_mlir.runtime.torch_tensors import is_transformed
@@ -172,7 +174,8 @@ def _attend(
     """O [batch, heads, sq, v_head_dim] and LSE, for operands in PyTorch's layout."""
     check_scale(scale)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    width = value.shape[-1]
+    q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
     if score_mod is None and mask_mod is None and blocks is None:
         o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse)
     else:
@@ -190,7 +193,7 @@ def _attend(
             return_lse=return_lse,
             blocks=blocks,
         )
-    return o.transpose(1, 2), lse
+    return o[..., :width].transpose(1, 2), lse
 
 
 def _check_mask(attn_mask: Any, query: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
+from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import (
@@ -262,6 +263,8 @@ def planned(
         shape = (*q.shape[:-1], spec.v_head_dim)
         given_o = given_output(out, shape, spec.out_dtype, operands)
     told = told_by(operands) if told is None else told
+    for name in ("q",) if told.cache is not None else ("q", "k", "v"):  # pools have been checked
+        check_copyable(operands[name], told.name(name))
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
     spec = routed(spec, told.sizes["sq"], machine)

@@ -23,17 +23,13 @@ from attn_mlir.api.cache_scales import (
     heads_inside,
     position_scales,
 )
+from attn_mlir.api.copyable import check_copyable
 from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling import options
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE, TABLE, TABLES, Cache
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import MAX_I32
-from attn_mlir.runtime.tensormap import (
-    ADDRESS_ALIGNMENT_BYTES,
-    STRIDE_LIMIT_BYTES,
-    STRIDE_MULTIPLE_BYTES,
-)
 from attn_mlir.runtime.tensors import TensorView, view
 
 Numbers = npt.NDArray[np.int32]
@@ -240,37 +236,10 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
                 f"{list(k.shape)}"
             )
     for name, pool in pools.items():
-        _check_copyable(pool, names[name])
+        check_copyable(pool, names[name])
     if cache.layout == "HND":
         pools = {name: heads_inside(pool) for name, pool in pools.items()}
     return pools, names
-
-
-def _check_copyable(pool: TensorView, name: str) -> None:
-    """Refuses a pool whose strides or address no tensor map can have.
-
-    Raises:
-      SpecError: names the pool, and its strides or its address.
-    """
-    if pool.empty:
-        return
-    *outer, inner = pool.strides
-    steps = [stride * pool.item_bytes for stride in outer]
-    if pool.shape[-1] > 1 and inner != 1:
-        raise SpecError(
-            f"{name} has strides {list(pool.strides)}: its last axis must be dense (stride 1), got "
-            f"{inner}"
-        )
-    if any(s % STRIDE_MULTIPLE_BYTES or not 0 <= s < STRIDE_LIMIT_BYTES for s in steps):
-        raise SpecError(
-            f"{name} has strides {list(pool.strides)}: copies need strides of a multiple of "
-            f"{STRIDE_MULTIPLE_BYTES} bytes from 0 to 2^40, got {steps} bytes"
-        )
-    if pool.address % ADDRESS_ALIGNMENT_BYTES:
-        raise SpecError(
-            f"{name} starts at {pool.address:#x}: copies need a multiple of "
-            f"{ADDRESS_ALIGNMENT_BYTES} bytes"
-        )
 
 
 def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
+from attn_mlir.pytorch.readable import readable
 from attn_mlir.runtime.tensors import TensorView, described, view
 from attn_mlir.tracing.indices import check_indices
 
@@ -97,8 +98,9 @@ def _attention(
       return_lse: whether LSE is computed; otherwise an empty tensor is returned.
       block: extents of listed blocks, see `MhaSpec`; empty if there are none.
     """
-    q = q.detach()
-    tensors = dict(zip(OPERANDS, (q, k.detach(), v.detach()), strict=True))
+    given_qkv = zip(OPERANDS, (q, k, v), strict=True)
+    tensors = {name: readable(name, tensor.detach()) for name, tensor in given_qkv}
+    q = tensors["q"]
     operands = {name: view(tensor, name) for name, tensor in tensors.items()}
     read = [view(tensor.detach(), "captured") for tensor in captured]
     spec, given = _request(operands, read, modifier, mask, scale, return_lse, block)

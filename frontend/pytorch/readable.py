@@ -1,0 +1,34 @@
+"""Tensors of PyTorch's callers as kernels can read them: whatever their strides and head sizes.
+
+PyTorch's functions take any strides, addresses and head sizes. What no tensor map can read is copied
+once, when the operator runs, so in graphs as well, and head sizes are filled up with zeros.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from attn_mlir import env
+from attn_mlir.api.copyable import misfit
+from attn_mlir.runtime.tensors import view
+
+torch: Any = importlib.import_module("torch")
+
+HEAD_DIM_STEP = 8  # elements of 16 bits: 16 bytes, the unit of copies
+
+
+def readable(name: str, tensor: Any) -> Any:
+    """The tensor, or a dense copy if kernels cannot read it where it lies."""
+    found = misfit(view(tensor, name))
+    if found is None:
+        return tensor
+    what, _ = found
+    env.log("debug", f"{name} {what}; it is copied")
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def padded(tensor: Any) -> Any:
+    """[..., head_dim] with zeros behind, up to a head size that kernels have."""
+    missing = -tensor.shape[-1] % HEAD_DIM_STEP
+    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
