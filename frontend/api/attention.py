@@ -25,7 +25,7 @@ from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refused_dtype
 from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
-from attn_mlir.compiling.orders import for_all_sizes, with_tiles
+from attn_mlir.compiling.orders import folded, for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.schedules import check_streamed
 from attn_mlir.compiling.spec import MhaSpec, mha
@@ -270,7 +270,7 @@ def planned(
     spec = routed(spec, told.sizes["sq"], machine)
     if spec.schedule == STREAMED:
         check_streamed(spec)
-    kernel, others = _kernels(spec, told.sizes, machine, in_parts=split is not None)
+    kernel, others = _kernels(spec, told.sizes, machine, parts=0 if split is None else split.count)
     sizes = named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given_o)
@@ -302,15 +302,20 @@ def planned(
 
 
 def _kernels(
-    spec: MhaSpec, sizes: Mapping[str, int], machine: Machine, *, in_parts: bool
+    spec: MhaSpec, sizes: Mapping[str, int], machine: Machine, *, parts: int
 ) -> tuple[MhaSpec, list[MhaSpec]]:
-    """The request with its tiles, and those of other sizes where bundles are collected for them."""
+    """The request with its tiles, and those of other sizes where bundles are collected for them.
+
+    Args:
+      parts: of the keys; 0 if they are not split.
+    """
+    in_parts = parts > 0
     collects = collects_for_other_sizes() and not in_parts
     if spec.schedule in (STREAMED, SWAPPED):
         kernel = with_query_tiles(spec, sizes, machine, in_parts=in_parts)
         return kernel, for_any_batch(spec, sizes, machine) if collects else []
     target = machine.target or DEFAULT_TARGET
-    kernel = with_tiles(spec, sizes, target, split=in_parts)
+    kernel = folded(with_tiles(spec, sizes, target, split=in_parts), sizes, parts=max(parts, 1))
     return kernel, for_all_sizes(spec, sizes, target, split=False) if collects else []
 
 

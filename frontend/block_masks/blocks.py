@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -155,12 +156,9 @@ class BlockMask:
     def lists(self, block: Block) -> Lists:
         """The lists for a kernel with blocks of this size.
 
-        If sizes differ, blocks are joined or divided. A joined block is full (or empty) if all of
-        its blocks are; a divided block keeps its kind, so that a kernel may visit more blocks than
+        If sizes differ, blocks are divided and joined. A joined block is full (or empty) if all of
+        its parts are; a divided block keeps its kind, so that a kernel may visit more blocks than
         necessary.
-
-        Raises:
-          SpecError: neither size divides the other; the message names a size that works.
         """
         if block not in self._made:
             kinds = self._kinds_of(block)
@@ -217,18 +215,10 @@ class BlockMask:
             (2, self.block_size[0], block.positions, sq),
             (3, self.block_size[1], block.keys, sk),
         ):
-            if need % have == 0:
-                kinds = _joined(kinds, axis, need // have, pad_full=axis == 2)
-            elif have % need == 0:
-                kinds = np.repeat(kinds, have // need, axis)
-                kinds = np.take(kinds, np.arange(-(-extent // need)), axis)
-            else:
-                name = "query positions" if axis == 2 else "keys"
-                raise SpecError(
-                    f"block_mask has blocks of {have} {name}, the kernel walks blocks of {need}: "
-                    f"make it with block_size=({block.positions}, {block.keys}), or with sizes "
-                    "that divide these or are multiples of them"
-                )
+            unit = math.gcd(have, need)
+            kinds = np.repeat(kinds, have // unit, axis)
+            kinds = np.take(kinds, np.arange(-(-extent // unit)), axis)
+            kinds = _joined(kinds, axis, need // unit, pad_full=axis == 2)
         return kinds
 
     def _numbers(self, kind: int) -> tuple[Array, Array]:
@@ -269,9 +259,9 @@ class BlockMask:
 
 
 def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
-    """Whether a kernel's block consists of several blocks of a block mask with this many heads."""
+    """Whether a kernel's block may have parts of several blocks of a block mask with this many heads."""
     sizes = zip((block.positions, block.keys), block_size, strict=True)
-    return any(need > have for need, have in sizes) or (heads > 1 and block.heads > 1)
+    return any(have % need for need, have in sizes) or (heads > 1 and block.heads > 1)
 
 
 def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -> MaskMod:

@@ -24,6 +24,7 @@ from attn_mlir.passes.target.held_tiling import held_tiling_for
 from attn_mlir.passes.target.limits import target_named
 from attn_mlir.passes.target.tile_order import grows
 from attn_mlir.passes.target.tiling import HELD, query_tiles_for
+from attn_mlir.runtime.binding import GRID_LIMITS
 
 LEAST_COUNTED = 160  # work tiles: machines of the targets have a CTA for each of fewer
 LONG_KEYS = 8192  # in longer sequences, a tile's begin and end count for little
@@ -51,6 +52,23 @@ def with_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str, *, split: b
     if is_free and spec.v_head_dim <= NARROW and not grows(spec.mask):
         tiles = query_tiles_for(chip, sizes["sq"], spec.group, spare=DRAWN_SPARE)
     return dataclasses.replace(kernel, query_tiles=tiles, tile_order="counter")
+
+
+def folded(spec: MhaSpec, sizes: Mapping[str, int], *, parts: int = 1) -> MhaSpec:
+    """The request with work tiles on one axis of the grid, where its batch is larger than another has room for.
+
+    Dense sequences are the grid's last axis, which ends at 65,535. CTAs that loop over work tiles have
+    them all on the first. An order that is asked for stays.
+
+    Args:
+      spec: a request with its schedule.
+      sizes: `batch`.
+      parts: of the keys, which have a work tile each.
+    """
+    is_free = spec.tile_order is None and not spec.lengths.ragged_q
+    if not is_free or sizes["batch"] * parts <= GRID_LIMITS[-1]:
+        return spec
+    return dataclasses.replace(spec, tile_order="persistent")
 
 
 def for_all_sizes(

@@ -37,8 +37,8 @@ def routed(
         memory and the tiled kernel is taken.
       sq: queries of the longest sequence.
       machine: the machine that the call runs on.
-      in_parts: whether the keys are split into parts of a fixed size, which only one schedule
-        supports.
+      in_parts: whether the keys are split into parts of a fixed size, which only schedules for few
+        queries put together in an order of their own.
       listed: whether lists name the key tiles, which that schedule does not support.
 
     Raises:
@@ -47,8 +47,11 @@ def routed(
     target = target_named(machine.target or DEFAULT_TARGET)
     if target.accumulator == "tensor":
         check_tensor(spec, target.chip)
-        swaps = spec.schedule is None and not listed and _swaps(spec, sq)
-        return dataclasses.replace(spec, schedule=SWAPPED) if swaps else spec
+        if spec.schedule is not None or listed or spec.block is not None:
+            return spec
+        if _swaps(spec, sq):
+            return dataclasses.replace(spec, schedule=SWAPPED)
+        return dataclasses.replace(spec, schedule=STREAMED) if in_parts else spec
     check_registers(spec, target.chip)
     if spec.schedule is not None:
         return spec

@@ -12,7 +12,10 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import cli
+from attn_mlir.compiling import orders
+from attn_mlir.errors import SpecError
 from attn_mlir.reference import check_attention
+from attn_mlir.runtime import binding
 from attn_mlir.validation.numerics.operands import Foreign
 
 pytestmark = pytest.mark.slow
@@ -182,3 +185,22 @@ def test_torch(dtype: str) -> None:
     truth = torch.einsum("bhqk,bkgd->bqhd", scores.softmax(-1), v.double())
     assert (o.double() - truth).abs().max() < 0.02
     assert (lse.double() - scores.logsumexp(-1)).abs().max() < 1e-3
+
+
+def test_more_sequences_than_an_axis_of_the_grid_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work tiles of a larger batch are all on the first axis."""
+    q, k, v = operands(9, 20, batch=3)
+    many = np.broadcast_to(k[:1], (65536, 20, 1, 64))
+    (step,) = am.plan(many, many, many, device="emulator").steps
+    assert step.request.tile_order == "persistent"
+    assert am.plan(many[1:], many[1:], many[1:]).steps[0].request.tile_order is None
+    (kept,) = am.plan(many, many, many, tile_order="single", device="emulator").steps
+    assert kept.request.tile_order == "single"
+    half = am.plan(many[::2], many[::2], many[::2], num_splits=2)
+    assert half.steps[0].request.tile_order == "persistent"
+    limits = (2**31 - 1, 65535, 2)
+    monkeypatch.setattr(binding, "GRID_LIMITS", limits)
+    with pytest.raises(SpecError, match="axis z would have batch = 3 CTAs .* allowed are 0 to 2"):
+        am.attention(q, k, v, device="emulator")
+    monkeypatch.setattr(orders, "GRID_LIMITS", limits)
+    judged(q, k, v)

@@ -72,8 +72,8 @@ def test_kinds_are_those_of_the_definition(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 700), st.integers(1, 700), st.sampled_from([32, 64, 128, 256, 512]),
-    st.sampled_from([32, 64, 128, 256]), st.sampled_from([1, 4]), st.sampled_from([64, 128]),
+    st.integers(1, 700), st.integers(1, 700), st.sampled_from([32, 64, 128, 256, 512, 96, 100, 300]),
+    st.sampled_from([32, 64, 128, 256, 96, 100, 300]), st.sampled_from([1, 4]), st.sampled_from([64, 128]),
     st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_lists_of_other_blocks_lose_nothing(
@@ -108,6 +108,37 @@ def test_lists_of_other_blocks_lose_nothing(
                 assert (part == EMPTY).all()
             elif is_exact:
                 assert not is_full and (part != EMPTY).any()
+
+
+@pytest.mark.parametrize("size", [(96, 100), (300, 300), (512, 512), (384, 256)])
+def test_believed_lists_are_looked_up_where_a_kernels_block_has_parts_of_several(
+    size: tuple[int, int],
+) -> None:
+    """The predicate of a partly visible block says what the lists say, whatever their sizes."""
+    sq, sk = 700, 600
+    kinds = np.random.default_rng(1).integers(0, 3, (1, 1, -(-sq // size[0]), -(-sk // size[1])))
+    kinds[..., sk // size[1] :] = np.minimum(kinds[..., sk // size[1] :], PARTIAL)
+    blocks = BlockMask(
+        (1, 1, sq, sk), size, kinds.astype(np.uint8), am.full(), mods.causal_from_top,
+        is_believed=True,
+    )  # fmt: skip
+    block = Block(256, 1, 128)
+    divides = all(have % need == 0 for have, need in zip(size, (256, 128), strict=True))
+    looks_up = blocks.mask_mod_of(block) is not blocks.mask_mod
+    assert looks_up == (not divides)
+    q, k = np.arange(sq)[:, None], np.arange(sk)[None, :]
+    kind = kinds[0, 0][q // size[0], k // size[1]]
+    seen = (kind == FULL) | ((kind == PARTIAL) & (q >= k))
+    program, arrays = am.trace.trace(None, blocks.mask_mod_of(block))
+    assert program is not None
+    kept = evaluate(program, {"score": 0.0, "batch": 0, "head": 0, "q": q, "k": k}, arrays).kept
+    counts, indices = blocks.lists(block)
+    for row in range(counts.shape[2]):
+        tested, listed = counts[0, 0, row]
+        for place, number in enumerate(indices[0, 0, row].tolist()):
+            at = np.s_[row * 256 : (row + 1) * 256, number * 128 : (number + 1) * 128]
+            wanted = kept[at] if place < tested else np.full(seen[at].shape, place < listed)
+            np.testing.assert_array_equal(wanted, seen[at])
 
 
 def test_the_kernel_walks_what_kernel_block_says() -> None:
@@ -240,11 +271,6 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: am.block_mask(mods.key_padding(np.zeros(3, np.int32)), 2, 1, 4, 4),
         r"lengths has shape \[3\], it must be \[batch\] with batch = 2",
-    ),
-    (
-        lambda: am.block_mask(None, 1, 1, 600, 600, block_size=(96, 128)).lists(Block(256, 1, 128)),
-        r"blocks of 96 query positions, the kernel walks blocks of 256: make it with "
-        r"block_size=\(256, 128\)",
     ),
     (
         lambda: BlockMask.from_kv_blocks(COUNTS * 4, INDICES, **SIZES),

@@ -63,6 +63,24 @@ def test_routes(
 
 
 @pytest.mark.parametrize(
+    ("target", "sq", "options", "schedule"),
+    [
+        ("sm_100a", 1, {}, "mha-streaming"),
+        ("sm_100a", 500, {}, "mha-streaming"),
+        ("sm_100a", 4, {"head_dim": 128}, "mha-swapped"),  # as without parts
+        ("sm_100a", 4, {"schedule": "mha"}, "mha"),
+        ("sm_90a", 500, {}, "mha-streaming"),
+    ],
+)
+def test_parts_of_a_fixed_size(
+    target: str, sq: int, options: dict[str, Any], schedule: str
+) -> None:
+    """A call that names no schedule gets one that puts such parts together."""
+    spec = am.mha(**{"heads": 8, "kv_heads": 1, "head_dim": 64, **options})
+    assert routed(spec, sq, Machine(target, 132), in_parts=True).schedule == schedule
+
+
+@pytest.mark.parametrize(
     ("sq", "group", "tiles"),
     [
         (64, 1, 1),

@@ -69,6 +69,9 @@ CASES: dict[str, dict[str, Any]] = {
         "block_size": (64, 128),
     },
     "divided blocks": {"mask_mod": mods.causal_from_top, "kv_heads": 1, "block_size": 512},
+    "blocks of other sizes": {
+        "mask_mod": mods.causal_from_top, "heads": 1, "sq": 200, "block_size": (96, 100),
+    },
 }  # fmt: skip
 
 
@@ -98,6 +101,7 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
     "a tensor",
     "packed heads, each its own list",
     "divided blocks",
+    "blocks of other sizes",
 )
 def test_what_is_listed_is_computed(name: str, product_counts: list[int]) -> None:
     judged(EmulatorDevice(), product_counts, **CASES[name])

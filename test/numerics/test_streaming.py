@@ -307,7 +307,10 @@ def test_parts_of_a_size_are_refused_where_there_is_no_kernel() -> None:
     with pytest.raises(SpecError, match="^split_size excludes num_splits, got 2"):
         am.plan(q, k, v, split_size=256, num_splits=2, device=device("sm_90a"))
     with pytest.raises(SpecError, match="^split_size 256 needs schedule mha-streaming"):
-        am.plan(q, k, v, split_size=256, device=device("sm_100a"))
+        am.plan(q, k, v, split_size=256, schedule="mha", device=device("sm_100a"))
+    for target in ("sm_100a", "sm_90a"):  # a call that names none gets one that has them
+        plan = am.plan(q, k, v, split_size=256, device=device(target))
+        assert [step.request.schedule for step in plan.steps] == ["mha-streaming"]
     with pytest.raises(SpecError, match="^split_size of a kernel is that of joined parts"):
         am.mha(heads=8, head_dim=64, schedule="mha-streaming", split_size=256)
 
