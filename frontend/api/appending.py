@@ -66,7 +66,9 @@ def append_kv(
       those from seqused[b] on, as after FlashAttention's `cache_seqlens`. `seqused` counts `leftpad`.
 
     The lengths of the cache stay what they are, and so does whatever no token is written to. A token
-    that belongs nowhere, such as one past the room of its sequence, is written nowhere.
+    that belongs nowhere, such as one past the room of its sequence, is written nowhere. Two tokens for
+    one place are refused where arrays in host memory tell; else each 16 bytes there are of one of
+    them, and heads, K and V, parts of a row and factors need not be of the same one.
 
     Args:
       cache: as of `attention`; of bf16, f16, float8_e4m3fn or float8_e5m2.
@@ -89,7 +91,7 @@ def append_kv(
 
     Raises:
       SpecError: an argument is wrong, or, of arrays in host memory, what it holds: tokens past the
-        room of their sequence, entries of tables out of range. Nothing was launched.
+        room of their sequence, two for one place, entries of tables out of range. Nothing was launched.
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """

@@ -5,6 +5,7 @@ A kernel leaves out tokens that have none; a caller whose arrays can be read is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -79,6 +80,14 @@ def check_places(
     if angle_count is not None:
         own = places - starts[tokens.sequence]
         _check_angles("rotary", own, angle_count)
+    if positions is not None:
+        b = tokens.sequence.astype(np.int64)
+        _check_apart(
+            "positions",
+            tokens.index,
+            b * (int(places.max(initial=0)) + 1) + places,
+            lambda t: f"position {places[t] - starts[b[t]]} of sequence {b[t]}",
+        )
     _check_entries(cache, tokens, places, contents)
 
 
@@ -91,6 +100,8 @@ def _check_slots(
     k, called = cache.operands["k"], cache.names.get("k", "k")
     end = k.shape[0] * k.shape[1]
     _refuse(SLOTS, slots, slots >= end, f"{called} has slots 0 to {end - 1}")
+    index = np.flatnonzero(slots >= 0)
+    _check_apart(SLOTS, index, slots[index], lambda t: f"slot {slots[index[t]]}")
     if positions is not None and angle_count is not None:
         _check_angles("rotary", positions[slots >= 0], angle_count)
 
@@ -135,6 +146,25 @@ def _check_angles(name: str, positions: Array, count: int) -> None:
         raise SpecError(
             f"{name} needs angles of position {positions[np.argmax(wrong)]}: cos and sin have rows 0 "
             f"to {count - 1}"
+        )
+
+
+def _check_apart(name: str, tokens: Array, places: Array, where: Callable[[int], str]) -> None:
+    """Refuses two tokens for one place, of which each head would hold either.
+
+    Args:
+      name: of the array that leads tokens to their places.
+      tokens: their numbers.
+      places: a number for each, equal for equal places.
+      where: what messages call the place of an entry.
+    """
+    order = np.argsort(places, kind="stable")
+    same = np.flatnonzero(np.diff(places[order]) == 0)
+    if len(same):
+        one, other = (int(x) for x in order[same[0] : same[0] + 2])
+        raise SpecError(
+            f"{name} leads tokens {tokens[one]} and {tokens[other]} to {where(one)}: a place takes "
+            "one token"
         )
 
 
@@ -201,6 +231,11 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
     if (rows := contents.get("batch_idx")) is not None:
         end = k.shape[0]
         _refuse("batch_idx", rows, (rows < 0) | (rows >= end), f"{called} has rows 0 to {end - 1}")
+        own = rows[tokens.sequence].astype(np.int64)
+        slots = own * k.shape[1] + places
+        _check_apart(
+            "batch_idx", tokens.index, slots, lambda t: f"position {places[t]} of row {own[t]}"
+        )
     if cache.kind is None or not cache.kind.page_size:
         return
     numbers = places // cache.kind.page_size
@@ -211,9 +246,12 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
             used = np.zeros(len(indices), np.bool_)
             used[offsets[tokens.sequence] + numbers] = True
             _refuse("indices", indices, used & ((indices < 0) | (indices >= k.shape[0])), there)
+            pages = indices[offsets[tokens.sequence] + numbers]
+            _check_pages("indices", cache, tokens, pages, places)
     for name in ("page_table", "v_page_table"):
         if (table := contents.get(name)) is not None:
-            _check_table("page_table", table, tokens.sequence, numbers, k.shape[0], there)
+            pages = _check_table("page_table", table, tokens.sequence, numbers, k.shape[0], there)
+            _check_pages("page_table", cache, tokens, pages, places)
     if (table := contents.get(SCALE_TABLE)) is not None:
         scales = cast("tuple[TensorView, TensorView]", cache.scales)
         pages = min(scale.shape[0] for scale in scales)
@@ -223,8 +261,8 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
 
 def _check_table(
     name: str, table: Array, sequences: Array, columns: Array, pages: int, there: str
-) -> None:
-    """Refuses entries of a table that name no page, in these rows and columns."""
+) -> Array:
+    """The entries of a table in these rows and columns; refuses those that name no page."""
     if columns.max(initial=0) >= table.shape[1]:
         raise SpecError(
             f"{name} has {table.shape[1]} columns, a token goes to page {columns.max()} of its sequence"
@@ -234,3 +272,14 @@ def _check_table(
     if wrong.any():
         t = int(np.argmax(wrong))
         raise SpecError(f"{name}[{sequences[t]}, {columns[t]}] is {entries[t]}: {there}")
+    return entries
+
+
+def _check_pages(name: str, cache: Cached, tokens: _Tokens, pages: Array, places: Array) -> None:
+    """Refuses tokens of sequences that share a page and are led to one slot of it."""
+    assert cache.kind is not None
+    size = cache.kind.page_size
+    slots = pages.astype(np.int64) * size + places % size
+    _check_apart(
+        name, tokens.index, slots, lambda t: f"position {places[t] % size} of page {pages[t]}"
+    )

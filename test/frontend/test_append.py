@@ -63,6 +63,36 @@ OWN = {name: zeros(6, 16, 2, 2, dtype=np.float32) for name in ("k_scale", "v_sca
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no cache": (zeros(2, 48, 2, 64), {}, "cache must be a PagedKV or a ContiguousKV, got"),
+    "one slot": (
+        paged(),
+        {"k_new": FLAT, "slot_mapping": i32(7, -1, 3, 7)},
+        "^slot_mapping leads tokens 0 and 3 to slot 7: a place takes one token",
+    ),
+    "one position": (
+        paged(),
+        {**BY_INDEX, "positions": i32(3, 4, 4, 3)},
+        "^positions leads tokens 0 and 3 to position 3 of sequence 0: a place takes one token",
+    ),
+    "one position behind padding": (
+        rows(leftpad=i32(0, 5)),
+        {**BY_INDEX, "positions": i32(3, 4, 4, 5)},
+        "^positions leads tokens 1 and 2 to position 4 of sequence 1",
+    ),
+    "a shared page": (
+        paged(page_table=i32([0, 1, 2], [3, 4, 2]), seqused=i32(40, 39)),
+        {},
+        "^page_table leads tokens 0 and 3 to position 6 of page 2",
+    ),
+    "a shared page of a list": (
+        compressed(indices=i32(0, 1, 2, 3, 2), last_page_len=i32(8, 7)),
+        {},
+        "^indices leads tokens 0 and 3 to position 6 of page 2",
+    ),
+    "a shared row": (
+        rows(batch_idx=i32(1, 1), seqused=i32(17, 18)),
+        {},
+        "^batch_idx leads tokens 1 and 2 to position 16 of row 1",
+    ),
     "rank": (
         paged(),
         {"k_new": zeros(2, 64)},
@@ -296,6 +326,11 @@ RIGHT: dict[str, tuple[Any, dict[str, Any]]] = {
     "the last position, behind it": (rows(seqused=i32(46, 0), counts_new=False), {}),
     "all of a row": (rows(seqused=None), {"k_new": zeros(2, 48, 2, 64)}),
     "entries of no token": (paged(page_table=i32([9, 1, 2], [3, 4, -1])), {}),
+    "no token twice": (paged(), {"k_new": FLAT, "slot_mapping": i32(-1, 3, -1, -2)}),
+    "a shared page, other positions": (
+        paged(page_table=i32([0, 1, 2], [3, 4, 2]), seqused=i32(40, 42)),
+        {},
+    ),
     "padding": (paged(), {**BY_INDEX, "batch_indices": i32(0, -1, -2, 0)}),
     "offsets within": (paged(), {"k_new": FLAT, "cu_seqlens": i32(1, 2, 3)}),
     "as many angles": (paged(), {"rotary": (ANGLES[:40], ANGLES[:40], True)}),
