@@ -58,7 +58,9 @@ def routed(
     listed = listed or spec.block is not None
     has_scales = spec.cache is not None and bool(spec.cache.scale_dtype)
     few = sq * spec.group <= MAX_Q_TILES * STREAM_ROWS and spec.query_tiles is None
-    streams = (few and not listed) or in_parts or has_scales
+    page = 0 if spec.cache is None else spec.cache.page_size
+    fits = STREAM_KEYS in key_tiles_for(page)
+    streams = (few and fits and not listed) or in_parts or has_scales
     return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)
 
 

@@ -62,6 +62,22 @@ def test_routes(
     assert routed(spec, sq, Machine(target, 132)).schedule == schedule
 
 
+@pytest.mark.parametrize("page", [8, 16, 32, 64, 128, 192, 256, 320])
+def test_every_page_size_has_a_kernel_for_any_number_of_queries(page: int) -> None:
+    """Pages that tiles of 128 keys do not go with are for the kernels of many queries, on both targets."""
+    q = np.zeros((2, 1, 8, 64), np.float16)
+    pool, table = np.zeros((4, page, 1, 64), np.float16), np.arange(4, dtype=np.int32).reshape(2, 2)
+    streams = page % 128 == 0 or 128 % page == 0 and page >= 16
+    for target, otherwise in (("sm_90a", "mha-registers"), ("sm_100a", None)):
+        device = am.EmulatorDevice(target=target)
+        plan = am.plan(q, am.PagedKV(pool, pool, table), device=device)
+        few = "mha-streaming" if target == "sm_90a" and streams else otherwise
+        assert plan.steps[0].request.schedule == few
+        assert am.plan(q.repeat(64, 1), am.PagedKV(pool, pool, table), device=device)
+    with pytest.raises(SpecError, match="no kernel: supported are 8, 16, 32, and multiples of 64"):
+        am.plan(q, am.PagedKV(pool[:, : page - 1], pool[:, : page - 1], table))
+
+
 @pytest.mark.parametrize(
     ("target", "sq", "options", "schedule"),
     [
