@@ -9,6 +9,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.opt.listing import option_texts
 from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
 from attn_mlir.passes.target.module import target_of
 
@@ -66,10 +67,22 @@ def _options() -> dict[str, tuple[Any, Any]]:
 
 
 def _texts() -> str:
-    """The lines of a docstring that describe the options of all schedules."""
-    docs = [inspect.getdoc(schedule.options) or "" for schedule in schedules()]
-    parts = [doc.partition("Attributes:\n")[2] for doc in docs]
-    return "\n".join(dict.fromkeys(filter(None, parts)))
+    """The lines of a docstring that describe the options of all schedules.
+
+    Where schedules mean different things by an option, each text names its schedules.
+    """
+    meant: dict[str, dict[str, list[str]]] = {}  # option -> text -> schedules
+    for schedule in schedules():
+        for name, text in option_texts(schedule.options).items():
+            meant.setdefault(name, {}).setdefault(text, []).append(schedule.name)
+    return "\n".join(f"  {name}: {_in_one_line(texts)}" for name, texts in meant.items())
+
+
+def _in_one_line(texts: dict[str, list[str]]) -> str:
+    """An option's text, or its texts with their schedules."""
+    if len(texts) == 1:
+        return next(iter(texts))
+    return " ".join(f"[{', '.join(names)}] {text}" for text, names in texts.items())
 
 
 Configure = register(

@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.work_tiles import work_tiles
+from attn_mlir.compiling.work_tiles import kernel_block, work_tiles
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.held_tiling import held_tiling_for
 from attn_mlir.passes.target.limits import target_named
@@ -41,12 +41,17 @@ def with_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str, *, split: b
       sizes: `batch` and the longest `sq` and `sk`.
       target: the chip.
       split: whether the keys are computed in parts.
+
+    Raises:
+      SpecError: the request names more query tiles than there is a kernel for.
     """
     tiles, is_free = spec.query_tiles, spec.query_tiles is None and spec.block is None
     chip = target_named(target)
     if is_free:
         tiles = query_tiles_for(chip, sizes["sq"], spec.group)
     kernel = dataclasses.replace(spec, query_tiles=tiles)
+    if spec.query_tiles is not None:
+        kernel_block(spec, sizes["sq"], target, listed=spec.block is not None)  # refuses too many
     if spec.tile_order is not None or split or not _is_drawn(kernel, sizes, target):
         return kernel
     if is_free and spec.v_head_dim <= NARROW and not grows(spec.mask):

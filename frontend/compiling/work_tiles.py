@@ -10,7 +10,6 @@ from attn_mlir.passes.target.held_tiling import held_tiling_for
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
     HELD,
-    MAX_Q_TILES,
     STREAMED,
     SWAPPED,
     StreamedRows,
@@ -57,7 +56,7 @@ def kernel_block(
     else:
         tiling = tiling_for(
             *sizes,
-            q_tiles=tiles or MAX_Q_TILES,
+            q_tiles=tiles,
             tile_order=order,
             element_bits=8 if spec.is_narrow else 16,
             output_bits=output_bits,

@@ -483,7 +483,7 @@ def tiling_for(
     head_dim: int,
     v_head_dim: int,
     *,
-    q_tiles: int = MAX_Q_TILES,
+    q_tiles: int | None = None,
     tile_order: str = "single",
     element_bits: int = 16,
     output_bits: int = 16,
@@ -498,7 +498,7 @@ def tiling_for(
       target: its shared and tensor memory are the limits.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O.
-      q_tiles: most query tiles per work tile; for wide heads only one fits.
+      q_tiles: query tiles per work tile; None for as many as fit, of wide heads one.
       tile_order: the order of work tiles. A CTA that may compute several of them needs Q and the
         staged O side by side; otherwise O is staged where Q was.
       element_bits: width of an element of Q, K and V.
@@ -516,14 +516,15 @@ def tiling_for(
     row_bytes = q_bytes + o_bytes if tile_order in LOOPING_ORDERS else max(q_bytes, o_bytes)
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     allowed = key_tiles_for(page_size)
-    choices = ((q_tiles, max(allowed)), (1, max(allowed)), (1, min(allowed)))
+    choices = ((MAX_Q_TILES, max(allowed)), (1, max(allowed)), (1, min(allowed)))
+    choices = [choice for choice in choices if q_tiles in (None, choice[0])]
     for count, tile_n in choices if prescribed is None else (prescribed,):
         slot_bytes = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
         stages = (left_bytes - count * row_bytes) // slot_bytes
         columns = count * (max(TILE_N) + v_head_dim)  # S and O of each query tile
         if stages >= 2 and columns <= target.tensor_columns:
             return Tiling(count, tile_n, stages)
-    wanted = ""
+    wanted = "" if q_tiles in (None, 1) else f" with {q_tiles} query tiles"
     if prescribed is not None:
         wanted = f" with {prescribed[0]} query tiles and key tiles of {prescribed[1]}"
     raise SpecError(

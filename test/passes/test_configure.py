@@ -2,8 +2,10 @@
 
 import dataclasses
 import itertools
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attn_mlir as am
@@ -12,10 +14,13 @@ from attn_mlir.dialect.attn import MhaOp, build_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, VerifyError
+from attn_mlir.passes.configure import Configure
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.opt.listing import option_texts
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig, default_config
 from attn_mlir.passes.schedule.kernels.mha_registers import HeldConfig
+from attn_mlir.passes.schedule.registry import schedules
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 
 TARGET = target_named(DEFAULT_TARGET)
@@ -179,3 +184,31 @@ def test_in_registers_threads_that_transpose_have_what_tiles_leave(order: str) -
         config = HeldConfig.of(op)
         assert config.q_tiles * config.attend_registers + config.other_registers <= 512
         assert config.other_registers >= 40
+
+
+@pytest.mark.parametrize(("head_dim", "wanted"), [(192, 2), (256, 2), (128, 3)])
+def test_query_tiles_that_there_is_no_kernel_for_are_refused(head_dim: int, wanted: int) -> None:
+    """None become fewer in silence: neither in a call, nor in a request, nor by the pass."""
+    spec = am.mha(heads=1, head_dim=head_dim)
+    message = f"head_dim {head_dim} .* has no kernel with {wanted} query tiles"
+    with pytest.raises(SpecError, match=message):
+        default_config(TARGET, head_dim, q_tiles=wanted)
+    with pytest.raises(VerifyError, match=message):
+        run_pipeline(build_module(make_context(), spec), f"attn-configure{{q-tiles={wanted}}}")
+    if wanted == 2:
+        q = np.zeros((1, 300, 1, head_dim), np.float16)
+        device = am.EmulatorDevice(target="sm_100a")
+        with pytest.raises(SpecError, match=message):
+            am.plan(q, q, q, query_tiles=2, device=device)
+        assert am.plan(q, q, q, query_tiles=1, device=device)
+    assert default_config(TARGET, head_dim).q_tiles == (1 if head_dim > 128 else 2)
+
+
+def test_options_are_described_for_each_schedule_that_has_them() -> None:
+    texts = option_texts(Configure)
+    for schedule in schedules():
+        for name, text in option_texts(schedule.options).items():
+            assert text in texts[name]
+            others = [option_texts(x.options).get(name, text) for x in schedules()]
+            if any(other != text for other in others):
+                assert re.search(rf"[\[ ]{schedule.name}[\],][^\[]*{re.escape(text)}", texts[name])
