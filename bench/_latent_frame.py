@@ -141,6 +141,8 @@ def _dense() -> Iterator[Entry]:
     import attn_mlir as am
     from attn_mlir.dialect.attn.cache import Cache
     from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+    from attn_mlir.passes.target.limits import target_named
+    from attn_mlir.passes.target.tiling import has_tiling
 
     scaled: dict[str, Any] = {"scale_dtype": "bf16", "k_groups": 1, "v_groups": 1}
     narrow_rope = Cache(SMALL_PAGE, "csr", **scaled, own_scale_table=True)
@@ -165,6 +167,12 @@ def _dense() -> Iterator[Entry]:
                 for tiles in (1, 2):
                     if order == "clc" and tiles > 1 and form in narrow:
                         continue  # no warp is left to claim work tiles
+                    bits = 8 if options.get("dtype") == "e4m3" else 16
+                    given: dict[str, Any] = {"tile_order": order, "element_bits": bits}
+                    if target == "sm_100a" and not has_tiling(
+                        target_named(target), 192, 128, q_tiles=tiles, **given
+                    ):
+                        continue  # no room for two query tiles
                     lengths = ragged if order == "ragged" else DENSE
                     chosen = sizes | options | {"lengths": lengths, "tile_order": order}
                     chosen |= {"query_tiles": tiles}

@@ -5,8 +5,9 @@ is a kernel, for its block mask or to count its work tiles. Names with STREAM or
 the schedule for few queries; that with sums in registers has a module of its own (`held_tiling`).
 """
 
+import contextlib
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
@@ -532,6 +533,14 @@ def tiling_for(
         f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory, or S "
         f"and O the tensor memory of {target.chip}"
     )
+
+
+def has_tiling(target: Target, head_dim: int, v_head_dim: int, **options: Any) -> bool:
+    """Whether there are tiles; arguments as `tiling_for`."""
+    with contextlib.suppress(SpecError):
+        tiling_for(target, head_dim, v_head_dim, **options)
+        return True
+    return False
 
 
 def goes_with_pages(tile_n: int, page_size: int) -> bool:

@@ -21,6 +21,8 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.passes.target.limits import target_named
+from attn_mlir.passes.target.tiling import has_tiling
 from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
 from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.stored import Form
@@ -113,10 +115,21 @@ def drawn(seed: int, target: str = "") -> LatentProblem:
         device=device,
         seed=seed,
     )
+    if found.call["query_tiles"] == 2 and not _has_two_query_tiles(device["target"], sizes):
+        found.call["query_tiles"] = None
     kind = choose.random()
     if kind >= 2 * NARROW_SHARE or device["target"] != "sm_100a":
         return found
     return _narrowed(found, choose) if kind < NARROW_SHARE else _in_8_bits(found, choose)
+
+
+def _has_two_query_tiles(target: str, sizes: tuple[int, int, int]) -> bool:
+    """Whether two have a kernel in any order, and with O in f32."""
+    nope, rope, v_head_dim = sizes
+    most: dict[str, Any] = {"tile_order": "persistent", "output_bits": 32}
+    return target != "sm_100a" or has_tiling(
+        target_named(target), nope + rope, v_head_dim, q_tiles=2, **most
+    )
 
 
 def _narrowed(problem: LatentProblem, choose: random.Random) -> LatentProblem:

@@ -17,7 +17,8 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.passes.target.tiling import has_scale_groups
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.passes.target.tiling import has_scale_groups, has_tiling
 from attn_mlir.validation.numerics.stored import Form
 
 from .magnitudes import MAGNITUDES
@@ -56,6 +57,14 @@ def _has_query_tiles(problem: Problem) -> bool:
         return True
     named = problem.call.get("schedule") == "mha-streaming"
     return named and max(problem.d, problem.dv) <= MAX_SHARING
+
+
+def _has_two_query_tiles(problem: Problem) -> bool:
+    """Whether two have a kernel; the tiled one has to have them in any order, and with O in f32."""
+    if not _has_query_tiles(problem) or not problem.is_tiled:
+        return _has_query_tiles(problem)
+    sizes, most = (problem.d, problem.dv), {"tile_order": "persistent", "output_bits": 32}
+    return has_tiling(target_named(DEFAULT_TARGET), *sizes, q_tiles=2, **most)
 
 
 def _fits_registers(problem: Problem) -> bool:
@@ -482,7 +491,8 @@ AXES: tuple[Axis, ...] = (
         "query tiles",
         [
             _plain("auto"),
-            *(_call(str(n), _has_query_tiles, query_tiles=n) for n in (1, 2)),
+            _call("1", _has_query_tiles, query_tiles=1),
+            _call("2", _has_two_query_tiles, query_tiles=2),
         ],
     ),
     Axis(
