@@ -193,7 +193,8 @@ def _attend(
             return_lse=return_lse,
             blocks=blocks,
         )
-    return o[..., :width].transpose(1, 2), lse
+    o = o if o.shape[-1] == width else o[..., :width]
+    return o.transpose(1, 2), lse
 
 
 def _check_mask(attn_mask: Any, query: Any) -> None:
