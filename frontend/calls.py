@@ -19,7 +19,7 @@ from attn_mlir.api import mla as dense
 from attn_mlir.api import mla_decode as decoding
 from attn_mlir.api import sparse_mla as sparse
 from attn_mlir.caches import CACHES
-from attn_mlir.runtime.torch_tensors import is_tensor, is_tracing
+from attn_mlir.runtime.torch_tensors import is_compiling, is_tensor, is_tracing
 
 
 @functools.wraps(api.attention, updated=())
@@ -101,10 +101,9 @@ def _is_traced(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
     That is PyTorch's compiler, another tracer or a transformation of `torch.func` for calls with tensors, and
     a fake as the first argument.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
+    if "torch" not in sys.modules:
         return False
-    if "torch._dynamo" in sys.modules and torch.compiler.is_dynamo_compiling():
+    if is_compiling():
         return True
     if arguments and type(arguments[0]).__name__ == "FakeTensor":
         return True

@@ -17,9 +17,11 @@ from attn_mlir.api.attention import check_scale
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
+from attn_mlir.pytorch.batching import register_rules
 from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.graph import call_in_graph
+from attn_mlir.pytorch.kernel_options import check_kernel_options
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.readable import padded
 from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
@@ -28,8 +30,10 @@ from attn_mlir.runtime.torch_tensors import is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
+biases: Any = importlib.import_module("torch.nn.attention.bias")
 flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
 
+register_rules()
 NEUTRAL = neutral("dropout_p", 0, instead="there is no dropout")
 AUXILIARY = ("lse", "max_scores")  # what PyTorch's AuxRequest asks for
 
@@ -51,7 +55,8 @@ def scaled_dot_product_attention(
       key: [..., kv_heads, sk, head_dim].
       value: [..., kv_heads, sk, v_head_dim]. Extents of 1 before the last two are broadcast.
       attn_mask: bool, True for visible scores, or float, which is added to the scores; its last two
-        dimensions are sq and sk, those before as in query; extents of 1 are broadcast.
+        dimensions are sq and sk, those before as in query; extents of 1 are broadcast. Or a CausalBias
+        of PyTorch, `causal_lower_right(sq, sk)` or `causal_upper_left(sq, sk)`.
       is_causal: query i sees keys 0 ... i; if sq and sk differ, no key tile is skipped.
       enable_gqa: whether heads may be a multiple of kv_heads.
 
@@ -67,17 +72,20 @@ def scaled_dot_product_attention(
     operands = fold(query, key, value, enable_gqa=flag("enable_gqa", enable_gqa))
     score_mod: ScoreMod | None = None
     mask_mod: MaskMod | None = None
-    mask = "full"
-    if attn_mask is not None:
+    aligned = "top" if is_causal else ""
+    if isinstance(attn_mask, biases.CausalBias):
+        aligned = _alignment(attn_mask, query.shape[-2], key.shape[-2])
+    elif attn_mask is not None:
         _check_mask(attn_mask, query)
         given = operands.mask(attn_mask)
         if given.dtype == torch.bool:
             mask_mod = visible(given)
         else:
             score_mod = added(given)
-    if is_causal and query.shape[-2] == key.shape[-2]:
+    mask = "full"
+    if aligned == "end" or (aligned and query.shape[-2] == key.shape[-2]):
         mask = "causal"
-    elif is_causal:
+    elif aligned:
         mask_mod = causal_from_top
     o, _ = _attend(
         operands.query,
@@ -115,7 +123,7 @@ def flex_attention(
       block_mask: a BlockMask of PyTorch or of this package; empty blocks are skipped, and its
         `mask_mod` is evaluated in partly visible blocks only.
       return_lse: also return LSE, [batch, heads, sq] in float32, natural logarithm.
-      kernel_options: not supported.
+      kernel_options: hints for kernels of Triton, which are left out; see `kernel_options`.
       return_aux: PyTorch's AuxRequest; LSE is supported, the largest scores are not.
       mask_mod: `mask_mod(b, h, q_idx, kv_idx)`, instead of a BlockMask.
 
@@ -125,8 +133,7 @@ def flex_attention(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    if kernel_options is not None and (not isinstance(kernel_options, dict) or kernel_options):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SpecError(f"kernel_options are not offered, got {shown(kernel_options)}")
+    check_kernel_options(kernel_options)
     if return_aux is not None and not all(hasattr(return_aux, name) for name in AUXILIARY):
         raise SpecError(f"return_aux must be PyTorch's AuxRequest, got {shown(return_aux, 40)}")
     if flag("return_lse", return_lse) and return_aux is not None:
@@ -172,8 +179,10 @@ def _attend(
     return_lse: bool = False,
 ) -> tuple[Any, Any]:
     """O [batch, heads, sq, v_head_dim] and LSE, for operands in PyTorch's layout."""
-    check_scale(scale)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    elif not (torch.compiler.is_dynamo_compiling() and isinstance(scale, float)):
+        scale = check_scale(scale)  # a number in a graph may change: the operator checks it
     width = value.shape[-1]
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
     if score_mod is None and mask_mod is None and blocks is None:
@@ -195,6 +204,20 @@ def _attend(
         )
     o = o if o.shape[-1] == width else o[..., :width]
     return o.transpose(1, 2), lse
+
+
+def _alignment(bias: Any, sq: int, sk: int) -> str:
+    """Where PyTorch's CausalBias begins: from the `top`, or at the `end` of the keys.
+
+    Raises:
+      SpecError: it is for other lengths.
+    """
+    if (bias.seq_len_q, bias.seq_len_kv) != (sq, sk):
+        lengths = (bias.seq_len_q, bias.seq_len_kv)
+        raise SpecError(
+            f"attn_mask is a CausalBias for sq, sk = {lengths}, the call has {(sq, sk)}"
+        )
+    return "top" if bias.variant == biases.CausalVariant.UPPER_LEFT else "end"
 
 
 def _check_mask(attn_mask: Any, query: Any) -> None:

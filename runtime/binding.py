@@ -294,7 +294,7 @@ def f32_number(name: str, value: object, above: float | None, most: float | None
     Raises:
       SpecError: it is no number, or out of bounds.
     """
-    number = as_float(value)
+    number = as_float(value, name)
     if number is None:
         raise SpecError(f"{name} must be a number, got {shown(value)}")
     most = F32_MAX if most is None else most

@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.torch_tensors import check_tensor, is_tensor
+from attn_mlir.runtime.torch_tensors import check_tensor, is_compiling, is_tensor
 
 MAX_I32 = 2**31 - 1
 
@@ -60,8 +60,11 @@ def as_int(value: object) -> int | None:
         return None
 
 
-def as_float(value: object) -> float | None:
+def as_float(value: object, name: str = "a number") -> float | None:
     """A value as a float, infinite if it is too large, or None if it is no number.
+
+    Args:
+      name: of the argument, for messages.
 
     Raises:
       SpecError: a tensor of which a derivative is wanted, which a number has lost.
@@ -73,8 +76,8 @@ def as_float(value: object) -> float | None:
         return None
     if _shape(value) != ():
         return None
-    if is_tensor(value):
-        check_tensor(value, "a number")
+    if is_tensor(value) and not is_compiling():
+        check_tensor(value, name)
     try:
         return float(value)  # pyright: ignore[reportArgumentType]
     except OverflowError:

@@ -22,7 +22,7 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime import dlpack
 from attn_mlir.runtime.fields import DTYPE_BYTES
-from attn_mlir.runtime.torch_tensors import check_tensor, is_tensor, is_traced
+from attn_mlir.runtime.torch_tensors import check_tensor, is_compiling, is_tensor, is_traced
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -205,8 +205,7 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
     Raises:
       SpecError: not an array, or a tensor that stands for something else than its memory holds.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and not torch.compiler.is_dynamo_compiling() and is_tensor(value):
+    if not is_compiling() and is_tensor(value):
         check_tensor(value, name)
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):

@@ -26,6 +26,7 @@ DIFFERENTIATED = (
     "{0} is computed with inside torch.func.grad, vjp, jvp or jacfwd, and attention has no derivative: call "
     "it outside of these"
 )
+SIZE_UNKNOWN = 1024  # of a length that the data gives, while a graph is traced; any will do
 FAKES = frozenset(
     {
         ("torch._subclasses.fake_tensor", "FakeTensor"),
@@ -62,6 +63,16 @@ def is_tensor(value: object) -> bool:
     torch: Any = sys.modules.get("torch")
     kind = getattr(torch, "Tensor", None)
     return kind is not None and isinstance(value, kind)
+
+
+def is_compiling() -> bool:
+    """Whether PyTorch's compiler traces this very function."""
+    torch: Any = sys.modules.get("torch")
+    return (
+        torch is not None
+        and "torch._dynamo" in sys.modules
+        and torch.compiler.is_dynamo_compiling()
+    )
 
 
 def check_tensor(tensor: Any, name: str) -> None:
@@ -190,3 +201,15 @@ def is_tracing() -> bool:
 def _records(mode: Any) -> bool:
     """Whether a dispatch mode is one of PyTorch's tracers."""
     return getattr(mode, "_mode_key", None) is not None
+
+
+def size_met(size: Any) -> int:
+    """A size with which a graph is traced, as a number of which the graph does not depend.
+
+    Args:
+      size: a number, or one of PyTorch's that stand for it; one without a value gives `SIZE_UNKNOWN`.
+    """
+    node = getattr(size, "node", None)
+    if node is None:
+        return size
+    return int(node.hint) if node.hint is not None else SIZE_UNKNOWN

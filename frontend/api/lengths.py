@@ -22,6 +22,7 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.scalars import flag, integer
 from attn_mlir.runtime.tensors import TensorView, host_array, view
+from attn_mlir.runtime.torch_tensors import size_met
 
 Numbers = npt.NDArray[np.int32]
 Contents = Mapping[str, Numbers | None]  # of index arrays by name; None: not readable
@@ -144,6 +145,8 @@ def told_by(
         longest["k"] = longest_of(cache, contents)
     scalars = {name: longest[name[-1]] for name in kinds.scalars}
     sizes = {"batch": batch, "sq": longest["q"], "sk": longest["k"]}
+    if not operands["q"].has_memory:  # kernels are chosen by them, results do not depend on that
+        sizes = {name: size_met(size) for name, size in sizes.items()}
     kind = None if cache is None else cache.kind
     return Told(kinds, told, scalars, sizes, kind, names, lengths_k)
 

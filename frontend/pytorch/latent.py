@@ -146,7 +146,7 @@ def _operator(
       rows: as of `_told`.
       lists: name of the function's option that the operator calls `lists`, if any.
     """
-    required = {**dict.fromkeys(operands.split(), "Tensor"), "scale": "float"}
+    required = {**dict.fromkeys(operands.split(), "Tensor"), "scale": "Scalar"}
     required |= {"mask": "str", "cache": "str"} if rows else {}
     options = options_of(function, (*required, *BREAKS, lists))
     options |= {LISTS: "Tensor?"} if lists else {}

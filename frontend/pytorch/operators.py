@@ -28,6 +28,11 @@ torch: Any = importlib.import_module("torch")
 OPERANDS = ("q", "k", "v")
 
 
+def known(scale: Any) -> Any:
+    """A scale, or for one that may change from run to run of a graph another: nothing depends on it."""
+    return 1.0 if isinstance(scale, torch.SymFloat) else scale
+
+
 def _request(
     operands: dict[str, TensorView],
     captured: Sequence[TensorView],
@@ -47,7 +52,7 @@ def _request(
     descales_of(
         spec, operands["q"].shape[0], None, None, None
     )  # refuses 8 bits, as there are no factors
-    check_scale(scale)
+    check_scale(known(scale))
     extents = cast("tuple[int, int, int]", tuple(block)) if block else None
     spec = dataclasses.replace(spec, modifier=program, block=extents)
     wanted = [operand for operand in spec.tensors if operand.name in _passed_names(spec)]
@@ -136,7 +141,7 @@ attention_op: Any = torch.library.custom_op(
     "attn_mlir::attention",
     _attention,
     mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, float scale,"
+    schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, Scalar scale,"
     " bool return_lse=True, int[] block=[]) -> (Tensor, Tensor)",
 )
 attention_op.register_fake(_fake_attention)

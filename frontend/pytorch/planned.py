@@ -14,6 +14,7 @@ from typing import Any
 from attn_mlir.api.plan import Plan
 from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.caches import TYPES
+from attn_mlir.pytorch.operators import known
 from attn_mlir.runtime.tensors import described
 
 torch: Any = importlib.import_module("torch")
@@ -73,6 +74,18 @@ def planned_by(function: Any, *arguments: Any, **options: Any) -> Plan:
     return planner(*arguments, **options)
 
 
+def _no_batching(name: str) -> Callable[..., Any]:
+    """The rule of `torch.vmap` for an operator whose function has a batch of its own."""
+
+    def refuse(*_: Any, **_options: Any) -> Any:
+        raise SpecError(
+            f"attn_mlir::{name} has no rule for torch.vmap: call its function with the batch, which it has an "
+            "axis for, or scaled_dot_product_attention or flex_attention of attn_mlir.torch, which have a rule"
+        )
+
+    return refuse
+
+
 def planned_operator(
     name: str,
     plan: Planning,
@@ -112,6 +125,7 @@ def planned_operator(
         given |= dict(zip(names, arguments, strict=False))
         if "num_splits" in options and not given.get("num_splits"):
             given["num_splits"] = 1  # results do not depend on it
+        given["scale"] = known(given.get("scale"))
         like = given[names[0]]
         made = {
             x.name: like.new_empty(x.shape, dtype=OUTPUT_DTYPES[x.dtype])
@@ -126,4 +140,5 @@ def planned_operator(
         f"attn_mlir::{name}", call, mutates_args=tuple(written), schema=schema
     )
     operator.register_fake(fake)
+    operator.register_vmap(_no_batching(name))
     return names, operator

@@ -11,10 +11,12 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left  # noqa: E402 # pyright: ignore
 from torch.nn.attention.flex_attention import AuxRequest  # noqa: E402 # pyright: ignore
 
 import attn_mlir as am  # noqa: E402
 import attn_mlir.torch as at  # noqa: E402
+from attn_mlir import env  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.mods import bias  # noqa: E402
 from attn_mlir.runtime.kernel import launching_on  # noqa: E402
@@ -74,6 +76,31 @@ def test_attn_mask(name: str) -> None:
 def test_causal_is_aligned_as_in_pytorch(sizes: tuple[int, int]) -> None:
     q, k, v = operands(sq=sizes[0], sk=sizes[1], dtype="float16")
     close(at.scaled_dot_product_attention(q, k, v, is_causal=True), truth(q, k, v, is_causal=True))
+
+
+@pytest.mark.parametrize("made", [causal_lower_right, causal_upper_left])
+def test_causal_bias(made: Callable[..., Any], graphs_afresh: None) -> None:
+    """PyTorch's answer to unequal lengths, whose own memory holds nothing."""
+    q, k, v = operands(sq=16, sk=24)
+    bias = made(16, 24)
+    sdpa = at.scaled_dot_product_attention
+    wanted = truth(q, k, v, attn_mask=bias._materialize())
+    close(sdpa(q, k, v, bias), wanted)
+    close(torch.compile(sdpa, backend="eager", fullgraph=True)(q, k, v, bias), wanted)
+
+
+def test_hints_for_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are left out, with one line in the log for all that there are."""
+    q, k, v = operands(sq=16, sk=24)
+    hints: dict[str, Any] = {"BLOCK_M": 64, "bwd_BLOCK_M1": 32, "num_warps": 4, "num_stages": 2}
+    hints |= {"PRESCALE_QK": True, "ROWS_GUARANTEED_SAFE": True, "USE_TMA": False, "WRITE_DQ": True}
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr(env, "log", lambda *told: said.append(told))
+    made = [at.flex_attention(q, k, v, kernel_options=hints) for _ in range(2)]
+    names = ", ".join(hints)
+    line = f"flex_attention leaves out kernel_options {names}: hints for kernels of Triton"
+    assert said.count(("info", line)) == 1
+    assert torch.equal(made[1], at.flex_attention(q, k, v))
 
 
 def test_grouped_heads_and_scale() -> None:
@@ -366,10 +393,35 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: at.scaled_dot_product_attention(1, 2, 3), "query must be a tensor, got int"),
     (lambda: at.flex_attention(*operands(), block_mask=3), "block_mask must be a BlockMask"),
     (
-        lambda: at.flex_attention(*operands(), kernel_options={"BLOCK_M": 64}),
-        "kernel_options are not offered, got {'BLOCK_M': 64}",
+        lambda: at.flex_attention(*operands(), kernel_options={"SM_SCALE": 2.0}),
+        "kernel_options['SM_SCALE'] says what is computed and is PyTorch's own: leave it out",
     ),
-    (lambda: at.flex_attention(*operands(), kernel_options=np.zeros(2)), "kernel_options are not"),
+    (
+        lambda: at.flex_attention(*operands(), kernel_options={"fwd_BLOCK_Q": 64}),
+        "kernel_options['fwd_BLOCK_Q'] is no option of flex_attention: hints are BACKEND, BLOCKS_ARE",
+    ),
+    (
+        lambda: at.flex_attention(*operands(), kernel_options={"num_warps": "4"}),
+        "kernel_options['num_warps'] must be an integer from 1 to 2147483647, got '4'",
+    ),
+    (
+        lambda: at.flex_attention(*operands(), kernel_options={"BACKEND": "CUDNN"}),
+        "kernel_options['BACKEND'] must be one of AUTO, TRITON, FLASH, TRITON_DECODE, got 'CUDNN'",
+    ),
+    (
+        lambda: at.flex_attention(*operands(), kernel_options=np.zeros(2)),
+        "kernel_options must be a dict or None",
+    ),
+    (
+        lambda: at.flex_attention(*operands(), scale=torch.nn.Parameter(torch.ones(()))),
+        "scale requires a gradient, which attention has none of",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(
+            *operands(), attn_mask=causal_lower_right(SQ, SK + 1)
+        ),
+        f"attn_mask is a CausalBias for sq, sk = ({SQ}, {SK + 1}), the call has ({SQ}, {SK})",
+    ),
     (
         lambda: at.flex_attention(*operands(), return_aux=True),
         "return_aux must be PyTorch's AuxReq",

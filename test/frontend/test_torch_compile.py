@@ -192,3 +192,78 @@ def test_the_number_of_parts_makes_no_other_graph() -> None:
             counts += [sum(x.shape[0] for x in plan.workspace[:1]) // batch for plan in plans[-2:]]
     assert counts == [0, 0, 5, 5, 11, 11, 4, 4]
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+SHAPES = [
+    (1, 16, 16),
+    (2, 24, 40),
+    (1, 1, 64),
+    (3, 12, 12),
+    (2, 7, 30),
+    (1, 64, 1),
+    (4, 33, 65),
+    (2, 20, 50),
+]
+HEADED: dict[str, Any] = {
+    "attention": lambda q, k, v, bias, scale: am.attention(q, k, v, scale=scale),
+    "attention, causal": lambda q, k, v, bias, scale: am.attention(
+        q, k, v, mask=am.causal(), scale=scale
+    ),
+    "attention, modified": lambda q, k, v, bias, scale: am.attention(
+        q, k, v, score_mod=lambda score, b, h, i, j: score + bias[h], scale=scale
+    ),
+    "sdpa": lambda q, k, v, bias, scale: at.scaled_dot_product_attention(
+        *(x.transpose(1, 2) for x in (q, k, v)), scale=scale
+    ),
+    "flex": lambda q, k, v, bias, scale: at.flex_attention(
+        *(x.transpose(1, 2) for x in (q, k, v)),
+        lambda score, b, h, i, j: score + bias[h],
+        scale=scale,
+    ),
+}
+
+
+def graphs_of(function: Any, calls: list[tuple[Any, ...]]) -> int:
+    """How many graphs these calls make; nothing is computed."""
+    made: list[Any] = []
+
+    def keep(module: Any, _: Any) -> Any:
+        made.append(module)
+        (output,) = module.graph.find_nodes(op="output")
+        return lambda *_: [torch.empty(0) for _ in output.args[0]]
+
+    compiled = torch.compile(function, backend=keep, fullgraph=True)
+    for arguments in calls:
+        compiled(*arguments)
+    return len(made)
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_few_graphs_for_many_sizes(name: str) -> None:
+    """PyTorch makes 8 at most; one of static sizes, one of dynamic ones, and those for extents of 1."""
+    calls = [
+        (*(torch.zeros(b, n, HEADS, DIM).bfloat16() for n in (sq, sk, sk)), torch.zeros(HEADS), 0.5)
+        for b, sq, sk in SHAPES
+    ]
+    assert graphs_of(HEADED[name], calls) <= 4
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_two_graphs_for_many_scales(name: str) -> None:
+    q = torch.zeros(1, SQ, HEADS, DIM).bfloat16()
+    scales = [0.1, 0.25, 0.3, 0.7, 1.5]
+    assert graphs_of(HEADED[name], [(q, q, q, torch.zeros(HEADS), scale) for scale in scales]) <= 2
+
+
+def test_a_scale_that_changes_is_checked_when_the_graph_runs() -> None:
+    q = operands()[0]
+    compiled = torch.compile(
+        lambda q, scale: at.scaled_dot_product_attention(q, q, q, scale=scale),
+        backend="eager",
+        fullgraph=True,
+    )
+    for scale in (0.25, 0.5, 0.7):
+        wanted = at.scaled_dot_product_attention(q, q, q, scale=scale)
+        assert torch.equal(compiled(q, scale), wanted)
+    with pytest.raises(SpecError, match="^scale must be finite and greater than 0"):
+        compiled(q, -0.5)
