@@ -12,7 +12,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.library import in_i32
 from attn_mlir.masks import Mask, sliding_window
 from attn_mlir.runtime.scalars import as_float, as_int, flag
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.tensors import check_has_memory, view
 
 torch: Any = importlib.import_module("torch")
 
@@ -98,7 +98,7 @@ def tensor(value: Any, name: str, rank: int, dtype: str = "") -> Any:
     """
     if not isinstance(value, torch.Tensor):
         raise SpecError(f"{name} must be a tensor of torch, got {shown(value, 40)}")
-    found = view(value.detach(), name)
+    found = view(value, name)
     if len(found.shape) != rank or (dtype and found.dtype != dtype):
         wanted = f" of {dtype}" if dtype else ""
         raise SpecError(
@@ -118,12 +118,13 @@ def by_position(value: Any, name: str, kv_layout: object) -> Any:
 
 
 def indices(value: Any, name: str) -> Any:
-    """An index tensor in i32, of which torch makes i64.
+    """An index tensor in i32, of which torch makes i64, whose numbers `plan` reads.
 
     Raises:
-      SpecError: none of rank 1, or of other numbers.
+      SpecError: none of rank 1, of other numbers, or one without numbers, since it is traced.
     """
     found = tensor(value, name, 1)
+    check_has_memory(view(found, name), name)
     if found.dtype not in (torch.int32, torch.int64):
         raise SpecError(f"{name} must be of int32, got {found.dtype}")
     return found if found.dtype == torch.int32 else in_i32(found)

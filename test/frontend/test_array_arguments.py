@@ -417,6 +417,57 @@ def test_refused_by_name(name: str, argument: str) -> None:
     assert not missed
 
 
+def mapped(call: Callable[[Any], Any], tensor: Any) -> None:
+    torch.vmap(call, out_dims=None)(tensor[None])
+
+
+def pushed(call: Callable[[Any], Any], tensor: Any) -> None:
+    torch.func.jvp(call, (tensor,), (tensor,))
+
+
+def pulled(call: Callable[[Any], Any], tensor: Any) -> None:
+    torch.func.vjp(call, tensor)
+
+
+def differentiated(call: Callable[[Any], Any], tensor: Any) -> None:
+    torch.func.jacfwd(call)(tensor)
+
+
+WAYS: dict[Callable[..., Any], str] = {
+    mapped: "no rule for torch.vmap|no elements here",
+    pushed: "has a tangent",
+    pulled: "requires a gradient",
+    differentiated: "has a tangent",
+}
+
+
+@pytest.mark.parametrize(("name", "argument"), cases())
+def test_transformed_by_name(name: str, argument: str) -> None:
+    """What `torch.func` wraps has the class of a plain tensor."""
+    function, arrays = CALLS[name]
+    missed: dict[str, str] = {}
+    for way, said in WAYS.items():
+        tensor = arrays[argument]
+        if way is not mapped and not tensor.is_floating_point():
+            continue
+        if way is differentiated and tensor.numel() > 1000:
+            continue  # a column for each element
+        if way is mapped and name in ("plan", "get_batch_indices_positions"):
+            continue  # launch nothing
+        if name == "attention":
+            said += "|out cannot be recorded"  # which is in this call
+        if way is mapped and name in ("scaled_dot_product_attention", "flex_attention"):
+            said = "a kernel would be compiled"  # which have a rule
+        try:
+            way(lambda x, argument=argument: function(**{**arrays, argument: x}), tensor)
+        except Exception as error:
+            if not re.search(said, f"{type(error).__name__}: {error}"):
+                missed[way.__name__] = f"{type(error).__name__}: {error}"
+        else:
+            missed[way.__name__] = "taken"
+    assert not missed
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_are_right(name: str) -> None:
     """So that what is refused above is refused for the one array."""
