@@ -267,3 +267,14 @@ def test_a_scale_that_changes_is_checked_when_the_graph_runs() -> None:
         assert torch.equal(compiled(q, scale), wanted)
     with pytest.raises(SpecError, match="^scale must be finite and greater than 0"):
         compiled(q, -0.5)
+
+
+def test_masks_of_many_numbers() -> None:
+    """A mask is text in a graph, whatever it is made of; its numbers are constants, one graph for each."""
+    q = torch.zeros(1, SQ, HEADS, DIM).bfloat16()
+    makers: list[Any] = [lambda n: am.sliding_window(n, 0), am.chunked, am.prefix_lm]
+    makers.append(lambda n: ~(am.causal() | am.sliding_window(n, None)))
+    for make in makers:
+        masks = [(q, make(n)) for n in (3, 4, 5)]
+        torch._dynamo.reset()
+        assert graphs_of(lambda q, mask: am.attention(q, q, q, mask=mask), masks) == 3

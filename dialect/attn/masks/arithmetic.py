@@ -1,5 +1,6 @@
 """The arithmetic that the formulas of masks use, and the ranges of columns and tiles they compute."""
 
+import operator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -145,3 +146,8 @@ def tiles_of(
         return TileRange(zero, zero, full_end, end)
     begin = ops.floordiv(first.begin, width)
     return ordered(ops, begin, ops.ceildiv(last.begin, width), full_end, end)
+
+
+def in_digits(number: int) -> str:
+    """A mask's number in its text; `index` makes a constant of one that changes in graphs of PyTorch's compiler."""
+    return str(operator.index(number))

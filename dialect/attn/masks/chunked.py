@@ -11,7 +11,7 @@ size 2, sq 3, sk 4 (x: visible):
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from .arithmetic import Arith, ColumnRange
+from .arithmetic import Arith, ColumnRange, in_digits
 from .base import Edges, Mask, check_parameter
 
 T = TypeVar("T")
@@ -58,4 +58,4 @@ class ChunkedMask(Mask):
 
     def __str__(self) -> str:
         """`chunked:512`."""
-        return f"chunked:{self.size}"
+        return f"chunked:{in_digits(self.size)}"

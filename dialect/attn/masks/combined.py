@@ -48,7 +48,9 @@ class _Pair(Mask):
     def __str__(self) -> str:
         """`causal&chunked:512`, with parentheses around a combination by the other operator."""
         texts = [
-            f"({part})" if isinstance(part, _Pair) and part.sign != self.sign else str(part)
+            _in_parentheses(part)
+            if isinstance(part, _Pair) and part.sign != self.sign
+            else str(part)
             for part in (self.left, self.right)
         ]
         return self.sign.join(texts)
@@ -212,7 +214,13 @@ class NotMask(Mask):
 
     def __str__(self) -> str:
         """`~causal`, `~(causal&chunked:512)`."""
-        return f"~({self.mask})" if isinstance(self.mask, _Pair) else f"~{self.mask}"
+        inner = _in_parentheses(self.mask) if isinstance(self.mask, _Pair) else str(self.mask)
+        return "~" + inner
+
+
+def _in_parentheses(mask: Mask) -> str:
+    """A mask as text; spelled so that PyTorch's compiler, which traces it, knows what it gives."""
+    return "(" + str(mask) + ")"
 
 
 def intersection(a: Mask, b: Mask) -> Mask:

@@ -11,7 +11,7 @@ length 2, sq 3, sk 4 (x: visible):      length 2, sq 3, sk 2:
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from .arithmetic import Arith, ColumnRange
+from .arithmetic import Arith, ColumnRange, in_digits
 from .base import Edges, Mask, check_parameter
 
 T = TypeVar("T")
@@ -56,4 +56,4 @@ class PrefixMask(Mask):
 
     def __str__(self) -> str:
         """`prefix:64`."""
-        return f"prefix:{self.length}"
+        return f"prefix:{in_digits(self.length)}"

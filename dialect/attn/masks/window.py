@@ -11,7 +11,7 @@ left 1, right 0, sq 3, sk 4 (x: visible):      left 0, right 2, sq 3, sk 2; row 
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from .arithmetic import Arith, ColumnRange
+from .arithmetic import Arith, ColumnRange, in_digits
 from .base import Edges, Mask, check_parameter
 
 T = TypeVar("T")
@@ -76,4 +76,4 @@ class WindowMask(Mask):
 
 
 def _text(limit: int) -> str:
-    return "inf" if limit == UNLIMITED else str(limit)
+    return "inf" if limit == UNLIMITED else in_digits(limit)

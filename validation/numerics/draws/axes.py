@@ -21,8 +21,9 @@ from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import has_scale_groups, has_tiling
 from attn_mlir.validation.numerics.stored import Form
 
+from .calls import ARGUMENTS, ARRAYS, EAGER, MODES, PLAIN
 from .magnitudes import MAGNITUDES
-from .problem import Array, Problem
+from .problem import SMALL_DRAWS, Array, Problem
 
 SCALES = (0.3, 1e-3, 30.0)
 MAX_F32_VALUES = 192  # head size of V with O in f32
@@ -142,8 +143,36 @@ def _call(name: str, fits: Callable[[Problem], bool] = _always, **options: Any) 
     return Choice(name, lambda p: p.call.update(options), fits)
 
 
+def _is_large(problem: Problem) -> bool:
+    """Of those that the suite does not run, which does without torch."""
+    return problem.seed >= SMALL_DRAWS
+
+
+def _is_eager(problem: Problem) -> bool:
+    """Whether arrays of numpy in modifiers, and block masks of this package, are taken: no graph holds them."""
+    return problem.mode in EAGER
+
+
+def _kind(name: str) -> Choice:
+    fits = _always if name == ARRAYS else _is_large
+    return Choice(name, lambda problem: setattr(problem, "arguments", name), fits)
+
+
+def _mode(name: str) -> Choice:
+    fits = _always if name == PLAIN else _is_large
+    return Choice(name, lambda problem: setattr(problem, "mode", name), fits)
+
+
+def _magnitude(
+    name: str, apply: Callable[[Problem], None], fits: Callable[[Problem], bool]
+) -> Choice:
+    """Magnitudes, some of which a modifier makes."""
+    return Choice(name, apply, lambda problem: fits(problem) and _is_eager(problem))
+
+
 def _option(option: str, name: str, make: Callable[[Problem], Any]) -> Choice:
-    return Choice(name, lambda p: p.options.update({option: make(p)}))
+    fits = _is_eager if option in ("score_mod", "mask_mod") else _always
+    return Choice(name, lambda p: p.options.update({option: make(p)}), fits)
 
 
 def _factors(name: str, *shapes: Callable[[Problem], tuple[int, ...]]) -> Choice:
@@ -425,6 +454,8 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis("layout", [_sets(name, layout=name) for name in ("dense", "heads first", "padded")]),
     Axis("numbers", [_sets("normal"), _sets("growing", growing=True)]),
+    Axis("arguments", [_kind(name) for name in ARGUMENTS], plain=0.5),
+    Axis("call", [_mode(name) for name in MODES], plain=0.6),
     Axis("mask", [_plain("full"), *(_leaf("&", name) for name in LEAVES)]),
     Axis(
         "further mask",
@@ -445,7 +476,9 @@ AXES: tuple[Axis, ...] = (
                 Choice(
                     f"{rows} x {columns}",
                     _sets("", block_size=(rows, columns)).apply,
-                    lambda p: p.is_plain and p.sq > 0 < p.sk and p.kv_dtype is None,
+                    lambda p: (
+                        p.is_plain and p.sq > 0 < p.sk and p.kv_dtype is None and _is_eager(p)
+                    ),
                 )
                 for rows, columns in ((128, 128), (256, 256))
             ),
@@ -466,7 +499,7 @@ AXES: tuple[Axis, ...] = (
             *(_option("scale", f"{scale:g}", lambda p, scale=scale: scale) for scale in SCALES),
         ],
     ),
-    Axis("magnitude", [_plain("ordinary"), *(Choice(*row) for row in MAGNITUDES)]),
+    Axis("magnitude", [_plain("ordinary"), *(_magnitude(*row) for row in MAGNITUDES)]),
     Axis("lse", [_call("yes", return_lse=True), _call("no", return_lse=False)]),
     Axis(
         "out_dtype",

@@ -20,6 +20,8 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, Launch
 from attn_mlir.validation.numerics.stored import Form
 
+from .calls import ARRAYS, PLAIN, attend
+
 Array = npt.NDArray[Any]
 
 TILE = 128  # rows and columns of a tile of scores
@@ -81,6 +83,7 @@ class Problem:
       options: of `attention` and of the reference.
       call: of `attention` alone.
       device: of `EmulatorDevice`.
+      mode, arguments: how the call is made and what its arrays are; see `calls`.
     """
 
     seed: int
@@ -106,6 +109,8 @@ class Problem:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=lambda: {"multiprocessors": 2})
+    mode: str = PLAIN
+    arguments: str = ARRAYS
 
     def random(self, what: str) -> np.random.Generator:
         """Random numbers for one purpose: further axes do not change those of others."""
@@ -299,7 +304,7 @@ class Problem:
         options = {**self.options, **self.call, **told, **self._visibility()}
         if self.cache is not None and self.cache.page_size:  # the cache has them
             options = {n: x for n, x in options.items() if n not in ("k_descale", "v_descale")}
-        result = am.attention(q, *given, **options, device=device)
+        result = attend(self.mode, self.arguments, (q, *given), options, device)
         o, lse = result if self.call.get("return_lse") else (result, None)
         return (q, given, o, lse, told)
 

@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
 
 from attn_mlir.validation.numerics.draws.axes import AXES
+from attn_mlir.validation.numerics.draws.calls import HAS_TORCH
 from attn_mlir.validation.numerics.draws.draw import draw, failure, interesting, shrunk
 
 
@@ -77,6 +78,8 @@ def main() -> int:
         for axis in AXES:
             print(f"{axis.name:>14}: {', '.join(choice.name for choice in axis.choices)}")
         return 0
+    if not HAS_TORCH:
+        print("without torch every call is made with arrays of numpy, whatever the draw says")
     if (args.seed is None) == (args.count is None):
         parser.error("expects a number of a draw, or --count")
     try:
