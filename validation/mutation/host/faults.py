@@ -97,12 +97,18 @@ def _named(call: ast.Call, keyword: ast.keyword) -> str:
 
 
 def _swap_arguments(node: ast.AST) -> Iterator[Change]:
-    if isinstance(node, ast.Call) and len(node.args) > 1 and ast.unparse(node.func) != "isinstance":
+    if isinstance(node, ast.Call) and len(node.args) > 1 and not _takes_any_order(node):
         first, second, *others = node.args
         is_starred = any(isinstance(x, ast.Starred) for x in (first, second))
         if not is_starred and ast.unparse(first) != ast.unparse(second):
             call = ast.Call(node.func, [second, first, *others], node.keywords)
             yield node, ast.unparse(call), ast.unparse(node)
+
+
+def _takes_any_order(call: ast.Call) -> bool:
+    """Whether the first two arguments mean the same the other way round, or their order is that of types."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    return name in ("isinstance", "max", "min", "transpose", "swapaxes")
 
 
 def _compared(

@@ -67,7 +67,10 @@ class Imports:
         seen: set[str] = set()
         for stage in (mirror, tables, *near):
             fresh = [test for test in stage if test not in seen]
-            fresh = sorted(fresh, key=lambda test: (_kinship(test, path), test))[:MOST]
+            fresh = sorted(
+                fresh, key=lambda test: (_kinship(test, path), _is_away(test, path), test)
+            )
+            fresh = fresh[:MOST]
             seen |= set(fresh)
             if fresh:
                 stages.append(fresh)
@@ -86,6 +89,11 @@ def module_of(path: str) -> str:
     parts = parts[1:] if parts[0] == "frontend" else parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
     return ".".join((PACKAGE, *parts))
+
+
+def _is_away(test: str, path: str) -> bool:
+    """Whether a test lies in another folder than those of the file's package."""
+    return Path(test).parts[1] != Path(path).parts[0]
 
 
 def _kinship(test: str, path: str) -> int:
