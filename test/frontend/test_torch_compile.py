@@ -278,3 +278,15 @@ def test_masks_of_many_numbers() -> None:
         masks = [(q, make(n)) for n in (3, 4, 5)]
         torch._dynamo.reset()
         assert graphs_of(lambda q, mask: am.attention(q, q, q, mask=mask), masks) == 3
+
+
+def test_samples_under_a_modifier_come_out_of_a_graph() -> None:
+    """`vmap` has no rule for what traces modifiers in a graph: the call is an operator then."""
+    k = torch.zeros(2, 9, 4, 64).to(torch.bfloat16)
+
+    def attend(q: Any) -> Any:
+        return am.attention(q, k, k, score_mod=softcap(3.0))
+
+    with only_planned():
+        o = torch.compile(torch.vmap(attend), backend="eager")(k.new_zeros(3, 2, 8, 4, 64))
+    assert o.shape == (3, 2, 8, 4, 64)
