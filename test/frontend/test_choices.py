@@ -16,7 +16,7 @@ from attn_mlir.validation.choices.table import (
     write_rows,
 )
 
-SHARE = 3  # one call in three is compared by `make test`
+SHARE = 6  # one call in six is compared by `make test`
 SHOWN = 20  # of the rows that differ
 
 

@@ -85,6 +85,15 @@ def test_a_part_of_the_time_and_another_cta(attention_trace: Path) -> None:
         draw(trace, begin=10, end=10)
 
 
+def test_a_trace_says_which_kernel_ran_and_for_which_target(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    for said, found in (({"kernel": "k", "target": "sm_90a"}, ("k", "sm_90a")), ({}, ("", ""))):
+        events = [_event(0, 0, 500, "run", "run")]
+        path.write_text(json.dumps({"traceEvents": events, "otherData": said}))
+        trace = read_trace(path)
+        assert (trace.kernel, trace.target) == found
+
+
 def test_spans_lie_where_their_steps_are(tmp_path: Path) -> None:
     events = [
         _event(0, 0, 500, "run", "run"),

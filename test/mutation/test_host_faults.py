@@ -98,6 +98,7 @@ def test_a_seed_draws_of_each_operator_as_many() -> None:
     assert len(drawn(found, 10**6, 0)) == len(found)
 
 
+@pytest.mark.long
 def test_the_nearest_tests_come_first() -> None:
     imports = Imports(ROOT)
     first, tables, *_ = imports.stages("frontend/flash/kvcache.py")
