@@ -387,7 +387,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "key is on meta, query is on cpu",
     ),
     (lambda: at.flex_attention(*operands()[:1], *on_meta()), "key is on meta, query is on cpu"),
-    (lambda: am.attention(*in_our_layout(), on_meta()[0]), "v cannot be exported by DLPack"),
+    (
+        lambda: am.attention(*in_our_layout()[:2], in_our_layout()[2].to("meta")),
+        "v is a torch.Tensor that is traced or transformed and has no elements here",
+    ),
     (lambda: at.scaled_dot_product_attention(*operands(), attn_mask=1), "attn_mask must be a"),
     (lambda: at.scaled_dot_product_attention(*operands(), scale=0.0), "scale must be finite"),
     (lambda: at.scaled_dot_product_attention(1, 2, 3), "query must be a tensor, got int"),
@@ -449,8 +452,8 @@ def on_meta() -> list[Any]:
 
 
 def in_our_layout() -> list[Any]:
-    """Queries and keys as `am.attention` takes them."""
-    return [x.transpose(1, 2) for x in operands()[:2]]
+    """Operands as `am.attention` takes them."""
+    return [x.transpose(1, 2) for x in operands()]
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED)
