@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 FOLDERS = ("frontend", "runtime")
 EXCLUDED = ("runtime/emulator",)  # has mutants of its own kind: PTX that it must tell wrong
@@ -28,7 +27,9 @@ DECLARING = (
     "TypedDict",
 )  # calls that say nothing at run time
 
-Change = tuple[ast.AST, str, str]  # the node that is replaced, by which text, and what it was
+Change = tuple[
+    ast.expr | ast.stmt, str, str
+]  # the node that is replaced, by which text, and what it was
 
 
 @dataclass(frozen=True)
@@ -187,12 +188,11 @@ def faults_of(path: str, source: bytes) -> list[Fault]:
     return found
 
 
-def _span(node: Any, starts: list[int]) -> tuple[int, int, int]:
+def _span(node: ast.expr | ast.stmt, starts: list[int]) -> tuple[int, int, int]:
     """The bytes of a node in its file, and its line; `starts` are those of lines."""
-    begin: int = starts[node.lineno - 1] + node.col_offset
-    end: int = starts[node.end_lineno - 1] + node.end_col_offset
-    line: int = node.lineno
-    return begin, end, line
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    begin = starts[node.lineno - 1] + node.col_offset
+    return begin, starts[node.end_lineno - 1] + node.end_col_offset, node.lineno
 
 
 def _places(tree: ast.AST, where: str = "module") -> Iterator[tuple[str, ast.AST]]:
