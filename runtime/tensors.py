@@ -159,8 +159,8 @@ def check_has_memory(tensor: TensorView, name: str) -> None:
     if not tensor.has_memory:
         kind = type(tensor.owner)
         raise SpecError(
-            f"{name} is a {kind.__module__}.{kind.__qualname__} that is traced or transformed and has no "
-            "elements here: pass a tensor with memory"
+            f"{name} is a {kind.__module__}.{kind.__qualname__} that is traced, transformed or on meta, and "
+            "has no elements here: pass a tensor with memory"
         )
 
 

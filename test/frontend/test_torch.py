@@ -389,7 +389,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: at.flex_attention(*operands()[:1], *on_meta()), "key is on meta, query is on cpu"),
     (
         lambda: am.attention(*in_our_layout()[:2], in_our_layout()[2].to("meta")),
-        "v is a torch.Tensor that is traced or transformed and has no elements here",
+        "v is a torch.Tensor that is traced, transformed or on meta, and has no elements here",
     ),
     (lambda: at.scaled_dot_product_attention(*operands(), attn_mask=1), "attn_mask must be a"),
     (lambda: at.scaled_dot_product_attention(*operands(), scale=0.0), "scale must be finite"),
