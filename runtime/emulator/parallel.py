@@ -61,7 +61,7 @@ def _communicates(instruction: Instruction) -> bool:
     if head in ("ld", "st", "multimem"):
         return instruction.has(*_STRONG) and not instruction.has(*_SHARED)
     if instruction.parts[:4] == ("cp", "reduce", "async", "bulk"):
-        return instruction.parts[4] in ("tensor", "global")  # what it adds to
+        return instruction.spaces[:1] == ("global",)  # what it adds to
     return False
 
 

@@ -137,10 +137,11 @@ class ThreadChecks(LifetimeChecks):
         order = order_of_fence(opcode)
         if order is not None:
             self.memory_fence(s, mask, order)
-        if opcode.startswith("fence.proxy.async"):
+        words = opcode.split(".")
+        if "proxy" in words and ("async" in words or "async::generic" in words):
             warp.fence_proxy(mask)
             self.state_of(s.cta).barriers.fence_inits(warp, lanes_in(mask))
-        elif opcode.startswith("fence.mbarrier_init"):
+        elif "mbarrier_init" in words:
             self.state_of(s.cta).barriers.fence_inits(warp, lanes_in(mask))
         elif opcode.endswith("before_thread_sync"):
             warp.order(mask, TENSOR, KNOWN)

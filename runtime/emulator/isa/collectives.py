@@ -145,11 +145,11 @@ def shuffle(value: Lanes, mode: str, b: Lanes, c: Lanes) -> Any:
     return value[source], inside
 
 
-@instruction("shfl.sync", modifiers="up down bfly idx", boundary=True)
+@instruction("shfl", modifiers="up down bfly idx", needs="sync", boundary=True)
 def emit_shfl(e: Emitter, i: Instruction) -> None:
     """shfl.sync.mode.b32 d{|p}, a, b, c, members."""
     d, a, b, c, members = i.operands
-    mode = i.parts[2]
+    mode = e.modifier(i, "up down bfly idx")
     emit_gather(e, members)
     kind = "u32"
     first = d.first if isinstance(d, Pair) else d
@@ -183,11 +183,11 @@ def vote(s: Strand, k: Any, mode: str, predicate: Lanes, members: Lanes) -> Any:
     return np.full(WARP_LANES, holds)
 
 
-@instruction("vote.sync", modifiers="any all uni ballot", boundary=True)
+@instruction("vote", modifiers="any all uni ballot", needs="sync", boundary=True)
 def emit_vote(e: Emitter, i: Instruction) -> None:
     """vote.sync.{any,all,uni}.pred p, q, members; vote.sync.ballot.b32 d, q, members."""
     d, q, members = i.operands
-    mode = i.parts[2]
+    mode = e.modifier(i, "any all uni ballot")
     emit_gather(e, members)
     emit_members(e, i, members)
     with e.effect():
@@ -211,15 +211,16 @@ def match_values(s: Strand, k: Any, mode: str, value: Lanes, members: Lanes) -> 
     return masks, np.full(WARP_LANES, same)
 
 
-@instruction("match", modifiers="any all sync", boundary=True)
+@instruction("match", modifiers="any all", needs="sync", boundary=True)
 def emit_match(e: Emitter, i: Instruction) -> None:
     """match.{any,all}.sync.type d{|p}, a, members."""
     d, a, members = i.operands
+    mode = e.modifier(i, "any all")
     emit_gather(e, members)
     emit_members(e, i, members)
     kind = e.kind_of(i.type)
     with e.effect():
-        text = f"match_values(s, {e.k}, {i.parts[1]!r}, {e.src(a, kind)}, {e.src(members, 'u32')})"
+        text = f"match_values(s, {e.k}, {mode!r}, {e.src(a, kind)}, {e.src(members, 'u32')})"
         pair = e.hold(text)
         e.dst(d.first if isinstance(d, Pair) else d, "u32", f"{pair}[0]")
         if isinstance(d, Pair):
@@ -250,17 +251,21 @@ def reduce_lanes(
     return np.full(WARP_LANES, result, value.dtype)
 
 
-@instruction("redux.sync", modifiers="add min max and or xor abs NaN", boundary=True)
+_REDUCTIONS = "add min max and or xor"
+
+
+@instruction("redux", modifiers=f"{_REDUCTIONS} abs NaN", needs="sync", boundary=True)
 def emit_redux(e: Emitter, i: Instruction) -> None:
     """redux.sync.op{.abs}{.NaN}.type d, a, members."""
     d, a, members = i.operands
+    op = e.modifier(i, _REDUCTIONS)
     emit_gather(e, members)
     emit_members(e, i, members)
     kind = e.kind_of(i.type)
     options = (i.has("abs"), i.has("NaN"))
     with e.effect():
         value, mask = e.src(a, kind), e.src(members, "u32")
-        e.dst(d, kind, f"reduce_lanes(s, {e.k}, {i.parts[2]!r}, {value}, {mask}, {options})")
+        e.dst(d, kind, f"reduce_lanes(s, {e.k}, {op!r}, {value}, {mask}, {options})")
 
 
 @runtime

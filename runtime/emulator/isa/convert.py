@@ -11,6 +11,7 @@ from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, Lanes, select
 from .registry import instruction, runtime
 from .rounding import f32_to_bf16, f32_to_f16, f64_to_half, half_to_f64, to_f32
+from .stochastic import emit_stochastic
 
 _INTEGER = frozenset(f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64))
 _FLOAT = frozenset("f16 bf16 f32 f64".split())
@@ -218,6 +219,9 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
     if i.has("pack"):
         _emit_pack_integers(e, i)
         return
+    if i.has("rs"):
+        emit_stochastic(e, i)
+        return
     known = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "relu", "satfinite"}
     for part in i.parts[1:-2]:
         if part not in known and part not in _ROUND_TO_INTEGER:
@@ -259,10 +263,13 @@ def pack_integers(high: Lanes, low: Lanes, above: Lanes | None, signed: bool, bi
     return result if above is None else result | above << np.uint32(2 * bits)
 
 
+_PACKED_INTEGERS = ("s16", "u16", "s8", "u8", "s4", "u4", "s2", "u2")
+
+
 def _emit_pack_integers(e: Emitter, i: Instruction) -> None:
     """cvt.pack.sat.TYPE.s32{.b32} d, a, b{, c}."""
-    name = i.parts[3]
-    if not i.has("sat") or name[1:] not in ("16", "8", "4", "2"):
+    name = i.first_of(_PACKED_INTEGERS)
+    if not i.has("sat") or not name:
         raise e.error(f"unknown conversion '{i.opcode}'")
     a, b = (e.src(x, "s32") for x in i.operands[1:3])
     above = list(i.operands[3:])

@@ -130,7 +130,7 @@ def _tensor_operand(e: Emitter, operand: Operand) -> tuple[str, str]:
 @instruction("cp.async.bulk.tensor", boundary=True)
 def emit_tensor_copy(e: Emitter, i: Instruction) -> None:
     """cp.async.bulk.tensor.Nd: loads and stores of boxes."""
-    if i.parts[5] == "global":
+    if i.spaces[:1] == ("global",):
         _emit_tensor_store(e, i, "")
         return
     for part in i.parts[4:]:
@@ -435,7 +435,7 @@ def emit_bulk(e: Emitter, i: Instruction) -> None:
             kind = part
         elif part not in _BULK_WORDS:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
-    to, source_space = i.parts[first], i.parts[first + 1]
+    to, source_space = i.spaces
     operands = i.operands
     if to == "global":
         address = e.address(operands[0], True)
@@ -524,18 +524,19 @@ def copy_async(
     launch.scheduler.post(("copy", id(warp)), run, None, s, _line(s), lane=lanes)
 
 
-@instruction("cp.async.ca", "cp.async.cg", boundary=True)
+@instruction("cp.async", boundary=True)
 def emit_cp_async(e: Emitter, i: Instruction) -> None:
     """cp.async.{ca,cg}.shared.global [dst], [src], size{, source size}{, policy}."""
-    known = "shared shared::cta global L2::cache_hint L2::64B L2::128B L2::256B".split()
-    for part in i.parts[3:]:
+    known = "ca cg shared shared::cta global L2::cache_hint L2::64B L2::128B L2::256B".split()
+    level = e.modifier(i, "ca cg")
+    for part in i.parts[2:]:
         if part not in known:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
     generic = not i.has("shared", "shared::cta")
     address = e.address(i.operands[0], generic)
     source = e.address(i.operands[1], True)
     size = immediate(e, i.operands[2], "the copy size")
-    if size not in ((4, 8, 16) if i.has("ca") else (16,)):
+    if size not in ((4, 8, 16) if level == "ca" else (16,)):
         raise e.error(f"cp.async cannot copy {size} bytes")
     rest = i.operands[3:-1] if i.has("L2::cache_hint") else i.operands[3:]
     with e.effect():

@@ -439,13 +439,14 @@ def test_property(x: Any, what: str) -> Any:
     return subnormal if what == "subnormal" else np.isfinite(x) & ~subnormal
 
 
-@instruction(
-    "testp", modifiers="finite infinite number notanumber normal subnormal", types="f32 f64"
-)
+_PROPERTIES = "finite infinite number notanumber normal subnormal"
+
+
+@instruction("testp", modifiers=_PROPERTIES, types="f32 f64")
 def emit_testp(e: Emitter, i: Instruction) -> None:
     """testp.property.type p, a."""
     value = e.src(i.operands[1], e.kind_of(i.type))
-    e.dst(i.operands[0], "pred", f"test_property({value}, {i.parts[1]!r})")
+    e.dst(i.operands[0], "pred", f"test_property({value}, {e.modifier(i, _PROPERTIES)!r})")
 
 
 _SUMS = f"{INTEGERS} u16x2 s16x2 {FLOATS} f32x2"

@@ -174,11 +174,11 @@ def permute_mode(a: Lanes, b: Lanes, selector: Lanes, mode: str) -> Any:
     return permute_bytes(a, b, table[selector & np.uint32(3)])
 
 
-@instruction("prmt", modifiers="f4e b4e rc8 ecl ecr rc16")
+@instruction("prmt", modifiers=" ".join(_PRMT_MODES))
 def emit_prmt(e: Emitter, i: Instruction) -> None:
     """prmt.b32{.mode} d, a, b, selector."""
     a, b, selector = (e.src(operand, "u32") for operand in i.operands[1:4])
-    mode = i.parts[2] if len(i.parts) > 2 else ""
+    mode = i.first_of(_PRMT_MODES)
     if mode:
         e.dst(i.operands[0], "u32", f"permute_mode({a}, {b}, {selector}, {mode!r})")
         return

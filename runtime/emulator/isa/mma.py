@@ -13,6 +13,7 @@ from .collectives import emit_gather
 from .memory import OFFSET_MASK, observe_access
 from .registry import instruction, runtime
 
+_MMA_SHAPES = "m16n8k4 m16n8k8 m16n8k16 m16n8k32"
 _TYPES = "f16 bf16 tf32 f32 s32 e4m3 e5m2 u8 s8"
 
 
@@ -47,17 +48,19 @@ def warp_mma(
 
 
 @instruction(
-    "mma.sync.aligned",
-    modifiers=f"m16n8k4 m16n8k8 m16n8k16 m16n8k32 row col satfinite kind::f8f6f4 {_TYPES}",
+    "mma",
+    modifiers=f"{_MMA_SHAPES} row col satfinite kind::f8f6f4 {_TYPES}",
+    needs="sync aligned",
     boundary=True,
 )
 def emit_mma_sync(e: Emitter, i: Instruction) -> None:
     """mma.sync.aligned.SHAPE.row.col{.satfinite}.D.A.B.C d, a, b, c."""
-    if i.parts[4:6] != ("row", "col"):
+    if tuple(part for part in i.parts if part in ("row", "col")) != ("row", "col"):
         raise e.error("mma.sync here is row.col only")
     emit_gather(e, None)
-    counts = warpmma.mma_registers(i.parts[3], *i.parts[-4:])
-    form = (i.parts[3], *i.parts[-4:], i.has("satfinite"))
+    shape = e.modifier(i, _MMA_SHAPES)
+    counts = warpmma.mma_registers(shape, *i.parts[-4:])
+    form = (shape, *i.parts[-4:], i.has("satfinite"))
     d, a, b, c = (e.words(x, count) for x, count in zip(i.operands, counts, strict=True))
     registers = ", ".join(e.src(item, "u32") for item in (*a, *b, *c))
     with e.effect():
@@ -110,9 +113,8 @@ def matrix_store(
     fragments.stmatrix(s.cta.shared, offsets, np.array(values), *form)
 
 
-_MATRIX_WORDS = (
-    "m8n8 m8n16 m16n16 m16n8 x1 x2 x4 trans shared shared::cta b8x16 b4x16_p64 b6x16_p32"
-)
+_MATRIX_SHAPES = "m8n8 m8n16 m16n16 m16n8"
+_MATRIX_WORDS = f"{_MATRIX_SHAPES} x1 x2 x4 trans shared shared::cta b8x16 b4x16_p64 b6x16_p32"
 
 
 def _matrix_count(e: Emitter, i: Instruction) -> int:
@@ -123,15 +125,16 @@ def _matrix_count(e: Emitter, i: Instruction) -> int:
     return count
 
 
-@instruction("ldmatrix.sync.aligned", modifiers=_MATRIX_WORDS, boundary=True)
+@instruction("ldmatrix", modifiers=_MATRIX_WORDS, needs="sync aligned", boundary=True)
 def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
     """ldmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE r, [a]."""
     emit_gather(e, None)
     count = _matrix_count(e, i)
-    source = next((part for part in i.parts if part in ("b4x16_p64", "b6x16_p32")), "")
+    shape = e.modifier(i, _MATRIX_SHAPES)
+    source = i.first_of(("b4x16_p64", "b6x16_p32"))
     generic = not i.has("shared", "shared::cta")
-    form = (count, i.has("trans"), i.parts[3], source)
-    targets = e.words(i.operands[0], 2 * count if i.parts[3] == "m16n16" else count)
+    form = (count, i.has("trans"), shape, source)
+    targets = e.words(i.operands[0], 2 * count if shape == "m16n16" else count)
     address = e.address(i.operands[1], generic)
     with e.effect():
         rows = e.hold(f"matrix_load(s, {form!r}, {address}, {generic})")
@@ -139,7 +142,7 @@ def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
             e.dst(item, "u32", f"{rows}[{position}]")
 
 
-@instruction("stmatrix.sync.aligned", modifiers=_MATRIX_WORDS, boundary=True)
+@instruction("stmatrix", modifiers=_MATRIX_WORDS, needs="sync aligned", boundary=True)
 def emit_stmatrix(e: Emitter, i: Instruction) -> None:
     """stmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE [a], r."""
     emit_gather(e, None)
@@ -147,7 +150,7 @@ def emit_stmatrix(e: Emitter, i: Instruction) -> None:
     address = e.address(i.operands[0], generic)
     items = e.words(i.operands[1], _matrix_count(e, i))
     values = ", ".join(e.src(item, "u32") for item in items)
-    form = (i.has("trans"), i.parts[3])
+    form = (i.has("trans"), e.modifier(i, _MATRIX_SHAPES))
     with e.effect():
         e.line(f"matrix_store(s, {form!r}, {address}, {generic}, {values})")
 
@@ -158,7 +161,7 @@ def matrix_transpose(value: Lanes) -> Any:
     return fragments.movmatrix(value)
 
 
-@instruction("movmatrix.sync.aligned", modifiers="m8n8 trans", boundary=True)
+@instruction("movmatrix", modifiers="m8n8 trans", needs="sync aligned", boundary=True)
 def emit_movmatrix(e: Emitter, i: Instruction) -> None:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a."""
     emit_gather(e, None)

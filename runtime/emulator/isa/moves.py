@@ -87,14 +87,15 @@ def emit_mov(e: Emitter, i: Instruction) -> None:
     e.dst(d, kind, e.src(source, kind))
 
 
-@instruction(
-    "cvta", modifiers="to global shared shared::cta shared::cluster local const param u64 u32"
-)
+_SPACES = "global shared shared::cta shared::cluster local const param"
+
+
+@instruction("cvta", modifiers=f"to {_SPACES}")
 def emit_cvta(e: Emitter, i: Instruction) -> None:
     """cvta{.to}.space: between a space's own addresses and generic ones."""
     if i.type != "u64":
         raise e.error("only 64-bit generic addresses are supported")
-    space = i.parts[2] if i.has("to") else i.parts[1]
+    space = e.modifier(i, _SPACES)
     source = i.operands[1]
     value = e.src(source, "u64") if not isinstance(source, Mem) else e.address(source, True)
     base = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space.split("::")[0], 0)
@@ -103,10 +104,14 @@ def emit_cvta(e: Emitter, i: Instruction) -> None:
     e.dst(i.operands[0], "u64", value)
 
 
-@instruction("isspacep", modifiers="global shared shared::cta shared::cluster local const param")
+@instruction("isspacep", modifiers=_SPACES)
 def emit_isspacep(e: Emitter, i: Instruction) -> None:
     """isspacep.space p, a."""
-    e.dst(i.operands[0], "pred", f"in_space({e.src(i.operands[1], 'u64')}, {i.parts[1]!r})")
+    e.dst(
+        i.operands[0],
+        "pred",
+        f"in_space({e.src(i.operands[1], 'u64')}, {e.modifier(i, _SPACES)!r})",
+    )
 
 
 @runtime
@@ -125,8 +130,8 @@ def in_space(address: Lanes, space: str) -> Any:
 
 _ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
-_COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz relu"
-
+_COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"
+_COMPARISON_WORDS = f"{_COMPARISONS} and or xor ftz relu"
 
 _SIGNS = {"and": "&", "or": "|", "xor": "^"}
 
@@ -184,16 +189,17 @@ def _compare(e: Emitter, op: str, x: str, y: str, is_float: bool) -> str:
     raise e.error(f"unknown comparison '.{op}'")
 
 
-@instruction("setp", modifiers=_COMPARISONS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
+@instruction("setp", modifiers=_COMPARISON_WORDS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
 def emit_setp(e: Emitter, i: Instruction) -> None:
     """setp.cmp{.bool}.type p{|q}, a, b{, c}."""
     d, a, b = i.operands[:3]
-    combine = next((part for part in i.parts[2:-1] if part in _SIGNS), None)
+    combine = i.first_of(_SIGNS)
+    op = e.modifier(i, _COMPARISONS)
     if i.type in ("f16x2", "bf16x2"):  # one predicate for each half
-        parts = (i.parts[1], i.type, (a, b), i.has("ftz"))
+        parts = (op, i.type, (a, b), i.has("ftz"))
         result, other = (e.hold(_half_comparison(e, *parts, upper)) for upper in (False, True))
     else:
-        result = e.hold(_comparison(e, i.parts[1], i.type, a, b, i.has("ftz")))
+        result = e.hold(_comparison(e, op, i.type, a, b, i.has("ftz")))
         other = f"~{result}"
     if combine:
         third = e.src(i.operands[3], "pred")
@@ -210,27 +216,26 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}  # 1.0
 
 
-@instruction("set", modifiers=_COMPARISONS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
+@instruction("set", modifiers=_COMPARISON_WORDS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
 def emit_set(e: Emitter, i: Instruction) -> None:
     """set.cmp{.bool}.dtype.stype d, a, b{, c}: all ones (or 1.0) where the comparison holds."""
     d, a, b = i.operands[:3]
     to = i.parts[-2]
-    combine = next((part for part in i.parts[2:-2] if part in _SIGNS), None)
+    combine = i.first_of(_SIGNS)
+    op = e.modifier(i, _COMPARISONS)
     tail = f" {_SIGNS[combine]} {e.src(i.operands[3], 'pred')}" if combine else ""
     ftz = i.has("ftz")
     if i.type in ("f16x2", "bf16x2"):
         if to not in ("f16x2", "bf16x2"):
             raise e.error(f"{i.opcode} is not supported")
-        halves = [
-            _half_comparison(e, i.parts[1], i.type, (a, b), ftz, upper) for upper in (False, True)
-        ]
+        halves = [_half_comparison(e, op, i.type, (a, b), ftz, upper) for upper in (False, True)]
         low, high = (
             f"where({half}{tail}, {e.const(_ONE[to[:-2]] << shift, 'u32')}, {e.const(0, 'u32')})"
             for half, shift in zip(halves, (0, 16), strict=True)
         )
         e.dst(d, "u32", f"{low} | {high}")
         return
-    result = f"{_comparison(e, i.parts[1], i.type, a, b, ftz)}{tail}"
+    result = f"{_comparison(e, op, i.type, a, b, ftz)}{tail}"
     kind = {"f32": "u32", "f16": "u16", "bf16": "u16"}.get(to) or e.kind_of(to)
     yes = e.const(_ONE.get(to, -1), kind)
     e.dst(d, kind, f"where({result}, {yes}, {e.const(0, kind)})")

@@ -22,17 +22,19 @@ class Entry:
         it and what precedes it.
       modifiers: the allowed further parts of the opcode; None allows any, and the emitter checks.
       types: what its last part may be; None leaves that to the emitter.
+      needs: modifiers that it cannot be without.
     """
 
     emit: Emit
     boundary: bool
     modifiers: frozenset[str] | None
     types: tuple[str, ...] | None = None
+    needs: tuple[str, ...] = ()
 
 
 TABLE: dict[tuple[str, ...], Entry] = {}
 RUNTIME: dict[str, Any] = {}
-_FOUND: dict[tuple[str, ...], Entry] = {}  # entries by the whole opcode, of those asked for
+_FOUND: dict[str, Entry] = {}  # entries by the whole opcode, of those asked for
 
 _LONGEST_KEY = 6
 COMMON_TYPES = frozenset(
@@ -45,23 +47,31 @@ FLOATS = "f16 f16x2 bf16 bf16x2 f32 f64"
 
 
 def instruction(
-    *mnemonics: str, modifiers: str | None = None, types: str | None = None, boundary: bool = False
+    *mnemonics: str,
+    modifiers: str | None = None,
+    types: str | None = None,
+    needs: str = "",
+    boundary: bool = False,
 ) -> Callable[[Emit], Emit]:
     """Register an emitter for mnemonics such as `add` or `mbarrier.try_wait`.
 
     Args:
       modifiers: space-separated opcode parts that may follow; None for any.
       types: space-separated last parts; any type when None.
+      needs: space-separated opcode parts that have to follow, in any order.
       boundary: see `Entry`.
     """
     last = None if types is None else tuple(types.split())
-    allowed = None if modifiers is None else frozenset(modifiers.split()) | COMMON_TYPES
+    required = tuple(needs.split())
+    allowed = None
+    if modifiers is not None:
+        allowed = frozenset((*modifiers.split(), *required)) | COMMON_TYPES
 
     def register(emit: Emit) -> Emit:
         for mnemonic in mnemonics:
             key = tuple(mnemonic.split("."))
             assert key not in TABLE, f"{mnemonic} is registered twice"
-            TABLE[key] = Entry(emit, boundary, allowed, last)
+            TABLE[key] = Entry(emit, boundary, allowed, last, required)
         return emit
 
     return register
@@ -81,22 +91,25 @@ def find(text: str, instruction_: Instruction) -> Entry:
     Raises:
       PtxError: no entry, or a modifier that the entry does not know.
     """
-    found = _FOUND.get(instruction_.parts)
+    found = _FOUND.get(instruction_.opcode)
     if found is None:
-        found = _FOUND[instruction_.parts] = _search(text, instruction_)
+        found = _FOUND[instruction_.opcode] = _search(text, instruction_)
     return found
 
 
 def _search(text: str, instruction_: Instruction) -> Entry:
-    parts = instruction_.parts
+    parts, spelled = instruction_.parts, tuple(instruction_.opcode.split("."))
     for length in range(min(_LONGEST_KEY, len(parts)), 0, -1):
         entry = TABLE.get(parts[:length])
-        if entry is None:
+        if entry is None or parts[:length] != spelled[:length]:
             continue
         if entry.modifiers is not None:
             for part in parts[length:]:
                 if part not in entry.modifiers and part not in (entry.types or ()):
                     raise _unknown(text, instruction_, f"modifier '.{part}' of")
+        for part in entry.needs:
+            if part not in parts[length:]:
+                raise PtxError.at(text, instruction_.line, f"'{instruction_.opcode}' needs .{part}")
         if entry.types is not None and parts[-1] not in entry.types:
             allowed = ", ".join(f".{name}" for name in entry.types)
             raise PtxError.at(

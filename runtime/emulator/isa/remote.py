@@ -69,10 +69,13 @@ def emit_st_async(e: Emitter, i: Instruction) -> None:
     _emit(e, i, "")
 
 
-@instruction("red.async", modifiers=f"{_WORDS} add min max inc dec and or xor", boundary=True)
+_REDUCTIONS = "add min max inc dec and or xor"
+
+
+@instruction("red.async", modifiers=f"{_WORDS} {_REDUCTIONS}", boundary=True)
 def emit_red_async(e: Emitter, i: Instruction) -> None:
     """red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type."""
-    _emit(e, i, i.parts[-2])
+    _emit(e, i, e.modifier(i, _REDUCTIONS))
 
 
 def _emit(e: Emitter, i: Instruction, op: str) -> None:

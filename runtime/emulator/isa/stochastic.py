@@ -15,7 +15,7 @@ from ..machine import formats
 from ..ptx.ast import Instruction, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes, select
-from .registry import instruction, runtime
+from .registry import runtime
 
 # Bits of the random operand, most significant first, for the elements in operand order
 _BYTE_ORDERS = (range(16, 32), range(31, 15, -1), range(16), range(15, -1, -1))
@@ -75,12 +75,14 @@ def stochastic_pack(name: str, options: tuple[bool, bool], bits: Lanes, *values:
     return result
 
 
-@instruction("cvt.rs", modifiers="relu satfinite e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4")
 def emit_stochastic(e: Emitter, i: Instruction) -> None:
     """cvt.rs{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b, bits; .TYPEx4.f32 d, {a, b, c, e}, bits."""
     *first, bits = i.operands[1:]
     items = first[0].items if len(first) == 1 and isinstance(first[0], Vec) else tuple(first)
     to, source = i.parts[-2:]
+    for part in i.parts[1:-2]:
+        if part not in ("rs", "relu", "satfinite"):
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
     name, count = to.rpartition("x")[0], to[-1]
     if source != "f32" or count != str(len(items)) or name not in formats.FORMATS:
         raise e.error(f"unknown form '{i.opcode}'")

@@ -54,15 +54,18 @@ def map_replace(
         raw[:] = np.frombuffer(new, np.uint8)
 
 
-@instruction("tensormap.replace.tile")
+@instruction("tensormap.replace", needs="tile")
 def emit_replace(e: Emitter, i: Instruction) -> None:
     """tensormap.replace.tile.FIELD{.global,.shared::cta}.b1024.TYPE [map], {dimension,} value."""
-    field = i.parts[3] if len(i.parts) > 3 else ""
+    others = [
+        part for part in i.parts[2:-1] if part not in ("tile", "global", "shared::cta", "b1024")
+    ]
+    field = i.first_of(FIELDS) or "".join(others[:1])
     if field not in FIELDS:
         raise e.error(f"tensormap.replace knows no field '{field}': {', '.join(FIELDS)}")
-    for part in i.parts[4:-1]:
-        if part not in ("global", "shared::cta", "b1024"):
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    if others != [field]:
+        unknown = next((part for part in others if part != field), field)
+        raise e.error(f"unknown modifier '.{unknown}' of '{i.opcode}'")
     is_wide = field in ("global_address", "global_stride")
     if i.type != ("b64" if is_wide else "b32"):
         raise e.error(f"the value of {field} is .{'b64' if is_wide else 'b32'}, got .{i.type}")
@@ -88,7 +91,8 @@ def map_publish(s: Strand, k: Any, address: Lanes, source: Lanes) -> None:
 @instruction("tensormap.cp_fenceproxy", boundary=True)
 def emit_publish(e: Emitter, i: Instruction) -> None:
     """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.SCOPE.sync.aligned."""
-    if i.parts[2:6] != ("global", "shared::cta", "tensormap::generic", "release"):
+    words = ("tensormap::generic", "release", "sync", "aligned")
+    if i.spaces != ("global", "shared::cta") or not all(map(i.has, words)):
         raise e.error(f"'{i.opcode}' is not a form of tensormap.cp_fenceproxy")
     if immediate(e, i.operands[2], "the size") != TENSOR_MAP_BYTES:
         raise e.error(f"tensormap.cp_fenceproxy copies {TENSOR_MAP_BYTES} bytes")

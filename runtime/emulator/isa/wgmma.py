@@ -247,14 +247,14 @@ def wgmma_wait(s: Strand, newest: int) -> bool:
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 
 
-@instruction("wgmma.mma_async.sync.aligned", boundary=True)
+@instruction("wgmma.mma_async", needs="sync aligned", boundary=True)
 def emit_wgmma(e: Emitter, i: Instruction) -> None:
     """wgmma.mma_async.sync.aligned.m64nNkK.D.A.B d, a, b, scale-d{, immediates}."""
-    shape = _SHAPE.fullmatch(i.parts[4])
+    shape = next(filter(None, map(_SHAPE.fullmatch, i.parts)), None)
     if shape is None or len(i.parts) < 8:
         raise e.error(f"unknown form '{i.opcode}'")
     saturate = i.has("satfinite")
-    d_format, a_format, b_format = i.parts[5:8]
+    d_format, a_format, b_format = i.parts[-3:]
     if a_format == "b1":
         raise e.error("single-bit products are not supported")
     emit_gather(e, None)

@@ -1,9 +1,11 @@
 """The parts of a parsed PTX module: registers, symbols, operands, instructions, kernels."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Literal
 
 from .lines import SourceLines
+from .opcodes import SPACES
 
 REGISTER_BITS = {
     "pred": 1,
@@ -149,7 +151,7 @@ class Instruction:
     Attributes:
       line: 1-based line of the PTX text.
       opcode: its spelling in full.
-      parts: the opcode split at single dots: `("mbarrier", "try_wait", "parity", "shared::cta")`.
+      parts: the opcode split at single dots, types last: `("mbarrier", "try_wait", "parity", "shared::cta", "b64")`.
       guard: the predicate register of `@p` or `@!p`, or None.
       guard_negated: True for `@!p`.
       used_bytes: for a load, a bit for each byte that is used, from the pragma before it; None:
@@ -169,6 +171,15 @@ class Instruction:
     def has(self, *modifiers: str) -> bool:
         """Whether one of the modifiers is part of the opcode."""
         return any(modifier in self.parts for modifier in modifiers)
+
+    def first_of(self, modifiers: Container[str]) -> str:
+        """The first part that is one of the modifiers, or an empty string."""
+        return next((part for part in self.parts[1:] if part in modifiers), "")
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The state spaces in the opcode, in order."""
+        return tuple(part for part in self.parts[1:] if part in SPACES)
 
     @property
     def type(self) -> str:

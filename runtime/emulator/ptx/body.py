@@ -5,6 +5,7 @@ from .ast import REGISTER_BITS, Instruction, Kernel, Label, Name, Operand, Regis
 from .cursor import Cursor
 from .errors import PtxError
 from .lexer import Token
+from .opcodes import split_opcode
 from .operands import Operands
 from .scopes import Scope
 from .variables import SPACES, variables
@@ -21,7 +22,7 @@ class Body:
 
     Attributes:
       used_bytes: what a pragma said about the next instruction.
-      parts: opcodes so far, split at dots.
+      parts: of each opcode so far.
     """
 
     def __init__(self, cursor: Cursor, asides: Asides, kernel: Kernel, outside: Scope):
@@ -166,7 +167,7 @@ class Body:
             raise cursor.error(f"expected an instruction, got '{word.text}'", word)
         parts = self.parts.get(word.text)
         if parts is None:
-            parts = self.parts[word.text] = tuple(word.text.split("."))
+            parts = self.parts[word.text] = split_opcode(word.text)
         operands: list[Operand] = []
         if not cursor.accept(";"):
             is_branch = parts[0] in ("bra", "brx")

@@ -329,6 +329,18 @@ class Emitter:
         for position, item in enumerate(operand.items):
             self.dst(item, part, f"{parts}[{position}]")
 
+    def modifier(self, instruction: Instruction, modifiers: str) -> str:
+        """The one of some modifiers, given in words, that the opcode has.
+
+        Raises:
+          PtxError: it has none of them.
+        """
+        found = instruction.first_of(modifiers.split())
+        if not found:
+            allowed = ", ".join(f".{word}" for word in modifiers.split())
+            raise self.error(f"'{instruction.opcode}' needs one of {allowed}")
+        return found
+
     def kind_of(self, ptx_type: str) -> str:
         """The lane kind of a PTX type.
 

@@ -33,7 +33,7 @@ def instruction_steps(instruction: Instruction) -> int:
         return -(-_register_count(instruction, 0) * REGISTER_BYTES // TMEM_LOAD_BYTES_PER_STEP)
     if parts[:2] == ("tcgen05", "st"):
         return -(-_register_count(instruction, -1) * REGISTER_BYTES // TMEM_STORE_BYTES_PER_STEP)
-    if head in ("ld", "st") and len(parts) > 1 and parts[1].startswith("shared"):
+    if head in ("ld", "st") and instruction.has("shared", "shared::cta", "shared::cluster"):
         value = instruction.operands[0 if head == "ld" else -1]
         count = len(value.items) if isinstance(value, Vec) else 1
         width = int(re.sub(r"\D", "", instruction.type) or 32) // 8
