@@ -226,7 +226,7 @@ def test_variables_that_no_memory_holds(count: int) -> None:
     with pytest.raises(LaunchError, match="of local memory per thread"):
         run_module(module(f".local .b8 big[{count}];"), [])
     with pytest.raises(LaunchError, match="of shared memory"):
-        run_module(module(f".shared .b8 big[{count}];"), [])
+        run_module(module(f".shared .b8 big[{count}]; mov.u32 r1, big;"), [])
 
 
 def test_initial_values_that_do_not_fit() -> None:

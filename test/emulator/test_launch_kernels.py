@@ -159,6 +159,13 @@ def test_trap_says_where() -> None:
 # ---- launch checks
 
 
+CALLED = """
+    .shared .align 16 .b8 u[16]; .shared .align 16 .b8 s[16];
+    .func g(.param .b32 x) { .reg .b32 r1; .shared .b8 own[16]; mov.u32 r1, s; mov.u32 r1, own; ret; }
+    .func f(.param .b32 x) { .reg .b32 r1; call g, (1); call f, (1); ret; }
+"""
+
+
 def _launch(**changes: Any) -> None:
     arguments: dict[str, Any] = {
         "entry": "k",
@@ -168,10 +175,12 @@ def _launch(**changes: Any) -> None:
     }
     directives = changes.pop("directives", "")
     before = changes.pop("before", "")
+    body = changes.pop("body", "")
     arguments.update(changes)
     entry = arguments.pop("entry")
     params = ".param .u32 a, .param .f32 b, .param .align 64 .b8 c[128]"
-    Emulator().launch(module("", params, directives=directives, before=before), entry, **arguments)
+    text = module(body, params, directives=directives, before=before)
+    Emulator().launch(text, entry, **arguments)
 
 
 def test_a_plain_launch_is_accepted() -> None:
@@ -180,6 +189,22 @@ def test_a_plain_launch_is_accepted() -> None:
     _launch(shared_bytes=232448)
     _launch(params=[np.uint32(7), np.float32(1), np.zeros(32, np.uint32)])
     _launch(params=[-1, 3, bytearray(128)], directives=".reqntid 64, 1, 1")
+
+
+def test_shared_variables_count_where_they_are_reached() -> None:
+    _launch(
+        shared_bytes=232448, before=".shared .b8 s[200000]; .extern .shared .align 1024 .b8 d[];"
+    )
+    _launch(shared_bytes=232448, before=CALLED)
+    _launch(shared_bytes=232448, body=".shared .b8 s[200000];")
+
+
+def test_shared_variables_that_are_reached_lie_apart() -> None:
+    shared = ".shared .b32 first; .shared .b32 idle[8]; .shared .b32 last;"
+    body = "mov.u32 r1, first; mov.u32 r2, last; sub.u32 r3, r2, r1; ld.param.u64 rd1, [a]; st.global.u32 [rd1], r3;"
+    apart = np.zeros(1, np.uint32)
+    run_module(module(body, ".param .u64 a", before=shared), [apart], block=(1,))
+    assert apart[0] == 4
 
 
 @pytest.mark.parametrize(
@@ -211,7 +236,14 @@ def test_a_plain_launch_is_accepted() -> None:
         ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "does not divide the grid"),
         ({"grid": (32, 1, 1), "cluster": (32, 1, 1)}, "32 CTAs, 16 are allowed"),
         ({"shared_bytes": 232449}, "sm_100a gives 232448 B"),
-        ({"shared_bytes": 232448, "before": ".shared .b8 s[16];"}, "16 B static"),
+        (
+            {"shared_bytes": 232448, "before": ".shared .b8 s[16];", "body": "mov.u32 r1, s;"},
+            "16 B static",
+        ),
+        (
+            {"shared_bytes": 232448, "before": CALLED, "body": "call f, (1);"},
+            "32 B static",
+        ),
         ({"directives": ".reqntid 32, 1, 1"}, "requires a block of"),
         ({"directives": ".maxntid 32"}, "allows blocks up to"),
         (

@@ -199,7 +199,7 @@ def test_guarded_exits_and_traps_do_not_part_lanes_for_good() -> None:
 
 def test_shared_layout_puts_the_dynamic_window_last() -> None:
     before = ".extern .shared .align 256 .b8 d[];\n.shared .align 2 .b8 s[3];\n.shared .align 64 .f32 t[4];"
-    parsed = parse(module("", before=before))
+    parsed = parse(module("mov.u32 r1, d; mov.u32 r1, t; mov.u32 r1, s;", before=before))
     static_bytes, window = lay_out_shared(parsed, parsed.kernels["k"])
     assert {v.name: v.address for v in parsed.variables} == {"d": 0x500, "s": 0x400, "t": 0x440}
     assert (static_bytes, window) == (0x50, 0x500)

@@ -192,6 +192,8 @@ class Kernel:
     """One `.entry`, or one `.func` (which the emulator parses but does not call).
 
     Attributes:
+      named: variables that its operands name.
+      functions: other names in its operands, those of functions that it calls among them.
       instructions: in text order; labels point into it.
       branch_tables: label lists of `.branchtargets`, by name.
       directives: performance directives with their numbers, such as {"reqntid": (512, 1, 1)}.
@@ -203,6 +205,8 @@ class Kernel:
     params: list[Variable] = field(default_factory=list[Variable])
     registers: list[Register] = field(default_factory=list[Register])
     variables: list[Variable] = field(default_factory=list[Variable])
+    named: set[Variable] = field(default_factory=set[Variable])
+    functions: set[str] = field(default_factory=set[str])
     instructions: list[Instruction] = field(default_factory=list[Instruction])
     branch_tables: dict[str, tuple[Label, ...]] = field(
         default_factory=dict[str, tuple[Label, ...]]

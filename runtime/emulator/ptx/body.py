@@ -30,7 +30,7 @@ class Body:
         self.asides = asides
         self.kernel = kernel
         self.globals = outside
-        self.operands = Operands(cursor, kernel.registers)
+        self.operands = Operands(cursor, kernel)
         self.used_bytes: int | None = None
         self.parts: dict[str, tuple[str, ...]] = {}
 

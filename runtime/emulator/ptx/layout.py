@@ -33,8 +33,22 @@ def _align(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment
 
 
+def reached(module: Module, kernel: Kernel) -> list[Variable]:
+    """The variables that a kernel names, or a function does that it may call, in text order."""
+    functions, named = [kernel], set[Variable]()
+    for function in functions:
+        named |= function.named
+        functions += [
+            callee
+            for name, callee in module.kernels.items()
+            if name in function.functions and callee not in functions
+        ]
+    own = [variable for function in functions for variable in function.variables]
+    return [variable for variable in (*module.variables, *own) if variable in named]
+
+
 def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:
-    """Place shared variables: static ones first, then the dynamic window, all aligned.
+    """Place the shared variables that a kernel reaches: static ones, then the dynamic window, all aligned.
 
     All `.extern .shared` arrays name the same window.
 
@@ -43,7 +57,7 @@ def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:
     """
     offset = SHARED_BASE
     dynamic: list[Variable] = []
-    for variable in (*module.variables, *kernel.variables):
+    for variable in reached(module, kernel):
         if variable.space != "shared":
             continue
         if variable.is_extern or variable.count == 0:

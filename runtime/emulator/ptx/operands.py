@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .ast import Mem, Name, Not, Operand, Pair, Register, Special, Sym, Vec
+from .ast import Kernel, Mem, Name, Not, Operand, Pair, Register, Special, Sym, Vec
 from .cursor import Cursor
 from .lexer import Token
 from .scopes import Scope
@@ -13,12 +13,13 @@ class Operands:
 
     Args:
       cursor: in its body.
-      registers: of the kernel, to which those of a numbered range are added when they are used.
+      kernel: it gets the registers of a numbered range when they are used, and the names in operands.
     """
 
-    def __init__(self, cursor: Cursor, registers: list[Register]):
+    def __init__(self, cursor: Cursor, kernel: Kernel):
         self.cursor = cursor
-        self.registers = registers
+        self.kernel = kernel
+        self.registers = kernel.registers
 
     def predicate(self, scope: Scope) -> Register:
         token = self.cursor.next()
@@ -93,7 +94,9 @@ class Operands:
             return vector
         variable = scope.variable(name)
         if variable is not None:
+            self.kernel.named.add(variable)
             return Sym(variable)
         if name.startswith("%") or name == "WARP_SZ":
             return Special(name)
+        self.kernel.functions.add(name)
         return Name(name)
