@@ -162,8 +162,8 @@ def initial_bytes(text: str, variable: Variable) -> npt.NDArray[np.uint8]:
     """The bytes of a `.global` or `.const` variable before the first launch.
 
     Raises:
-      PtxError: it has more values than elements, values not of its type, or this process cannot
-        have the memory.
+      PtxError: it has more values than elements, values not of its type, addresses, or this process
+        cannot have the memory.
     """
 
     def refused(why: str) -> PtxError:
@@ -177,6 +177,8 @@ def initial_bytes(text: str, variable: Variable) -> npt.NDArray[np.uint8]:
         raise refused(f"of {variable.byte_count} B does not fit into this process") from None
     form = _FORMATS.get(variable.element)
     for position, value in enumerate(variable.initial):
+        if isinstance(value, str):
+            raise refused(f"has the address of '{value}' as a value: only numbers are supported")
         start = position * variable.element_bytes
         try:
             if form is not None and form[-1] in "fd":

@@ -31,9 +31,9 @@ from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
 from .observer import Observer
 from .parallel import can_fork, is_divisible, run_divided, translate_ahead
-from .ptx.ast import Module
+from .ptx.ast import Kernel, Module
 from .ptx.flow import unwritten_reads
-from .ptx.layout import lay_out_local, lay_out_shared
+from .ptx.layout import lay_out_local, lay_out_shared, reached
 from .ptx.loads import early_reads, waits_for_loads
 from .ptx.parser import parse
 from .ptx.translate import Program
@@ -303,7 +303,7 @@ class Emulator:
             dynamic_shared_bytes=shared_bytes,
             parameters=parameters,
             param_address=self._param_address,
-            symbols=self._symbols(ptx_text, module),
+            symbols=self._symbols(ptx_text, module, kernel),
             target=self.target,
             tensor_core=tensor_core,
             track_initialised=self.track_initialised or "uninitialised" in self.checks,
@@ -378,11 +378,12 @@ class Emulator:
             return None
         return Trace(self.traces if isinstance(self.traces, Names) else None)
 
-    def _symbols(self, ptx_text: str, module: Module) -> dict[str, int]:
-        """Addresses of the module's variables, which live as long as the emulator."""
+    def _symbols(self, ptx_text: str, module: Module, kernel: Kernel) -> dict[str, int]:
+        """Addresses of the module's variables that a kernel reaches; they live as long as the emulator."""
         result: dict[str, int] = {}
+        used = reached(module, kernel)
         for variable in module.variables:
-            if variable.space not in ("global", "const"):
+            if variable.space not in ("global", "const") or variable not in used:
                 continue
             key = (ptx_text, variable.name)
             if key not in self._variables:

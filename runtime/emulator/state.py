@@ -318,7 +318,7 @@ class Launch:
 
     Attributes:
       parameters: the parameter bytes, uint8[n]; `param_address` is where they are mapped.
-      symbols: address of each .global and .const variable.
+      symbols: address of each .global and .const variable that the kernel reaches.
       shared_bytes: static plus dynamic shared memory per CTA.
       strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
       early_loads: positions of those whose registers may be read before.

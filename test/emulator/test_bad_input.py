@@ -212,15 +212,16 @@ def test_an_indexed_branch_beyond_its_list() -> None:
 
 @pytest.mark.parametrize("count", [3 * 10**9, 10**15, 2**63])
 def test_variables_that_no_memory_holds(count: int) -> None:
+    body, before = "mov.u64 rd1, big;", f".global .b8 big[{count}];"
     space = resource.RLIMIT_AS
     soft, hard = resource.getrlimit(space)
     resource.setrlimit(space, (16 << 30, hard))
     try:
         if count < 16 << 30:
-            run_module(module("", before=f".global .b8 big[{count}];"), [])  # zeros take no memory
+            run_module(module(body, before=before), [])  # zeros take no memory
         else:
             with pytest.raises(PtxError, match="'big' of .* does not fit into this process"):
-                run_module(module("", before=f".global .b8 big[{count}];"), [])
+                run_module(module(body, before=before), [])
     finally:
         resource.setrlimit(space, (soft, hard))
     with pytest.raises(LaunchError, match="of local memory per thread"):
@@ -229,14 +230,37 @@ def test_variables_that_no_memory_holds(count: int) -> None:
         run_module(module(f".shared .b8 big[{count}]; mov.u32 r1, big;"), [])
 
 
+FUNCTION = ".func f() { ret; }"
+
+
 def test_initial_values_that_do_not_fit() -> None:
     for before, what in [
         (".global .u32 x[2] = {1, 2, 3};", "3 values for 2 elements"),
         (".global .u32 x = 1e999;", "of type .u32 cannot hold inf"),
         (".global .f32 x = 1e300;", "of type .f32 cannot hold 1e[+]300"),
+        (f"{FUNCTION} .global .u64 x[] = {{0, f}};", "has the address of 'f' as a value"),
+        (f"{FUNCTION} .global .u64 x = generic(f);", "has the address of 'f' as a value"),
     ]:
         with pytest.raises(PtxError, match=what):
-            run_module(module("", before=before), [])
+            run_module(module("mov.u64 rd1, x;", before=before), [])
+        run_module(module("", before=before), [])  # an entry that does not use it
+
+
+@pytest.mark.parametrize("value", ["{0, f}", "{f+8, generic(f), generic(f+8)}", "{0xff(f), 0}"])
+def test_tables_of_functions_harm_no_entry_that_does_not_use_them(value: str) -> None:
+    before = f"{FUNCTION} .global .align 8 .u64 table[] = {value}; .global .u32 y = 7;"
+    body = "ld.param.u64 rd1, [a]; ld.global.u32 r1, [y]; st.global.u32 [rd1], r1;"
+    found = np.zeros(1, np.uint32)
+    run_module(module(body, ".param .u64 a", before=before), [found], block=(1,))
+    assert found[0] == 7
+
+
+@pytest.mark.parametrize(
+    "value", ["{0, generic(}", "{0, generic(3)}", "0xff(f", "[f]", '"f"', "f+g"]
+)
+def test_initial_values_that_are_none(value: str) -> None:
+    with pytest.raises(PtxError):
+        run_module(module("", before=f".global .u64 x[] = {value};"), [])
 
 
 def test_what_nobody_foresaw_has_the_line_and_keeps_its_cause(

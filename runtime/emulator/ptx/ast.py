@@ -41,7 +41,8 @@ class Variable:
 
     Attributes:
       count: number of elements; 0 for an array of unknown length (`.extern .shared x[]`).
-      initial: element values in order, shorter than `count` when the rest is zero.
+      initial: element values in order, shorter than `count` when the rest is zero; a str is the name of what it
+        is the address of.
       address: byte offset in its space, or -1 before layout.
       line: 1-based line of the PTX text where it is declared.
     """
@@ -54,7 +55,7 @@ class Variable:
     alignment_bytes: int
     is_array: bool
     is_extern: bool = False
-    initial: tuple[int | float, ...] = ()
+    initial: tuple[int | float | str, ...] = ()
     address: int = -1
     line: int = 0
 

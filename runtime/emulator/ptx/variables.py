@@ -40,7 +40,7 @@ def variables(cursor: Cursor, space: Space, is_extern: bool = False) -> list[Var
             is_array = True
             count *= 0 if cursor.peek() == "]" else cursor.count("an array's length", least=0)
             cursor.expect("]")
-        initial: tuple[int | float, ...] = ()
+        initial: tuple[int | float | str, ...] = ()
         if cursor.accept("="):
             initial = tuple(_initialiser(cursor))
             count = count or len(initial)
@@ -70,15 +70,33 @@ def _alignment(cursor: Cursor) -> int:
     return value
 
 
-def _initialiser(cursor: Cursor) -> list[int | float]:
+def _initialiser(cursor: Cursor) -> list[int | float | str]:
     if cursor.accept("{"):
-        values: list[int | float] = []
+        values: list[int | float | str] = []
         with cursor.nested():
             while not cursor.accept("}"):
                 values += _initialiser(cursor)
                 cursor.accept(",")
         return values
     number = cursor.number()
-    if number is None:
-        raise cursor.error("only numbers are supported as initial values")
-    return [number.value]
+    if number is not None and cursor.peek() != "(":
+        return [number.value]
+    return [_address(cursor, is_masked=number is not None)]
+
+
+def _address(cursor: Cursor, *, is_masked: bool) -> str:
+    """The name in an initial value such as `f`, `x+8`, `generic(x)` or, behind its mask, `0xff(x)`."""
+    token = cursor.next()
+    if not is_masked and cursor.accept("("):
+        is_masked, token = True, cursor.next()
+    elif is_masked:
+        token = cursor.next()
+    name = token.text
+    if token.kind != "word":
+        raise cursor.error(f"expected an initial value, got '{name}'", token)
+    while cursor.peek() in ("+", "-"):
+        cursor.accept("+")
+        cursor.integer()
+    if is_masked:
+        cursor.expect(")")
+    return name
