@@ -110,6 +110,7 @@ both | cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx
 both | cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [r1], [rd1, {r2, r4}], [r3]; | test_isa_copies::test_faults_of_loads_name_the_instruction
 both | cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [r1], [rd1, {r2, r4}], [r3], h1; | test_isa_copies::test_multicast_fills_every_cta_of_the_mask
 100 | cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [r1], [rd1, {r2, r4}], [r3]; | test_isa_copies::test_pair_load_signals_the_even_barrier
+100 | cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [r1], [rd1, {r2, r4}], [r3]; | test_isa_copies::test_pair_load_signals_the_even_barrier
 both | cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [r1], [rd1, {r2, r4}], [r3], rd2; | test_coverage_copies::test_tensor_loads_of_every_rank
 100 | cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes [r1], [rd1, {r2, r4, r5, r6, r7}], [r3]; | test_coverage_copies::test_gather_and_scatter_of_rows
 both | cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [r1], [rd1, {r2, r4, r5}], [r3], {h1}; | !im2col maps are for convolutions

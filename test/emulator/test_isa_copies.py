@@ -159,7 +159,8 @@ def test_multicast_fills_every_cta_of_the_mask(schedule: str, seed: int) -> None
         assert (out[rank] == (0 if rank == 2 else source.reshape(-1))).all()
 
 
-def test_pair_load_signals_the_even_barrier() -> None:
+@pytest.mark.parametrize("space", ["shared::cluster", "shared::cta"])
+def test_pair_load_signals_the_even_barrier(space: str) -> None:
     source = np.arange(512, dtype=np.float32).reshape(16, 32)
     emulator = Emulator()
     tmap = tensor_map_bytes(emulator.map(source), (32, 16), (128,), (32, 8), element=7)
@@ -170,7 +171,7 @@ def test_pair_load_signals_the_even_barrier() -> None:
     barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     @!p1 bra ISSUED;
     mov.u32 r3, 0; shl.b32 r4, r20, 3; and.b32 r21, r1, 0xFEFFFFFF;
-    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [r2], [rd21, {{r3, r4}}], [r21];
+    cp.async.bulk.tensor.2d.{space}.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [r2], [rd21, {{r3, r4}}], [r21];
     ISSUED:
     @!p2 bra OTHER;
     {wait("r1", 0)}

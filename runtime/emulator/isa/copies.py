@@ -47,9 +47,13 @@ def _landed(s: Strand, line: int, cta: Cta, offset: int, byte_count: int) -> Non
 def _destinations(
     s: Strand, address: int, barrier: int, ranks: int | None, cluster: bool, group: int
 ) -> list[tuple[Cta, int, Cta, int]]:
-    """(destination CTA, offset, CTA of the mbarrier, its offset) of a load; spec-ptx 7.2."""
+    """(destination CTA, offset, CTA of the mbarrier, its offset) of a load; spec-ptx 7.2.
+
+    With .cta_group::2 the mbarrier may be that of the destination's peer, also where the destination
+    is spelled .shared::cta.
+    """
     cta, offset = shared_target(s, address, cluster)
-    barrier_cta, barrier_offset = shared_target(s, barrier, cluster)
+    barrier_cta, barrier_offset = shared_target(s, barrier, cluster or group == 2)
     ctas = s.cta.cluster.ctas
     if ranks is None:
         if barrier_cta is not cta and (group != 2 or barrier_cta.rank ^ 1 != cta.rank):
