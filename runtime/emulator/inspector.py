@@ -94,7 +94,7 @@ class Inspector(Protocol):
         """tcgen05.wait::ld or ::st has been passed."""
         ...
 
-    def allocated(self, s: "Strand", column: int, count: int, group: int) -> None:
+    def allocated(self, s: "Strand", offset: int, column: int, count: int, group: int) -> None:
         """tcgen05.alloc of a cta_group gave columns of the own CTA."""
         ...
 

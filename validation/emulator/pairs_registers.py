@@ -211,6 +211,38 @@ def _bare(right: str) -> str:
     """
 
 
+# ---- the address that tcgen05.alloc writes to shared memory
+
+_ADDRESS = """
+    mov.u32 r19, slot; setp.ne.u32 p7, r61, 0; @p1 st.shared.b32 [r19], r60; bar.sync 0;
+    {before}
+    @p7 bra OTHER;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [r19], 32;
+    ld.shared.b32 r20, [r19];
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 r20, 32;
+    OTHER:
+    {after}
+"""
+ADDRESSES = {
+    "read by another warp": ("", "<right> bar.sync 0;\n@p7 ld.shared.b32 r21, [r19];"),
+    "written over what another warp reads": (
+        "ld.shared.b32 r21, [r19];\n<right> bar.sync 0;",
+        "<wrong> bar.sync 0;",
+    ),
+    "written over what its own warp reads": (
+        "<right> @!p7 ld.shared.b32 r21, [r19];\n<wrong> @p7 ld.shared.b32 r21, [r19];",
+        "",
+    ),
+    "another place that one lane writes": (
+        "",
+        "@p1 st.shared.b32 [r19+4], r60;\n<right> bar.warp.sync -1;\n@!p7 ld.shared.b32 r21, [r19+4];",
+    ),
+    "a place that one lane has written before": (
+        "@p1 st.shared.b32 [r19+4], r60;\n<right> bar.warp.sync -1;",
+        "@!p7 ld.shared.b32 r21, [r19+4];",
+    ),
+}
+
 # ---- tcgen05.mma: A and B in shared memory are the same 128 rows of 16
 
 _PRODUCT = f"""
@@ -244,6 +276,16 @@ PAIRS = (
             threads=128,
         )
         for case, fill in TENSOR_OPERANDS.items()
+    ),
+    *(
+        Kind(
+            "race of two warps in shared memory",
+            "race",
+            _ADDRESS.format(before=before, after=after),
+            "nothing orders these accesses",
+            f"the address of an allocation, {case}",
+        )
+        for case, (before, after) in ADDRESSES.items()
     ),
     *(
         Kind(

@@ -213,6 +213,10 @@ class Evidence(Checker):
             if line is not None:
                 self.unused_fences[line] = False
 
+    def allocated(self, s: Any, offset: int, column: int, count: int, group: int) -> None:
+        self._close(s)
+        super().allocated(s, offset, column, count, group)
+
     def deallocating(self, s: Any, column: int, count: int) -> None:
         self._close(s)
         super().deallocating(s, column, count)

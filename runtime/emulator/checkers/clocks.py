@@ -49,7 +49,8 @@ class Actors:
     Attributes:
       capacity: length of new clocks.
       first_engine: number of the first actor that is not a thread.
-      generic: the actors that access memory through the generic proxy: threads, and their cp.async.
+      generic: the actors that access memory through the generic proxy: threads, their cp.async, and the writes of
+        tcgen05.alloc.
     """
 
     def __init__(self, thread_count: int):
@@ -68,6 +69,13 @@ class Actors:
             if found >= self.capacity:
                 self.capacity *= 2
         return found
+
+    def generic_engine(self, key: Hashable) -> int:
+        """The actor of work that accesses memory through the generic proxy, made on first use."""
+        actor = self.engine(key)
+        if not self.is_generic(actor):
+            self.generic.append(slice(actor, actor + 1))
+        return actor
 
     def copies_of_lanes(self, key: tuple[Any, ...]) -> int:
         """The first of 32 new actors in a row, for the cp.async of a warp's lanes: lane n has the key `(*key, n)`."""

@@ -117,6 +117,7 @@ def engine_name(key: Any) -> str:
         "tmem-load": "tcgen05.ld",
         "tmem-store": "tcgen05.st",
         "alloc": "tcgen05.alloc",
+        "alloc-address": "tcgen05.alloc",
         "bulk-read": "the copy engine (bulk group)",
         "bulk-write": "the copy engine (bulk group)",
         "copy": "cp.async",

@@ -21,6 +21,7 @@ from .shadow import Conflict
 from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace, Stored
 from .state import MBARRIER_BYTES, ClusterState
 
+ADDRESS_BYTES = 4  # of the result of tcgen05.alloc
 Box = tuple[int, int, int, int]  # first lane, lanes, first column, columns
 
 
@@ -397,8 +398,9 @@ class ThreadChecks(LifetimeChecks):
         """The rows of a clock that order a thread's own tensor-memory work before tcgen05.fence."""
         return (TENSOR,) if self.strict_fences else (KNOWN, TENSOR)
 
-    def allocated(self, s: Strand, column: int, count: int, group: int) -> None:
+    def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
         """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair."""
+        self._write_address(s, offset)
         state, warp = self.state_of(s.cta), self.warp_of(s)
         first = s.cta.rank & ~1 if group == 2 else s.cta.rank
         pair = (first, column)
@@ -414,6 +416,28 @@ class ThreadChecks(LifetimeChecks):
         else:
             actor, step = made
         warp.learn(s.mask, self._tensor_rows(), actor, step)
+
+    def _write_address(self, s: Strand, offset: int) -> None:
+        """tcgen05.alloc writes its result to shared memory, in order with what each thread of the warp does there.
+
+        All threads of the warp execute it (.sync.aligned), so that it lies in the program order of each.
+        """
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        line, address = current_line(), np.array([offset])
+        tick = warp.step(line)
+        self.watch_owner(
+            s, lanes_in(s.mask)[:1], s.cta, address, ADDRESS_BYTES, tick, "writes", line
+        )
+        actor = state.actors.generic_engine(("alloc-address", s.cta.rank, s.warp.index))
+        step = state.next_step(actor)
+        state.chronicle.note(actor, step, line, warp.where)
+        clock = warp.release(state.actors.zeros(2), s.mask)
+        space = state.ctas[s.cta.rank].shared
+        who = Actor(actor, step, clock[KNOWN], clock[KNOWN])
+        conflict = space.lanes(address, ADDRESS_BYTES, who, True)
+        if conflict is not None:
+            self.report_access(state, space, s.cta, conflict, (warp.where, line, True), clock)
+        warp.learn(s.mask, (KNOWN,), actor, step)
 
     def deallocating(self, s: Strand, column: int, count: int) -> None:
         """tcgen05.dealloc: the warp must know that all accesses to these columns are complete."""

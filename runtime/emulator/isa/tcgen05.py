@@ -70,9 +70,7 @@ def tmem_alloc(s: Strand, group: int, address: Lanes, count: Lanes, generic: boo
         )
         return False
     if s.launch.inspector is not None:
-        lane = active_lanes(s, None)[0]
-        s.launch.inspector.access(s, np.array([lane]), cta.shared, np.array([offset]), 4, True)
-        s.launch.inspector.allocated(s, base, columns, group)
+        s.launch.inspector.allocated(s, offset, base, columns, group)
     cta.shared.store(np.array([offset]), np.array([base], np.uint32).view(np.uint8)[None, :])
     s.launch.scheduler.progress += 1
     return True

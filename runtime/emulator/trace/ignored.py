@@ -49,7 +49,7 @@ class PartialInspector(Inspector):
     def tensor_waited(self, s: Strand, is_write: bool) -> None:
         """The instruction that is waited for has had its steps."""
 
-    def allocated(self, s: Strand, column: int, count: int, group: int) -> None:
+    def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
         """Takes no time."""
 
     def deallocating(self, s: Strand, column: int, count: int) -> None:
