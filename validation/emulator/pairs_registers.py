@@ -190,7 +190,7 @@ PAST = {
 
 # ---- tensor memory without any fence
 
-ALLOC_FENCED = re.sub("<(alloc_before|alloc_after)>", "<right>", ALLOC)
+ALLOC_FENCED = ALLOC.replace("<alloc_after>", "<right>")
 FREE_FENCED = re.sub("<free_before>", "<right>", DEALLOC).replace("<free_barrier>", "")
 
 
@@ -359,6 +359,18 @@ PAIRS = (
             one_sided=True,
         )
         for case, body in PAST.items()
+    ),
+    Kind(
+        "race in tensor memory",
+        "tensor",
+        f"""
+            {ALLOC_FENCED}
+            tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}}; tcgen05.wait::st.sync.aligned;
+            {FREE_FENCED.replace("<right>", "")}
+        """,
+        "is not followed by tcgen05.fence::after_thread_sync",
+        "an allocation that a barrier alone hands to other warps",
+        threads=128,
     ),
     Kind(
         "tensor memory handed over without any tcgen05.fence",

@@ -24,7 +24,6 @@ ALLOC = """
     @p1 mbarrier.init.shared::cta.b64 [r1], 1; @p1 mbarrier.init.shared::cta.b64 [r1+8], 128;
     @p1 mbarrier.init.shared::cta.b64 [r1+16], 1;
     fence.mbarrier_init.release.cluster;
-    <alloc_before> tcgen05.fence::before_thread_sync;
     bar.sync 0;
     <alloc_after> tcgen05.fence::after_thread_sync;
     ld.shared.b32 r20, [r19]; and.b32 r21, r61, 3; shl.b32 r21, r21, 21; add.u32 r22, r20, r21;

@@ -399,7 +399,11 @@ class ThreadChecks(LifetimeChecks):
         return (TENSOR,) if self.strict_fences else (KNOWN, TENSOR)
 
     def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
-        """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair."""
+        """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair.
+
+        It is complete when its warp goes on, so that no tcgen05.fence::before_thread_sync is needed behind it: that
+        orders asynchronous instructions.
+        """
         self._write_address(s, offset)
         state, warp = self.state_of(s.cta), self.warp_of(s)
         first = s.cta.rank & ~1 if group == 2 else s.cta.rank
@@ -415,7 +419,7 @@ class ThreadChecks(LifetimeChecks):
                 cta.tmem.box(0, 128, column, count, who, True)
         else:
             actor, step = made
-        warp.learn(s.mask, self._tensor_rows(), actor, step)
+        warp.learn(s.mask, (KNOWN, TENSOR), actor, step)
 
     def _write_address(self, s: Strand, offset: int) -> None:
         """tcgen05.alloc writes its result to shared memory, in order with what each thread of the warp does there.
