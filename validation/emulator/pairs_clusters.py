@@ -7,6 +7,7 @@ from attn_mlir.validation.emulator.kinds import DEADLOCK, Kind, spin
 RACE = "nothing orders these accesses"
 TENSOR = "nothing orders these accesses to tensor memory"
 _MEET = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+_MEET_RELAXED = _MEET.replace("release", "relaxed")
 
 # r7 is the rank, p4 true in the even CTA and p5 in its first thread; r8 the other rank, r9 and r10 its buffer and barriers
 _RANKS = (
@@ -126,6 +127,7 @@ _READY = (
     "@p1 mbarrier.init.shared::cta.b64 [r1], 1; @p1 mbarrier.init.shared::cta.b64 [r1+8], 1;"
     " fence.mbarrier_init.release.cluster; st.shared.b32 [r3], r60; fence.proxy.async.shared::cta;"
 )
+_INIT = "@p1 mbarrier.init.shared::cta.b64 [r1], 1;"
 _EXPECT = "@p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 256;"
 _MULTICAST = "@p5 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [r2], [rd1], 256, [r1], h1;"
 _SEND = "@p5 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [r9], [r2], 256, [r10];"
@@ -199,6 +201,38 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
         DEADLOCK,
         "mbarrier",
         f"{_READY} {_EXPECT} {_MEET}\n<wrong> mov.u16 h1, 1;\n{_MULTICAST} {_WAIT}\n{_MEET}",
+    ),
+    ("mbarrier used before its init is known", "by an arrival of another CTA"): (
+        "mbarrier",
+        "before its init is known here",
+        f"{_INIT}\n<right> {_MEET}\n<wrong> {_MEET_RELAXED}\n"
+        f"@p5 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r10]; {_GOT} SENT: bar.warp.sync -1; {_MEET}",
+    ),
+    ("mbarrier used before its init is known", "by bytes that another CTA announces"): (
+        "mbarrier",
+        "before its init is known here",
+        f"{_INIT}\n<right> {_MEET}\n<wrong> {_MEET_RELAXED}\n"
+        "@p5 mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [r10], 0;"
+        f" @p5 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r10]; {_GOT} SENT: bar.warp.sync -1; {_MEET}",
+    ),
+    ("mbarrier used before its init is known", "by a commit to several CTAs"): (
+        "mbarrier",
+        "before its init is known here",
+        f"{_INIT}\n<right> {_MEET}\n<wrong> {_MEET_RELAXED}\n"
+        "@p5 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [r1], h1;"
+        f" {_WAIT} {_MEET}",
+    ),
+    ("mbarrier used by a copy without fence.mbarrier_init", "from another CTA"): (
+        "mbarrier",
+        "fence.mbarrier_init",
+        f"st.shared.b32 [r3], r60; {_PROXY} {_INIT}\n<right> fence.mbarrier_init.release.cluster;\n"
+        f"{_EXPECT} {_MEET} {_SEND} {_GOT} SENT: bar.warp.sync -1; {_MEET}",
+    ),
+    ("mbarrier used by a copy without fence.mbarrier_init", "by a store with a signal"): (
+        "mbarrier",
+        "fence.mbarrier_init",
+        f"{_INIT}\n<right> fence.mbarrier_init.release.cluster;\n"
+        f"{_EXPECT} {_MEET} {_STORE} {_GOT} SENT: bar.warp.sync -1; {_MEET}",
     ),
     (_EARLY, "a store"): (
         "start",

@@ -37,7 +37,7 @@ class MBarrier(Barrier):
       init_actor, init_tick, init_line: the thread that initialised it, and when.
       init_stream, init_step: the init as a step of the actor for the thread's inits, which
         fence.mbarrier_init makes known.
-      is_fenced: whether the init was made visible to engines and to other CTAs.
+      is_fenced: whether the init was made visible to engines.
       copies: the last phase in which copies completed, counted from 1; 0 for none.
     """
 

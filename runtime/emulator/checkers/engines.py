@@ -422,9 +422,8 @@ class EngineChecks(RegisterChecks):
             return
         clock = ticket.clock = state.actors.fit(ticket.clock)
         user = (ticket.name, ticket.line)
-        # A commit (PTX ISA, tcgen05.commit) and a cp.async arrive through the generic proxy: no fence in their own CTA.
-        is_generic = ticket.is_generic or ticket.engine == "tensor"
-        needs_fence = cta is not ticket.cta or not is_generic
+        # A commit (PTX ISA, tcgen05.commit) and a cp.async arrive through the generic proxy.
+        needs_fence = not ticket.is_generic and ticket.engine != "tensor"
         self.check_init(state, barrier, key, clock, [ticket.own], user, needs_fence=needs_fence)
         if ticket.actor:
             barrier.arriving = state.actors.join(barrier.arriving, ticket.released(state.actors))

@@ -179,7 +179,7 @@ class ThreadChecks(LifetimeChecks):
             if mbarrier is None:
                 return
             rank = int(key[1])
-            self._check_user(s, warp, mbarrier, key, mask, is_remote=rank != s.cta.rank)
+            self._check_user(s, warp, mbarrier, key, mask)
             if rank != s.cta.rank:
                 line = current_line()
                 tick = warp.step(line)
@@ -224,8 +224,7 @@ class ThreadChecks(LifetimeChecks):
         """mbarrier.expect_tx and complete_tx: reports who does not know of the barrier's init."""
         barrier = self.state_of(s.cta).barriers.mbarrier(key)
         if barrier is not None:
-            is_remote = int(key[1]) != s.cta.rank
-            self._check_user(s, self.warp_of(s), barrier, key, mask, is_remote=is_remote)
+            self._check_user(s, self.warp_of(s), barrier, key, mask)
 
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
         """A test of an mbarrier's parity: reports it if another phase may be meant than is tested."""
@@ -233,7 +232,7 @@ class ThreadChecks(LifetimeChecks):
         barrier = state.barriers.mbarrier(key)
         if barrier is None:
             return
-        self._check_user(s, warp, barrier, key, mask, is_remote=False)
+        self._check_user(s, warp, barrier, key, mask)
         for group, _ in warp.touching(mask):
             known = int(state.actors.fit(group.clock)[KNOWN, barrier.actor])
             phase = barrier.intended(known, parity)
@@ -288,22 +287,20 @@ class ThreadChecks(LifetimeChecks):
         return 0
 
     def _check_user(
-        self,
-        s: Strand,
-        warp: WarpClocks,
-        barrier: MBarrier,
-        key: SyncKey,
-        mask: int,
-        *,
-        is_remote: bool,
+        self, s: Strand, warp: WarpClocks, barrier: MBarrier, key: SyncKey, mask: int
     ) -> None:
+        """Reports a thread that uses an mbarrier and does not know of its init.
+
+        Threads use it through the generic proxy, as its init does: a release and an acquire order the two, in other
+        CTAs as well. A relaxed arrival passes on fenced inits alone.
+        """
         for group, common in warp.touching(mask):
             group.clock = self.state_of(s.cta).actors.fit(group.clock)
-            if is_remote or not barrier.is_known(group.clock):
+            if not barrier.is_known(group.clock):
                 own = (lanes_in(common) + warp.base).tolist()
                 user = (s.where(), current_line())
                 state = self.state_of(s.cta)
-                self.check_init(state, barrier, key, group.clock, own, user, needs_fence=is_remote)
+                self.check_init(state, barrier, key, group.clock, own, user, needs_fence=False)
 
     def check_init(
         self,
@@ -326,15 +323,18 @@ class ThreadChecks(LifetimeChecks):
         Args:
           known, own: the user's clock and actors.
           user: the user in words, and its line.
-          needs_fence: whether the user is an engine or in another CTA.
+          needs_fence: whether the user is an engine, which uses it through the async proxy.
         """
         if not barrier.is_known(known) and any(actor != barrier.init_actor for actor in own):
-            message = "the mbarrier is used before its init is known here: a barrier is missing"
+            message = (
+                "the mbarrier is used before its init is known here: a barrier is missing (one with a "
+                "relaxed arrival takes fence.mbarrier_init before it)"
+            )
         elif needs_fence and not (
             barrier.is_fenced or known[PROXY, barrier.init_actor] >= barrier.init_tick
         ):
             message = (
-                "the init is not visible to engines and other CTAs: fence.mbarrier_init (or "
+                "the init is not visible to engines: fence.mbarrier_init (or "
                 "fence.proxy.async) is missing between it and the use"
             )
         else:
