@@ -142,6 +142,7 @@ _GOT = f"@p4 bra SENT; {_WAIT}"  # by all threads of the odd CTA, which ends up 
 # what the odd CTA tells the even one: by the barrier at 8
 _TELL = "bar.sync 1, 64; @p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r10+8];"
 _TOLD = spin("r1+8", 0)
+_NEXT = "@p5 mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [r10];"
 COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
     ("race of a thread and a copy in shared memory", "multicast into a CTA that still reads"): (
         "race",
@@ -249,6 +250,26 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
         "start",
         "may not have begun",
         f"\n<right> {_MEET}\n<wrong> bar.sync 0;\n@!p2 st.shared::cluster.b32 [r9], r5; {_MEET}",
+    ),
+    ("end of a CTA before others are done with its memory", "an arrival in its own scope"): (
+        "exit",
+        "",
+        f"{_INIT} {_MEET} @p5 mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [r10], 0;\n"
+        f"<right> {_GOT} SENT: bar.warp.sync -1;",
+    ),
+    ("end of a CTA before others are done with its memory", "a relaxed arrival of a later phase"): (
+        "exit",
+        "",
+        f"{_INIT} @p1 mbarrier.init.shared::cta.b64 [r1+8], 1; {_MEET} {_NEXT} {_GOT} {_TELL}"
+        f" SENT: @!p4 bra LAST; {_TOLD} {_NEXT} bra END; LAST:\n<right> {spin('r1', 1)}\nEND: bar.warp.sync -1;",
+    ),
+    ("end of a CTA before others are done with its memory", "a store, told in its own scope"): (
+        "exit",
+        "nothing makes cta (1,0,0) stay until this is done",
+        f"{_INIT} {_MEET} @p5 st.shared::cluster.b32 [r9], r5;\n"
+        "<right> @p5 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r10];\n"
+        "<wrong> @p5 mbarrier.arrive.release.cta.shared::cluster.b64 _, [r10];\n"
+        f"{_GOT} SENT: bar.warp.sync -1;",
     ),
     ("end of a CTA before others are done with its memory", "a copy from another CTA"): (
         "exit",

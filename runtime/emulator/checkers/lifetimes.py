@@ -3,7 +3,8 @@
 A CTA may use the shared memory of another when it knows that this has begun, and may not end before others have
 finished using its own. One of its threads has to
 know of each such use, or has to have waited at the cluster's barrier for a phase in which the other
-thread arrived after the use.
+thread arrived after the use. An arrival on an mbarrier is over when a phase is complete that counts it,
+whatever its scope.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ from ..inspector import StrongKind
 from ..machine.memory import SharedMemory
 from ..order import Order
 from ..state import Cta, Strand
+from .barriers import MBarrier
 from .clocks import KNOWN, WarpClocks, lanes_in
 from .encounters import ALL, EncounterChecks
 from .findings import Finding
@@ -124,8 +126,13 @@ class LifetimeChecks(EncounterChecks):
         tick: int,
         action: str,
         line: Any,
+        arrival: MBarrier | None = None,
     ) -> None:
-        """Notes that lanes use the shared memory of another CTA of the cluster."""
+        """Notes that lanes use the shared memory of another CTA of the cluster.
+
+        Args:
+          arrival: the mbarrier that they arrive on, if that is the use.
+        """
         warp, owner = self.warp_of(s), owned.cta
         place = f"shared memory of {owner.where()}, 0x{address:x}..0x{address + byte_count:x}"
         if not owner.live_warps:
@@ -148,8 +155,9 @@ class LifetimeChecks(EncounterChecks):
             self.reporter.add(Finding("start", message, place, address, byte_count, current))
         for lane in np.asarray(lanes).tolist():
             arrivals = int(warp.cluster_arrivals[lane])
-            known = Visit(tick, arrivals, action, place, address, byte_count)
-            owned.visits[warp.base + lane] = known
+            actor, phase = (0, 0) if arrival is None else (arrival.actor, arrival.phase + 1)
+            use = Visit(tick, arrivals, phase, action, place, address, byte_count)
+            owned.visits[warp.base + lane, actor] = use
 
     def check_visits(self, state: ClusterState, owned: CtaState) -> None:
         """A CTA ends: checks that it knows of all uses of its shared memory by others."""
@@ -158,8 +166,10 @@ class LifetimeChecks(EncounterChecks):
         groups = [group for warp in owned.warps for group in warp.groups]
         known = np.max([state.actors.fit(group.clock)[KNOWN] for group in groups], axis=0)
         waited = max(int(warp.cluster_waits.max()) for warp in owned.warps)
-        for thread, visit in owned.visits.items():
+        for (thread, actor), visit in owned.visits.items():
             if known[thread] >= visit.step or waited > visit.arrivals:
+                continue
+            if visit.phase and known[actor] >= visit.phase:
                 continue
             seen = state.chronicle.access(thread, visit.step, visit.action == "writes")
             current = state.chronicle.spell(seen.who, visit.action, seen.line)

@@ -38,10 +38,12 @@ class Visit:
     Attributes:
       step: the thread's step.
       arrivals: how often the thread had arrived on the cluster's barrier.
+      phase: of an arrival on an mbarrier, the number of phases that are complete with it; else 0.
     """
 
     step: int
     arrivals: int
+    phase: int
     action: str
     place: str
     address: int
@@ -55,7 +57,7 @@ class CtaState:
       live: for each 8 bytes of shared memory, whether they are an mbarrier; none is outside of
         `live_reach`, in bytes.
       start: the actor whose first step is that the CTA begins.
-      visits: uses by threads of other CTAs, by thread.
+      visits: uses by threads of other CTAs, by thread and, for arrivals, actor of the mbarrier (else 0).
     """
 
     def __init__(self, cta: Cta, warps: list[WarpClocks], start: int):
@@ -66,7 +68,7 @@ class CtaState:
         self.tmem = TensorSpace()
         self.live = np.zeros(-(-cta.shared.data.size // MBARRIER_BYTES), np.bool_)
         self.live_reach: tuple[int, int] = (0, 0)
-        self.visits: dict[int, Visit] = {}
+        self.visits: dict[tuple[int, int], Visit] = {}
 
 
 class ClusterState:

@@ -184,7 +184,7 @@ class ThreadChecks(LifetimeChecks):
                 line = current_line()
                 tick = warp.step(line)
                 owned = state.ctas[rank]
-                self.visit(s, lanes_in(mask), owned, key[2], 8, tick, "arrives", line)
+                self.visit(s, lanes_in(mask), owned, key[2], 8, tick, "arrives", line, mbarrier)
             barrier = mbarrier
         else:
             barrier = state.barriers.named(key)
