@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Special, Vec
-from ..ptx.emit import Emitter
+from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Vec
+from ..ptx.emit import CLOCKS, Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes
 from ..state import LOCAL_WINDOW, SHARED_WINDOW, Strand
 from .registry import FLOATS, INTEGERS, instruction, runtime
 
 _WRAP = 1 << 64  # of addresses
-_CLOCKS = frozenset(("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"))
 
 
 @runtime
@@ -21,18 +20,10 @@ def special(s: Strand, name: str) -> Any:
     value = s.warp.special.get(name)
     if value is not None:
         return value
-    if name in _CLOCKS:
+    if name in CLOCKS:
         now = time.perf_counter_ns() if "global" in name else s.launch.scheduler.warp_instructions
         return np.full(WARP_LANES, now & 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
     raise AssertionError(name)
-
-
-KNOWN_SPECIALS = frozenset(
-    "%tid %laneid %lanemask_eq %lanemask_lt %lanemask_le %lanemask_gt %lanemask_ge %warpid %nwarpid "
-    "%smid %nsmid %gridid %cluster_ctarank %cluster_nctarank %is_explicit_cluster "
-    "%dynamic_smem_size %total_smem_size %ntid %ctaid %nctaid %cluster_ctaid %cluster_nctaid "
-    "%clusterid %nclusterid WARP_SZ".split()
-)
 
 
 @runtime
@@ -59,18 +50,10 @@ def symbol_global(s: Strand, name: str, offset: int, dtype: Any) -> Any:
     return np.full(WARP_LANES, (s.launch.symbols[name] + offset) % _WRAP, dtype)
 
 
-def _check_special(e: Emitter, operand: Operand) -> None:
-    if isinstance(operand, Special):
-        base = operand.name.split(".")[0]
-        if base not in KNOWN_SPECIALS and operand.name not in _CLOCKS:
-            raise e.error(f"unknown special register '{operand.name}'")
-
-
 @instruction("mov", modifiers="")
 def emit_mov(e: Emitter, i: Instruction) -> None:
     """mov: registers, immediates, special registers, addresses, packing and unpacking."""
     d, source = i.operands
-    _check_special(e, source)
     if isinstance(source, Mem):
         raise e.error("mov does not load; use ld")
     if isinstance(source, Name):

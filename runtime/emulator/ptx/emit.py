@@ -29,6 +29,18 @@ from .errors import PtxError
 from .kinds import KINDS, TYPE_KINDS, constant
 from .normal import is_normal
 
+CLOCKS = frozenset(("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"))
+_SCALARS = (
+    "laneid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge warpid nwarpid smid nsmid gridid "
+    "cluster_ctarank cluster_nctarank is_explicit_cluster dynamic_smem_size total_smem_size"
+).split()
+_VECTORS = "tid ntid ctaid nctaid cluster_ctaid cluster_nctaid clusterid nclusterid".split()
+SPECIALS = frozenset(
+    (
+        *(f"%{name}" for name in _SCALARS),
+        *(f"%{name}.{axis}" for name in _VECTORS for axis in "xyz"),
+    )
+)
 BLOCKED = -1
 FINISHED = -2
 
@@ -184,6 +196,8 @@ class Emitter:
         """A special register, converted to the width asked for."""
         if name == "WARP_SZ":
             return self.const(32, kind)
+        if name not in SPECIALS and name not in CLOCKS:
+            raise self.error(f"unknown special register '{name}'")
         dtype = KINDS[kind][0].__name__
         if kind == "pred":
             return f"special(s, {name!r}).astype(bool)"
