@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.translate import Program
-from .findings import Access, Finding
+from .findings import Access, Finding, User
+from .report import Chronicle, line_number
 
 PAGE_BYTES = 1 << 12  # of the tables below
 MESSAGE = (
@@ -27,35 +28,39 @@ class ConstantReads:
     """
 
     def __init__(self, program: Program):
+        self._program = program
         code = program.kernel.instructions
         self.lines = frozenset(i.line for i in code if i.parts[0] == "ld" and i.has("nc"))
         self._tables: dict[tuple[int, bool], npt.NDArray[np.int32]] = {}
-        self._accesses: list[Access] = []
-        self._numbers: dict[Access, int] = {}
+        self._users: list[User] = []
+        self._numbers: dict[User, int] = {}
 
-    def note(self, starts: Any, width: int, access: Access, *, is_write: bool) -> Finding | None:
+    def note(self, chronicle: Chronicle, starts: Any, width: int, user: User) -> Finding | None:
         """Notes a write, or a load if it is one of these; the finding if an access of the other kind came before.
 
         Args:
+          chronicle: spells the accesses of a finding.
           starts: addresses from which `width` bytes are accessed.
         """
-        if not is_write and access.line not in self.lines:
+        is_write = user[2]
+        if not is_write and line_number(self._program, user[1]) not in self.lines:
             return None
         places = (starts.astype(np.int64)[:, None] + np.arange(width)).reshape(-1)
         pages = places // PAGE_BYTES
-        number = self._numbers.get(access)
+        number = self._numbers.get(user)
         if number is None:
-            self._accesses.append(access)
-            number = self._numbers[access] = len(self._accesses)
+            self._users.append(user)
+            number = self._numbers[user] = len(self._users)
         found: Finding | None = None
         for page in np.unique(pages).tolist():
             here = places[pages == page]
             others = self._table(page, is_write=not is_write)[here % PAGE_BYTES]
             if found is None and (at := np.flatnonzero(others)).size:
                 address = int(here[at[0]])
-                earlier = self._accesses[int(others[at[0]]) - 1]
+                earlier = self._users[int(others[at[0]]) - 1]
                 place = f"global memory, 0x{address:x}..0x{address + at.size:x}"
-                found = Finding("race", MESSAGE, place, address, at.size, access, earlier)
+                sides = (_spelled(chronicle, user), _spelled(chronicle, earlier))
+                found = Finding("race", MESSAGE, place, address, at.size, *sides)
             self._table(page, is_write=is_write)[here % PAGE_BYTES] = number
         return found
 
@@ -65,3 +70,8 @@ class ConstantReads:
         if key not in self._tables:
             self._tables[key] = np.zeros(PAGE_BYTES, np.int32)
         return self._tables[key]
+
+
+def _spelled(chronicle: Chronicle, user: User) -> Access:
+    who, line, is_write = user
+    return chronicle.spell(who, "writes" if is_write else "reads", line)

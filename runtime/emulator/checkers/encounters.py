@@ -12,6 +12,7 @@ from ..order import Order, Place
 from ..ptx.kinds import WARP_LANES
 from ..state import Cta, Strand
 from .clocks import KNOWN, NOBODY, Clock, WarpClocks
+from .findings import User
 from .outside import NOTHING, Bundle, Parts
 from .report import current_line, global_place, shared_place
 from .shadow import Conflict
@@ -21,7 +22,6 @@ from .strong import Strong
 
 ALL = np.arange(WARP_LANES)
 Steps = npt.NDArray[np.int32]
-User = tuple[str, Any, bool]  # the accessor in words, its line, whether it writes
 
 
 class EncounterChecks(CheckBase):
@@ -69,9 +69,7 @@ class EncounterChecks(CheckBase):
         """An access to global memory, in kernels that load from it through the read-only path."""
         if self.constants is None:
             return
-        who, line, is_write = user
-        access = state.chronicle.spell(who, "writes" if is_write else "reads", line)
-        found = self.constants.note(starts, width, access, is_write=is_write)
+        found = self.constants.note(state.chronicle, starts, width, user)
         if found is not None:
             self.reporter.add(found)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from attn_mlir.errors import SpecError
 
@@ -45,6 +45,9 @@ def checks_named(check: str | Iterable[str]) -> frozenset[str]:
         elif name != "none":
             raise SpecError(f"check '{name}' is unknown: all, none, {', '.join(CHECKS)}")
     return frozenset(chosen)
+
+
+User = tuple[str, Any, bool]  # the accessor in words, its line, whether it writes
 
 
 @dataclass(frozen=True, slots=True)
