@@ -250,7 +250,7 @@ def test_operands_at_other_alignments(watch: Watch, taken: Any) -> None:
     assert [watch.called(q, k, at(first + i), **given) for i in (0, 8, 16)] == [False, False, True]
     for offset in (1, 4, 1, 1):  # no copy begins there
         with pytest.raises(SpecError, match="^v starts at"):
-            watch.called(q, k, at(first + offset), **given)
+            attention(q, k, at(first + offset), device=IDLE, **given)
     assert watch.called(q, k, at(first + 24), **given)
 
 

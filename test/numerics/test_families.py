@@ -19,7 +19,7 @@ def test_every_part_of_our_kernels_has_a_family() -> None:
     """Each axis of the draws with its choices, but for those of sizes, layouts and numbers."""
     assert len({name(family) for family in FAMILIES}) == len(FAMILIES)
     chosen = {item for family in FAMILIES for item in family.items()}
-    free = {"layout", "numbers", "scale", "schedule"}
+    free = {"arguments", "call", "layout", "numbers", "scale", "schedule"}
     assert {axis for axis, _ in chosen} == {axis.name for axis in AXES} - free
     for axis in ("dtype", "query tiles", "lse"):
         wanted = next(a for a in AXES if a.name == axis).choices[1:]
