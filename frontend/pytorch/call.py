@@ -9,6 +9,8 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from attn_mlir.api.attention import spec_of
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.block_masks.blocks import BlockMask, joins_blocks, listed_mod, of_call, with_block
@@ -103,7 +105,12 @@ def as_tensor(array: Any, rank: int) -> Any:
     owner: Any = array.owner if isinstance(array, TensorView) else array
     if isinstance(owner, tuple):  # references: the tensor and its DLPack capsule
         owner = cast("tuple[Any, ...]", owner)[0]
-    tensor: Any = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
+    if (
+        isinstance(owner, np.ndarray) and owner.dtype.name == "bfloat16"
+    ):  # which DLPack of numpy lacks
+        tensor: Any = torch.from_dlpack(owner.view(np.uint16)).view(torch.bfloat16)
+    else:
+        tensor = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
     while tensor.dim() < rank:
         tensor = tensor.unsqueeze(-1)
     return tensor

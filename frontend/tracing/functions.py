@@ -283,7 +283,10 @@ def _scaled_sum(op: str) -> Callable[..., Traced]:
             return graph.apply(op, a, b * alpha)
         scaled = graph.lift(b)
         b = graph.cast(scaled, graph.meet(a, b) or scaled.type)
-        return graph.apply(op, a, _mul(graph, b, alpha))
+        product = _mul(graph, b, alpha)
+        if graph.lift(a).type == b.type == "i1":  # a sum of truth values is one
+            product = graph.cast(product, "i1")
+        return graph.apply(op, a, product)
 
     return apply
 

@@ -29,6 +29,12 @@ from attn_mlir.tracing.traced import Traced
 
 INT32, INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
 BITS = {"i32": 32, "i64": 64}
+OF_TRUTH = {
+    "add": "or",
+    "max": "or",
+    "mul": "and",
+    "min": "and",
+}  # of truth values, as in torch and numpy
 
 
 class Graph:
@@ -130,6 +136,8 @@ class Graph:
             condition, *choices = operands
             return self._choice(self.lift(condition), *self._lifted(op, choices))
         kind, args = self._lifted(op, operands)
+        if all(arg.type == "i1" for arg in args):
+            op = OF_TRUTH.get(op, op)
         if op in FLOAT_ONLY:
             args = [self.cast(arg, "f32") for arg in args]
         elif op in LOGICAL and any(arg.type == "f32" for arg in args):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import mods  # noqa: E402
 from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
+from attn_mlir.pytorch.call import as_tensor  # noqa: E402
 from attn_mlir.reference.modifier import host_arrays  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 from attn_mlir.validation.effects import only_planned  # noqa: E402
@@ -178,3 +180,16 @@ def test_functions_of_mods_are_made_inside_a_graph(
         call(q)
     ours, eager = ({step.request.canonical_json() for step in plan.steps} for plan in plans)
     assert ours == eager
+
+
+def test_captured_arrays_of_numpy_reach_the_operator_as_tensors() -> None:
+    """Also bfloat16, which numpy's DLPack does not export; none is copied."""
+    numbers = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    for array in (
+        numbers,
+        numbers.astype(ml_dtypes.bfloat16),
+        np.broadcast_to(numbers[:1], (2, 3)),
+    ):
+        tensor = as_tensor(array, 3)
+        assert tensor.shape == (2, 3, 1) and tensor.data_ptr() == array.ctypes.data
+        np.testing.assert_array_equal(tensor[..., 0].float().numpy(), array.astype(np.float32))

@@ -155,7 +155,7 @@ def combined(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @settings(max_examples=300, deadline=None)
 @given(st.recursive(st.sampled_from(LEAVES), combined, max_leaves=12))
 def test_random_expressions(text: str) -> None:
-    """Truth values are integers here, as in a program; numpy has rules of its own for them."""
+    """Truth values are integers next to numbers; among themselves sums and products are truth values, as in numpy."""
     at = coordinates()
     inside: dict[str, Any] = {"TABLE": Indexed(TABLE), "NUMBERS": Indexed(NUMBERS)}
     direct = eval(text, {"np": np, **inside}, {"s": Direct(at["score"]), "q": Direct(at["q"]),
@@ -187,8 +187,10 @@ class Direct:
         values = [x.value if isinstance(x, Direct) else x for x in operands]
         if any(value is None for value in values):
             return Direct(None)
+        kinds = [np.asarray(value).dtype.kind for value in values]
+        if set(kinds) == {"b"} and function in (operator.add, operator.mul):
+            return Direct(function(*values))
         if function in (operator.and_, operator.or_):
-            kinds = [np.asarray(value).dtype.kind for value in values]
             if "f" in kinds:
                 return Direct(None)
             return Direct(function(*values))
