@@ -105,12 +105,15 @@ def as_tensor(array: Any, rank: int) -> Any:
     owner: Any = array.owner if isinstance(array, TensorView) else array
     if isinstance(owner, tuple):  # references: the tensor and its DLPack capsule
         owner = cast("tuple[Any, ...]", owner)[0]
-    if (
-        isinstance(owner, np.ndarray) and owner.dtype.name == "bfloat16"
-    ):  # which DLPack of numpy lacks
-        tensor: Any = torch.from_dlpack(owner.view(np.uint16)).view(torch.bfloat16)
-    else:
-        tensor = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
+    tensor: Any = owner if isinstance(owner, torch.Tensor) else _imported(owner)
     while tensor.dim() < rank:
         tensor = tensor.unsqueeze(-1)
     return tensor
+
+
+def _imported(array: Any) -> Any:
+    """A tensor that aliases an array of another library, also of bfloat16, which DLPack of numpy lacks."""
+    words: Any = array
+    if isinstance(array, np.ndarray) and words.dtype.name == "bfloat16":
+        return torch.from_dlpack(words.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_dlpack(words)
