@@ -166,7 +166,7 @@ def check_output(tensor: TensorArg, found: TensorView, others: Mapping[str, Tens
     _check_shape(tensor, found, {}, {})
     _check_layout(tensor, found)
     _check_devices({tensor.name: found, **others})
-    _check_apart(tensor.name, found, others)
+    check_apart(tensor.name, found, others)
 
 
 def _check_shape(
@@ -251,10 +251,15 @@ def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
     for out in manifest.tensors:
         if out.is_written:
             others = {name: other for name, other in views.items() if name != out.name}
-            _check_apart(out.name, views[out.name], others)
+            check_apart(out.name, views[out.name], others)
 
 
-def _check_apart(name: str, output: TensorView, others: Mapping[str, TensorView]) -> None:
+def check_apart(name: str, output: TensorView, others: Mapping[str, TensorView]) -> None:
+    """Refuses an output that shares memory with another tensor.
+
+    Raises:
+      SpecError: names both.
+    """
     for other, tensor in others.items():
         if overlap(output, tensor):
             raise SpecError(

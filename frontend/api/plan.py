@@ -23,6 +23,7 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
 from attn_mlir.naming import check_options, rename
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.runtime.binding import check_apart
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, check_has_memory, dense_strides, dtype_bytes, view
 from attn_mlir.runtime.torch_tensors import is_tensor
@@ -193,6 +194,7 @@ class Plan:
                 if isinstance(value, TensorView) or is_tensor(value):
                     name = step.names.get(name, name)
                     check_has_memory(view(value, name), name)
+        self._check_results()
         kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
         for request in self.for_other_sizes:
             compile(request, target=self.target)
@@ -205,6 +207,25 @@ class Plan:
                 rename(error, step.names)
                 raise
         return {result.name: memory[result.name].finish() for result in self.results}
+
+    def _check_results(self) -> None:
+        """Refuses memory of the caller for a result that an array of the call has a share in.
+
+        Raises:
+          SpecError: names the array.
+        """
+        for result in self.results:
+            if result.given is None:
+                continue
+            for step in self.steps:
+                given = {x.name: step.arguments[x.name] for x in step.request.tensors}
+                called = {step.names.get(name, name): value for name, value in given.items()}
+                others = {
+                    name: view(value, name)
+                    for name, value in called.items()
+                    if not isinstance(value, Seen)
+                }
+                check_apart("out", view(result.given.tensor, "out"), others)
 
     def _memory(self, allocation: Allocation) -> Output:
         if allocation.given is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -86,3 +87,42 @@ def test_no_sequences_in_compressed_rows() -> None:
     cache = am.PagedKV(pages, pages, indptr=np.zeros(1, np.int32), indices=none, last_page_len=none)
     plan = am.plan(np.zeros((0, 1, 4, 64), BF16), cache, num_splits=0)
     assert plan.results[0].shape == (0, 1, 4, 64) and len(plan.steps) == 1
+
+
+def _listed_rows(memory: Any) -> plans.Plan:
+    rows, listed = np.zeros((9, 1, 512), BF16), memory.view(np.int32).reshape(-1)[:8].reshape(2, 4)
+    lengths = memory.view(np.int32).reshape(-1)[64:66]
+    q, indices = np.zeros((2, 16, 512), BF16), np.zeros_like(listed)
+    planner = plans.only_planned(am.sparse_mla)
+    return planner(q, rows, indices, scale=1.0, topk_length=lengths, out=memory)
+
+
+def _own_sinks(memory: Any) -> plans.Plan:
+    return am.plan(Q, K, K, sinks=memory.reshape(-1)[:4], out=memory, out_dtype="f32")
+
+
+def _own_bias(memory: Any) -> plans.Plan:
+    captured = memory.reshape(-1)[:4]
+    return am.plan(Q, K, K, score_mod=lambda s, b, h, q, k: s + captured[h], out=memory)
+
+
+@pytest.mark.parametrize(
+    ("plan", "shape", "name"),
+    [
+        (_listed_rows, (2, 16, 512), "topk_length"),
+        (_own_sinks, Q.shape, "sinks"),
+        (_own_bias, Q.shape, "captured"),
+    ],
+)
+def test_results_in_memory_of_an_argument_are_refused_before_anything_is_compiled(
+    plan: Callable[[Any], plans.Plan],
+    shape: tuple[int, ...],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plans, "compile", lambda *_, **__: pytest.fail("compiled"))
+    made = plan(np.zeros(shape, np.float32))
+    with pytest.raises(
+        SpecError, match=rf"^out is an output, but it shares memory with {name}: pass"
+    ):
+        made.run()
