@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.fat_bundle import FatBundle
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk under the output
 HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
 MASK_HELP = (
     "such as full, causal, window:127 (keys before a query; window:127,64 also those behind it, inf for "
@@ -77,7 +80,9 @@ def ends_with_the_process() -> None:
 def _guarded(args: argparse.Namespace) -> int:
     ends_with_the_process()
     try:
-        return args.act(args)
+        code = args.act(args)
+        sys.stdout.flush()
+        return code
     except AttnError as error:
         print(f"attn-mlir: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -86,8 +91,20 @@ def _guarded(args: argparse.Namespace) -> int:
         return 1
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        print(f"attn-mlir: cannot write the output: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _discard_output() -> None:
+    """Sends what is still to be written to nowhere: Python would try again when it ends."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _natural(text: str) -> int:

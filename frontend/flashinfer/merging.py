@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.arrays import check_memory
+from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_combine
 from attn_mlir.flashinfer.options import tensor
@@ -73,6 +74,8 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
     if tuple(tensor(s, "s", 3, "f32").shape) != tuple(v.shape[:3]):
         raise SpecError(f"s must be {list(v.shape[:3])} as v, got {list(s.shape)}")
     _check_dtype("v", v)
+    if not 1 <= v.shape[1] <= MAX_SPLITS:
+        raise SpecError(f"v has {v.shape[1]} parts, allowed are 1 to {MAX_SPLITS}")
     return merged(v.transpose(0, 1), s.transpose(0, 1), v.dtype)
 
 

@@ -258,7 +258,10 @@ class Problem:
                 tables[i] = value.to(q.device, torch.float32)
             else:
                 tables[i] = torch.full((1,), number(name, value, 1.0), device=q.device)
-        return Factors(scale * products[0] * products[1], products[2], *tables)
+        factors = [name for name, x in zip(given, products[:2], strict=False) if x != 1.0]
+        called = " * ".join(["sm_scale", *factors])
+        scale = check_scale(scale * products[0] * products[1], name=called)
+        return Factors(scale, products[2], *tables)
 
     def attend(
         self,

@@ -85,7 +85,7 @@ def _attention(
 ) -> tuple[Any, Any]:
     """The rule of `attn_mlir::attention`."""
     samples, dims = info.batch_size, in_dims[3] or [None] * len(captured)
-    batch = (q if in_dims[0] is None else q.movedim(in_dims[0], 0)[0]).shape[0]
+    batch = (q.shape if in_dims[0] is None else q.movedim(in_dims[0], 0).shape[1:])[0]
     q, k, v = (joined(x, dim, samples) for x, dim in zip((q, k, v), in_dims[:3], strict=True))
     count = len(BLOCK_LISTS) if block else 0
     lists = [

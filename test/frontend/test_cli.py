@@ -108,6 +108,18 @@ def test_module_entry_point() -> None:
     )
 
 
+def test_a_full_disk_under_the_output() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "attn_mlir.cli", "info", "--env"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        1,
+        "attn-mlir: cannot write the output: No space left on device\n",
+    )
+
+
 @pytest.mark.parametrize("entry", [cli.compile_main, lambda a: cli.main(["compile", *a])])
 def test_compile(
     entry: Any, monkeypatch: pytest.MonkeyPatch, pack: Pack, tmp_path: Path, capsys: Any

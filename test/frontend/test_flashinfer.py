@@ -528,6 +528,8 @@ def test_prefills_are_refused() -> None:
         )
     with pytest.raises(SpecError, match=r"^s must be \[2, 3, 4\] as v"):
         flashinfer.merge_states(normal(2, 3, 4, 64), torch.zeros(2, 3, 5))
+    with pytest.raises(SpecError, match="^v has 0 parts, allowed are 1 to 256"):
+        flashinfer.merge_states(normal(2, 0, 4, 64), torch.zeros(2, 0, 4))
     with pytest.raises(SpecError, match="^qo_indptr_arr must be a list of 2"):
         cascade = flashinfer.MultiLevelCascadeAttentionWrapper(2, WORKSPACE)
         cascade.plan([INDPTR], [INDPTR], [INDICES], [LAST], *SIZES, PAGE)

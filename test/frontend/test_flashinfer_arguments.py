@@ -57,6 +57,8 @@ def decode(planned: dict[str, Any], **run: Any) -> Any:
         ({"sm_scale": "1"}, {}, "^sm_scale must be a number, got '1'"),
         ({"sm_scale": True}, {}, "^sm_scale must be a number, got True"),
         ({"sm_scale": 0.0}, {}, "^sm_scale must be finite and greater than 0"),
+        ({}, {"q_scale": -2.0}, "^sm_scale . q_scale must be finite and greater than 0"),
+        ({}, {"q_scale": 2.0, "k_scale": 0.0}, "^sm_scale . q_scale . k_scale must be finite"),
         ({"num_qo_heads": -3, "disable_split_kv": True}, {}, "^num_qo_heads must be an integer"),
         ({"num_qo_heads": 3, "disable_split_kv": True}, {}, "^kv_heads must divide heads"),
         ({"indptr": i64(FAR, FAR + 2, FAR + 3)}, {}, "^indptr goes from 2147483647"),

@@ -95,6 +95,13 @@ def test_as_one_call_for_each_sample(name: str) -> None:
     assert torch.equal(torch.vmap(function, dims)(*arrays), torch.stack(alone))
 
 
+@pytest.mark.parametrize("function", [masked, biased])
+def test_no_samples(function: Callable[..., Any]) -> None:
+    further = visible(1, BATCH, 1, SEQ, SEQ) if function is masked else torch.randn(1, BATCH, HEADS)
+    none = (x[:0] for x in (*operands(1, BATCH, HEADS), further))
+    assert torch.vmap(function)(*none).shape == (0, BATCH, HEADS, SEQ, DIM)
+
+
 def test_in_graphs() -> None:
     """Without modifiers in the graph; with them it is broken, as the higher-order operator has no rule."""
     arrays = operands(SAMPLES, BATCH, HEADS)
