@@ -32,6 +32,7 @@ from attn_mlir.runtime.tensormap import MapDescription, describe
 from attn_mlir.runtime.tensors import TensorView, check_has_memory, view
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
+OFFSETS = ("cu_seqlens_q", "cu_seqlens_k", "indptr")  # [sequences + 1]
 F32_TINY = 2.0**-126  # the least number that kernels do not flush to 0
 
 ParamType = Literal["u64", "i32", "i64", "f32", "map"]
@@ -141,7 +142,8 @@ def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
     if not outputs:
         raise SpecError(f"bundle.json: no tensor of {bound.manifest.entry} is an output")
     left = [name for name in outputs if not bound.tensors[name].empty]
-    if left and 0 in bound.grid and 0 not in sizes.values():
+    batches = [x.shape[0] - 1 for name, x in bound.tensors.items() if name in OFFSETS]
+    if left and 0 in bound.grid and 0 not in (*sizes.values(), *batches):
         raise SpecError(
             f"bundle.json: the grid {list(bound.grid)} has no CTA, so that nothing would write to "
             f"{', '.join(left)}: compile the bundle again"

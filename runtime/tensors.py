@@ -264,7 +264,12 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
             f"pass np.asarray({name})"
         )
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
-    if dtype is None or not array.dtype.isnative:
+    if dtype is not None and not array.dtype.isnative:
+        raise SpecError(
+            f"{name} has dtype {array.dtype}, of the other order of bytes: pass "
+            f'{name}.astype("{array.dtype.name}")'
+        )
+    if dtype is None:
         raise SpecError(
             f"{name} has dtype {array.dtype}, allowed are float16, float32 and ml_dtypes.bfloat16, "
             "float8_e4m3fn and float8_e5m2"

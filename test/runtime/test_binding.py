@@ -458,6 +458,12 @@ def test_nothing_to_do_is_no_mistake() -> None:
     assert bind(manifest(), operands(batch=0), {"scale": 1.0}).launches_nothing
     grid = [["mul", "sk", 2], 1, 1]
     assert bind(manifest(grid=grid), operands(sk=0), {"scale": 1.0}).launches_nothing
+    offsets = {"name": "cu_seqlens_q", "role": "in", "dtype": "i32", "shape": ["ends"]}
+    tensors = [*ATTENTION["tensors"], {**offsets, "unit_stride_axis": 0, "alignment_bytes": 4}]
+    symbols = [*ATTENTION["symbols"], "ends"]
+    made = manifest(tensors=tensors, symbols=symbols, grid=[["sub", "ends", 1], 1, 1])
+    given = [*operands(), np.zeros(1, np.int32)]
+    assert bind(made, given, {"scale": 1.0}).launches_nothing  # rows of no sequence
 
 
 def test_a_kernel_without_outputs_is_refused() -> None:

@@ -127,6 +127,11 @@ def test_dtype_without_kernel(array: np.ndarray[Any, Any]) -> None:
         view(array, "k")
 
 
+def test_numbers_in_the_other_order_of_bytes() -> None:
+    with pytest.raises(SpecError, match=r'^k has dtype >i4, .* pass k.astype\("int32"\)$'):
+        view(np.zeros(2, ">i4"), "k")
+
+
 def test_strides_that_split_elements() -> None:
     array = np.zeros(3, np.dtype([("a", np.float16), ("b", np.int8)]))["a"]
     with pytest.raises(SpecError, match="^v has strides .* split elements of 2 bytes"):
