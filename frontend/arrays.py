@@ -21,6 +21,7 @@ from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.dlpack import Export
 from attn_mlir.runtime.kernel import DeviceChoice, check_device
 from attn_mlir.runtime.manifest import TensorArg
+from attn_mlir.runtime.scalars import MAX_I32
 from attn_mlir.runtime.tensors import (
     TensorView,
     dense_strides,
@@ -146,17 +147,27 @@ def check_memory(
     check_output(wanted, view(value, name), others)
 
 
-def as_i32(value: object, name: str) -> object:
+def as_i32(value: object, name: str, *, all_count: bool = False) -> object:
     """An array of indices or lengths: itself, or one of u32 as the i32 that its words are.
 
     Numbers from 2^31 on are then below 0: rows, pages and positions that there are none of.
 
+    Args:
+      all_count: whether there is no such number, as among lengths; in host memory one is refused.
+
     Raises:
-      SpecError: it is no array.
+      SpecError: it is no array, or names the number.
     """
     found = view(value, name)
     if found.dtype != "u32":
         return value
+    if all_count and found.has_memory and found.device == "cpu":
+        numbers = host_array(found)
+        for place in np.argwhere(numbers > MAX_I32).tolist()[:1]:
+            index = ", ".join(map(str, place))
+            raise SpecError(
+                f"{name}[{index}] is {numbers[tuple(place)]}, allowed are 0 to {MAX_I32}"
+            )
     if isinstance(value, TensorView) or not hasattr(value, "view"):
         return dataclasses.replace(found, dtype="i32")
     array: Any = value

@@ -348,7 +348,7 @@ def _lengths(call: _Call, lengths: object) -> object:
     Raises:
       SpecError: not one i32 per sequence.
     """
-    lengths = as_i32(lengths, "seqused")
+    lengths = as_i32(lengths, "seqused", all_count=True)
     found, batch = view(lengths, "seqused"), call.cache.batch
     if found.dtype != "i32" or found.shape != (batch,):
         raise SpecError(

@@ -54,6 +54,7 @@ _REPLACED_BY = {
 }  # arguments of `attention` -> fields of a cache that take their place
 _LENGTH_NAMES = {"seqused_k": "seqused", "cache_seqlens": "seqused"}
 _SCALE_NAMES = {"k_descale": "k_scale", "v_descale": "v_scale"}
+ALL_COUNT = ("batch_idx", "leftpad", "indptr")  # arrays whose numbers all have to be some
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,7 @@ def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in given.items():
         if value is None:
             continue
-        value = as_i32(value, name)
+        value = as_i32(value, name, all_count=name in ALL_COUNT)
         seen = view(value, name)
         if seen.dtype != "i32" or len(seen.shape) != 1:
             raise SpecError(

@@ -126,7 +126,7 @@ def told_by(
     check_ranks(operands, kinds, names)
     given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
     called_by = {name: names.get(name, name) for name in kinds.tensors}
-    words = {name: as_i32(given[name], called) for name, called in called_by.items()}
+    words = {n: as_i32(given[n], called, all_count=True) for n, called in called_by.items()}
     arrays = {name: dense_on_host(words[name], called) for name, called in called_by.items()}
     batch = _batch((queries, keys), arrays, names)
     told = arrays if cache is None else {**cache.arrays, **arrays}

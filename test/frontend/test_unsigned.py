@@ -96,8 +96,21 @@ def test_kernels_get_the_words_as_i32(name: str) -> None:
 def test_what_is_no_number_of_i32_is_below_0() -> None:
     (step,) = CALLS["lists"]().steps
     assert host_array(view(step.arguments["indices"], "indices")).tolist() == [[[3, -1]]]
-    with pytest.raises(SpecError, match=r"^seqused.1. is -1: sequence 1 of k_pages"):
-        am.plan(zeros(2, 1, 1, 64), paged(seqused=u32(17, 2**32 - 1)))
+
+
+def test_lengths_that_i32_does_not_hold_are_refused_as_they_are() -> None:
+    far = 2**31 + 1
+    allowed = f"is {far}, allowed are 0 to {2**31 - 1}$"
+    with pytest.raises(SpecError, match=rf"^seqused.1. {allowed}"):
+        am.plan(zeros(2, 1, 1, 64), paged(seqused=u32(17, far)))
+    with pytest.raises(SpecError, match=rf"^seqused.1. {allowed}"):
+        plan_append(paged(seqused=u32(17, far)), zeros(2, 1, 1, 64), zeros(2, 1, 1, 64))
+    with pytest.raises(SpecError, match=rf"^cu_seqlens_q.1. {allowed}"):
+        am.plan(zeros(9, 1, 64), *[zeros(1, 7, 1, 64)] * 2, cu_seqlens_q=u32(0, far))
+    for name in ("batch_idx", "leftpad"):
+        cache = am.ContiguousKV(*[zeros(2, 16, 1, 64)] * 2, None, **{name: u32(0, far)})
+        with pytest.raises(SpecError, match=rf"^{name}.1. {allowed}"):
+            am.plan(zeros(2, 1, 1, 64), cache)
 
 
 def test_words_of_pytorch_stay_its_tensors() -> None:
