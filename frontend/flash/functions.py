@@ -12,6 +12,7 @@ from typing import Any
 from attn_mlir.adapters import adapter
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
@@ -265,6 +266,7 @@ def flash_attn_varlen_kvpacked_func(
     return attend((q, *_unpacked(kv, "kv", 4)), lengths, **options)
 
 
+@outside_graphs
 @adapter(NEUTRAL, f"out_partial lse_partial out out_dtype {' '.join(OF_PARTS)} return_lse")
 def flash_attn_combine(
     out_partial: Any,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.adapters import adapter
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
 from attn_mlir.errors import SpecError, shown
@@ -71,6 +72,7 @@ class MultiLevelCascadeAttentionWrapper:
     ) -> None:
         """Does nothing: there are no workspaces."""
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len num_qo_heads "
@@ -142,6 +144,7 @@ class MultiLevelCascadeAttentionWrapper:
             )
         self._dtype = TORCH_DTYPES["bf16" if dtype in NARROW_DTYPES else dtype]
 
+    @outside_graphs
     def run(self, q: Any, paged_kv_cache: Any) -> Any:
         """Attention of the queries to the keys of all levels.
 

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from attn_mlir.adapters import adapter
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.flashinfer.options import NO_LIMIT
 from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
@@ -24,6 +25,7 @@ BUFFERS = (
 class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     """As `flashinfer.BatchDecodeWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self float_workspace_buffer kv_layout use_cuda_graph use_tensor_cores paged_kv_indptr_buffer "
@@ -65,6 +67,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """What the wrapper was made with."""
         return self._tensor_cores
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode "
@@ -144,6 +147,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         self._keep(problem, rows * len(told.lengths), frozen)
         self._rows = rows
 
+    @outside_graphs
     @adapter(NEUTRAL, "self q paged_kv_cache", OF_PAGED_RUN)
     def run(
         self,
@@ -193,6 +197,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             sinks=sinks,
         )
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left logits_soft_cap sm_scale "

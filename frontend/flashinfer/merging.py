@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.arrays import check_memory
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError
@@ -20,6 +21,7 @@ LN_2 = math.log(2.0)
 STATE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
+@outside_graphs
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
     """As `flashinfer.merge_state`: attention to the keys of both parts.
 
@@ -37,6 +39,7 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
     return _merged(named, ("v_a", "v_b"), ("s_a", "s_b"))
 
 
+@outside_graphs
 def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any = None) -> None:
     """As `flashinfer.merge_state_in_place`: `merge_state` into v and s.
 
@@ -58,6 +61,7 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
         state.copy_(kept)
 
 
+@outside_graphs
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
     """As `flashinfer.merge_states`: attention to the keys of all parts.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.adapters import adapter
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import (
@@ -76,6 +77,7 @@ class PrefillWrapper(Wrapper):
 class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     """As `flashinfer.BatchPrefillWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf paged_kv_indptr_buf "
@@ -112,6 +114,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
         self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads num_kv_heads "
@@ -183,6 +186,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         )
         self._pages.keep(told, bounded=problem.split_size is not None)
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self q paged_kv_cache",
@@ -230,6 +234,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
             **self._queries(),
         )
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale window_left "

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from attn_mlir.adapters import adapter
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     NO_LIMIT,
@@ -23,6 +24,7 @@ KEYS = "kv_indptr_buf"
 class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
     """As `flashinfer.BatchPrefillWithRaggedKVCacheWrapper`: keys of all sequences one behind the other."""
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf kv_indptr_buf custom_mask_buf "
@@ -49,6 +51,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
         self._keys = self._longest_k = 0
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self qo_indptr kv_indptr num_qo_heads num_kv_heads head_dim_qk head_dim_vo custom_mask "
@@ -107,6 +110,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         self._buffers.keep(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
+    @outside_graphs
     @adapter(NEUTRAL, "self q k v", f"o_scale {OF_PREFILL_RUN} {OF_RUN}")
     def run(
         self,
@@ -155,6 +159,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
             **self._queries(),
         )
 
+    @outside_graphs
     @adapter(
         NEUTRAL,
         "self q k v causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap sm_scale "

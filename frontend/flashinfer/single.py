@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attn_mlir.adapters import adapter
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import NO_LIMIT, by_position, tensor
@@ -13,6 +14,7 @@ from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
 from attn_mlir.runtime.scalars import flag
 
 
+@outside_graphs
 @adapter(
     NEUTRAL,
     "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left logits_soft_cap "
@@ -59,6 +61,7 @@ def single_decode_with_kv_cache(
     return tuple(x[0] for x in found) if return_lse else found[0]
 
 
+@outside_graphs
 @adapter(
     NEUTRAL,
     "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout pos_encoding_mode "

@@ -12,6 +12,7 @@ torch: Any = pytest.importorskip("torch")
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.api import plan as plans  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.flash import flash_attn_combine  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32  # noqa: E402
 
 WORKSPACE = torch.empty(16)
@@ -155,3 +156,28 @@ def test_a_refused_plan_of_one_level_is_a_plan_of_none() -> None:
         cascade.plan(*levels[:3], [i32(16), i32(17)], *sizes)
     with pytest.raises(SpecError, match="^plan has not been called, or was refused"):
         cascade.run(Q, POOL)
+
+
+def test_functions_break_the_graphs_of_the_compiler() -> None:
+    """They read index tensors and look at memory: the compiler calls them, and goes on behind them."""
+
+    @torch.compile(backend="eager")
+    def merged(o: Any, lse: Any) -> Any:
+        merged, sums = flashinfer.merge_state(o + 1, lse, o + 1, lse)
+        return merged * 2, sums + 1
+
+    o, lse = merged(STATE, SUMS)
+    assert (o == 2).all() and (lse == 2).all()
+    wrappers = (
+        flashinfer.BatchDecodeWithPagedKVCacheWrapper,
+        flashinfer.BatchPrefillWithPagedKVCacheWrapper,
+        flashinfer.BatchPrefillWithRaggedKVCacheWrapper,
+        flashinfer.MultiLevelCascadeAttentionWrapper,
+    )
+    methods = [
+        getattr(wrapper, name) for wrapper in wrappers for name in ("plan", "run", "forward")
+    ]
+    functions = [getattr(flashinfer, name) for name in ("merge_states", "merge_state_in_place")]
+    single = (flashinfer.single_decode_with_kv_cache, flashinfer.single_prefill_with_kv_cache)
+    for function in (*methods, *functions, *single, flash_attn_combine):
+        assert getattr(function, "_torchdynamo_disable", False), function
