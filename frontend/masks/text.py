@@ -28,7 +28,6 @@ _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z_]+)(?::(?P<numbers>[
 _NAMES: dict[
     str, tuple[tuple[int, ...], Callable[..., Mask]]
 ] = {  # names, with their numbers of parameters
-    "full": ((0,), full),
     "null": ((0,), full),
     "causal": ((0,), causal),
     "window": ((1, 2), sliding_window),

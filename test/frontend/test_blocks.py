@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask
+from attn_mlir.block_masks.arguments import check_block_count
+from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask, joins_blocks
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn.evaluation import evaluate
@@ -328,3 +329,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 def test_refused(ask: Callable[[], Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ask()
+
+
+def test_blocks_of_the_most_scores() -> None:
+    check_block_count((1, 1, 4096, 4096), (4096, 4096))
+    with pytest.raises(SpecError, match="blocks of 16781312 scores"):
+        check_block_count((1, 1, 4096, 4097), (4096, 4097))
+
+
+def test_a_block_of_several_heads_of_a_mask_is_joined() -> None:
+    block = Block(64, 2, 128)
+    assert joins_blocks(block, (128, 128), 2) and not joins_blocks(block, (128, 128), 1)

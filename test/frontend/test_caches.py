@@ -14,6 +14,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import env, mods
+from attn_mlir.api.descales import table_of
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
@@ -320,3 +321,8 @@ def test_caches_and_other_options_of_a_request() -> None:
         am.mha(heads=2, head_dim=64, cache=cache, lengths=Lengths(ragged_k=True))
     with pytest.raises(SpecError, match="^lists of blocks are .*, got a cache"):
         am.mha(heads=2, head_dim=64, cache=cache, block=(128, 1, 128))
+
+
+def test_factors_of_heads_are_a_table() -> None:
+    found = table_of(np.ones(3, np.float32), "k_descale", "e4m3", 2, 3)
+    assert (found.shape, found.strides[1]) == ((1, 3), 1)

@@ -20,6 +20,7 @@ from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
 from attn_mlir.reference import Comparison
 from attn_mlir.runtime import doctor
 from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.fat_bundle import FatBundle
@@ -367,3 +368,25 @@ def test_nothing_is_searched_for_cycles_at_the_end_of_a_command() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "True"
+
+
+def test_the_help_says_what_the_command_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "compile, look at, run and check them" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_operands_of_the_demo_are_drawn_from_seed_0(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--help"])
+    assert "of the operands (0)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_gpu_without_a_target_of_ours() -> None:
+    gpu = driver.Gpu(3, "Old", (8, 0), 108, 1 << 30, 1 << 17)
+    with pytest.raises(
+        TargetError, match="^cuda:3 is a Old \\(sm_80a\\): kernels are compiled for"
+    ):
+        doctor._target_of(gpu)  # pyright: ignore[reportPrivateUsage]

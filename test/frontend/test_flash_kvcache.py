@@ -15,7 +15,7 @@ from attn_mlir.api import plan as plans
 from attn_mlir.api.plan import Plan
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
-from attn_mlir.flash.rotary import positions_of, rotated
+from attn_mlir.flash.rotary import full_like, positions_of, rotated
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.flash_formula import check, truth
 from attn_mlir.validation.numerics.operands import i32
@@ -281,3 +281,9 @@ def test_offsets_on_the_device_are_not_read() -> None:
     (plan,) = noted
     assert plan.steps[0].arguments["max_seqlen_q"] == 5
     assert plan.steps[0].arguments["cu_seqlens_q"] is call["cu_seqlens_q"]
+
+
+def test_lengths_are_made_where_the_queries_are() -> None:
+    torch = pytest.importorskip("torch")
+    found = full_like(torch.empty(1, device="meta"), 2, 3)
+    assert (found.device.type, tuple(found.shape)) == ("meta", (2,))

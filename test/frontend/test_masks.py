@@ -114,3 +114,7 @@ def test_text_that_is_no_mask(text: str) -> None:
 def test_texts_that_are_none(text: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_mask(text)
+
+
+def test_numbers_of_the_most_digits() -> None:
+    assert parse_mask("window:1073741824") == sliding_window(1 << 30)

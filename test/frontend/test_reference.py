@@ -16,6 +16,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
 from attn_mlir.reference import mha as mha_module
 from attn_mlir.reference import verdict
+from attn_mlir.reference.mla import mla_yardstick
 
 Array = npt.NDArray[Any]
 DTYPES = [ml_dtypes.bfloat16, np.float16]
@@ -225,3 +226,11 @@ def test_rounding_table() -> None:
         info = ml_dtypes.finfo(name)
         assert relative == float(info.eps) / 2
         assert absolute == float(info.smallest_subnormal) / 2
+
+
+def test_the_yardstick_of_mla_has_the_mask() -> None:
+    random = np.random.default_rng(0)
+    nope, rope, v = (random.standard_normal((1, 3, 2, 8)).astype(np.float16) for _ in range(3))
+    operands = (nope, rope, nope, rope[:, :, :1], v)
+    found = mla_yardstick(*operands, scale=0.25, mask=causal())
+    assert np.array_equal(found.o[:, 0], v[:, 0].astype(found.o.dtype))

@@ -11,7 +11,7 @@ import attn_mlir as am
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.splits import chosen_splits, part_spec, split_count
+from attn_mlir.compiling.splits import check_num_splits, chosen_splits, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
@@ -121,3 +121,15 @@ def test_requests() -> None:
         CombineSpec(heads=2, v_head_dim=64, out_dtype="i8")
     with pytest.raises(SpecError, match="^sinks must be one of bf16, f16, f32 or None, got 'i8'"):
         CombineSpec(heads=2, v_head_dim=64, out_dtype="bf16", sinks="i8")
+
+
+def test_a_number_of_splits_that_is_none() -> None:
+    with pytest.raises(SpecError, match=r"\(0 chooses\)"):
+        check_num_splits(-1)
+
+
+@pytest.mark.parametrize(("terms", "rank"), [(1, 4), (2, 5)])
+def test_terms_of_lses_are_an_axis(terms: int, rank: int) -> None:
+    spec = CombineSpec(heads=2, v_head_dim=64, out_dtype="bf16", return_lse=True, lse_terms=terms)
+    lses = next(x for x in spec.operands if x.name == "lses")
+    assert len(lses.extents) == rank

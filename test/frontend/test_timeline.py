@@ -11,6 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import cli
+from attn_mlir.cli import timeline
 from attn_mlir.cli.experiment import device_of, run_attention
 from attn_mlir.cli.timeline import draw, read_trace
 from attn_mlir.errors import SpecError
@@ -177,3 +178,10 @@ def test_reports_without_names_give_none() -> None:
     assert not odd.warps and not odd.barriers and not odd.columns
     one = names_of({"roles": [{"role": "a", "warps": "2"}]})
     assert dict(one.warps) == {2: "a"}
+
+
+@pytest.mark.parametrize(
+    ("value", "step"), [(0.3, 1), (2, 2), (4, 5), (9, 10), (10, 10), (70, 100)]
+)
+def test_steps_between_ticks(value: float, step: float) -> None:
+    assert timeline._nice(value) == step  # pyright: ignore[reportPrivateUsage]

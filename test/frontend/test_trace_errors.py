@@ -130,6 +130,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "new array": (lambda s, b, h, q, k: s + np.ones(3), "cannot use ndarray"),
     "dtype": (lambda s, b, h, q, k: s.to("complex64"), "converts to 'complex64'; allowed are"),
     "rank": (lambda s, b, h, q, k: s + TABLE[b, h, q], "indexes TABLE with 3 coordinates; it has 2"),
+    "rows": (lambda s, b, h, q, k: s + sum(ROW), "uses ROW as a number; a captured array"),
     "row": (lambda s, b, h, q, k: s + TABLE[h], "uses TABLE as a number after 1 of 2 coordinates"),
     "array": (lambda s, b, h, q, k: TABLE + s, "uses TABLE as a number; a captured array"),
     "array by numpy": (lambda s, b, h, q, k: s + np.exp(ROW), "uses ROW as a number"),

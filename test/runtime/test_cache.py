@@ -17,6 +17,7 @@ import pytest
 from attn_mlir.runtime import cache as cache_module
 from attn_mlir.runtime import hashes
 from attn_mlir.runtime.cache import BUNDLE_FILE, Cache, Key, default_root
+from attn_mlir.runtime.trust import read_regular
 
 KEY = Key("0.1.0", "sm_100a", {"request": "a", "sources": "b"})
 Pack = Callable[..., bytes]
@@ -303,3 +304,11 @@ def test_nothing_is_made_in_folders_of_everybody(tmp_path: Path) -> None:
     (tmp_path / "cache").chmod(0o777)
     assert Cache(tmp_path / "cache")._hash_folder() is None
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_file_has_at_most_so_many_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"four")
+    assert read_regular(path, 4) == b"four"
+    with pytest.raises(ValueError, match="^file has more than 3 bytes$"):
+        read_regular(path, 3)

@@ -93,3 +93,9 @@ def test_memory_is_zero_before_it_is_used(fake: _Driver) -> None:
         i for i, name in enumerate(fake.called) if name == "cuThreadExchangeStreamCaptureMode"
     )
     assert relaxed < set_to_zero < fake.called.index("cuStreamSynchronize") < strict
+
+
+def test_memory_is_used_to_its_end(fake: _Driver) -> None:
+    first = counters((CHUNK // 2,), 0, 7)
+    second = counters((CHUNK // 2,), 0, 8)
+    assert second.address == first.address + 2 * CHUNK and fake.allocated == [CHUNK]

@@ -213,3 +213,8 @@ def test_what_was_asked_is_kept(scale_manifest: Fields) -> None:
     assert parse_manifest(scale_manifest).request == {}
     scale_manifest["request"] = {"op": "mha", "heads": 2}
     assert parse_manifest(scale_manifest).request == {"op": "mha", "heads": 2}
+
+
+def test_an_axis_may_be_empty(scale_manifest: Fields) -> None:
+    scale_manifest["tensors"][0]["shape"][0] = 0
+    assert parse_manifest(scale_manifest).tensors[0].shape[0] == 0
