@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
+from attn_mlir.api.appending_checks import BATCH, OFFSETS, _tokens
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.errors import SpecError
@@ -429,3 +430,15 @@ def test_caches_stay_as_they_are() -> None:
     assert all(getattr(cache, name) is value for name, value in fields.items())
     assert (cache.k[0, 40:42] == 1).all() and (cache.v[1, 17:19] == 1).all()
     assert cache.k.sum() == ones.sum() and cache.seqused.tolist() == [40, 17]
+
+
+def test_one_token_of_each_sequence_is_its_last() -> None:
+    unused: Any = None
+    found = _tokens(unused, BATCH, (3, 1), {})
+    assert found is not None and found.back.tolist() == [1, 1, 1]
+
+
+def test_offsets_of_tokens_begin_at_0_or_later() -> None:
+    unused: Any = None
+    with pytest.raises(SpecError, match="must rise from 0 or more to at most 2"):
+        _tokens(unused, OFFSETS, (2,), {OFFSETS: np.array([-1, 2])})

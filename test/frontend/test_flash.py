@@ -334,3 +334,9 @@ def test_a_ragged_batch() -> None:
         assert verdict.ok, str(verdict)
         truth = am.reference.attention_f64(*given, **scores).lse[0]
         assert np.allclose(lse[:, rows], np.logaddexp(truth, sinks[:, None]), rtol=0, atol=1e-3)
+
+
+def test_keys_by_index_are_refused_for_what_they_are() -> None:
+    operand = np.zeros((1, 1, 1, 64), np.float16)
+    with pytest.raises(SpecError, match="keys by index are not offered"):
+        flash_attn_func(operand, operand, operand, gather_kv_indices=np.zeros(1, np.int32))

@@ -26,6 +26,7 @@ INSIDE: list[Mod] = [
     lambda s, b, h, q, k: ROW[-k - 1] + ROW[q - k] + TABLE[-1, -5],
     lambda s, b, h, q, k: ROW[IDS[k]] + ROW[s.to(int)],
     lambda s, b, h, q, k: TABLE[h, clip(k, 0, 4)] + (FAR[k] * 2**20 + q) * 1.0,
+    lambda s, b, h, q, k: s + (-(2**31) + k + h),
     lambda s, b, h, q, k: s + (q.long() * 2**31) % 7 + (k * 2**40).int() * 1.0,
 ]
 OUTSIDE: list[tuple[Mod, str]] = [

@@ -234,3 +234,14 @@ def test_the_yardstick_of_mla_has_the_mask() -> None:
     operands = (nope, rope, nope, rope[:, :, :1], v)
     found = mla_yardstick(*operands, scale=0.25, mask=causal())
     assert np.array_equal(found.o[:, 0], v[:, 0].astype(found.o.dtype))
+
+
+def test_factors_of_queries_in_mla_are_of_rows_or_of_rows_and_heads() -> None:
+    random = np.random.default_rng(0)
+    nope, rope, v = (random.standard_normal((1, 3, 2, 8)).astype(np.float16) for _ in range(3))
+    factors = np.array([[1.0, 2.0, 4.0]], np.float32)
+    found = [
+        mla_yardstick(nope, rope, nope, rope[:, :, :1], v, scale=0.25, q_descale=given).o
+        for given in (factors, np.repeat(factors[..., None], 2, axis=2))
+    ]
+    assert np.array_equal(*found)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.declared import check_declared
+from attn_mlir.runtime.declared import MAX_PARAM_TEXT, _declared_params, check_declared
 from attn_mlir.runtime.manifest import parse_manifest
 
 Fields = dict[str, Any]
@@ -177,3 +177,10 @@ def test_hostile_texts_take_no_time(text: str) -> None:
     with pytest.raises(SpecError):
         check_declared(parse_manifest(MANIFEST), text)
     assert time.process_time() - begin < 5.0
+
+
+def test_a_parameter_of_the_most_characters() -> None:
+    text = ".param .u64 x"
+    assert len(_declared_params(text.rjust(MAX_PARAM_TEXT))) == 1
+    with pytest.raises(SpecError, match="the parameter '.param .u64 x'"):
+        _declared_params(text.rjust(MAX_PARAM_TEXT + 1))
