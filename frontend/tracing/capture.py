@@ -221,10 +221,6 @@ class Captures:
             raise self._graph.refuse(
                 f"captures {name} of dtype {found.dtype}; allowed are {', '.join(TENSOR_DTYPES)}"
             )
-        if any(step < 0 for step in found.strides):
-            raise self._graph.refuse(
-                f"captures {name} with strides {list(found.strides)}: negative ones have no kernel, copy it"
-            )
         name = name if name.isidentifier() and name.isascii() else "captured"
         unique, count = name, 1
         while unique in self.arrays or unique in RESERVED:

@@ -15,8 +15,10 @@ flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import mods  # noqa: E402
 from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
+from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.call import as_tensor  # noqa: E402
 from attn_mlir.reference.modifier import host_arrays  # noqa: E402
+from attn_mlir.torch import flex_attention  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 from attn_mlir.validation.effects import only_planned  # noqa: E402
 
@@ -193,3 +195,13 @@ def test_captured_arrays_of_numpy_reach_the_operator_as_tensors() -> None:
         tensor = as_tensor(array, 3)
         assert tensor.shape == (2, 3, 1) and tensor.data_ptr() == array.ctypes.data
         np.testing.assert_array_equal(tensor[..., 0].float().numpy(), array.astype(np.float32))
+
+
+def test_captured_arrays_that_run_backwards_are_refused_before_pytorch_sees_them() -> None:
+    """PyTorch ends the process that imports one by DLPack."""
+    q = torch.zeros(1, 2, 4, 64).bfloat16()
+    backwards = np.arange(4.0, dtype=np.float32)[::-1]
+    with pytest.raises(
+        SpecError, match=r"has strides \[-4\] in bytes: PyTorch has no negative ones"
+    ):
+        flex_attention(q, q, q, lambda s, b, h, i, j: s + backwards[j])

@@ -217,12 +217,3 @@ def test_functions_of_jax_are_refused_by_name(name: str) -> None:
             SpecError, match=f"calls ({name}|a function) of jax, which takes no traced"
         ):
             tr.trace(lambda s, b, h, q, k, f=function: f(s, s, s) if name == "where" else f(s))
-
-
-def test_arrays_that_run_backwards_are_refused_before_a_library_sees_them() -> None:
-    """PyTorch ends the process that imports one by DLPack."""
-    backwards = ROW[::-1]
-    with pytest.raises(
-        SpecError, match=r"captures backwards with strides \[-1\]: negative ones have no"
-    ):
-        tr.trace(lambda s, b, h, q, k: s + backwards[k])
