@@ -11,7 +11,7 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
 from attn_mlir.validation.gpu import drawn, run
 from attn_mlir.validation.gpu.bundles import collect
-from attn_mlir.validation.gpu.check import checks
+from attn_mlir.validation.gpu.check import HOPPER, checks
 
 
 @pytest.mark.ptxas
@@ -34,6 +34,12 @@ def test_an_archive_holds_what_checks_ask_for(
 def test_long_checks_are_asked_for_by_name() -> None:
     assert "many_drawn_problems" not in [check.name for check in checks()]
     assert [check.name for check in checks("many_drawn")] == ["many_drawn_problems"]
+
+
+def test_kernels_of_graphs_can_be_asked_for() -> None:
+    """Requests are checked as calls are, with arrays on the host whose contents are read."""
+    for check in checks("graph"):
+        check.asks(HOPPER)
 
 
 def test_problems_for_a_checker_of_the_machine_can_be_had() -> None:

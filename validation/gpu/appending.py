@@ -56,7 +56,7 @@ def _of_torch(target: str) -> None:
     import ml_dtypes
 
     pool = np.zeros((9, 2, 16, 2, 128), ml_dtypes.bfloat16)
-    table, used = np.zeros((2, 4), np.int32), np.zeros(2, np.int32)
+    table, used = np.arange(8, dtype=np.int32).reshape(2, 4), np.zeros(2, np.int32)
     cache = am.PagedKV(pool, page_table=table, seqused=used, counts_new=False)
     new = np.zeros((2, 1, 2, 128), ml_dtypes.bfloat16)
     for step in planner(cache, new, new, device=am.EmulatorDevice(target=target)).steps:
