@@ -28,7 +28,7 @@ def _one_step(target: str) -> None:
         rotary_cos=zeros(PAGE * COLUMNS, DIM // 2, dtype=np.float32),
         rotary_sin=zeros(PAGE * COLUMNS, DIM // 2, dtype=np.float32),
         cache_seqlens=zeros(BATCH, dtype=np.int32),
-        page_table=zeros(BATCH, COLUMNS, dtype=np.int32),
+        page_table=np.arange(BATCH * COLUMNS, dtype=np.int32).reshape(BATCH, COLUMNS),
         causal=True, rotary_interleaved=False, device=IdleDevice(target),
     )  # fmt: skip
 
