@@ -19,7 +19,7 @@ from attn_mlir.api import mla as dense
 from attn_mlir.api import mla_decode as decoding
 from attn_mlir.api import sparse_mla as sparse
 from attn_mlir.caches import CACHES
-from attn_mlir.runtime.torch_tensors import is_compiling, is_tensor, is_tracing
+from attn_mlir.runtime.torch_tensors import is_compiling, is_fake, is_tensor, is_tracing
 
 
 @functools.wraps(api.attention, updated=())
@@ -105,7 +105,7 @@ def _is_traced(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
         return False
     if is_compiling():
         return True
-    if arguments and type(arguments[0]).__name__ == "FakeTensor":
+    if arguments and is_fake(arguments[0]):
         return True
     return is_tracing() and any(map(_holds_tensors, (*arguments, *options.values())))
 

@@ -77,6 +77,12 @@ def is_tensor(value: object) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
+def is_fake(value: object) -> bool:
+    """Whether a value stands for a plain tensor which is traced."""
+    kind = type(value)
+    return (kind.__module__, kind.__name__) in FAKES
+
+
 def is_compiling() -> bool:
     """Whether PyTorch's compiler traces this very function."""
     torch: Any = sys.modules.get("torch")
@@ -114,9 +120,9 @@ def check_class(tensor: Any, name: str) -> None:
     Raises:
       SpecError: names the class.
     """
-    kind = cast("type[Any]", type(tensor))
-    if kind in _parts().plain or (kind.__module__, kind.__name__) in FAKES:
+    if type(tensor) in _parts().plain or is_fake(tensor):
         return
+    kind = cast("type[Any]", type(tensor))
     raise SpecError(
         f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory holds: "
         "pass a plain torch.Tensor"

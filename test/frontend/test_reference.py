@@ -245,3 +245,15 @@ def test_factors_of_queries_in_mla_are_of_rows_or_of_rows_and_heads() -> None:
         for given in (factors, np.repeat(factors[..., None], 2, axis=2))
     ]
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ["q_descale", "k_descale", "v_descale"])
+def test_the_judge_counts_the_factors_that_it_is_given(name: str) -> None:
+    """Truth and yardstick of a call with a factor of 2 are those of operands that are twice as large."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 5, 2, 16)).astype(np.float32) for _ in range(3))
+    given = {"q": q, "k": k, "v": v}
+    doubled = given | {name[0]: 2 * given[name[0]]}
+    o = mha_module.attention_f64(*doubled.values()).o.astype(np.float32)
+    assert verdict.check_attention(q, k, v, o, None, **{name: np.full(1, 2, np.float32)}).ok  # pyright: ignore
+    assert not verdict.check_attention(q, k, v, o, None).ok
