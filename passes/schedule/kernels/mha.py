@@ -20,10 +20,11 @@ from attn_mlir.passes.schedule.parts.attention import (
 )
 from attn_mlir.passes.schedule.parts.correction import correction
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.mma import mma
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.softmax import softmax
 from attn_mlir.passes.schedule.parts.storage import Storage
-from attn_mlir.passes.schedule.parts.transport import epilogue, load, mma
+from attn_mlir.passes.schedule.parts.transport import epilogue, load
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tiling import TILED

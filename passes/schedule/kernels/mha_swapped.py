@@ -24,8 +24,8 @@ from attn_mlir.passes.schedule.parts.few_queries import (
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.operands import has_padded_queries
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
-from attn_mlir.passes.schedule.parts.streaming import stream
 from attn_mlir.passes.schedule.parts.swapped import SwappedStorage, attend, leave, multiply
+from attn_mlir.passes.schedule.parts.transport import stream
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
 from attn_mlir.passes.target.tiling import (

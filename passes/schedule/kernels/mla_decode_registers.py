@@ -21,8 +21,7 @@ from attn_mlir.passes.schedule.parts.decode_kernel import (
 from attn_mlir.passes.schedule.parts.held_latent import HeldLatentStorage, attend, follow
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
-from attn_mlir.passes.schedule.parts.streaming import stream
-from attn_mlir.passes.schedule.parts.transport import epilogue
+from attn_mlir.passes.schedule.parts.transport import epilogue, stream
 from attn_mlir.passes.schedule.registry import NoOptions, register
 from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
 from attn_mlir.passes.target.tiling import HELD_DECODE

@@ -32,24 +32,17 @@ from attn_mlir.passes.schedule.parts.few_queries import (
     chosen_order,
     refuse_other_keys,
 )
-from attn_mlir.passes.schedule.parts.gathered_rows import GatheredKV
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
 from attn_mlir.passes.schedule.parts.kv_source import FetchedKV, PagedKV
+from attn_mlir.passes.schedule.parts.listed_copies import GatheredKV
 from attn_mlir.passes.schedule.parts.operands import (
     has_padded_queries,
     is_gathered,
     position_factors,
 )
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
-from attn_mlir.passes.schedule.parts.streaming import (
-    StreamStorage,
-    attend,
-    gather,
-    load_queries,
-    merge,
-    stream,
-)
-from attn_mlir.passes.schedule.parts.transport import epilogue
+from attn_mlir.passes.schedule.parts.streaming import StreamStorage, attend, merge
+from attn_mlir.passes.schedule.parts.transport import epilogue, gather, load_queries, stream
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tiling import (

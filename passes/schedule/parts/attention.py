@@ -11,14 +11,21 @@ from attn_mlir.passes.check_names import default_of
 
 from . import builder as b
 from .config import Config
-from .factors import factors_of
 from .function import Capture, captures_of, check_function
-from .gathered_rows import GatheredKV
 from .key_parts import JoinedParts, Parts, Workspace
 from .kv_source import FetchedKV, PagedKV, TensorKV
 from .listed import ListedTiles
+from .listed_copies import GatheredKV
 from .modifier import Modifier
-from .operands import check_storage, dimension_names, gathered_of, pages_of, root, sequences_of
+from .operands import (
+    check_storage,
+    dimension_names,
+    factors_of,
+    gathered_of,
+    pages_of,
+    root,
+    sequences_of,
+)
 from .position_factors import position_factors_of
 from .problem import Problem, Value, WorkTile
 from .visited import KeyTiles

@@ -1,9 +1,9 @@
 """The correction role: keeps the accumulators in step with the row maximum, then normalises them."""
 
 from . import builder as b
+from .kv_tiles import VisitedTiles
 from .problem import Problem, Value, WorkTile
 from .storage import Storage
-from .visited import VisitedTiles
 
 CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 72 registers
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from . import builder as b
+from .kv_tiles import VisitedTiles
 from .problem import Value
-from .visited import VisitedTiles
 
 
 class Fill(Protocol):

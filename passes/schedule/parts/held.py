@@ -21,12 +21,11 @@ from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 from . import builder as b
 from .held_values import held_values
 from .key_slots import KeySlots
-from .masking import Test
+from .kv_tiles import Test, VisitedTiles, visit
 from .online import Row
 from .problem import Problem, Value, WorkTile
 from .query_slots import QuerySlots
 from .scores import ROW_VALUES, Rows, reciprocal, seen, store_lse, weigh, with_sink
-from .visited import VisitedTiles, visit
 
 
 class HeldStorage:

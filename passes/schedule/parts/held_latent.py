@@ -26,7 +26,7 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
 from . import builder as b
 from .held_halves import hand_over, in_step, leave, taken
-from .masking import Test
+from .kv_tiles import Test, visit
 from .online import Row
 from .problem import Problem, Value, WorkTile
 from .scores import (
@@ -39,7 +39,6 @@ from .scores import (
     weighed_at,
     with_sink,
 )
-from .visited import visit
 
 HALF = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thread
 

@@ -16,8 +16,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.passes.target.limits import LINE_BYTES
 
 from . import builder as b
-from .kv_source import KEYS, KVSource
-from .latent import LatentKV
+from .kv_source import KEYS, ROPE, KVSource
 from .problem import Problem, Value, WorkTile
 from .queries import as_multiplied
 
@@ -115,8 +114,7 @@ class KeySlots:
         for number, part in enumerate(self._parts[: self.filled]):
             slot = part.ring.acquire()
             if part.is_rope:
-                assert isinstance(source, LatentKV)
-                source.load_rope(slot, tile, first_column, found)
+                source.load(ROPE, slot, tile, first_column, found)
             else:
                 target, column = self._tile(part, slot), part.columns.start
                 source.load(KEYS, target, tile, first_column, found, column=column)

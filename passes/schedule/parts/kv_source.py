@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, Protocol
 
 from . import builder as b
+from .kv_tiles import VisitedTiles
 from .paged_rows import PagedRows
 from .pages import Pages
 from .problem import Problem, Value, WorkTile
-from .visited import VisitedTiles
 
-Side = Literal["keys", "values"]
+Side = Literal["keys", "values", "rope"]
 KEYS: Side = "keys"
 VALUES: Side = "values"
+ROPE: Side = "rope"  # the columns of keys that all heads share, where a source has them apart
 
 
 class KVSource(Protocol):

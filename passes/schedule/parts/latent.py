@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from . import builder as b
-from .kv_source import KEYS, VALUES, Side, TensorKV
+from .kv_source import KEYS, ROPE, VALUES, Side, TensorKV
+from .kv_tiles import VisitedTiles
 from .paged_rows import PagedRows
 from .problem import Problem, Value, WorkTile
 from .queries import side_by_side
 from .sequences import Sequence as Positions
 from .sequences import Sequences, Shortened
-from .visited import VisitedTiles
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,10 @@ class LatentKV:
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
-        """Copies a box of V; of keys, boxes for whose bytes together the slot's barrier waits."""
+        """Copies a box of V or of rope; of keys, boxes for whose bytes together the slot's barrier waits."""
+        if side == ROPE:
+            self._rope.load(slot, tile, first_column, found, column=column)
+            return
         if side == VALUES:
             self._tensors.load(side, slot, tile, first_column, found, is_whole=is_whole)
             return
@@ -161,16 +164,4 @@ class LatentKV:
             if tensor is nope:
                 self._tensors.load(KEYS, part, tile, first_column, [], column=first)
             else:
-                self.load_rope(part, tile, first_column, found, column=first)
-
-    def load_rope(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        found: Sequence[Value],
-        *,
-        column: int = 0,
-    ) -> None:
-        """Copies the columns that all heads share, from one of them on."""
-        self._rope.load(slot, tile, first_column, found, column=column)
+                self.load(ROPE, part, tile, first_column, found, column=first)

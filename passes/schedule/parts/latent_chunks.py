@@ -23,7 +23,7 @@ from .found_ahead import each_turn
 from .held_halves import leave
 from .problem import Problem, Value, WorkTile
 from .row_boxes import RowBoxes
-from .streaming import Queried, load_queries
+from .transport import Queried, load_queries
 
 HALF = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thread
 CHUNK = 128  # columns of a slot of keys

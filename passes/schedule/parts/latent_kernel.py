@@ -9,7 +9,6 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
 from .config import Config
-from .factors import values_factors
 from .kv_source import KVSource, TensorKV
 from .latent import Common, LatentKV, Rope, RopePages, RopeRows
 from .modifier import Unmodified
@@ -25,6 +24,7 @@ from .operands import (
     page_size_of,
     pages_of,
     sequences_of,
+    values_factors,
 )
 from .paged_rows import PagedRows
 from .problem import Problem

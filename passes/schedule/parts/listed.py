@@ -10,9 +10,9 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from . import builder as b
 from .config import Config
+from .kv_tiles import Phases, VisitedTiles
 from .problem import Problem, Value, WorkTile
 from .sequences import Sequences
-from .visited import Phases, VisitedTiles
 
 TESTED, LISTED = 0, 1  # the two counts of a block of queries
 

@@ -7,7 +7,6 @@ the formula combine words bitwise.
 """
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -15,14 +14,8 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
+from .kv_tiles import Test
 from .problem import Problem, Value, WorkTile
-
-
-class Test(Enum):
-    """Which edges of the mask the elements of a tile are tested against."""
-
-    ALL = "all"
-    LEFT_EDGE = "left"  # of an interval mask; the right edge of every row lies beyond the tile
 
 
 class _Words(b.IntOps):

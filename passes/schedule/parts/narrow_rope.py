@@ -77,7 +77,7 @@ class NarrowRope:
             return []
         found = [self._page_of(self.pages, tile, column, count)]
         if self.factors is not None and self.factors.lists != self.pages.lists:
-            found += self.factors.find(tile, column, count)
+            found += self.factors.find(tile.batch, column, count)
         return found
 
     def read(

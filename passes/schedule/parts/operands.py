@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect import attn
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
+from .factors import Factors
 from .gathered_rows import GatheredRows
 from .pages import CsrPages, Pages, TablePages
 from .sequences import Dense, Limited, Ragged, Selected, Sequences, Trimmed
@@ -257,3 +258,33 @@ def has_padded_queries(queries: Value) -> bool:
     while isinstance(owner, attn.ScaledOp):
         owner = owner.source.owner
     return isinstance(owner, attn.LimitedOp) and not is_ragged(queries)
+
+
+def factors_of(op: attn.MhaOp, arguments: Mapping[Value, Value]) -> Factors:
+    """The factors of an operation's operands.
+
+    Args:
+      op: the operation.
+      arguments: the function's arguments -> those of the kernel.
+
+    Raises:
+      VerifyError: an operand has two tables of factors.
+    """
+    return Factors(*(_table(op, operand, arguments) for operand in (op.q, op.k, op.v)))
+
+
+def values_factors(op: attn.MlaOp, arguments: Mapping[Value, Value]) -> Factors:
+    """Those of v alone, as `factors_of`: what Q and K have are factors of rows."""
+    return Factors(None, None, _table(op, op.v, arguments))
+
+
+def _table(
+    op: attn.MhaOp | attn.MlaOp, operand: Value, arguments: Mapping[Value, Value]
+) -> Value | None:
+    steps = storage_steps(operand)
+    found = [step for step in steps if isinstance(step, attn.ScaledOp)]
+    if len(found) > 1:
+        raise op_error(op, "expects operands that are scaled once")
+    if not found or found[0].is_per_position:
+        return None
+    return arguments[found[0].factors]

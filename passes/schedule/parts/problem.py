@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn.masks import Mask
@@ -13,14 +13,12 @@ from .config import NARROW_BITS, Config
 from .factors import Factors
 from .gathered_rows import GatheredRows
 from .key_parts import Part, Parts
+from .kv_tiles import VisitedTiles
 from .modifier import Modifier
 from .position_factors import PositionFactors
 from .queries import Queries
 from .sequences import Sequence, Sequences
 from .widening import LIFT
-
-if TYPE_CHECKING:
-    from .visited import VisitedTiles
 
 Value = Any
 
@@ -96,7 +94,7 @@ class Problem:
     output: Any
     mask: Mask
     modifier: Modifier
-    visited: "Callable[[Problem, WorkTile], VisitedTiles]"
+    visited: Callable[["Problem", WorkTile], VisitedTiles]
     config: Config
     tile_counter: Value | None = None
 
@@ -206,7 +204,7 @@ class Problem:
         """The factor of V, which multiplies the output of a work tile; None without one."""
         return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
 
-    def key_tiles(self, tile: WorkTile) -> "VisitedTiles":
+    def key_tiles(self, tile: WorkTile) -> VisitedTiles:
         """The key tiles that a work tile visits."""
         return self.visited(self, tile)
 

@@ -11,11 +11,11 @@ from attn_mlir.dialect import ws
 
 from . import builder as b
 from .config import Configured
-from .masking import Test, hide
+from .kv_tiles import Phases, Test, VisitedTiles
+from .masking import hide
 from .online import Row
 from .online import is_large as is_too_coarse
 from .problem import Problem, Value, WorkTile
-from .visited import Phases, VisitedTiles
 
 TOTAL_COLUMNS = 8  # partial sums of a row: each thread of a quad has its own
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)

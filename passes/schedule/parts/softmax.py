@@ -16,12 +16,11 @@ import math
 from collections.abc import Callable
 
 from . import builder as b
-from .masking import Test
+from .kv_tiles import Test, visit
 from .online import Row, is_large
 from .problem import Problem, Value, WorkTile
 from .scores import reciprocal, seen, store_lse, sums_of_rows, weights, with_sink
 from .storage import Storage
-from .visited import visit
 
 PIECE_COLUMNS = 32  # of a row, that a thread weighs at a time where P is handed over in parts
 

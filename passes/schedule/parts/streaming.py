@@ -9,7 +9,7 @@ See `kernels.streaming` for who hands what to whom.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
@@ -17,15 +17,12 @@ from attn_mlir.passes.target.limits import LINE_BYTES, Target
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
-from .found_ahead import each_turn
-from .gathered_rows import GatheredKV
-from .kv_source import KEYS, VALUES, KVSource, Side
-from .masking import Test
+from .kv_tiles import Test, visit
 from .online import Row
-from .position_factors import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
+from .position_weights import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
 from .problem import Problem, Value, WorkTile
 from .scores import ROW_VALUES, Rows, reciprocal, seen, store_lse, weigh, with_sink
-from .visited import visit
+from .transport import as_filled
 from .widening import WideQueries, widened
 
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
@@ -158,89 +155,6 @@ def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
     b.commit(slot, "threads")
 
 
-class Queried(Protocol):
-    """What `load_queries` fills.
-
-    Attributes:
-      q: the ring of queries.
-    """
-
-    q: b.Ring
-
-
-class Streamed(Queried, Protocol):
-    """What `stream` fills.
-
-    Attributes:
-      k, v: rings of keys and of values, which may be one.
-      columns: of a tile of values.
-    """
-
-    k: b.Ring
-    v: b.Ring
-    columns: int
-
-
-def load_queries(problem: Problem, storage: Queried, tile: WorkTile) -> None:
-    """Fills Q; one thread."""
-    for way in range(problem.config.q_tiles):
-        slot = storage.q.acquire(way)
-        head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
-        problem.queries.load(slot, tile.queries, head, position)
-        b.commit(slot, "copy_engine")
-
-
-def gather(problem: Problem, storage: Streamed, source: GatheredKV, tile: WorkTile) -> None:
-    """Fills the ring of rows that are keys and values, as lists name them; some warps.
-
-    Entries are read a turn ahead.
-    """
-    config, visited = problem.config, problem.key_tiles(tile)
-
-    def entries(turn: Value | int) -> Value:
-        return source.entries(tile, visited.first_column(turn))
-
-    def turn_of(turn: Value, found: Value) -> list[Value]:
-        slot = storage.k.acquire()
-        source.gather(b.view(slot, [config.tile_n, problem.columns], problem.stored), found)
-        b.commit(slot, "thread_copies")
-        return [entries(b.INT.add(turn, 1))]
-
-    b.loop(0, visited.count, [entries(0)], turn_of)
-
-
-def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread."""
-    config, visited = problem.config, problem.key_tiles(tile)
-
-    def find(turn: Value | int) -> list[Value]:
-        return source.find(tile, visited, turn)
-
-    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
-        column = visited.first_column(turn)
-        both: list[tuple[Side, b.Ring, int]] = [(VALUES, storage.k, problem.columns)]
-        if not problem.shares_rows:
-            both = [(KEYS, storage.k, problem.columns), (VALUES, storage.v, storage.columns)]
-        for side, ring, columns in both:
-            slot = ring.acquire()
-            part = _as_filled(slot, config.tile_n, columns, problem.stored)
-            source.load(side, part, tile, column, found, is_whole=is_whole)
-            b.commit(slot, "copy_engine")
-
-    each_turn(
-        visited,
-        find if source.reads else None,
-        fill,
-        lambda: load_queries(problem, storage, tile),
-    )
-
-
-def _as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:
-    """A slot as a tile of these rows and columns, or as its boxes side by side."""
-    box_rows, _ = ws.TileType(slot.type).shape
-    return b.view(slot, [box_rows, rows // box_rows * columns], element)
-
-
 class Groups(NamedTuple):
     """Columns of K and V by the factors that they share; all of them together where none have any.
 
@@ -352,7 +266,7 @@ def attend(
         return queries.scores(scores if total is None else total)
 
     def strip(slot: Value, columns: int) -> Value:
-        boxes = _as_filled(slot, config.tile_n, columns, problem.stored)
+        boxes = as_filled(slot, config.tile_n, columns, problem.stored)
         return b.rows(b.view(boxes, [config.tile_n, columns], problem.stored), first, STRIP_KEYS)
 
     def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:

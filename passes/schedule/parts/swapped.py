@@ -29,7 +29,7 @@ from attn_mlir.passes.target.tiling import Pieces, query_slot_rows, swapped_colu
 from . import builder as b
 from .joining import Place, finish
 from .key_parts import JoinedParts
-from .masking import Test
+from .kv_tiles import Test, visit
 from .online import Row
 from .problem import Problem, Value, WorkTile
 from .scores import (
@@ -43,7 +43,6 @@ from .scores import (
     weights_of,
     with_sink,
 )
-from .visited import visit
 
 
 class SwappedStorage:

@@ -1,15 +1,17 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
+
+from attn_mlir.dialect import ws
 
 from . import builder as b
-from .key_slots import AwaitedSlots, KeySlots
-from .kv_source import VALUES, KVSource
+from .found_ahead import each_turn
+from .key_slots import KeySlots
+from .kv_source import KEYS, VALUES, KVSource, Side
+from .listed_copies import GatheredKV
 from .problem import Problem, Value, WorkTile
 from .query_slots import QuerySlots
-from .storage import Storage
 
 
 class Loaded(Protocol):
@@ -29,11 +31,6 @@ class Loaded(Protocol):
     def v(self) -> b.Ring:
         """Slots of values."""
         ...
-
-
-def values_in(problem: Problem, slot: Value) -> Value:
-    """The tile of values [tile_n, v_columns] in a slot."""
-    return b.view(slot, [problem.config.tile_n, problem.v_columns], problem.element)
 
 
 def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) -> None:
@@ -74,64 +71,6 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
         b.loop(1, visited.count, following, turn_of)
 
 
-def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
-    """Issues the products, the two query tiles interleaved: PV0(n-1) QK0(n) PV1(n-1) QK1(n).
-
-    While softmax works on one query tile, the tensor core works on the other.
-    """
-    visited = problem.key_tiles(tile)
-    ways = range(problem.config.q_tiles)
-
-    def scores(way: int, query: AwaitedSlots, key: AwaitedSlots) -> None:
-        slot = storage.s.acquire(way)
-        queries_of = partial(storage.queries.columns, query)
-        storage.keys.multiply(slot, queries_of, key, is_last=way == ways[-1])
-        b.commit(slot, "tensor_core")
-
-    def weigh(way: int, values: Value, accumulate: Value | bool) -> None:
-        count = storage.stages.pv
-        rows = problem.config.tile_n // count
-        for number in range(count):
-            probabilities = storage.p.wait(way)
-            own = b.rows(values_in(problem, values), number * rows, rows)
-            adds = True if number else accumulate
-            b.mma(storage.o.at(way), probabilities, own, accumulate=adds, b_layout="kn")
-            b.release(probabilities, "tensor_core")
-
-    with b.when(visited.any()):
-        key = storage.keys.wait()
-        queries: list[AwaitedSlots] = []
-        for way in ways:
-            queries.append(storage.queries.wait(way))
-            scores(way, queries[way], key)
-        key.release()
-        sums = [storage.finished.acquire(way) for way in ways]
-
-        def turn_of(turn: Value) -> list[Value]:
-            accumulate = b.compare("sgt", turn, 1)
-            values = storage.v.wait()
-            key: AwaitedSlots | None = None
-            for way in ways:
-                weigh(way, values, accumulate)
-                if way == ways[-1]:
-                    b.release(values, "tensor_core")
-                key = key or storage.keys.wait()
-                scores(way, queries[way], key)
-            if key is not None:
-                key.release()
-            return []
-
-        b.loop(1, visited.count, [], turn_of)
-        for query in queries:
-            query.release()
-        accumulate = b.compare("sgt", visited.count, 1)
-        values = storage.v.wait()
-        for way in ways:
-            weigh(way, values, accumulate)
-            b.commit(sums[way], "tensor_core")
-        b.release(values, "tensor_core")
-
-
 def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
     """Writes the finished O tiles; rows past the end of the sequence are dropped."""
     for way in range(problem.config.q_tiles):
@@ -140,3 +79,91 @@ def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
         head = problem.query_tile(tile, way).head
         problem.queries.store(slot, tile.results, head, position)
         b.release(slot, "copy_engine")
+
+
+class Queried(Protocol):
+    """What `load_queries` fills.
+
+    Attributes:
+      q: the ring of queries.
+    """
+
+    q: b.Ring
+
+
+class Streamed(Queried, Protocol):
+    """What `stream` fills.
+
+    Attributes:
+      k, v: rings of keys and of values, which may be one.
+      columns: of a tile of values.
+    """
+
+    k: b.Ring
+    v: b.Ring
+    columns: int
+
+
+def load_queries(problem: Problem, storage: Queried, tile: WorkTile) -> None:
+    """Fills Q; one thread."""
+    for way in range(problem.config.q_tiles):
+        slot = storage.q.acquire(way)
+        head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
+        problem.queries.load(slot, tile.queries, head, position)
+        b.commit(slot, "copy_engine")
+
+
+def gather(problem: Problem, storage: Streamed, source: GatheredKV, tile: WorkTile) -> None:
+    """Fills the ring of rows that are keys and values, as lists name them; some warps.
+
+    Entries are read a turn ahead.
+    """
+    config, visited = problem.config, problem.key_tiles(tile)
+
+    def entries(turn: Value | int) -> Value:
+        return source.entries(tile, visited.first_column(turn))
+
+    def turn_of(turn: Value, found: Value) -> list[Value]:
+        slot = storage.k.acquire()
+        source.gather(b.view(slot, [config.tile_n, problem.columns], problem.stored), found)
+        b.commit(slot, "thread_copies")
+        return [entries(b.INT.add(turn, 1))]
+
+    b.loop(0, visited.count, [entries(0)], turn_of)
+
+
+def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
+    """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread."""
+    config, visited = problem.config, problem.key_tiles(tile)
+
+    def find(turn: Value | int) -> list[Value]:
+        return source.find(tile, visited, turn)
+
+    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
+        column = visited.first_column(turn)
+        both: list[tuple[Side, b.Ring, int]] = [(VALUES, storage.k, problem.columns)]
+        if not problem.shares_rows:
+            both = [(KEYS, storage.k, problem.columns), (VALUES, storage.v, storage.columns)]
+        for side, ring, columns in both:
+            slot = ring.acquire()
+            part = as_filled(slot, config.tile_n, columns, problem.stored)
+            source.load(side, part, tile, column, found, is_whole=is_whole)
+            b.commit(slot, "copy_engine")
+
+    each_turn(
+        visited,
+        find if source.reads else None,
+        fill,
+        lambda: load_queries(problem, storage, tile),
+    )
+
+
+def as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:
+    """A slot as a tile of these rows and columns, or as its boxes side by side."""
+    box_rows, _ = ws.TileType(slot.type).shape
+    return b.view(slot, [box_rows, rows // box_rows * columns], element)
+
+
+def values_in(problem: Problem, slot: Value) -> Value:
+    """The tile of values [tile_n, v_columns] in a slot."""
+    return b.view(slot, [problem.config.tile_n, problem.v_columns], problem.element)

@@ -5,11 +5,10 @@ from typing import ClassVar
 
 from . import builder as b
 from .absorbed import AbsorbedStorage
-from .masking import Test
+from .kv_tiles import Test, visit
 from .online import Row
 from .problem import Problem, Value, WorkTile
 from .scores import seen, store_lse, with_sink
-from .visited import visit
 
 
 class WalkedStorage(AbsorbedStorage):

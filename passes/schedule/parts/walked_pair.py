@@ -19,7 +19,8 @@ from .absorbed_pair import (
     leave,
 )
 from .found_ahead import each_turn
-from .masking import Test, hide_words
+from .kv_tiles import Test
+from .masking import hide_words
 from .online import Row
 from .pair_queries import Heads
 from .problem import Problem, Value, WorkTile
