@@ -61,33 +61,33 @@ lint: $(VENV)/.installed-lint build/typing/attn_mlir  ## ruff and pyright
 build/typing/attn_mlir: $(wildcard frontend/*) Makefile
 	@rm -rf $@ && mkdir -p $@
 	@for path in frontend/*; do ln -s ../../../$$path $@/$${path##*/}; done
-	@for folder in bench dialect passes lowering runtime validation; do ln -s ../../../$$folder $@/$$folder; done
+	@for folder in bench dialect passes lowering runtime test/validation; do ln -s ../../../$$folder $@/$${folder##*/}; done
 	@touch $@
 
 format: $(VENV)/.installed-lint  ## let ruff write the layout
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 numerics: long  ## tests marked `long`, the numerics sweep, 300 random problems, all drawn calls and files
-	@$(BIN)/python validation/numerics/sweep.py $(NUMERICS_ARGS)
-	@$(BIN)/python validation/numerics/sparse_sweep.py --jobs $(JOBS)
-	@$(BIN)/python validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)
+	@$(BIN)/python test/validation/numerics/sweep.py $(NUMERICS_ARGS)
+	@$(BIN)/python test/validation/numerics/sparse_sweep.py --jobs $(JOBS)
+	@$(BIN)/python test/validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.latent_draws --count 200
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.sparse_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.kvcache_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_sweep --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.prefill_sweep --jobs $(JOBS)
-	@$(BIN)/python validation/fuzz/fuzz.py all --jobs $(JOBS)
+	@$(BIN)/python test/validation/fuzz/fuzz.py all --jobs $(JOBS)
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use
-	@$(BIN)/python validation/conformance/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
+	@$(BIN)/python test/validation/conformance/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
 
 differential: setup  ## generated PTX on a Hopper GPU and on the emulator (needs the GPU; DIFFERENTIAL_ARGS=)
-	@$(BIN)/python validation/differential/run.py all $(DIFFERENTIAL_ARGS)
+	@$(BIN)/python test/validation/differential/run.py all $(DIFFERENTIAL_ARGS)
 
 mutants: setup  ## plant mistakes in kernels and in the host, and count who notices (long; MUTANTS_ARGS=, HOST_MUTANTS_ARGS=)
-	@$(BIN)/python validation/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
-	@$(BIN)/python validation/mutation/host/run.py --jobs $(JOBS) $(HOST_MUTANTS_ARGS)
+	@$(BIN)/python test/validation/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
+	@$(BIN)/python test/validation/mutation/host/run.py --jobs $(JOBS) $(HOST_MUTANTS_ARGS)
 
 gpu-bundles: setup  ## compile what `make gpu` needs into GPU_BUNDLES, where the compiler is
 	@mkdir -p $(dir $(GPU_BUNDLES))

@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tomllib
 from collections.abc import Generator
 from pathlib import Path
 
 from attn_mlir.bench._stats import ROOT
 
-_FOLDERS = ("bench", "dialect", "lowering", "passes", "runtime", "validation")
+PACKAGE = "attn_mlir"
+
+
+def folders(checkout: Path = ROOT) -> dict[str, str]:
+    """The packages of a checkout and their folders, as its pyproject.toml has them."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())
+    return project["tool"]["setuptools"]["package-dir"]
 
 
 @contextlib.contextmanager
@@ -37,10 +44,13 @@ def linked(checkout: Path, folder: Path) -> Path:
     Returns:
       The folder in `folder` that PYTHONPATH has to name.
     """
-    package = folder / "package" / "attn_mlir"
+    package = folder / "package" / PACKAGE
     package.mkdir(parents=True)
-    places = [*(checkout / "frontend").iterdir(), *(checkout / name for name in _FOLDERS)]
-    for place in places:
-        if place.exists() and place.name != "__pycache__":
+    named = folders(checkout)
+    for place in (checkout / named.pop(PACKAGE)).iterdir():
+        if place.name != "__pycache__":
             (package / place.name).symlink_to(place)
+    for name, place in named.items():
+        if (checkout / place).exists():
+            (package / name.removeprefix(f"{PACKAGE}.")).symlink_to(checkout / place)
     return package.parent

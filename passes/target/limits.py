@@ -81,7 +81,7 @@ class Target:
 
         A CTA owns the registers that it is launched with, not the rest of the register file; a
         warpgroup that asks for more waits forever (measured on an H200,
-        validation/differential/roles.py).
+        test/validation/differential/roles.py).
         """
         return self.launch_registers(warpgroups) * warpgroups
 

@@ -1,4 +1,4 @@
-"""Programs of `bench/` and `validation/` say what they take where what they measure is not installed."""
+"""Programs of `bench/` and `test/validation/` say what they take where what they measure is not installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LATE = {"torch", "triton", "cuda", "cupy", "cutlass", "flash_attn", "transformers"}
 PROGRAMS = [
     str(path.relative_to(ROOT))
-    for folder in ("bench", "validation")
+    for folder in ("bench", "test/validation")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if '__name__ == "__main__"' in path.read_text()
 ]
@@ -44,10 +44,14 @@ def closure(path: Path, seen: set[Path]) -> Iterator[tuple[Path, str]]:
     seen.add(path)
     for name in imported(path):
         yield path, name
-        part = name.removeprefix("attn_mlir.")
-        for place in (part, part.rpartition(".")[0]):
-            file = ROOT / (place.replace(".", "/") + ".py")
-            if place.split(".")[0] in ("bench", "validation") and file.is_file():
+        part = (
+            name.removeprefix("attn_mlir.")
+            .replace(".", "/")
+            .replace("validation/", "test/validation/")
+        )
+        for place in (part, part.rpartition("/")[0]):
+            file = ROOT / f"{place}.py"
+            if place.startswith(("bench/", "test/validation/")) and file.is_file():
                 yield from closure(file, seen)
 
 

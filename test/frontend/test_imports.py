@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from attn_mlir.bench._checkout import folders
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {
-    "attn_mlir": "frontend",
-    "attn_mlir.bench": "bench",
-    "attn_mlir.dialect": "dialect",
-    "attn_mlir.passes": "passes",
-    "attn_mlir.lowering": "lowering",
-    "attn_mlir.runtime": "runtime",
-    "attn_mlir.validation": "validation",
-}
+FOLDERS = folders()
 DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
 ELSEWHERE = ("validation.conformance._recording",)  # runs where only the folders are packages
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")

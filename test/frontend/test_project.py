@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import attn_mlir
+from attn_mlir.bench._checkout import folders
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {
-    "attn_mlir": "frontend", "attn_mlir.bench": "bench", "attn_mlir.dialect": "dialect",
-    "attn_mlir.lowering": "lowering", "attn_mlir.passes": "passes",
-    "attn_mlir.runtime": "runtime", "attn_mlir.validation": "validation",
-}  # fmt: skip
+FOLDERS = folders()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -28,7 +27,20 @@ def test_package_list_is_complete() -> None:
         for path in (ROOT / folder).rglob("*.py")
     }
     assert sorted(found) == PROJECT["tool"]["setuptools"]["packages"]
-    assert PROJECT["tool"]["setuptools"]["package-dir"] == FOLDERS
+
+
+def test_the_wheel_has_the_product_alone(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", minversion="77")  # what pyproject.toml wants; as torch does
+    options = ("--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
+    checkout = tmp_path / "checkout"
+    ignored = shutil.ignore_patterns(".*", "build", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, checkout, ignore=ignored)
+    command = [sys.executable, "-m", "pip", "wheel", *options, "-w", str(tmp_path), str(checkout)]
+    subprocess.run(command, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    top = {name.split("/")[1] for name in zipfile.ZipFile(wheel).namelist() if name.count("/") > 1}
+    assert {"dialect", "lowering", "passes", "runtime"} <= top
+    assert not top & {"bench", "validation"}
 
 
 def test_every_package_says_what_it_is() -> None:

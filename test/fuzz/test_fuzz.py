@@ -40,7 +40,7 @@ def test_a_failure_prints_what_repeats_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fuzz.load("calls"), "attempt", lambda number: 1 / 0)
     passed, text = fuzz.outcome("calls", 7)
     assert not passed and text.startswith(
-        "python validation/fuzz/fuzz.py calls --first 7 --count 1\n"
+        "python test/validation/fuzz/fuzz.py calls --first 7 --count 1\n"
     )
     assert text.endswith("ZeroDivisionError: division by zero")
 

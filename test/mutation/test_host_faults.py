@@ -128,7 +128,8 @@ def test_a_fault_is_caught_by_a_test_that_passes_without_it(tmp_path: Path) -> N
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    (root / "validation").symlink_to(ROOT / "validation")
+    (root / "test" / "validation").symlink_to(ROOT / "test" / "validation")
+    (root / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
     other.mkdir()
     source = (root / "frontend" / "sums.py").read_bytes()
     found = {(x.where, x.operator): x for x in faults_of("frontend/sums.py", source)}

@@ -1,4 +1,4 @@
-"""The families that validation/numerics/seeds.py runs under many schedules."""
+"""The families that test/validation/numerics/seeds.py runs under many schedules."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_an_array_for_the_output_and_no_lse() -> None:
 @pytest.mark.parametrize("parts", [True, False])
 @pytest.mark.long("False")
 def test_a_case_of_flash_mlas_matrix(parts: bool) -> None:
-    """Rows of two sequences, more keys than queries; `validation/numerics/prefill_sweep.py` has all."""
+    """Rows of two sequences, more keys than queries; `test/validation/numerics/prefill_sweep.py` has all."""
     case = prefill_sweep.Case(s=70, h=2, h_k=1, d=192, varlen=True, causal=True, parts=parts)
     assert not (wrong := prefill_sweep.run(case)), wrong
 

@@ -1,7 +1,7 @@
 """Every family of our kernels goes through ptxas: it takes the text, nothing makes it slow, little is spilled.
 
 Most tests run kernels without machine code on the emulator. These are the kernels that are assembled
-in `make test`: those of `validation/numerics/families.py` here that are the first to choose a kernel,
+in `make test`: those of `test/validation/numerics/families.py` here that are the first to choose a kernel,
 head sizes, an order or lists, the others in `make long`; masks and head sizes of 64 and 128 in
 `test/bench`, and the examples.
 """

@@ -48,7 +48,7 @@ def set_registers(s: Strand, count: int) -> bool:
     """setmaxnreg.{inc,dec}: change what this warp holds. False when it waits for others to give.
 
     An H200 neither lends registers that nobody gave back nor fails: a CTA whose warps want more
-    than it has hangs (validation/differential/roles.py).
+    than it has hangs (test/validation/differential/roles.py).
     """
     cta = s.cta
     if cta.register_pool is None:

@@ -1,10 +1,10 @@
 """Runs drawn attention problems on the emulator and judges every element.
 
-    python validation/numerics/draws/replay.py 17                       one draw, by its number
-    python validation/numerics/draws/replay.py 17 --shrink              and the plainest one that fails alike
-    python validation/numerics/draws/replay.py 17 --set 'mask=full'     with a choice of yours
-    python validation/numerics/draws/replay.py --count 300 --jobs 2     draws 0 to 299; `make numerics`
-    python validation/numerics/draws/replay.py --list                   axes and choices
+    python test/validation/numerics/draws/replay.py 17                       one draw, by its number
+    python test/validation/numerics/draws/replay.py 17 --shrink              and the plainest one that fails alike
+    python test/validation/numerics/draws/replay.py 17 --set 'mask=full'     with a choice of yours
+    python test/validation/numerics/draws/replay.py --count 300 --jobs 2     draws 0 to 299; `make numerics`
+    python test/validation/numerics/draws/replay.py --list                   axes and choices
 
 A failure prints the command that repeats it. Exit code: 0 when all passed, 1 when one failed, 2 for
 a wrong option.

@@ -1,9 +1,9 @@
 """Checks every attention case on the emulator under every schedule; `make numerics` runs this.
 
-    python validation/numerics/sweep.py                                   everything (resumes where it stopped)
-    python validation/numerics/sweep.py --only d128-bf16-causal --jobs 4  cases whose name contains the text
-    python validation/numerics/sweep.py --only 300x77 --schedules fair,adv3
-    python validation/numerics/sweep.py --list                            names only
+    python test/validation/numerics/sweep.py                                   everything (resumes where it stopped)
+    python test/validation/numerics/sweep.py --only d128-bf16-causal --jobs 4  cases whose name contains the text
+    python test/validation/numerics/sweep.py --only 300x77 --schedules fair,adv3
+    python test/validation/numerics/sweep.py --list                            names only
 
 Results lie in `build/numerics/results.jsonl`, one line per run, each with a key made of the kernel's PTX and the sources
 of the emulator, the reference and this folder: a run is repeated when any of them changed, or with --fresh. Exit code: 0
@@ -31,7 +31,7 @@ from rich.table import Table
 
 from attn_mlir.validation.numerics.mha_cases import SCHEDULES, Case, Schedule, all_cases, case_named
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "build" / "numerics" / "results.jsonl"
 LOG_EVERY = 20  # runs per line where the output is a file
 RUN_LIMIT_SECONDS = 900  # the slowest case takes about a minute; a run beyond this does not end

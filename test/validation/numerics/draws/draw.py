@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from .axes import AXES
 from .problem import Problem
 
-REPLAY = "python validation/numerics/draws/replay.py"
+REPLAY = "python test/validation/numerics/draws/replay.py"
 
 
 def draw(seed: int, fixed: Mapping[str, str] | None = None) -> tuple[dict[str, str], Problem]:

@@ -19,7 +19,7 @@ from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.numerics.mha_cases import Case, Inputs, Schedule
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TARGET = "sm_100a"
 POISON_BITS = 0xFFFF  # every bit of the outputs is set before a launch: a NaN in bf16, fp16 and f32
 
@@ -119,7 +119,7 @@ def check(case: Case, schedule: Schedule) -> Outcome:
 def _sources_hash() -> str:
     """Of everything beside the kernel that a result depends on."""
     digest = hashlib.sha256()
-    for folder in ("runtime", "frontend/reference", "validation/numerics"):
+    for folder in ("runtime", "frontend/reference", "test/validation/numerics"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

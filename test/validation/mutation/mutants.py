@@ -1,9 +1,9 @@
 """Plants mistakes in kernels and counts who notices: `make mutants`.
 
-    python validation/mutation/mutants.py                          a sample over our kernels and FlashAttention-4's
-    python validation/mutation/mutants.py --only ours-             subjects whose name contains one of the texts
-    python validation/mutation/mutants.py --per-operator 0         every mutant
-    python validation/mutation/mutants.py --write                  also puts the table into docs/emulator.md
+    python test/validation/mutation/mutants.py                          a sample over our kernels and FlashAttention-4's
+    python test/validation/mutation/mutants.py --only ours-             subjects whose name contains one of the texts
+    python test/validation/mutation/mutants.py --per-operator 0         every mutant
+    python test/validation/mutation/mutants.py --write                  also puts the table into docs/emulator.md
 
 A mutant is caught when a checker names it, when the emulator stops it (a fault, a deadlock), or
 when the numbers are wrong, under the fair or some adversarial schedule. What is not caught is
@@ -39,7 +39,7 @@ from attn_mlir.validation.mutation.subjects import OURS, Outputs, Subject
 from attn_mlir.validation.numerics.mha_cases import Schedule
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 SCHEDULES = (Schedule("fair"), *(Schedule("adversarial", seed) for seed in range(1, 7)))
 EXCUSED_SCHEDULES = SCHEDULES[:3]  # for mutants that the evidence says change nothing
 SECONDS = 120  # a run that takes longer counts as caught: it hangs

@@ -176,7 +176,7 @@ def texts() -> tuple[tuple[str, str], ...]:
     ):
         run_pipeline(copy, pipeline)
         found.append((stage, str(copy)))
-    folder = Path(__file__).resolve().parents[2] / "test" / "dialect"
+    folder = Path(__file__).resolve().parents[3] / "test" / "dialect"
     for file in sorted(folder.glob("**/*.mlir")):
         if "errors" not in file.name:
             stage = "ws" if file.parent.name == "ws" else "attn"

@@ -1,10 +1,10 @@
 """Runs every family of our kernels under adversarial schedules with all checkers.
 
-    python validation/numerics/seeds.py                    fair and 20 adversarial seeds each
-    python validation/numerics/seeds.py --only packed      families whose name contains the text
-    python validation/numerics/seeds.py --seeds 3 --jobs 2
-    python validation/numerics/seeds.py --write            also puts the table into docs/emulator.md
-    python validation/numerics/seeds.py --list             names only
+    python test/validation/numerics/seeds.py                    fair and 20 adversarial seeds each
+    python test/validation/numerics/seeds.py --only packed      families whose name contains the text
+    python test/validation/numerics/seeds.py --seeds 3 --jobs 2
+    python test/validation/numerics/seeds.py --write            also puts the table into docs/emulator.md
+    python test/validation/numerics/seeds.py --list             names only
 
 Exit code: 0 when every run gave the right numbers and no finding, else 1.
 """
@@ -26,7 +26,7 @@ from attn_mlir.validation.numerics.draws.problem import Outcome
 from attn_mlir.validation.numerics.families import FAMILIES, name, run
 from attn_mlir.validation.numerics.mha_cases import Schedule
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "emulator.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "emulator.md"
 BEGIN, END = "<!-- seeds: begin -->", "<!-- seeds: end -->"
 SEEDS = 20
 

@@ -1,4 +1,4 @@
-"""Kernels from elsewhere that get mistakes: what `validation/conformance` records and judges."""
+"""Kernels from elsewhere that get mistakes: what `test/validation/conformance` records and judges."""
 
 from __future__ import annotations
 

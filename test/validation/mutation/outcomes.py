@@ -121,7 +121,7 @@ def page(outcomes: list[Outcome], day: date, seconds: float, per_operator: int, 
     if reasons:
         lines += [
             "",
-            "No mistake in these launches, by what a run of the unmodified kernel shows (`validation/mutation/evidence.py`):",
+            "No mistake in these launches, by what a run of the unmodified kernel shows (`test/validation/mutation/evidence.py`):",
             "",
         ]
         lines += [f"- {count} of `{name}`: {why}" for (why, name), count in reasons.most_common()]

@@ -1,8 +1,8 @@
 """What the checkers cost: processor time of checked runs over plain ones.
 
-    python validation/conformance/cost.py                       every conformance case and four kernels made for this
-    python validation/conformance/cost.py --only fa4,acq_rel    those whose names contain one of the texts
-    python validation/conformance/cost.py --check               exit code 1 when it is more than promised
+    python test/validation/conformance/cost.py                       every conformance case and four kernels made for this
+    python test/validation/conformance/cost.py --only fa4,acq_rel    those whose names contain one of the texts
+    python test/validation/conformance/cost.py --check               exit code 1 when it is more than promised
 
 Plain and checked runs of a kernel take turns under the fair schedule, after one that translates it, and the fastest of
 each kind counts: other programs of the machine make runs slower, never faster. The four kernels do much of what is dear

@@ -1,9 +1,9 @@
 """Plants faults in the host's Python and counts which of them tests notice: part of `make mutants`.
 
-    python validation/mutation/host/run.py                      200 faults of `frontend` and `runtime`, seed 0
-    python validation/mutation/host/run.py --count 40 --seed 1  fewer, and others
-    python validation/mutation/host/run.py --only frontend/api  in files whose path contains one of the texts
-    python validation/mutation/host/run.py --list               what would be planted, and which tests come first
+    python test/validation/mutation/host/run.py                      200 faults of `frontend` and `runtime`, seed 0
+    python test/validation/mutation/host/run.py --count 40 --seed 1  fewer, and others
+    python test/validation/mutation/host/run.py --only frontend/api  in files whose path contains one of the texts
+    python test/validation/mutation/host/run.py --list               what would be planted, and which tests come first
 
 Each fault is planted in a copy of the repository, and the tests near its file are run there: those of its
 name, the tables of effects and choices, those that import it, then those further off, until one fails that
@@ -32,10 +32,10 @@ from attn_mlir.validation.mutation.host.faults import Fault, all_faults, drawn
 from attn_mlir.validation.mutation.host.nearest import Imports
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[3]
 EQUIVALENT = HERE / "equivalent.txt"
 JOURNAL = ROOT / "build" / "host-mutants.jsonl"
-JUDGES = tuple(ROOT / folder for folder in ("frontend", "runtime", "test", "validation"))
+JUDGES = tuple(ROOT / folder for folder in ("frontend", "runtime", "test"))
 SECONDS = 240.0  # for one stage of tests
 CAUGHT, MISSED, UNDECIDED = "caught", "missed", "out of time"
 

@@ -14,11 +14,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from attn_mlir.bench._checkout import linked
 from attn_mlir.validation.mutation.host.faults import Fault
 
 IGNORED = shutil.ignore_patterns(".*", "build", "__pycache__", "*.egg-info", "out", "dist")
 CACHE = Path("build", "test-cache")
-PACKAGES = ("bench", "dialect", "lowering", "passes", "runtime", "validation")
 PLUGIN = "attn_mlir.validation.mutation.host.alarm"
 OPTIONS = ("-q", "-x", "-rfE", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", PLUGIN)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\[\s]+(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
@@ -54,13 +54,7 @@ class Copy:
         shutil.copytree(root, folder, ignore=IGNORED, symlinks=True, dirs_exist_ok=True)
         if (root / CACHE).exists():
             shutil.copytree(root / CACHE, folder / CACHE)
-        names = folder / "build" / "names" / "attn_mlir"
-        names.mkdir(parents=True)
-        for path in (folder / "frontend").iterdir():
-            (names / path.name).symlink_to(path)
-        for package in (name for name in PACKAGES if (folder / name).exists()):
-            (names / package).symlink_to(folder / package)
-        self._names = names.parent
+        self._names = linked(folder, folder / "build")
 
     @contextlib.contextmanager
     def planted(self, fault: Fault) -> Generator[None]:

@@ -4,10 +4,10 @@
 with its dependencies). Elsewhere, take the steps apart: `generate` and `compare` need no GPU, and
 `gpu.py` on the other machine needs only numpy and cuda-python.
 
-  python validation/differential/run.py all [--write]
-  python validation/differential/run.py generate CASES [--seeds N]   (the first of them)
-  python validation/differential/gpu.py CASES RESULTS
-  python validation/differential/run.py compare CASES RESULTS [CASES RESULTS ..] [--write]
+  python test/validation/differential/run.py all [--write]
+  python test/validation/differential/run.py generate CASES [--seeds N]   (the first of them)
+  python test/validation/differential/gpu.py CASES RESULTS
+  python test/validation/differential/run.py compare CASES RESULTS [CASES RESULTS ..] [--write]
 
 The exit status is 1 if anything differs. `--write` records the vectors of `make test` from the
 first pair and writes the table of docs/emulator.md.

@@ -1,8 +1,8 @@
 """Checks sparse latent attention on the emulator over FlashMLA's test matrix; `make numerics` runs this.
 
-    python validation/numerics/sparse_sweep.py                  every case, fair and adversarial
-    python validation/numerics/sparse_sweep.py --only topk=256  cases whose text contains this
-    python validation/numerics/sparse_sweep.py --list           cases only
+    python test/validation/numerics/sparse_sweep.py                  every case, fair and adversarial
+    python test/validation/numerics/sparse_sweep.py --only topk=256  cases whose text contains this
+    python test/validation/numerics/sparse_sweep.py --list           cases only
 
 Queries are fewer than there, 3 at most, and s_q x topk at most 16384; of the cases by which it measures speed there is one. What
 it has no check of numbers for, a grid of 70000 queries, is in `make test`. The caches of 8 bits are those of its decoding, and

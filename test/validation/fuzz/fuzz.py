@@ -1,8 +1,8 @@
 """Runs drawn cases: anything but a right result or a typed error is a failure.
 
-    python validation/fuzz/fuzz.py calls                     all cases of a kind
-    python validation/fuzz/fuzz.py all --jobs 2              of every kind; `make numerics`
-    python validation/fuzz/fuzz.py calls --first 17 --count 1
+    python test/validation/fuzz/fuzz.py calls                     all cases of a kind
+    python test/validation/fuzz/fuzz.py all --jobs 2              of every kind; `make numerics`
+    python test/validation/fuzz/fuzz.py calls --first 17 --count 1
 
 A kind is a module of this folder with `COUNT`, how many cases there are, and `attempt(number)`,
 which draws one from its number alone, runs it and says in a line what became of it. A failure
@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 os.environ.setdefault("ATTN_MLIR_CACHE_DIR", str(ROOT / "build" / "test-cache"))
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
 PROGRESS = 50  # cases between two lines
@@ -45,7 +45,7 @@ def load(kind: str) -> ModuleType:
 
 def command(kind: str, number: int) -> str:
     """The command that repeats a case."""
-    return f"python validation/fuzz/fuzz.py {kind} --first {number} --count 1"
+    return f"python test/validation/fuzz/fuzz.py {kind} --first {number} --count 1"
 
 
 def outcome(kind: str, number: int) -> tuple[bool, str]:

@@ -22,7 +22,7 @@ from attn_mlir.validation.conformance.cases import Case, Combine
 from attn_mlir.validation.conformance.kernels import Kernel, Known
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 RECORDS = ROOT / "build" / "conformance"
 CHILD = "validation.conformance._peer"  # the folders are packages there, ours is not installed
 SOURCES = (

@@ -1,12 +1,12 @@
 """Runs kernels from elsewhere on the emulator and judges their numbers; `make conformance` runs this.
 
-    python validation/conformance/run.py                       every case: fair and under 20 adversarial seeds
-    python validation/conformance/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
-    python validation/conformance/run.py --seeds 3 --check none
-    python validation/conformance/run.py --minutes 30          begins no further run after half an hour
-    python validation/conformance/run.py --resume              does not repeat the right runs of earlier commands
-    python validation/conformance/run.py --write               also puts the table into docs/emulator.md
-    python validation/conformance/run.py --list                names only
+    python test/validation/conformance/run.py                       every case: fair and under 20 adversarial seeds
+    python test/validation/conformance/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
+    python test/validation/conformance/run.py --seeds 3 --check none
+    python test/validation/conformance/run.py --minutes 30          begins no further run after half an hour
+    python test/validation/conformance/run.py --resume              does not repeat the right runs of earlier commands
+    python test/validation/conformance/run.py --write               also puts the table into docs/emulator.md
+    python test/validation/conformance/run.py --list                names only
 
 A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
 made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in `build/conformance` and are made again when
