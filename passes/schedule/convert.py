@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
-from attn_mlir.passes.check_names import check_names
+from attn_mlir.dialect.attn.names import check_names
 from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register

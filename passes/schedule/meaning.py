@@ -5,8 +5,8 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import MhaOp
+from attn_mlir.dialect.attn.names import names_of
 from attn_mlir.dialect.attn.reading import Unread, read_program
-from attn_mlir.passes.check_names import names_of
 
 MEANINGS = "attn.meanings"  # module attribute: kernel name -> JSON text
 Request = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.check_names import names_of
+from attn_mlir.dialect.attn.names import names_of
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.destinations import NOWHERE, Destination

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.check_names import default_of
+from attn_mlir.dialect.attn.names import default_of
 
 from . import builder as b
 from .config import Config

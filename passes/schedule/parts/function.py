@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, LatentRowsOp, ScaledOp
-from attn_mlir.passes.check_names import names_of, operand_names
+from attn_mlir.dialect.attn.names import names_of, operand_names
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .operands import tensors_of
