@@ -13,7 +13,6 @@ constants behind those of the first, in shared memory and in the tensor: an inst
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -22,7 +21,6 @@ from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
 from .context import Lowering, element_pointer
-from .copy_coverage import slot_of
 from .layouts.fragments import COLUMN, ROW, Layout, Scheme, units_of_rows
 from .layouts.global_access import further
 from .layouts.shared import (
@@ -34,22 +32,11 @@ from .layouts.shared import (
 )
 from .layouts.values import moved, own_place
 from .parameters import Stride
+from .slot_users import slot_of
+from .state.handles import CopyGroup
 
 Value = Any
 BY_BARRIER = "thread_copies"  # the agent of commits that a barrier counts
-
-
-@dataclass(frozen=True)
-class Group:
-    """Copies into a slot that are waited for together.
-
-    Attributes:
-      slot: the slot.
-      conditions: branches and loops in which they are issued, from the inside out.
-    """
-
-    slot: Value
-    conditions: tuple[tuple[Value, int], ...]
 
 
 def is_awaited(op: ws.CopyRowsOp) -> bool:
@@ -94,13 +81,13 @@ def copy_lines(low: Lowering, op: ws.CopyRowsOp) -> None:
                 cpSize=size,
             )
     nvvm.CpAsyncCommitGroupOp()
-    low.active.copies.append(Group(slot_of(op.target), _conditions(op)))
+    low.active.copies.append(CopyGroup(slot_of(op.target), _conditions(op)))
 
 
 def wait_for_copies(low: Lowering, commit: ws.CommitOp) -> None:
     """Waits for this role's copies into a slot, into those that are committed next to it, and into slots
     acquired before."""
-    issued: list[Group] = low.active.copies
+    issued = low.active.copies
     slots = [other.slot for other in commits_together(commit)]
     own = [number for number, group in enumerate(issued) if group.slot in slots]
     if not own:

@@ -19,8 +19,9 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
 from attn_mlir.dialect.scalars import either
 
-from .context import Lowering, Turn
+from .context import Lowering
 from .rings import take
+from .state.handles import Turn
 
 Value = Any
 

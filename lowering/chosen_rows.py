@@ -15,14 +15,14 @@ from attn_mlir.dialect._mlir import arith, ir, llvm
 from attn_mlir.dialect.scalars import INT, compare, when
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .context import Fragment, Lowering, element_pointer, lowers
-from .copy_coverage import check_dense_columns
-from .coverage import Site, covers
+from .context import Lowering, element_pointer, lowers
 from .layouts.fragments import COLUMN, Access, Layout, units_of_rows
 from .layouts.global_access import further, load_where
 from .layouts.inference import Constraints, constrains
 from .layouts.shared import unit_elements
 from .layouts.values import from_accesses, is_writer, moved, own_place, piece
+from .state.checks import Site, check_dense_columns, covers
+from .state.handles import Fragment
 
 Value = Any
 MIN_BITS = 64  # of a row: 8 bytes, as for 8-bit elements narrowed from 16 bytes

@@ -8,7 +8,7 @@ from attn_mlir.dialect.scalars import constant, i32, select
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Lowering, element_pointer, lowers
-from .coverage import Site, covers
+from .state.checks import Site, covers
 from .tensors import view_of
 
 Value = Any

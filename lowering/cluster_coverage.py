@@ -12,10 +12,10 @@ from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .clusters import landing, receivers
-from .copy_coverage import slot_of
-from .coverage import Site, check_one_thread, covers
 from .rings import landing_bytes
+from .slot_users import slot_of
 from .sm_100a.tensor_memory import works_in_pairs
+from .state.checks import Site, check_one_thread, covers
 
 ORDERS = (
     "single",

@@ -11,11 +11,12 @@ from attn_mlir.dialect.scalars import INT, is_plain_division
 
 from .accesses import Accesses
 from .branched_turns import is_branched, lower_branched_turn
-from .context import Fragment, Lowering, lowers
+from .context import Lowering, lowers
 from .inline_ptx import is_word, opaque
 from .layouts.values import part_types
 from .rounds import lower_rounds, turns_of_round
 from .sm_100a.tensor_memory import complete_accesses, wait_tensor_stores
+from .state.handles import Fragment
 
 Value = Any
 

@@ -8,10 +8,11 @@ from attn_mlir.dialect.scalars import INT, constant
 
 from .barriers import index, memref_struct
 from .clusters import as_cluster, as_shared, counted_at, in_cta, in_role, is_own, mask_of, only_in
-from .context import Lowering, Slot, TileRef, lowers
+from .context import Lowering, lowers
 from .followed import issuing
 from .layouts import SWIZZLES
 from .rings import announce, landing_bytes
+from .state.handles import Slot, TileRef
 from .tensors import TensorMap, end_of
 
 Value = Any

@@ -12,8 +12,9 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 
 from .clusters import number_in
-from .coverage import COLUMN_BITS, Site, check_one_thread, covers, cut_from
 from .layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
+from .slot_users import slot_of
+from .state.checks import COLUMN_BITS, Site, check_dense_columns, check_one_thread, covers, cut_from
 from .tensors import MAX_MAP_RANK
 
 MAX_BOX_ROWS = 256
@@ -78,14 +79,6 @@ def _check_fragment(op: Any, tensor: Any) -> None:
         check_dense_columns(op, tensor)
 
 
-def check_dense_columns(op: Any, tensor: Any) -> None:
-    """Raises VerifyError if columns do not run along the last dimension."""
-    last = ir.MemRefType(tensor.type).rank - 1
-    column_dim = list[int](op.dims)[-1]
-    if column_dim != last:
-        raise op_error(op, f"expects columns along the last dimension, {last}, got {column_dim}")
-
-
 def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
     check_one_thread(site, op)
     _check_limit(op, tensor)
@@ -109,13 +102,6 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
             f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, got {left}..{left + columns} "
             f"of {all_columns}",
         )
-
-
-def slot_of(tile: Any) -> Any:
-    """The slot or buffer tile that a tile is a view or a part of."""
-    while isinstance(tile.owner, ws.ViewOp | ws.PARTS):
-        tile = tile.owner.source
-    return tile
 
 
 @covers(ws.CopyInOp)

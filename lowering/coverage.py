@@ -1,11 +1,9 @@
 """Checks of what the lowering covers: refuses legal `ws` operations for which it has no code.
 
-Each operation has checks, registered with `covers`: here those for every target, in `copy_coverage`
-those of copies, and in a target's folder those of what only that target has.
+Here are those for every target. `copy_coverage` has those of copies, `cluster_coverage` those of clusters, and a
+target's folder those of what only that target has.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -14,63 +12,25 @@ from attn_mlir.passes.check_plan import check_plan
 from attn_mlir.passes.check_scalars import DIALECTS, check_scalar
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
-from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
 from .groups import ARRAY_STEP
-from .layouts import ATOM_ROWS, COLUMN, Layout, line_elements, unit_elements
+from .layouts import ATOM_ROWS, COLUMN, Layout, unit_elements
 from .layouts.inference import layouts_of
 from .layouts.reductions import crosses_warps
-from .tensors import view_of
-
-COLUMN_BITS = (
-    8,
-    16,
-    32,
-)  # allowed element widths of tiles with columns; narrow elements share a register or cell
-MMA_MAX_COLUMNS = 256  # N of one instruction; PTX ISA, wgmma and tcgen05.mma
-NARROW_BITS = 8  # element width for which only some products take b as kn
-
-Layouts = Mapping[Any, Layout]  # element types of fragments
-
-
-@dataclass(frozen=True)
-class Site:
-    """What a check knows of an operation's surroundings: its role and the layouts of fragments."""
-
-    role: ws.RoleOp
-    layouts: Layouts
-
-    def check_inout(self, op: Any, tensor: Any) -> None:
-        """Raises VerifyError if the tensor, which an operation reads and writes, is not `inout`."""
-        kernel = self.role.operation.parent.opview
-        argument = view_of(kernel, tensor).argument
-        role = kernel.io_roles[kernel.names.index(argument)]
-        if role != "inout":
-            raise op_error(op, f"expects an argument of role inout, {argument} is of role {role}")
-
-
-Check = Callable[[Site, Any], None]  # raises VerifyError
-
-
-@dataclass(frozen=True)
-class Need:
-    """What an operation needs of a target: in words for messages, and as a predicate."""
-
-    what: str
-    is_met: Callable[[Target], bool]
-
-
-_CHECKS: dict[str, list[Check]] = {}
-_NEEDS: dict[str, Need] = {
-    ws.ProductOp.OPERATION_NAME: Need(
-        "products into registers", lambda target: target.accumulator == "registers"
-    ),
-    ws.GatherInOp.OPERATION_NAME: Need("gather copies", lambda target: target.has_gather),
-    ws.ClaimOp.OPERATION_NAME: Need(
-        "cluster launch control", lambda target: target.has_launch_control
-    ),
-}
-
+from .state.checks import (
+    COLUMN_BITS,
+    Layouts,
+    Site,
+    check_line,
+    check_need,
+    check_one_thread,
+    check_operation,
+    check_warpgroups,
+    check_whole,
+    covers,
+    cut_from,
+)
 
 _OF_ANY_LINES = frozenset(
     x.OPERATION_NAME
@@ -79,16 +39,6 @@ _OF_ANY_LINES = frozenset(
         ws.CopyOutOp, ws.MmaOp,
     )
 )  # fmt: skip
-
-
-def covers(operation: Any) -> Callable[[Check], Check]:
-    """Registers the decorated function as a check of an operation class."""
-
-    def register(check: Check) -> Check:
-        _CHECKS.setdefault(operation.OPERATION_NAME, []).append(check)
-        return check
-
-    return register
 
 
 def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
@@ -123,13 +73,10 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
                 _check_lines(op)
             if op.operation.name.partition(".")[0] in DIALECTS:
                 check_scalar(op)
-            needs = _NEEDS.get(op.operation.name)
-            if needs is not None and not needs.is_met(target):
-                raise op_error(op, f"needs {needs.what}, {target.chip} has none")
+            check_need(op, target)
         layouts.update(layouts_of(role))
         for op in ws.inside(role):
-            for check in _CHECKS.get(op.operation.name, ()):
-                check(Site(role, layouts), op)
+            check_operation(Site(role, layouts), op)
     return layouts
 
 
@@ -157,25 +104,6 @@ def _check_lanes(role: ws.RoleOp, op: Any) -> None:
         for value in (*op.operation.operands, *op.operation.results)
     ):
         raise op_error(op, "expects a fragment in a role of whole warps, got one thread")
-
-
-def check_warpgroups(site: Site, op: Any, what: str) -> None:
-    role = site.role
-    first, count = role.warp_range
-    per_group = count // role.group_count
-    if role.lane_count == 1 or per_group != WARPGROUP_WARPS or first % WARPGROUP_WARPS:
-        got = f"{per_group} from warp {first}" if role.lane_count > 1 else "one thread"
-        raise op_error(
-            op,
-            f"expects {what} in a role whose groups are {WARPGROUP_WARPS} warps from a multiple "
-            f"of {WARPGROUP_WARPS}, got {got}",
-        )
-
-
-def check_one_thread(site: Site, op: Any) -> None:
-    role = site.role
-    if role.lane_count != 1:
-        raise op_error(op, f"expects a role with one lane, got {role.lane_count} in {role.label}")
 
 
 @covers(ws.BarrierOp)
@@ -214,35 +142,6 @@ def _check_ring(op: ws.AllocRingOp) -> None:
                 )
 
 
-def cut_from(tile: Any) -> tuple[int, Any]:
-    """The column at which a tile begins in the slot or buffer tile it is part of, and that tile."""
-    owner = tile.owner
-    if isinstance(owner, ws.RowsOp | ws.ColumnsAtOp):
-        return cut_from(owner.source)
-    if not isinstance(owner, ws.ColumnsOp):
-        return 0, tile
-    left, whole = cut_from(owner.source)
-    return left + owner.first.value, whole
-
-
-def check_whole(op: Any, tile: Any) -> None:
-    """Checks that a tile for the tensor core or copy engine begins at the first column of its slot."""
-    left, _ = cut_from(tile)
-    if left and ws.TileType(tile.type).space == "shared":
-        raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
-
-
-def check_line(op: Any, tile: Any) -> None:
-    """Checks that a tile for the tensor core begins with a line of columns of its slot."""
-    left, _ = cut_from(tile)
-    kind = ws.TileType(tile.type)
-    line = line_elements(ws.element_bits(kind.element), kind.line_bytes)
-    if left % line and kind.space == "shared":
-        raise op_error(
-            op, f"expects a shared tile from a multiple of {line} columns on, got one from {left}"
-        )
-
-
 @covers(ws.ViewOp)
 def _check_view(_: Site, op: ws.ViewOp) -> None:
     rows = ws.TileType(op.source.type).shape[0]
@@ -272,19 +171,6 @@ def _check_columns_at(_: Site, op: ws.ColumnsAtOp) -> None:
     others = {user.operation.name for user in ws.users(op.part)} - {"ws.load"}
     if others:
         raise op_error(op, f"expects to be loaded alone, got {', '.join(sorted(others))}")
-
-
-def check_operand(op: Any, tile: Any) -> None:
-    """Checks that an operand has all of its tile, or its first columns."""
-    check_whole(op, tile)
-    check_all_rows(op, tile)
-
-
-def check_all_rows(op: Any, tile: Any) -> None:
-    """Checks that an operand has all rows of its tile, as descriptors have no other pitch."""
-    rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
-    if rows != pitch:
-        raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
 
 
 def _check_shared_access(op: Any, accessed: Any, layout: Layout) -> None:

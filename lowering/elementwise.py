@@ -19,12 +19,13 @@ from attn_mlir.dialect.scalars import (
 from attn_mlir.passes.check_scalars import check_name
 
 from .approximations import EXPANSIONS
-from .context import BYTE_BITS, Fragment, Lowering, load_input, lowers, lowers_named
+from .context import BYTE_BITS, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque, pinned
 from .layouts import Layout
 from .layouts.reductions import folded, reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
 from .narrow import round_and_pack, widen_and_pack
+from .state.handles import Fragment
 from .turns import Turns
 
 Value = Any

@@ -14,10 +14,11 @@ from attn_mlir.dialect._mlir import arith, ir, math, vector
 from attn_mlir.dialect.scalars import i32
 from attn_mlir.passes.target.limits import Target
 
-from .context import Fragment, Lowering, lowers
+from .context import Lowering, lowers
 from .inline_ptx import add_round_down
 from .layouts import COLUMN, Layout
 from .layouts.values import parts_of_strips
+from .state.handles import Fragment
 
 Value = Any
 

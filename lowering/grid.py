@@ -15,9 +15,9 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import WARP_THREADS
 
 from .context import FULL_WARP, Lowering, element_pointer, lowers, uniform
-from .coverage import Site, check_warpgroups, covers
 from .followed import issuing
 from .groups import meet, meet_with
+from .state.checks import Site, check_warpgroups, covers
 
 Value = Any
 

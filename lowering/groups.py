@@ -11,8 +11,9 @@ from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, f32_constant, i1, when
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS
 
-from .context import FULL_WARP, Fragment, Lowering, lowers
+from .context import FULL_WARP, Lowering, lowers
 from .layouts.reductions import reduced
+from .state.handles import Fragment
 
 Value = Any
 

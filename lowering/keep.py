@@ -15,8 +15,9 @@ from attn_mlir.dialect.scalars import compare, constant, select
 from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .context import Fragment, Lowering, lowers
+from .context import Lowering, lowers
 from .layouts.values import mask_words, parts_of_strips
+from .state.handles import Fragment
 
 Value = Any
 

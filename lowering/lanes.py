@@ -7,10 +7,11 @@ from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
 from attn_mlir.dialect.scalars import compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
-from .context import FULL_WARP, Fragment, Lowering, lowers
+from .context import FULL_WARP, Lowering, lowers
 from .layouts.fragments import row_per_lane, row_per_thread, row_per_warp
 from .layouts.inference import Constraints, constrains
 from .layouts.values import moved, own_place
+from .state.handles import Fragment
 
 Value = Any
 

@@ -6,9 +6,10 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm
 from attn_mlir.dialect.scalars import INT, constant, i32
 
-from .context import Lowering, TileRef
+from .context import Lowering
 from .inline_ptx import opaque
 from .layouts import Operand, line_elements
+from .state.handles import TileRef
 
 Value = Any
 

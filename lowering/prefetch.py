@@ -8,7 +8,7 @@ from attn_mlir.dialect.scalars import INT, i32
 
 from .context import Lowering, element_pointer, lowers
 from .copies import box_start
-from .coverage import Site, check_one_thread, covers
+from .state.checks import Site, check_one_thread, covers
 
 Value = Any
 

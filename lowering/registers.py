@@ -7,7 +7,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
 from attn_mlir.dialect.scalars import INT
 
-from .context import BYTE_BITS, Fragment, Lowering, TileRef, lowers
+from .context import BYTE_BITS, Lowering, lowers
 from .inline_ptx import opaque
 from .layouts import tensor_columns
 from .layouts.global_access import load_global, store_global
@@ -15,6 +15,7 @@ from .layouts.shared_access import load_shared, store_shared
 from .matrix_descriptors import first_line
 from .sm_100a.tensor_access import load_tensor, store_tensor
 from .sm_100a.tensor_memory import access_by_threads, wait_tensor_stores
+from .state.handles import Fragment, TileRef
 
 Value = Any
 

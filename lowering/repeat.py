@@ -9,10 +9,11 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, vector
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .context import Fragment, Lowering, lowers
+from .context import Lowering, lowers
 from .layouts import Layout
 from .layouts.inference import Constraints, constrains
 from .layouts.values import parts_of_strips
+from .state.handles import Fragment
 
 Value = Any
 

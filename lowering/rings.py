@@ -59,7 +59,7 @@ from .clusters import (
     release_to_cluster,
     way_of,
 )
-from .context import FULL_WARP, Fragment, Lowering, Slot, lowers
+from .context import FULL_WARP, Lowering, lowers
 from .followed import issuing, meet_behind_reads
 from .groups import meet
 from .inline_ptx import not_before, pinned_pointer
@@ -76,6 +76,7 @@ from .slot_users import (
     is_touched_by_threads,
 )
 from .sm_100a.tensor_memory import complete_accesses, order_accesses
+from .state.handles import Fragment, Slot
 
 Value = Any
 

@@ -19,11 +19,12 @@ from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
 from .awaited_copies import copy_lines, is_awaited, rows_of_threads
-from .context import Fragment, Lowering, TileRef, bytes_behind, element_pointer, lowers
+from .context import Lowering, bytes_behind, element_pointer, lowers
 from .lanes import from_lane
 from .layouts.fragments import row_per_lane
 from .layouts.inference import Constraints, constrains
 from .layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
+from .state.handles import Fragment, TileRef
 
 Value = Any
 

@@ -43,6 +43,13 @@ def completed_by(slot: Value, step: type[ws.CommitOp] | type[ws.ReleaseOp]) -> s
     return {user.by.value for user in users if isinstance(user, step)}
 
 
+def slot_of(tile: Any) -> Any:
+    """The slot or buffer tile that a tile is a view or a part of."""
+    while isinstance(tile.owner, ws.ViewOp | ws.PARTS):
+        tile = tile.owner.source
+    return tile
+
+
 def is_read_by_engine(slot: Value) -> bool:
     """Whether an engine reads a slot from `ws.wait`, or parts of it."""
     is_used = any(isinstance(user, ENGINE_OPS) for user in ws.users(slot))

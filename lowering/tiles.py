@@ -28,12 +28,13 @@ from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES, ANSWER_WORDS
 
 from .clusters import cluster_number, cluster_total
-from .context import Lowering, NextTile, element_pointer, load_input, lowers, uniform
+from .context import Lowering, element_pointer, load_input, lowers, uniform
 from .control import lower_turn
-from .coverage import Site, check_one_thread, covers
 from .inline_ptx import opaque
 from .parameters import Symbol
 from .rings import announce
+from .state.checks import Site, check_one_thread, covers
+from .state.handles import NextTile
 
 Value = Any
 

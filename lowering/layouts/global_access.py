@@ -10,7 +10,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, scf, vector
 from attn_mlir.dialect.scalars import INT, compare, i32, when
 
-from ..context import Fragment, Lowering, cell_type, element_pointer
+from ..context import Lowering, cell_type, element_pointer
+from ..state.handles import Fragment
 from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
 from .shared import UNIT_BYTES
 from .values import from_accesses, is_packed, is_writer, moved, own_place, piece

@@ -17,7 +17,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, vector
 
-from ..context import Fragment
+from ..state.handles import Fragment
 from .fragments import AXES, Layout, in_fours
 from .values import words_of_strips
 

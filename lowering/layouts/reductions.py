@@ -8,7 +8,8 @@ from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
 from attn_mlir.dialect.scalars import constant
 from attn_mlir.passes.target.limits import WARP_THREADS
 
-from ..context import FULL_WARP, Fragment
+from ..context import FULL_WARP
+from ..state.handles import Fragment
 from .fragments import Layout
 from .values import parts_of_strips
 

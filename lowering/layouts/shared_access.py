@@ -8,7 +8,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, constant, i32, when
 
-from ..context import Fragment, Lowering, TileRef, cell_type
+from ..context import Lowering, cell_type
+from ..state.handles import Fragment, TileRef
 from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
 from .matrices import SPLIT, Matrices, matrices_of
 from .shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements

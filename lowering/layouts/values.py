@@ -13,7 +13,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, i32
 
-from ..context import Fragment, Lowering, cell_type
+from ..context import Lowering, cell_type
+from ..state.handles import Fragment
 from .fragments import COLUMN, PACKED_BITS, WORD_BITS, Access, Layout
 
 Value = Any

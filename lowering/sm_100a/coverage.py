@@ -11,7 +11,8 @@ from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import FOLD_COLUMNS, HALF_ROWS
 
-from ..coverage import (
+from ..layouts import PART_ELEMENTS, line_elements, mma_k
+from ..state.checks import (
     COLUMN_BITS,
     MMA_MAX_COLUMNS,
     NARROW_BITS,
@@ -24,7 +25,6 @@ from ..coverage import (
     covers,
     cut_from,
 )
-from ..layouts import PART_ELEMENTS, line_elements, mma_k
 from .descriptors import ELEMENT_CODES
 from .tensor_memory import products_of
 

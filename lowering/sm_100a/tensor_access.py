@@ -12,10 +12,11 @@ from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, i32
 from attn_mlir.passes.target.limits import HALF_ROWS
 
-from ..context import Fragment, Lowering, TileRef
+from ..context import Lowering
 from ..layouts import PART_ELEMENTS, Layout, tensor_columns
 from ..layouts.fragments import WORD_BITS
 from ..layouts.operands import accumulator_registers, from_accumulator_registers
+from ..state.handles import Fragment, TileRef
 
 Value = Any
 

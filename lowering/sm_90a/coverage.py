@@ -3,7 +3,8 @@
 from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from ..coverage import (
+from ..layouts import mma_k
+from ..state.checks import (
     MMA_MAX_COLUMNS,
     NARROW_BITS,
     Site,
@@ -12,7 +13,6 @@ from ..coverage import (
     check_warpgroups,
     covers,
 )
-from ..layouts import mma_k
 from .descriptors import ELEMENT_NAMES, ROWS
 
 

@@ -1,0 +1,1 @@
+"""The state of one lowering: handles of what a kernel's values are, and the registry of checks."""

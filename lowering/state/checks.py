@@ -1,0 +1,151 @@
+"""The registry of checks, and conditions that several of them share.
+
+A check refuses a legal `ws` operation for which the lowering has no code. Each family of lowerings registers its
+own with `covers`. A table names the operations that only some targets have.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+
+from ..layouts import Layout, line_elements
+from ..tensors import view_of
+
+# Allowed element widths of tiles with columns; narrow elements share a register or cell.
+COLUMN_BITS = (8, 16, 32)
+MMA_MAX_COLUMNS = 256  # N of one instruction; PTX ISA, wgmma and tcgen05.mma
+NARROW_BITS = 8  # element width for which only some products take b as kn
+
+Layouts = Mapping[Any, Layout]  # element types of fragments
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a check knows of an operation's surroundings: its role and the layouts of fragments."""
+
+    role: ws.RoleOp
+    layouts: Layouts
+
+    def check_inout(self, op: Any, tensor: Any) -> None:
+        """Raises VerifyError if the tensor, which an operation reads and writes, is not `inout`."""
+        kernel = self.role.operation.parent.opview
+        argument = view_of(kernel, tensor).argument
+        role = kernel.io_roles[kernel.names.index(argument)]
+        if role != "inout":
+            raise op_error(op, f"expects an argument of role inout, {argument} is of role {role}")
+
+
+Check = Callable[[Site, Any], None]  # raises VerifyError
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an operation needs of a target: in words for messages, and as a predicate."""
+
+    what: str
+    is_met: Callable[[Target], bool]
+
+
+_CHECKS: dict[str, list[Check]] = {}
+_NEEDS: dict[str, Need] = {
+    ws.ProductOp.OPERATION_NAME: Need(
+        "products into registers", lambda target: target.accumulator == "registers"
+    ),
+    ws.GatherInOp.OPERATION_NAME: Need("gather copies", lambda target: target.has_gather),
+    ws.ClaimOp.OPERATION_NAME: Need(
+        "cluster launch control", lambda target: target.has_launch_control
+    ),
+}
+
+
+def covers(operation: Any) -> Callable[[Check], Check]:
+    """Registers the decorated function as a check of an operation class."""
+
+    def register(check: Check) -> Check:
+        _CHECKS.setdefault(operation.OPERATION_NAME, []).append(check)
+        return check
+
+    return register
+
+
+def check_need(op: Any, target: Target) -> None:
+    """Raises VerifyError if the target lacks what an operation needs."""
+    need = _NEEDS.get(op.operation.name)
+    if need is not None and not need.is_met(target):
+        raise op_error(op, f"needs {need.what}, {target.chip} has none")
+
+
+def check_operation(site: Site, op: Any) -> None:
+    """Runs the checks of an operation's class, in the order of their registration."""
+    for check in _CHECKS.get(op.operation.name, ()):
+        check(site, op)
+
+
+def check_warpgroups(site: Site, op: Any, what: str) -> None:
+    """Raises VerifyError if a group of the role is not the four warps of one warpgroup."""
+    role = site.role
+    first, count = role.warp_range
+    per_group = count // role.group_count
+    if role.lane_count == 1 or per_group != WARPGROUP_WARPS or first % WARPGROUP_WARPS:
+        got = f"{per_group} from warp {first}" if role.lane_count > 1 else "one thread"
+        raise op_error(
+            op,
+            f"expects {what} in a role whose groups are {WARPGROUP_WARPS} warps from a multiple "
+            f"of {WARPGROUP_WARPS}, got {got}",
+        )
+
+
+def check_one_thread(site: Site, op: Any) -> None:
+    """Raises VerifyError if the role has several lanes."""
+    role = site.role
+    if role.lane_count != 1:
+        raise op_error(op, f"expects a role with one lane, got {role.lane_count} in {role.label}")
+
+
+def cut_from(tile: Any) -> tuple[int, Any]:
+    """The column at which a tile begins in the slot or buffer tile it is part of, and that tile."""
+    owner = tile.owner
+    if isinstance(owner, ws.RowsOp | ws.ColumnsAtOp):
+        return cut_from(owner.source)
+    if not isinstance(owner, ws.ColumnsOp):
+        return 0, tile
+    left, whole = cut_from(owner.source)
+    return left + owner.first.value, whole
+
+
+def check_whole(op: Any, tile: Any) -> None:
+    """Checks that a tile for the tensor core or copy engine begins at the first column of its slot."""
+    left, _ = cut_from(tile)
+    if left and ws.TileType(tile.type).space == "shared":
+        raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
+
+
+def check_line(op: Any, tile: Any) -> None:
+    """Checks that a tile for the tensor core begins with a line of columns of its slot."""
+    left, _ = cut_from(tile)
+    kind = ws.TileType(tile.type)
+    line = line_elements(ws.element_bits(kind.element), kind.line_bytes)
+    if left % line and kind.space == "shared":
+        raise op_error(
+            op, f"expects a shared tile from a multiple of {line} columns on, got one from {left}"
+        )
+
+
+def check_all_rows(op: Any, tile: Any) -> None:
+    """Checks that an operand has all rows of its tile, as descriptors have no other pitch."""
+    rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
+    if rows != pitch:
+        raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
+
+
+def check_dense_columns(op: Any, tensor: Any) -> None:
+    """Raises VerifyError if columns do not run along the last dimension."""
+    last = ir.MemRefType(tensor.type).rank - 1
+    column_dim = list[int](op.dims)[-1]
+    if column_dim != last:
+        raise op_error(op, f"expects columns along the last dimension, {last}, got {column_dim}")
