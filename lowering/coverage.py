@@ -1,7 +1,7 @@
 """Checks of what the lowering covers: refuses legal `ws` operations for which it has no code.
 
-Here are those for every target. `copy_coverage` has those of copies, `cluster_coverage` those of clusters, and a
-target's folder those of what only that target has.
+Here are those for every target. `copy_coverage` has those of copies, `cluster_coverage` those of
+clusters, and a target's folder those of what only that target has.
 """
 
 from typing import Any

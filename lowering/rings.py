@@ -232,6 +232,11 @@ def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, 
     return ring, Slot(ring, place, index), parity
 
 
+def _ring_of(low: Lowering, slot: Slot) -> RingState:
+    """The ring of a slot."""
+    return low[slot.ring.op.ring]
+
+
 @lowers(ws.AllocInsideOp)
 @lowers(ws.AllocRingOp)
 def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
@@ -317,15 +322,15 @@ def _wait(low: Lowering, op: ws.WaitOp) -> None:
 @lowers(ws.CommitOp)
 def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
+    ring = _ring_of(low, slot)
     if op.by.value == "copy_engine":
         turn = low.active.turn
         has_arrived = slot.tells_once and turn is not None and turn.holds
         if not slot.is_armed and not has_arrived:
             with issuing(low):
-                arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
+                arrive(low, ring.full, slot.index, ring.full_at)
         return  # the bytes complete the phase
     wait_for_copies(low, op)
-    ring = slot.ring
     engine_follows = ring.read_by_engine
     if not ring.space:
         engine_follows = adds_to_filled_slots(low)
@@ -348,7 +353,7 @@ def _behind(low: Lowering, op: ws.BehindOp) -> None:
 @lowers(ws.ReleaseOp)
 def _release(low: Lowering, op: ws.ReleaseOp) -> None:
     slot: Slot = low[op.slot]
-    ring: RingState = slot.ring
+    ring = _ring_of(low, slot)
     if ring.empty is None:
         return
     if op.by.value == "copy_engine":
@@ -383,9 +388,10 @@ def _hand_over(
     if by == "thread_copies":
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
         return None
-    if guards_tensor_memory(low, slot.ring.op):
+    ring = _ring_of(low, slot)
+    if guards_tensor_memory(low, ring.op):
         complete_accesses(low)
-    is_in_tensor_memory = slot.ring.space == "tensor"
+    is_in_tensor_memory = ring.space == "tensor"
     if (engine_follows and not is_in_tensor_memory) or guards_a_buffer(low):
         if not low.active.is_fenced:
             _fence_proxy()

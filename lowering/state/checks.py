@@ -1,7 +1,7 @@
 """The registry of checks, and conditions that several of them share.
 
-A check refuses a legal `ws` operation for which the lowering has no code. Each family of lowerings registers its
-own with `covers`. A table names the operations that only some targets have.
+A check refuses a legal `ws` operation for which the lowering has no code. Each family of lowerings
+registers its own with `covers`. A table names the operations that only some targets have.
 """
 
 from collections.abc import Callable, Mapping
@@ -119,7 +119,7 @@ def cut_from(tile: Any) -> tuple[int, Any]:
 
 
 def check_whole(op: Any, tile: Any) -> None:
-    """Checks that a tile for the tensor core or copy engine begins at the first column of its slot."""
+    """Checks that a tile for an engine begins at the first column of its slot."""
     left, _ = cut_from(tile)
     if left and ws.TileType(tile.type).space == "shared":
         raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")

@@ -1,7 +1,7 @@
 """Handles: the lowered forms of tiles, slots, fragments and work tiles.
 
-Two protocols say what others know of a ring: `SlotCursor` of a side's stage and phase, `RingHandle` of its
-slots and barriers. The classes that satisfy them lie with the rings.
+Handles and roles refer to rings by two protocols: `SlotCursor`, the stage and phase of one side,
+and `RingHandle`, its full barriers. The classes that satisfy them lie with the rings.
 """
 
 from dataclasses import dataclass, field
@@ -52,8 +52,8 @@ class TileRef:
       first_column: the larger tile's column at which it begins.
       pitch_rows: rows of the larger tile, if it has more: its 128-byte columns are this many lines
         apart. `address` is then that of the first row.
-      block_lines: lines from one block of `pitch_rows` rows to the next, where blocks lie one behind the
-        other, each with all of its columns.
+      block_lines: lines from one block of `pitch_rows` rows to the next, where blocks lie one
+        behind the other, each with all of its columns.
     """
 
     kind: ws.TileType
@@ -106,8 +106,8 @@ class Slot:
       is_armed: whether the full barrier was told at `ws.acquire` how many bytes all copies bring;
         otherwise each copy announces its own bytes, and `ws.commit` arrives.
       tells_once: whether the copy into it, the only one, also arrives at the full barrier.
-      start: pointer to the slot's memory that is there before `ws.acquire` waits, where `pointer_in`
-        counts from it.
+      start: pointer to the slot's memory that is there before `ws.acquire` waits, where
+        `pointer_in` counts from it.
       arrival: i64, what an arrival of this thread has returned, where something is `ws.behind` it.
     """
 
