@@ -33,6 +33,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from attn_mlir.dialect._guard import Guard
 from attn_mlir.errors import TargetError
 
 OFFICIAL_PACKAGE = "mlir"
@@ -371,13 +372,14 @@ def load_dialects(context: Any, *namespaces: str) -> None:
       context: the ir.Context; contexts of this process share the Python classes.
       namespaces: names of registered dialects to load; all if none is given.
     """
-    from attn_mlir.dialect._guard import guard_verifier
+    from attn_mlir.dialect._mlir import ext, ir, irdl
 
+    guard = Guard(ir, ext, irdl)
     with _lock, context:
         for namespace in namespaces or tuple(_DIALECTS):
             dialect: Any = importlib.import_module(_DIALECTS[namespace]).DIALECT
             for operation in dialect.operations:
-                guard_verifier(operation)
+                guard.apply(operation)
             if context.is_registered_operation(dialect.operations[0].OPERATION_NAME):
                 continue
             is_first = not hasattr(dialect, "_mlir_module")
