@@ -1,5 +1,6 @@
 """The masks of the `attn` dialect, one file each; a new mask is a new file and a line here."""
 
+from . import combined
 from .arithmetic import INTS, Arith, ColumnRange, IntArith, TileRange
 from .base import Edges, Mask
 from .causal import CausalMask
@@ -8,6 +9,8 @@ from .combined import AndMask, NotMask, OrMask
 from .null import NullMask
 from .prefix import PrefixMask
 from .window import WindowMask
+
+Mask.combinations = combined  # `combined` needs the class of masks, so masks do not import it
 
 MASKS: tuple[type[Mask], ...] = (
     NullMask,

@@ -11,7 +11,7 @@ row q is at the key position p = q + sk - sq, so that the last query is at that 
 
 import dataclasses
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from attn_mlir.errors import SpecError
 
@@ -35,6 +35,22 @@ class Edges(NamedTuple):
     right: bool
 
 
+class Combinations(Protocol):
+    """The functions behind the operators of masks."""
+
+    def intersection(self, a: "Mask", b: "Mask") -> "Mask":
+        """`a & b`."""
+        ...
+
+    def union(self, a: "Mask", b: "Mask") -> "Mask":
+        """`a | b`."""
+        ...
+
+    def complement(self, mask: "Mask") -> "Mask":
+        """`~mask`."""
+        ...
+
+
 class Mask(ABC):
     """Which keys a query row sees. Masks combine with `&`, `|` and `~`.
 
@@ -45,6 +61,9 @@ class Mask(ABC):
 
     keyword: ClassVar[str]
     """Name of the mask's attribute: `causal` for `#attn.causal`."""
+
+    combinations: ClassVar["Combinations"]
+    """The implementation of the operators, the module `combined`; the package attaches it."""
 
     @abstractmethod
     def visible(self, q: Any, k: Any, sq: Any, sk: Any) -> Any:
@@ -125,26 +144,20 @@ class Mask(ABC):
         """The mask as a command line has it: `causal&chunked:512`."""
 
     def __and__(self, other: "Mask") -> "Mask":
-        """What both masks let a row see."""
-        from .combined import intersection
-
+        """The keys that both masks let a row see."""
         if not isinstance(other, Mask):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
-        return intersection(self, other)
+        return self.combinations.intersection(self, other)
 
     def __or__(self, other: "Mask") -> "Mask":
-        """What either mask lets a row see."""
-        from .combined import union
-
+        """The keys that either mask lets a row see."""
         if not isinstance(other, Mask):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
-        return union(self, other)
+        return self.combinations.union(self, other)
 
     def __invert__(self) -> "Mask":
-        """What the mask hides."""
-        from .combined import complement
-
-        return complement(self)
+        """The keys that the mask hides."""
+        return self.combinations.complement(self)
 
 
 def check_parameter(name: str, value: object, *, at_least: int) -> None:
