@@ -2,7 +2,7 @@
 
 A plug-in is a module whose import registers passes and pipelines (`registry.register`). An installed package
 names it as an entry point of the group `attn_mlir.passes`; `attn-opt --load-pass-plugin` names a module or a
-file of Python. Compiling loads none.
+file of Python. Compiling loads none. The functions here find and run plug-ins; `registry` calls them.
 """
 
 import functools
@@ -41,9 +41,6 @@ def load(named: str) -> None:
     Raises:
       SpecError: there is none, its code fails, or it registers what is no pass or has a name that another has.
     """
-    from attn_mlir.passes.infrastructure import registry
-
-    registry.passes()  # ours come first: it is the plug-in that has a name twice
     path = Path(named)
     make = (
         functools.partial(_run, path)

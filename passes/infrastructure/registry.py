@@ -187,6 +187,21 @@ def _load_all() -> None:
     plugins.load_installed()
 
 
+def load_plugin(named: str) -> None:
+    """Loads a plug-in; ours and those that are installed come first, and keep their names.
+
+    Args:
+      named: a module or a file, as of `plugins.load`.
+
+    Raises:
+      SpecError: it cannot be loaded, or registers something else than new passes and pipelines.
+    """
+    from attn_mlir.passes.infrastructure import plugins
+
+    _load_all()
+    plugins.load(named)
+
+
 def passes() -> dict[str, type[Any]]:
     """Returns every registered pass class by name, sorted."""
     _load_all()

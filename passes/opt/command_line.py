@@ -117,10 +117,10 @@ def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
                 raise SpecError(f"{name} expects true or false, got '{value}'")
             setattr(options, action.dest, _TRUTH[value])
     if options.load_pass_plugin:
-        from attn_mlir.passes.infrastructure import plugins
+        from attn_mlir.passes.infrastructure import registry
 
         for plugin in options.load_pass_plugin:
-            plugins.load(plugin)
+            registry.load_plugin(plugin)
     return options, _pipeline(options, extra, list(ours))
 
 
