@@ -11,7 +11,8 @@ from attn_mlir.api.appending_checks import check_places
 from attn_mlir.api.caches import Cached, cached
 from attn_mlir.api.descales import cache_factors
 from attn_mlir.api.lengths import contents_of
-from attn_mlir.api.plan import Plan, Step, carried_out
+from attn_mlir.api.plan import Plan, Step
+from attn_mlir.api.planners import carried_out
 from attn_mlir.arrays import as_i32, dense_on_host, stream_of
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.appending import (

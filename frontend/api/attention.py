@@ -11,15 +11,8 @@ from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
-from attn_mlir.api.plan import (
-    Allocation,
-    Plan,
-    Seen,
-    Step,
-    carried_out,
-    named_extents,
-    only_planned,
-)
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
+from attn_mlir.api.planners import carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes

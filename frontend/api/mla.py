@@ -11,15 +11,8 @@ from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_factors import rope_factors, row_factors
 from attn_mlir.api.lengths import Told, told_by
 from attn_mlir.api.packed_rows import rope_cached
-from attn_mlir.api.plan import (
-    Allocation,
-    Plan,
-    Seen,
-    Step,
-    carried_out,
-    named_extents,
-    only_planned,
-)
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
+from attn_mlir.api.planners import carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype

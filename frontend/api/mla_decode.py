@@ -14,15 +14,8 @@ from attn_mlir.api.lengths import told_by
 from attn_mlir.api.listed_rows import ListedRows, check_no_factors, listed_rows
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import format_named, packed_cached
-from attn_mlir.api.plan import (
-    Allocation,
-    Plan,
-    Seen,
-    Step,
-    carried_out,
-    named_extents,
-    only_planned,
-)
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
+from attn_mlir.api.planners import carried_out, only_planned
 from attn_mlir.arrays import dense_on_host, given_output, stream_of
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.decode_routes import (

@@ -1,34 +1,28 @@
 """Plans of calls: kernels in order, and the memory that they need.
 
 A function of `api` checks its arguments and makes a plan; running the plan compiles kernels that
-are not cached, allocates and launches. Nothing else launches a kernel.
+are not cached, allocates and launches. Only plans and their repetitions (`repeated`) launch kernels.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec
+from typing import Any
 
-from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.api.repeated import Repeated
 from attn_mlir.arrays import Output, counters_like, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
-from attn_mlir.naming import check_options, rename
+from attn_mlir.naming import rename
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.binding import check_apart
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, check_has_memory, dense_strides, dtype_bytes, view
 from attn_mlir.runtime.torch_tensors import is_tensor
-
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -245,51 +239,3 @@ class Plan:
             for kind, x in kinds
         ]
         return "\n".join(lines)
-
-
-def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
-    """A function that plans and runs, with the name, signature and docstring of the planner.
-
-    Repeated calls are not planned again; see `attn_mlir.api.repeated`.
-    """
-    repeated = Repeated(planner)
-
-    @functools.wraps(planner)
-    def call(*arguments: P.args, **options: P.kwargs) -> Any:
-        try:
-            return repeated(arguments, options)
-        except TypeError:
-            check_options(planner, options)
-            raise
-
-    return _with_signature(outside_graphs(call), planner, Any)
-
-
-def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
-    """The planner of a function made by `carried_out`, as a function.
-
-    Args:
-      function: the function; the planner takes the same arguments.
-    """
-    planner: Callable[P, Plan] = getattr(function, "planner")  # noqa: B009
-
-    def plan(*arguments: P.args, **options: P.kwargs) -> Plan:
-        """What `attention` would launch with these arguments; nothing is compiled or launched.
-
-        Arguments and errors as `attention`. The plan can be printed, and run any number of times.
-        """
-        try:
-            return planner(*arguments, **options)
-        except TypeError:
-            check_options(planner, options)
-            raise
-
-    return _with_signature(outside_graphs(plan), planner, Plan)
-
-
-def _with_signature(function: Any, planner: Callable[..., Plan], returned: Any) -> Any:
-    """The function with the planner's signature and another return type."""
-    function.planner = planner
-    signature = inspect.signature(planner)
-    function.__signature__ = signature.replace(return_annotation=returned)
-    return function

@@ -23,10 +23,11 @@ import math
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attn_mlir import env
 from attn_mlir.api.functions import add_function
+from attn_mlir.api.plan import Allocation, Plan, Step
 from attn_mlir.arrays import counters_beside, current_stream_of, maker_like
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import compile, is_recorded
@@ -39,9 +40,6 @@ from attn_mlir.runtime.repeats import Repeats
 from attn_mlir.runtime.signatures import Reader, Signature, address_of, is_array
 from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 from attn_mlir.trace import Recorded, trace
-
-if TYPE_CHECKING:
-    from attn_mlir.api.plan import Allocation, Plan, Step
 
 OPERANDS = frozenset(
     "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale extra_kv extra_kv_scale".split()

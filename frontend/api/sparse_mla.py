@@ -9,7 +9,8 @@ from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step
+from attn_mlir.api.planners import carried_out
 from attn_mlir.arrays import as_i32, dense_on_host, given_output, stream_of
 from attn_mlir.compiling.sparse_mla import (
     DTYPES,

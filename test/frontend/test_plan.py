@@ -13,6 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.api import plan as plans
 from attn_mlir.api.plan import Seen
+from attn_mlir.api.planners import only_planned
 from attn_mlir.errors import SpecError
 
 BF16 = ml_dtypes.bfloat16
@@ -93,7 +94,7 @@ def _listed_rows(memory: Any) -> plans.Plan:
     rows, listed = np.zeros((9, 1, 512), BF16), memory.view(np.int32).reshape(-1)[:8].reshape(2, 4)
     lengths = memory.view(np.int32).reshape(-1)[64:66]
     q, indices = np.zeros((2, 16, 512), BF16), np.zeros_like(listed)
-    planner = plans.only_planned(am.sparse_mla)
+    planner = only_planned(am.sparse_mla)
     return planner(q, rows, indices, scale=1.0, topk_length=lengths, out=memory)
 
 

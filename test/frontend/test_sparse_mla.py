@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api.plan import only_planned
+from attn_mlir.api.planners import only_planned
 from attn_mlir.api.sparse_mla import sparse_mla
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.errors import SpecError

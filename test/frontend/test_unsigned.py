@@ -12,7 +12,8 @@ import pytest
 import attn_mlir as am
 from attn_mlir.api.appending import append_kv
 from attn_mlir.api.mla_decode import plan as plan_decode
-from attn_mlir.api.plan import Plan, only_planned
+from attn_mlir.api.plan import Plan
+from attn_mlir.api.planners import only_planned
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import host_array, view
 

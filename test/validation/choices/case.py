@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import attn_mlir as am
-from attn_mlir.api.plan import Plan, only_planned
+from attn_mlir.api.plan import Plan
+from attn_mlir.api.planners import only_planned
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
