@@ -6,9 +6,10 @@ A schedule is how a kernel is divided among warps; `passes.target.tiling` names 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
+from attn_mlir.compiling.mha_options import MhaOptions
+from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
@@ -28,14 +29,10 @@ from attn_mlir.passes.target.tiling import (
     row_lines,
 )
 
-if TYPE_CHECKING:
-    from attn_mlir.compiling.sequences import GroupedRequest
-    from attn_mlir.compiling.spec import MhaSpec
-
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 
 
-def check_stored(spec: MhaSpec) -> None:
+def check_stored(spec: MhaOptions) -> None:
     """Refuses keys and values of a dtype, or with factors, that no kernel of the schedule reads.
 
     Raises:
@@ -83,7 +80,7 @@ def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
             )
 
 
-def check_results(spec: MhaSpec) -> None:
+def check_results(spec: MhaOptions) -> None:
     """Refuses outputs and parts of the keys that no kernel computes.
 
     Raises:
@@ -101,7 +98,7 @@ def check_results(spec: MhaSpec) -> None:
         raise SpecError("split_size of a kernel is that of joined parts of the keys")
 
 
-def check_told(spec: MhaSpec) -> None:
+def check_told(spec: MhaOptions) -> None:
     """Refuses lengths, caches and lists of blocks that exclude each other.
 
     Raises:
@@ -119,7 +116,7 @@ def check_told(spec: MhaSpec) -> None:
             raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
 
 
-def check_streamed(spec: MhaSpec) -> None:
+def check_streamed(spec: MhaOptions) -> None:
     """Refuses what a kernel that streams keys past few queries does not compute.
 
     Raises:
@@ -134,7 +131,7 @@ def check_streamed(spec: MhaSpec) -> None:
         )
 
 
-def check_swapped(spec: MhaSpec) -> None:
+def check_swapped(spec: MhaOptions) -> None:
     """Refuses what a kernel whose products have queries as columns does not compute.
 
     Raises:
@@ -148,7 +145,7 @@ def check_swapped(spec: MhaSpec) -> None:
         raise SpecError(f"{where} has no kernel for v_head_dim {spec.v_head_dim} above {most}")
 
 
-def _check_key_tiles(spec: MhaSpec, where: str) -> None:
+def _check_key_tiles(spec: MhaOptions, where: str) -> None:
     """Refuses what no kernel computes whose key tiles are of 128 and follow one another."""
     if spec.block is not None:
         raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
@@ -162,7 +159,7 @@ def _check_key_tiles(spec: MhaSpec, where: str) -> None:
         raise SpecError(f"{where} has no kernel for tile_order {spec.tile_order}")
 
 
-def check_stages(spec: MhaSpec) -> None:
+def check_stages(spec: MhaOptions) -> None:
     """Refuses stages inside products that a schedule does not have.
 
     Raises:
@@ -195,7 +192,7 @@ def check_key_parts(count: int | None, dtype: str, sizes: Mapping[str, int]) -> 
         )
 
 
-def check_query_tiles(spec: MhaSpec) -> None:
+def check_query_tiles(spec: MhaOptions) -> None:
     """Refuses more query tiles than a schedule has.
 
     Raises:
@@ -205,7 +202,7 @@ def check_query_tiles(spec: MhaSpec) -> None:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
 
 
-def check_registers(spec: MhaSpec, target: str) -> None:
+def check_registers(spec: MhaOptions, target: str) -> None:
     """Refuses what no kernel of a target whose products leave their sums in registers computes.
 
     Raises:
@@ -266,7 +263,7 @@ def check_output(out_dtype: str, v_head_dim: int) -> None:
         )
 
 
-def check_tensor(spec: MhaSpec, target: str) -> None:
+def check_tensor(spec: MhaOptions, target: str) -> None:
     """Refuses what no kernel of a target with tensor memory computes.
 
     Raises:

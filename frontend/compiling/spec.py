@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import InitVar
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attn_mlir.compiling import options
-from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, dtype_name
+from attn_mlir.compiling.dtypes import NARROW_DTYPES
+from attn_mlir.compiling.mha_options import MhaOptions
 from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
-from attn_mlir.compiling.request import option, request
+from attn_mlir.compiling.request import request
 from attn_mlir.compiling.schedules import (
     check_query_tiles,
     check_results,
@@ -21,7 +21,7 @@ from attn_mlir.compiling.schedules import (
     check_swapped,
     check_told,
 )
-from attn_mlir.compiling.sequences import GroupedRequest, table
+from attn_mlir.compiling.sequences import table
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
@@ -36,27 +36,15 @@ from attn_mlir.passes.target.tiling import (
     Pieces,
     swapped_query_tiles,
 )
-from attn_mlir.runtime.scalars import flag
 
 if TYPE_CHECKING:
-    from attn_mlir.dialect.attn.program import Program
     from attn_mlir.trace import MaskMod, ScoreMod
 
 LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
 
 
-def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
-    """Converter of a dtype."""
-    return partial(dtype_name, argument=name, allowed=allowed)
-
-
-def _one_of(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
-    """Converter of an option with few values, of which None is one."""
-    return partial(options.one_of, name, allowed, optional=True)
-
-
 @request
-class MhaSpec(GroupedRequest):
+class MhaSpec(MhaOptions):
     """Multi-head attention for any batch and any sequence lengths.
 
     Options of one call of `attention` are those of its kernel and the operands.
@@ -117,26 +105,9 @@ class MhaSpec(GroupedRequest):
 
     operation: ClassVar[str] = "mha"
 
-    head_dim: int = option(converter=options.unchecked)
-    v_head_dim: int = option(converter=options.unchecked, default=None)
-    dtype: str = option(converter=_dtype("dtype", DTYPES), default="bf16")
-    kv_dtype: str = option(converter=_dtype("kv_dtype", DTYPES), default=None)
     score_mod: InitVar[ScoreMod | None] = None
     mask_mod: InitVar[MaskMod | None] = None
     sinks: InitVar[object | None] = None
-    modifier: Program | None = option(
-        converter=options.modifier,
-        default=None,
-        written=lambda modifier: modifier.canonical(),
-        read=options.modifier_of,
-    )
-    schedule: str | None = option(converter=_one_of("schedule", tuple(SCHEDULES)), default=None)
-    block: tuple[int, int, int] | None = option(
-        converter=options.unchecked, default=None, written=list, read=tuple
-    )
-    joined: bool = option(converter=partial(flag, "joined"), default=False)
-    split_size: int | None = option(converter=options.split_size, default=None)
-    partial: bool = option(converter=partial(flag, "partial"), default=False)
 
     def __post_init__(
         self, score_mod: ScoreMod | None, mask_mod: MaskMod | None, sinks: object | None
@@ -170,21 +141,20 @@ class MhaSpec(GroupedRequest):
           SpecError: names the option and what is allowed.
         """
         self.check_heads()
-        itself: Any = self  # pyright knows this class twice: as this file's and as the module's
-        check_stored(itself)
+        check_stored(self)
         step = NARROW_HEAD_DIM_STEP if self.kv_dtype in NARROW_DTYPES else HEAD_DIM_STEP
         for name in ("head_dim", "v_head_dim"):
             self._set(name, options.head_dim(name, getattr(self, name), step))
         if self.block is not None:
             self._set("block", options.block(self.block, self.group))
-        check_query_tiles(itself)
+        check_query_tiles(self)
         if self.schedule == SWAPPED:
-            check_swapped(itself)
+            check_swapped(self)
         if self.schedule == STREAMED:
-            check_streamed(itself)
-        check_stages(itself)
-        check_told(itself)
-        check_results(itself)
+            check_streamed(self)
+        check_stages(self)
+        check_told(self)
+        check_results(self)
 
     @property
     def _has_position_scales(self) -> bool:

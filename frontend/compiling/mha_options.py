@@ -1,0 +1,48 @@
+"""The options of attention, each checked by itself; `schedules` says which have no kernel together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attn_mlir.compiling import options
+from attn_mlir.compiling.dtypes import DTYPES, dtype_name
+from attn_mlir.compiling.request import option, request
+from attn_mlir.compiling.sequences import GroupedRequest
+from attn_mlir.dialect.attn.program import Program
+from attn_mlir.passes.target.tiling import SCHEDULES
+from attn_mlir.runtime.scalars import flag
+
+
+def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
+    """Converter of a dtype."""
+    return partial(dtype_name, argument=name, allowed=allowed)
+
+
+def _one_of(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
+    """Converter of an option with few values, of which None is one."""
+    return partial(options.one_of, name, allowed, optional=True)
+
+
+@request
+class MhaOptions(GroupedRequest):
+    """The options of `MhaSpec`, whose docstring says what each means."""
+
+    head_dim: int = option(converter=options.unchecked)
+    v_head_dim: int = option(converter=options.unchecked, default=None)
+    dtype: str = option(converter=_dtype("dtype", DTYPES), default="bf16")
+    kv_dtype: str = option(converter=_dtype("kv_dtype", DTYPES), default=None)
+    modifier: Program | None = option(
+        converter=options.modifier,
+        default=None,
+        written=lambda modifier: modifier.canonical(),
+        read=options.modifier_of,
+    )
+    schedule: str | None = option(converter=_one_of("schedule", tuple(SCHEDULES)), default=None)
+    block: tuple[int, int, int] | None = option(
+        converter=options.unchecked, default=None, written=list, read=tuple
+    )
+    joined: bool = option(converter=partial(flag, "joined"), default=False)
+    split_size: int | None = option(converter=options.split_size, default=None)
+    partial: bool = option(converter=partial(flag, "partial"), default=False)
