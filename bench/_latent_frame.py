@@ -123,7 +123,7 @@ def _held_decoding() -> Iterator[Entry]:
     import attn_mlir as am
 
     streaming = "mla-decode-streaming"
-    for schedule in ("mla-decode-registers", "mla-decode-alternating", streaming):
+    for schedule in ("mla-decode-registers", streaming):
         lists = {"lists": {"indices": True, "topk_length": True}} if schedule == streaming else {}
         for target in ("sm_90a", "sm_100a") if schedule == streaming else ("sm_90a",):
             for kind, own in {**_walked(), **lists}.items():

@@ -15,7 +15,6 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
-    ALTERNATING_DECODE,
     HELD_DECODE,
     PAIR_DECODE,
     STREAM_ROWS,
@@ -27,7 +26,7 @@ from attn_mlir.passes.target.tiling import (
 )
 from attn_mlir.runtime.kernel import Machine
 
-PARTS_PER_TILE = {HELD_DECODE: 16, ALTERNATING_DECODE: 16, STREAMED_DECODE: 1}
+PARTS_PER_TILE = {HELD_DECODE: 16, STREAMED_DECODE: 1}
 """Parts that cost as much time where they are put together as a tile of 128 keys of one part does. Their sum is
 least with sqrt(16 x tiles) parts where a kernel of its own combines them, 3.4 us for two blocks and 0.2 for a part
 (an estimate from an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14), and with

@@ -32,13 +32,11 @@ SCHEDULES = {
 STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
 TENSOR_DECODE = "mla-decode"  # the same past tiles of 64 rows, with O in tensor memory
 HELD_DECODE = "mla-decode-registers"  # the same past tiles of 64 rows, with O in registers
-ALTERNATING_DECODE = "mla-decode-alternating"  # as that, by groups that take key tiles in turn
 PAIR_DECODE = "mla-decode-pair"  # the same of 128 heads, in pairs of CTAs
 DECODE_SCHEDULES = {
     STREAMED_DECODE: "stream",
     TENSOR_DECODE: "tensor",
     HELD_DECODE: "held",
-    ALTERNATING_DECODE: "alternating",
     PAIR_DECODE: "pair",
 }  # of that operation, as `SCHEDULES`
 SPARSE, SPARSE_PAIR, SPARSE_PAIR_THREADS = (

@@ -1,4 +1,4 @@
-"""Fenced blocks of README.md and docs/*.md: run as printed, or marked with the reason why not.
+"""Fenced blocks of README.md and of the pages in docs: run as printed, or marked with the reason why not.
 
     python test/docs/snippets.py [--write] [PAGE ...]
 
@@ -71,7 +71,7 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, text: str | None = None) -> Iterator[Block]:

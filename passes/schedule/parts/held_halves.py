@@ -1,15 +1,15 @@
-"""What groups of threads do that hold half of O's columns each: both step together, by what one tells the other."""
+"""Two warpgroups each own half of O's columns; one hands the other the factors that rescale O."""
 
-from collections.abc import Sequence
+from attn_mlir.dialect import ws
 
 from . import builder as b
 from .problem import Problem, Value, WorkTile
 
 
-def in_step(sums: Sequence[Value], moved: Value, factor: Value) -> Sequence[Value]:
-    """O so far, in parts of its columns, as it is with the new maxima."""
-    kinds = [own.type for own in sums]
-    return b.chosen(moved, kinds, lambda: [b.times_rows(x, factor) for x in sums], lambda: sums)
+def in_step(sums: Value, moved: Value, factor: Value) -> Value:
+    """O so far, rescaled to the new maxima where one moved."""
+    (found,) = b.chosen(moved, [sums.type], lambda: [b.times_rows(sums, factor)], lambda: [sums])
+    return found
 
 
 def hand_over(ring: b.Ring, value: Value) -> None:
@@ -27,20 +27,18 @@ def taken(ring: b.Ring) -> Value:
     return value
 
 
-def leave(
-    problem: Problem, out: b.Ring | None, tile: WorkTile, result: Sequence[tuple[int, int, Value]]
-) -> None:
+def leave(problem: Problem, out: b.Ring | None, tile: WorkTile, result: Value, first: int) -> None:
     """Columns of O of a work tile, to a slot of `out`, or to memory where there is none.
 
     Args:
-      result: the first column of each part, how many it has, and the part.
+      result: [rows, columns], in f32.
+      first: the first of these columns.
     """
     if out is None:
         row0 = problem.first_position(tile, 0)
-        for first, _, part in result:
-            problem.queries.store_columns(part, tile.results, tile.head, row0, first)
+        problem.queries.store_columns(result, tile.results, tile.head, row0, first)
         return
     slot = out.acquire()
-    for first, count, part in result:
-        b.store(b.rounded(part, problem.output), b.columns(slot, first, count))
+    _, columns = ws.FragmentType(result.type).shape
+    b.store(b.rounded(result, problem.output), b.columns(slot, first, columns))
     b.commit(slot, "warps")

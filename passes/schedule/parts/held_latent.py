@@ -86,7 +86,7 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
         scores = seen(problem, tile, raw, test, visited, turn, row0, problem.scale)
         step = raised(row, scores, Rows(*found))
         hand_over(storage.factors, step.factor)
-        (sums,) = in_step([sums], step.moved, step.factor)
+        sums = in_step(sums, step.moved, step.factor)
         weighed = weighed_at(problem, row, scores, step)
         weights, slot = b.rounded(weighed.weights, problem.element), storage.p.acquire()
         b.store(weights, slot)
@@ -105,7 +105,7 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
     hand_over(storage.factors, inverse)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
-    leave(problem, storage.out, tile, [(0, HALF, b.times_rows(sums, inverse))])
+    leave(problem, storage.out, tile, b.times_rows(sums, inverse), 0)
     store_lse(problem, row, tile, row0, maximum, total)
 
 
@@ -117,7 +117,7 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     def block(_: Value, sums: Value) -> list[Value]:
         factor = taken(storage.factors)
         differs = b.map_elements(lambda x: b.fcompare("ONE", x, one), factor, element=b.i1())
-        (sums,) = in_step([sums], b.any_row(differs), factor)
+        sums = in_step(sums, b.any_row(differs), factor)
         keys, weights = storage.k.wait(), storage.p.wait()
         sums = b.settle(_product(problem, sums, weights, keys, HALF))
         b.release(weights, "warps")
@@ -127,7 +127,7 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     empty = b.fill([config.tile_m, HALF], b.f32_constant(0.0))
     (sums,) = b.loop(0, problem.key_tiles(tile).count, [empty], block)
     result = b.times_rows(sums, taken(storage.factors))
-    leave(problem, storage.out, tile, [(HALF, HALF, result)])
+    leave(problem, storage.out, tile, result, HALF)
 
 
 def _product(problem: Problem, sums: Value, weights: Value, keys: Value, first: int) -> Value:

@@ -62,7 +62,7 @@ def visit(
     state: list[Value],
     turn_of: Callable[..., list[Value]],
     *,
-    first: Value | int = 0,
+    first: int = 0,
 ) -> list[Value]:
     """Emits the loops over all turns, one for each kind of test, and returns the final state.
 
@@ -71,7 +71,7 @@ def visit(
         state.
       first: the turn to begin with; there are at least as many turns.
     """
-    if not isinstance(first, int) or first:
+    if first:
         left = None if phases.left is None else b.INT.max(phases.left, first)
         phases = Phases(b.INT.max(phases.plain, first), left)
 

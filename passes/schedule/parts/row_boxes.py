@@ -1,7 +1,7 @@
 """Boxes of the rows of a latent cache: some columns of some keys of a sequence, of a tensor or of pages."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from . import builder as b
 from .paged_rows import PagedRows
@@ -10,13 +10,7 @@ from .problem import Problem, Value, WorkTile
 
 
 class RowBoxes(Protocol):
-    """Where boxes come from. A box may lie behind the end of its sequence altogether.
-
-    Attributes:
-      reads: whether `find` reads anything; only where there are keys may it be asked then.
-    """
-
-    reads: ClassVar[bool]
+    """Where boxes come from. A box may lie behind the end of its sequence altogether."""
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """Where the box that begins with a key lies; anything for keys that no sequence has."""
@@ -44,11 +38,8 @@ class RowBoxes(Protocol):
 class TensorBoxes:
     """Of rows of a tensor."""
 
-    reads: ClassVar[bool] = False
-
-    def __init__(self, problem: Problem, *, begin_inside: bool = False):
-        """Of a problem; with `begin_inside`, each box begins with a key of its sequence."""
-        self._tensor, self._begin_inside = problem.k, begin_inside
+    def __init__(self, problem: Problem):
+        self._tensor = problem.k
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """Nothing has to be read."""
@@ -78,9 +69,6 @@ class TensorBoxes:
         if keys.is_whole or not ends:
             copy(tensor, keys.row(first_key))
             return
-        if self._begin_inside:
-            copy(keys.within(tensor, row), keys.row(first_key))
-            return
         with b.either(b.compare("slt", first_key, keys.length)) as (some, none):
             with some:
                 copy(keys.within(tensor, row), keys.row(first_key))
@@ -90,8 +78,6 @@ class TensorBoxes:
 
 class PagedBoxes:
     """Of rows in pages, a copy for each page."""
-
-    reads: ClassVar[bool] = True
 
     def __init__(self, pages: Pages, count: int):
         """Boxes of so many keys."""
@@ -117,14 +103,6 @@ class PagedBoxes:
         load(slot, tile, lambda: 0, first_key, found)
 
 
-def boxes_of(
-    problem: Problem, pages: Pages | None, count: int, *, begin_inside: bool = False
-) -> RowBoxes:
-    """Boxes of so many keys of a problem, which lie in pages or in a tensor.
-
-    Args:
-      begin_inside: each begins with a key of its sequence.
-    """
-    if pages is None:
-        return TensorBoxes(problem, begin_inside=begin_inside)
-    return PagedBoxes(pages, count)
+def boxes_of(problem: Problem, pages: Pages | None, count: int) -> RowBoxes:
+    """Boxes of so many keys of a problem, which lie in pages or in a tensor."""
+    return TensorBoxes(problem) if pages is None else PagedBoxes(pages, count)

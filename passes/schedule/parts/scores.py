@@ -11,7 +11,7 @@ from attn_mlir.dialect import ws
 
 from . import builder as b
 from .config import Configured
-from .kv_tiles import Phases, Test, VisitedTiles
+from .kv_tiles import Test, VisitedTiles
 from .masking import hide
 from .online import Row
 from .online import is_large as is_too_coarse
@@ -59,33 +59,6 @@ def seen(
     if test is not None:
         scores = hide(problem, tile, scores, test, row0, column0)
     return scores
-
-
-def seen_at_edges(
-    problem: Problem,
-    tile: WorkTile,
-    scores: Value,
-    edges: Phases,
-    visited: VisitedTiles,
-    turn: Value,
-    row0: Value,
-    scale: Value,
-) -> Value:
-    """As `seen`, where one loop has all turns: the mask is tested in a branch that those at its edges take.
-
-    Args:
-      edges: which turns these are.
-    """
-
-    def tested(test: Test | None) -> list[Value]:
-        return [seen(problem, tile, scores, test, visited, turn, row0, scale)]
-
-    is_tested = b.INT.less(turn, edges.plain)
-    if edges.left is not None:
-        is_tested = b.INT.either(is_tested, b.INT.not_less(turn, edges.left))
-    kinds = [scores.type]
-    (found,) = b.chosen(is_tested, kinds, lambda: tested(Test.ALL), lambda: tested(None))
-    return found
 
 
 class Rows(NamedTuple):

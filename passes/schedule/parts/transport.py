@@ -81,30 +81,21 @@ def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
         b.release(slot, "copy_engine")
 
 
-class Queried(Protocol):
-    """What `load_queries` fills.
+class Streamed(Protocol):
+    """The rings that `stream` fills.
 
     Attributes:
-      q: the ring of queries.
-    """
-
-    q: b.Ring
-
-
-class Streamed(Queried, Protocol):
-    """What `stream` fills.
-
-    Attributes:
-      k, v: rings of keys and of values, which may be one.
+      q, k, v: of queries, of keys and of values; the last two may be one.
       columns: of a tile of values.
     """
 
+    q: b.Ring
     k: b.Ring
     v: b.Ring
     columns: int
 
 
-def load_queries(problem: Problem, storage: Queried, tile: WorkTile) -> None:
+def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
     """Fills Q; one thread."""
     for way in range(problem.config.q_tiles):
         slot = storage.q.acquire(way)

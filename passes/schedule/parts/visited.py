@@ -5,7 +5,7 @@ from typing import ClassVar
 from attn_mlir.dialect.attn.masks import TileRange
 
 from . import builder as b
-from .kv_tiles import Phases, VisitedTiles
+from .kv_tiles import Phases
 from .problem import Problem, Value, WorkTile
 
 
@@ -55,33 +55,4 @@ class KeyTiles:
 
     def any(self) -> Value:
         """i1: whether there is a tile to visit."""
-        return b.compare("sgt", self.count, 0)
-
-
-class EveryOther:
-    """Of the key tiles that others visit those of every other turn: turn n is theirs of number 2 n + `first`."""
-
-    keeps_everywhere: ClassVar[bool] = KeyTiles.keeps_everywhere
-
-    def __init__(self, visited: VisitedTiles, first: int):
-        """With `first` of 0 or 1."""
-        self._visited, self._first = visited, first
-        odd = b.INT.floordiv(visited.count, 2)
-        self.count = odd if first else b.INT.sub(visited.count, odd)
-
-    def first_column(self, turn: Value | int) -> Value:
-        """As of `KeyTiles`."""
-        return self._visited.first_column(b.INT.add(b.INT.mul(turn, 2), self._first))
-
-    def phases(self, query_tile: Value) -> Phases:
-        """As of `KeyTiles`."""
-        plain, left = self._visited.phases(query_tile)
-        return Phases(self._before(plain), None if left is None else self._before(left))
-
-    def _before(self, turn: Value) -> Value:
-        """How many of the turns lie before a turn of the others."""
-        return b.INT.floordiv(b.INT.add(turn, 1 - self._first), 2)
-
-    def any(self) -> Value:
-        """As of `KeyTiles`."""
         return b.compare("sgt", self.count, 0)
