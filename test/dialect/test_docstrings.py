@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dialect_page import example_of, page
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.reference import example_of, page
 
 HERE = Path(__file__).parent
 OPERATIONS: list[Any] = [*attn.DIALECT.operations, *ws.DIALECT.operations]
@@ -59,7 +59,7 @@ def test_some_test_parses_every_operation(op: Any):
 
 
 def test_the_reference_is_current():
-    """Make it again with: python -m attn_mlir.dialect.reference -o docs/dialect.md."""
+    """Make it again with: python docs/tools/dialect_page.py -o docs/dialect.md."""
     assert PAGE.read_text() == page()
 
 

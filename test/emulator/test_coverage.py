@@ -6,21 +6,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import coverage_page
 import pytest
-
-from attn_mlir.errors import TargetError
-from attn_mlir.runtime.emulator import coverage
-from attn_mlir.runtime.emulator.coverage import (
+from coverage_page import (
     EXAMPLE_LINE,
     TARGETS,
     Family,
-    example_signature,
     families,
     kernel_text,
     refusal,
     status,
 )
+
+from attn_mlir.errors import TargetError
+from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.tools import find_ptxas
+from attn_mlir.validation.emulator.signatures import signature
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent
@@ -29,10 +30,10 @@ NOT_EXECUTED = 5  # im2col maps, single-bit products, multicast objects of sever
 
 
 def test_the_page_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Make it again with: python -m attn_mlir.runtime.emulator.coverage -o docs/coverage.md."""
-    assert coverage.main(["-o", str(tmp_path / "page.md")]) == 0
+    """Make it again with: python docs/tools/coverage_page.py -o docs/coverage.md."""
+    assert coverage_page.main(["-o", str(tmp_path / "page.md")]) == 0
     assert (tmp_path / "page.md").read_text() == PAGE.read_text()
-    assert coverage.main([]) == 0
+    assert coverage_page.main([]) == 0
     assert capsys.readouterr().out.startswith("# What the emulator executes")
 
 
@@ -88,12 +89,17 @@ def test_ptxas_agrees_which_target_has_what(tmp_path: Path) -> None:
         assert len(lines) == len(lacking), "ptxas refuses each line"
 
 
+def _example_signature(example: str) -> str:
+    """The signature of an example."""
+    return signature(parse(kernel_text(example, TARGETS[0])).kernels["k"].instructions[0])
+
+
 def _named(rows: tuple[Family, ...]) -> dict[str, set[str]]:
     """Signatures by the test that is to execute them."""
     found: dict[str, set[str]] = {}
     for row in rows:
         if row.test:
-            found.setdefault(row.test, set()).add(example_signature(row.example))
+            found.setdefault(row.test, set()).add(_example_signature(row.example))
     return found
 
 
@@ -121,5 +127,5 @@ def test_the_named_tests_execute_what_they_are_named_for(tmp_path: Path) -> None
     assert done.returncode == 0, f"{files}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     executed = json.loads(result.read_text())
     for test, signatures in named.items():
-        for signature in signatures:
-            assert test in executed.get(signature, []), f"{test} does not execute {signature}"
+        for family in signatures:
+            assert test in executed.get(family, []), f"{test} does not execute {family}"

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from coverage_page import TARGETS, families, kernel_text
 
 from attn_mlir.errors import TargetError
-from attn_mlir.runtime.emulator.coverage import TARGETS, families, kernel_text
 from attn_mlir.runtime.emulator.isa import families as instruction_families
 from attn_mlir.runtime.emulator.ptx.errors import PtxError
 from attn_mlir.runtime.emulator.ptx.opcodes import split_opcode

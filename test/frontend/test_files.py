@@ -210,7 +210,6 @@ def test_prebuild_puts_a_file_in_the_place_of_nothing_else(
 # Files that are no user's: sources of this project, and what our own programs left in a folder that we made.
 OWN_FILES = {
     "dialect/_mlir.py": "the provider's version",
-    "dialect/reference.py": "a page of this repository",
     "frontend/cli/main.py": "the null device",
     "frontend/compiling/compiler.py": "our sources, whose digest is in the key",
     "frontend/files.py": "the door",

@@ -17,8 +17,8 @@ _current = [""]
 def pytest_configure(config: pytest.Config) -> None:
     """Listen to the translation of instructions, which happens when they are first executed."""
     from attn_mlir.runtime.emulator import emulator
-    from attn_mlir.runtime.emulator.coverage import signature
     from attn_mlir.runtime.emulator.ptx.translate import Program
+    from attn_mlir.validation.emulator.signatures import signature
 
     emit = Program._emit_plain
 

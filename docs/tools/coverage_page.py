@@ -1,13 +1,12 @@
 """Generates docs/coverage.md: which instructions of the machine the emulator executes.
 
-    python -m attn_mlir.runtime.emulator.coverage -o docs/coverage.md
+    python docs/tools/coverage_page.py -o docs/coverage.md
 
-The table of families (`coverage_table`) has an example of each. Whether the emulator executes it is
+The table of families (`coverage_families`) has an example of each. Whether the emulator executes it is
 found by translating the example for both targets.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from attn_mlir.files import write_file
+from coverage_families import SECTIONS
 
-from .coverage_table import SECTIONS
-from .isa import families as instruction_families
-from .ptx.ast import Instruction, Mem, Operand, Pair, Vec
-from .ptx.errors import PtxError
-from .ptx.layout import lay_out_local, lay_out_shared
-from .ptx.parser import parse
-from .ptx.translate import Program
+from attn_mlir.files import write_file
+from attn_mlir.runtime.emulator.isa import families as instruction_families
+from attn_mlir.runtime.emulator.ptx.errors import PtxError
+from attn_mlir.runtime.emulator.ptx.layout import lay_out_local, lay_out_shared
+from attn_mlir.runtime.emulator.ptx.parser import parse
+from attn_mlir.runtime.emulator.ptx.translate import Program
 
 TARGETS = ("sm_100a", "sm_90a")
 Status = Literal["yes", "no", "none"]
@@ -111,31 +109,6 @@ def status(family: Family, target: str) -> Status:
     return "yes" if refusal(family.example, target) is None else "no"
 
 
-def signature(instruction: Instruction) -> str:
-    """The key of an instruction's family: the opcode without sizes, and the kinds of operands."""
-    parts: list[str] = []
-    for part in instruction.parts:
-        part = re.sub(r"^m64n\d+", "m64nN", part)
-        part = "xN" if re.fullmatch(r"x\d+", part) else part
-        parts.append("shared::cta" if part == "shared" else part)
-    return " ".join([".".join(parts), *map(_operand_kind, instruction.operands)])
-
-
-def _operand_kind(operand: Operand) -> str:
-    if isinstance(operand, Mem):
-        return "[,]" if operand.coordinates else "[]"
-    if isinstance(operand, Vec):
-        return "{}"
-    return "|" if isinstance(operand, Pair) else "r"
-
-
-@cache
-def example_signature(example: str) -> str:
-    """The signature of an example."""
-    kernel = parse(kernel_text(example, TARGETS[0])).kernels["k"]
-    return signature(kernel.instructions[0])
-
-
 # ---- the page
 
 _MARK = {"yes": "yes", "no": "**no**", "none": "–"}
@@ -147,7 +120,7 @@ def render() -> str:
     lines = [
         "# What the emulator executes",
         "",
-        "Made by `python -m attn_mlir.runtime.emulator.coverage -o docs/coverage.md`; a test keeps it",
+        "Made by `python docs/tools/coverage_page.py -o docs/coverage.md`; a test keeps it",
         "current. Each row is one example of a family of instructions. *yes*: the emulator executes it;",
         "**no**: it refuses it; –: the target has no such instruction, and the emulator says so, as",
         "ptxas does. Whatever is not executed is an error that quotes the line of the PTX. The test",
@@ -186,7 +159,7 @@ def _plain() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page, or write it to a file."""
-    parser = argparse.ArgumentParser(prog="coverage", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, help="file to write (default: print)")
     output: Path | None = parser.parse_args(arguments).output
     if output is None:

@@ -1,6 +1,6 @@
 """Generates the page docs/dialect.md, with every operation, type and attribute, from docstrings.
 
-    python -m attn_mlir.dialect.reference -o docs/dialect.md
+    python docs/tools/dialect_page.py -o docs/dialect.md
 
 Each entry ends with an example that is a complete module: the docstring's fragment within a
 function whose arguments are the values that it uses. Tests parse and verify each, and keep the page
@@ -15,6 +15,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.attn.masks import (
+    MASKS,
+    AndMask,
+    CausalMask,
+    ChunkedMask,
+    Mask,
+    NotMask,
+    NullMask,
+    OrMask,
+    PrefixMask,
+    WindowMask,
+)
 
 WIDTH = 110  # characters of a line of an example's arguments
 _EXAMPLE = re.compile(r"^Example:\s*", re.MULTILINE)
@@ -44,7 +58,7 @@ _YIELD = '\n"attn.yield"(%score) : (f32) -> ()'
 _INTRODUCTION = """\
 # Dialects
 
-Made by `python -m attn_mlir.dialect.reference -o docs/dialect.md` from the docstrings; a test keeps it current and
+Made by `python docs/tools/dialect_page.py -o docs/dialect.md` from the docstrings; a test keeps it current and
 parses every example. [tutorial.md](tutorial.md) takes one kernel through both dialects,
 [architecture.md](architecture.md) says what each level is for.
 
@@ -176,19 +190,6 @@ def _shown(kind: Any) -> tuple[str, str]:
 
 def _masks() -> Iterator[str]:
     """Every mask with an example of its attribute."""
-    from attn_mlir.dialect.attn.masks import (
-        MASKS,
-        AndMask,
-        CausalMask,
-        ChunkedMask,
-        Mask,
-        NotMask,
-        NullMask,
-        OrMask,
-        PrefixMask,
-        WindowMask,
-    )
-
     causal, chunked = CausalMask(), ChunkedMask(512)
     examples: dict[type[Mask], Mask] = {
         type(mask): mask
@@ -207,8 +208,6 @@ def _masks() -> Iterator[str]:
 
 def page() -> str:
     """The whole page."""
-    from attn_mlir.dialect import attn, ws
-
     parts = [_INTRODUCTION]
     dialects: list[tuple[str, Any]] = [("attn", attn.DIALECT), ("ws", ws.DIALECT)]
     for namespace, dialect in dialects:

@@ -1,4 +1,4 @@
-"""The families of instructions of spec-ptx: `targets | example | test`, or `!reason` for the test."""
+"""The families of instructions of PTX: `targets | example | test`, or `!reason` for the test."""
 
 # "both", or "100" and "90" for sm_100a and sm_90a only
 SECTIONS: dict[str, str] = {
