@@ -1,8 +1,7 @@
 """Where elements lie, in shared and tensor memory and in registers, and how descriptors say so.
 
-This re-exports the pure functions. Modules that emit code are imported by their names: `values` and
-`reductions`, and the loads and stores of `shared_access` and `global_access`. `inference` finds the
-layout of each fragment of a role. What only one target has is in its folder.
+This re-exports the pure functions. `inference` finds the layout of each fragment of a
+role. Descriptors of one target alone lie in its folder.
 """
 
 from .descriptors import Operand, k_major, mma_k, mn_major

@@ -133,7 +133,7 @@ class Fragment:
     Attributes:
       kind: its type.
       layout: which elements a thread has.
-      parts: vectors of these elements; see `layouts.values`.
+      parts: vectors of these elements; see `values.py`.
     """
 
     kind: ws.FragmentType
