@@ -61,7 +61,7 @@ lint: $(VENV)/.installed-lint build/typing/attn_mlir  ## ruff and pyright
 build/typing/attn_mlir: $(wildcard frontend/*) Makefile
 	@rm -rf $@ && mkdir -p $@
 	@for path in frontend/*; do ln -s ../../../$$path $@/$${path##*/}; done
-	@for folder in bench dialect passes lowering runtime test/validation; do ln -s ../../../$$folder $@/$${folder##*/}; done
+	@for folder in bench dialect passes lowering runtime schedules test/validation; do ln -s ../../../$$folder $@/$${folder##*/}; done
 	@touch $@
 
 format: $(VENV)/.installed-lint  ## let ruff write the layout

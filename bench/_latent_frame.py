@@ -141,8 +141,8 @@ def _dense() -> Iterator[Entry]:
     import attn_mlir as am
     from attn_mlir.dialect.attn.cache import Cache
     from attn_mlir.dialect.attn.lengths import DENSE, Lengths
-    from attn_mlir.passes.target.limits import target_named
-    from attn_mlir.passes.target.tiling import has_tiling
+    from attn_mlir.dialect.targets.limits import target_named
+    from attn_mlir.schedules.policy.tiling import has_tiling
 
     scaled: dict[str, Any] = {"scale_dtype": "bf16", "k_groups": 1, "v_groups": 1}
     narrow_rope = Cache(SMALL_PAGE, "csr", **scaled, own_scale_table=True)

@@ -127,8 +127,8 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _tiles_and_orders(d: int, dv: int) -> Iterator[tuple[int, str]]:
     """Those that there is a kernel for: wide heads have no room for two query tiles."""
-    from attn_mlir.passes.target.limits import target_named
-    from attn_mlir.passes.target.tiling import has_tiling
+    from attn_mlir.dialect.targets.limits import target_named
+    from attn_mlir.schedules.policy.tiling import has_tiling
 
     for tiles, order in TILES_AND_ORDERS:
         if has_tiling(target_named(TARGET), d, dv, q_tiles=tiles, tile_order=order):

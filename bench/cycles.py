@@ -126,10 +126,10 @@ def compiled(cell: Cell, folder: Path) -> Entry:
     """Compiles the kernel of a cell with clocks to a folder."""
     from attn_mlir.compiling.orders import with_tiles
     from attn_mlir.compiling.spec import mha
+    from attn_mlir.dialect.targets.limits import target_named
     from attn_mlir.lowering.compile import compile_with_clocks
-    from attn_mlir.passes.target.held_tiling import held_tiling_for
-    from attn_mlir.passes.target.limits import target_named
-    from attn_mlir.passes.target.tiling import HELD
+    from attn_mlir.schedules.policy.held_tiling import held_tiling_for
+    from attn_mlir.schedules.policy.tiling import HELD
 
     spec = mha(
         heads=cell.heads, head_dim=cell.head_dim, v_head_dim=cell.v_head_dim,

@@ -29,9 +29,9 @@ from attn_mlir.bench._graphs import recorded, replayed
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
-from attn_mlir.passes.target.tiling import MAX_Q_TILES, STREAM_ROWS
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import launching_on
+from attn_mlir.schedules.policy.tiling import MAX_Q_TILES, STREAM_ROWS
 
 HEADS, KV_HEADS, HEAD_DIM = 64, 8, 128
 SHAPES = ((1, 4096), (1, 16384), (8, 4096), (8, 16384), (64, 1024), (64, 4096), (64, 16384))

@@ -26,7 +26,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import AttnError
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.schedules.policy.tiling import (
     HELD,
     MAX_HEAD_DIM,
     STREAM_SUMS,

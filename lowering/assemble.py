@@ -13,7 +13,7 @@ from attn_mlir.dialect._mlir import gpu, ir, provider_version
 from attn_mlir.errors import VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.schedule.meaning import recorded_meaning
+from attn_mlir.passes.meaning import recorded_meaning
 from attn_mlir.tools import makes_machine_code
 
 from .manifest import attached

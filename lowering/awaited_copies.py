@@ -18,7 +18,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
-from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from .context import Lowering, element_pointer
 from .layouts.fragments import COLUMN, ROW, Layout, Scheme, units_of_rows

@@ -12,8 +12,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.scalars import INT, compare, when
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Lowering, element_pointer, lowers
 from .layouts.fragments import COLUMN, Access, Layout, units_of_rows

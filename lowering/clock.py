@@ -4,8 +4,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import llvm
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.scalars import constant, i32, select
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Lowering, element_pointer, lowers
 from .state.checks import Site, covers

@@ -8,8 +8,8 @@ or the second of every pair (PTX ISA, cp.async.bulk.tensor, `.multicast::cluster
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .clusters import landing, receivers
 from .rings import landing_bytes

@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.operands import Request
 from attn_mlir.errors import AttnError, VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure import analyses, pipeline
-from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
+from attn_mlir.schedules.copy.kernel import schedule_tma_copy
 from attn_mlir.tools import makes_machine_code
 
 from .assemble import bundle_bytes, ptx_of

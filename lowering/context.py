@@ -13,9 +13,9 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, constant, i32
+from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.check_scalars import check_name
-from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
 from .accesses import Accesses
 from .layouts import Layout

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.passes.infrastructure import analyses
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.target.module import target_of
 
 from . import (
     chosen_rows,

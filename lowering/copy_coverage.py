@@ -8,7 +8,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 
 from .clusters import number_in

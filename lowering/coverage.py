@@ -8,11 +8,11 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
 from attn_mlir.passes.check_plan import check_plan
 from attn_mlir.passes.check_scalars import DIALECTS, check_scalar
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
-from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
 from .groups import ARRAY_STEP
 from .layouts import ATOM_ROWS, COLUMN, Layout, unit_elements

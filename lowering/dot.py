@@ -8,7 +8,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, llvm
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 from .context import Lowering, lowers
 from .layouts.fragments import accumulator, in_fours, operand_a, operand_b, widened_b

@@ -12,7 +12,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, math, vector
 from attn_mlir.dialect.scalars import i32
-from attn_mlir.passes.target.limits import Target
+from attn_mlir.dialect.targets.limits import Target
 
 from .context import Lowering, lowers
 from .inline_ptx import add_round_down

@@ -10,9 +10,9 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, llvm, nvvm, scf
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.scalars import INT, compare, constant, i32
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from .context import FULL_WARP, Lowering, element_pointer, lowers, uniform
 from .followed import issuing

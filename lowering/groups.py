@@ -9,7 +9,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, f32_constant, i1, when
-from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS
+from attn_mlir.dialect.targets.limits import WARP_THREADS, WARPGROUP_WARPS
 
 from .context import FULL_WARP, Lowering, lowers
 from .layouts.reductions import reduced

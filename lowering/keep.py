@@ -11,9 +11,9 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, vector
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.scalars import compare, constant, select
 from attn_mlir.dialect.ws.compute import WORD_BITS
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Lowering, lowers
 from .layouts.values import mask_words, parts_of_strips

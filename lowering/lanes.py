@@ -5,7 +5,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
 from attn_mlir.dialect.scalars import compare, constant, i32, select
-from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from .context import FULL_WARP, Lowering, lowers
 from .layouts.fragments import row_per_lane, row_per_thread, row_per_warp

@@ -8,10 +8,10 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
 from attn_mlir.dialect.attn.scale import MAX_SCALE
+from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.expr import Expr, to_list
 from attn_mlir.passes.analysis.protocol.integers import sizes
 from attn_mlir.passes.plan_memory import memory_map, sides
-from attn_mlir.passes.target.limits import Target
 
 from .grid import is_programmatic
 from .parameters import Signature

@@ -41,8 +41,8 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select, when
+from attn_mlir.dialect.targets.limits import WARP_THREADS, shared_tile_bytes
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.passes.target.limits import WARP_THREADS, shared_tile_bytes
 
 from .awaited_copies import commits_together, wait_for_copies
 from .barriers import BarrierRun

@@ -16,7 +16,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
-from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from .awaited_copies import copy_lines, is_awaited, rows_of_threads
 from .context import Lowering, bytes_behind, element_pointer, lowers

@@ -8,13 +8,13 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, either, i1, i32, when
-from attn_mlir.passes.check_registers import budget_of, roles_within, warpgroup_count
-from attn_mlir.passes.target.limits import (
+from attn_mlir.dialect.targets.limits import (
     WARP_THREADS,
     WARPGROUP_THREADS,
     WARPGROUP_WARPS,
     Target,
 )
+from attn_mlir.passes.check_registers import budget_of, roles_within, warpgroup_count
 
 from .clusters import meet, only_in, this_rank
 from .context import FULL_WARP, Lowering, RoleState, uniform

@@ -8,9 +8,9 @@ computed, and have their own cursors if their ways differ in every group.
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.passes.analysis.protocol.skeleton import Step, fixed_way, processes, steps
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 Ways = tuple[int, ...]  # the ways of groups 0, 1, ...
 _SIDES = ("acquire", "wait")

@@ -101,8 +101,8 @@ class _Run:
         Raises:
           SpecError: a usage error in the pipeline.
         """
+        from attn_mlir.dialect import diagnostics
         from attn_mlir.dialect._mlir import ir
-        from attn_mlir.passes.infrastructure import diagnostics
         from attn_mlir.passes.infrastructure.parse import parse_module
         from attn_mlir.passes.infrastructure.pipeline import build
 
@@ -191,7 +191,7 @@ def check_roundtrip(module: Any) -> None:
       VerifyError: with the first line that differs, or what the parser says of it.
     """
     from attn_mlir.dialect._mlir import ir
-    from attn_mlir.passes.infrastructure.diagnostics import op_error
+    from attn_mlir.dialect.diagnostics import op_error
 
     expected = str(module)
     data = io.BytesIO()

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.names import NAME, check_names
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.passes.analysis.protocol.skeleton import Process, processes
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import Target
 
 from .check_registers import check_registers
 from .plan_memory import (

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect.diagnostics import location_text
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.errors import ResourceError, VerifyError
-from attn_mlir.passes.infrastructure.diagnostics import location_text
-from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
 
 
 def warpgroup_count(kernel: ws.KernelOp) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 _ARITH = (
     *("constant", "select", "cmpi", "cmpf", "bitcast", "index_cast"),

@@ -6,12 +6,12 @@ import typing
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.opt.listing import option_texts
-from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
-from attn_mlir.passes.target.module import target_of
+from attn_mlir.schedules.registry import operations, schedule_for, schedules
 
 
 @dataclasses.dataclass(frozen=True)

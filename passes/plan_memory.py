@@ -14,6 +14,14 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import location_text, op_error
+from attn_mlir.dialect.targets.limits import (
+    WARP_THREADS,
+    Target,
+    shared_tile_bytes,
+    tensor_tile_columns,
+)
+from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.analysis.protocol.skeleton import (
     Process,
@@ -24,15 +32,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
 )
 from attn_mlir.passes.analysis.protocol.trace import Trace, precedes
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import location_text, op_error
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.target.limits import (
-    WARP_THREADS,
-    Target,
-    shared_tile_bytes,
-    tensor_tile_columns,
-)
-from attn_mlir.passes.target.module import target_of
 
 from .check_registers import check_registers
 from .verify_rings import prove

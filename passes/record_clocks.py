@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, scf
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.scalars import constant, i32
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
 
 CLOCKS = "clocks"  # name of the output

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.analysis.protocol.agreement import check_counts
@@ -47,7 +48,6 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
 )
 from attn_mlir.passes.analysis.protocol.trace import Trace
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn import AppendOp, CombineOp, MhaOp, MlaDecodeOp, MlaOp, SparseMlaOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)  # of an argument, a result or a kernel
 

@@ -29,8 +29,8 @@ from attn_mlir.compiling.appending import (
 )
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES, refused_dtype
 from attn_mlir.dialect.attn.cache import TABLE, Cache
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.scalars import MAX_I32, flag
 from attn_mlir.runtime.tensors import TensorView, view

@@ -25,14 +25,14 @@ from attn_mlir.compiling.spec import MhaSpec, mha
 from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
-from attn_mlir.passes.target.tiling import STREAMED, SWAPPED
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.schedules.policy.tiling import STREAMED, SWAPPED
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:

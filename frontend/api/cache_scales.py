@@ -16,8 +16,8 @@ from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling.dtypes import NARROW_DTYPES, SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import SCALE_TABLE, Cache
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.tiling import SCALE_GROUPS, has_scale_groups
 from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.schedules.policy.tiling import SCALE_GROUPS, has_scale_groups
 
 POOL_RANK = 4
 BOTH = 2  # extent of the axis for K and V in a pool of both

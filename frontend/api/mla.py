@@ -21,12 +21,12 @@ from attn_mlir.compiling.schedules import check_claimed, check_no_stages
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.schedules.policy.tiling import query_tiles_for
 
 CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and keys
 

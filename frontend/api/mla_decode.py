@@ -28,9 +28,9 @@ from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
 from attn_mlir.compiling.spec import LSE_TERMS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
 

@@ -16,9 +16,9 @@ from attn_mlir.arrays import Output, counters_like, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
 from attn_mlir.naming import rename
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.binding import check_apart
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, check_has_memory, dense_strides, dtype_bytes, view

@@ -20,8 +20,8 @@ from attn_mlir.compiling.sparse_mla import (
     SparseMlaSpec,
 )
 from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.scalars import MAX_I32, integer
 from attn_mlir.runtime.tensors import TensorView, view

@@ -23,9 +23,9 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.lengths import DENSE
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import TensorView

@@ -26,9 +26,9 @@ from attn_mlir.compiling.options import check_target
 from attn_mlir.compiling.prebuilt import file_name, find
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect import _mlir
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
 from attn_mlir.runtime.fat_bundle import FatBundle

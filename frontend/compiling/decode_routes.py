@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.splits import MAX_SPLITS, check_num_splits, chosen_splits, key_tiles
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.tiling import (
     HELD_DECODE,
     PAIR_DECODE,
     STREAM_ROWS,
@@ -24,7 +25,6 @@ from attn_mlir.passes.target.tiling import (
     StreamedRows,
     is_for_pairs,
 )
-from attn_mlir.runtime.kernel import Machine
 
 PARTS_PER_TILE = {HELD_DECODE: 16, STREAMED_DECODE: 1}
 """Parts that cost as much time where they are put together as a tile of 128 keys of one part does. Their sum is

@@ -27,15 +27,15 @@ from collections.abc import Mapping
 
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.tiling import (
     MAX_Q_TILES,
     SWAPPED,
     StreamedRows,
     fit_two_query_tiles,
     swapped_query_tiles,
 )
-from attn_mlir.runtime.kernel import Machine
 
 STREAM_SHARE = 2  # one multiprocessor in two is enough to stream keys at the speed of memory
 """A CTA has copies in flight into all its shared memory. On an H200, 2026-11-22, `bench/decode.py`:

@@ -18,8 +18,8 @@ from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import full
-from attn_mlir.passes.target.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
 from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.schedules.policy.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
 
 HEAD_STEP = 8
 MAX_HEADS = 1024

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from attn_mlir.compiling.dtypes import SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.runtime.scalars import as_int
+from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,
     PAGE_SIZES,
@@ -25,7 +26,6 @@ from attn_mlir.passes.target.tiling import (
     TILE_N,
     key_tiles_for,
 )
-from attn_mlir.runtime.scalars import as_int
 
 if TYPE_CHECKING:
     from attn_mlir.dialect.attn.program import Program

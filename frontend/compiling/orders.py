@@ -19,12 +19,12 @@ from collections.abc import Mapping
 
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import kernel_block, work_tiles
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.held_tiling import held_tiling_for
-from attn_mlir.passes.target.limits import target_named
-from attn_mlir.passes.target.tile_order import grows
-from attn_mlir.passes.target.tiling import HELD, query_tiles_for
 from attn_mlir.runtime.binding import GRID_LIMITS
+from attn_mlir.schedules.policy.held_tiling import held_tiling_for
+from attn_mlir.schedules.policy.tile_order import grows
+from attn_mlir.schedules.policy.tiling import HELD, query_tiles_for
 
 LEAST_COUNTED = 160  # work tiles: machines of the targets have a CTA for each of fewer
 LONG_KEYS = 8192  # in longer sequences, a tile's begin and end count for little

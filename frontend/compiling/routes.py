@@ -11,8 +11,9 @@ import dataclasses
 
 from attn_mlir.compiling.schedules import check_registers, check_tensor
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.tiling import (
     HELD,
     MAX_Q_TILES,
     STREAM_KEYS,
@@ -24,7 +25,6 @@ from attn_mlir.passes.target.tiling import (
     SWAPPED_TILES,
     key_tiles_for,
 )
-from attn_mlir.runtime.kernel import Machine
 
 
 def routed(

@@ -1,6 +1,6 @@
 """Options of attention that have no kernel together: under any schedule, under one, or on one target.
 
-A schedule is how a kernel is divided among warps; `passes.target.tiling` names them.
+A schedule is how a kernel is divided among warps; `schedules.policy.tiling` names them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.schedules.policy.tiling import (
     MAX_PAGES,
     MAX_Q_TILES,
     SCALE_GROUPS,

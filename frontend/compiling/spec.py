@@ -27,7 +27,7 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.schedules.policy.tiling import (
     SCHEDULES,
     STREAMED,
     SWAPPED,

@@ -15,12 +15,12 @@ from attn_mlir.compiling.few_queries import streamed_parts
 from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import STREAM_KEYS, STREAMED, SWAPPED, TILE_N
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
+from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAMED, SWAPPED, TILE_N
 
 MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)

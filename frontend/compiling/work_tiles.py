@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
-from attn_mlir.passes.target.held_tiling import held_tiling_for
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import (
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.schedules.policy.held_tiling import held_tiling_for
+from attn_mlir.schedules.policy.tiling import (
     HELD,
     STREAMED,
     SWAPPED,

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 ROW, COLUMN = 0, 1
 AXES = (ROW, COLUMN)

@@ -15,8 +15,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import HALF_ROWS, WARP_THREADS, WARPGROUP_WARPS
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import HALF_ROWS, WARP_THREADS, WARPGROUP_WARPS
 
 from .fragments import (
     AXES,

@@ -6,7 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
 from attn_mlir.dialect.scalars import constant
-from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from ..context import FULL_WARP
 from ..state.handles import Fragment

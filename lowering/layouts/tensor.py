@@ -7,7 +7,7 @@ leaves half of the lanes free: from its column 256 on it goes on there, 16 lanes
 Source: PTX ISA, tcgen05.mma, layouts D and F of the sums.
 """
 
-from attn_mlir.passes.target.limits import FOLD_COLUMNS, HALF_ROWS
+from attn_mlir.dialect.targets.limits import FOLD_COLUMNS, HALF_ROWS
 
 FOLD_LANES = 16
 LANE_SHIFT = 16  # of an address, whose lower half is the column

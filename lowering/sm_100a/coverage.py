@@ -7,9 +7,9 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import FOLD_COLUMNS, HALF_ROWS
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import FOLD_COLUMNS, HALF_ROWS
 
 from ..layouts import PART_ELEMENTS, line_elements, mma_k
 from ..state.checks import (

@@ -10,7 +10,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, i32
-from attn_mlir.passes.target.limits import HALF_ROWS
+from attn_mlir.dialect.targets.limits import HALF_ROWS
 
 from ..context import Lowering
 from ..layouts import PART_ELEMENTS, Layout, tensor_columns

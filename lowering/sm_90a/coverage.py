@@ -1,7 +1,7 @@
 """Checks of what the lowering covers of a warpgroup's products. Numbers: PTX ISA, wgmma."""
 
 from attn_mlir.dialect import ws
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 from ..layouts import mma_k
 from ..state.checks import (

@@ -9,7 +9,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, vector
-from attn_mlir.passes.target.limits import WARPGROUP_WARPS
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS
 
 from ..context import Lowering, lowers
 from ..layouts.fragments import accumulator, operand_a

@@ -10,8 +10,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 
 from ..layouts import Layout, line_elements
 from ..tensors import view_of

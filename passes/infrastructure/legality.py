@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.infrastructure.diagnostics import diagnostics_of, op_error
+from attn_mlir.dialect.diagnostics import diagnostics_of, op_error
 from attn_mlir.passes.infrastructure.registry import register
 
 _SCALAR = ("arith.", "math.")

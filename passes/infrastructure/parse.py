@@ -9,8 +9,8 @@ import re
 
 from attn_mlir.dialect._mlir import ir, parameterised_names
 from attn_mlir.dialect.attn.masks import PYTHON_NAMES
+from attn_mlir.dialect.diagnostics import diagnostics_of, to_verify_error
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.infrastructure.diagnostics import diagnostics_of, to_verify_error
 
 _UNKNOWN = re.compile(r"expected dynamic (attribute|type)")
 _SIGIL_NAME = re.compile(r"[#!]([a-z]\w*)\.([\w$]+)")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from attn_mlir.dialect._mlir import ir, passmanager
+from attn_mlir.dialect.diagnostics import mlir_errors
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure import analyses, registry
-from attn_mlir.passes.infrastructure.diagnostics import mlir_errors
 
 ANCHOR = "builtin.module"
 

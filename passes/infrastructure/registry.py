@@ -21,7 +21,7 @@ OWN_MODULES = [
     "attn_mlir.passes.infrastructure.legality",
     "attn_mlir.passes.check_names",
     "attn_mlir.passes.record_clocks",
-    "attn_mlir.passes.schedule.convert",
+    "attn_mlir.passes.convert_attn_to_ws",
     "attn_mlir.lowering",
 ]
 """Modules whose import registers passes and pipelines; imported when a name is first needed."""

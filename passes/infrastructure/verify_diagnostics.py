@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attn_mlir.passes.infrastructure.diagnostics import Diagnostic
+from attn_mlir.dialect.diagnostics import Diagnostic
 
 _PLACE = r"[ \t]*(?:@(above|below|unknown|[+-]\d+))?[ \t]*"
 _PATTERN = r"\{\{(.*?)\}\}(?=\}\}(?!\})|(?!\}))"  # a regular expression within the text

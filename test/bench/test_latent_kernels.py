@@ -14,8 +14,8 @@ from attn_mlir.bench.latent import Shape
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
-from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
-from attn_mlir.passes.target.limits import target_named
+from attn_mlir.dialect.targets.limits import target_named
+from attn_mlir.schedules.registry import operations, schedule_for, schedules
 
 MOST_PER_SCORE = 3.95  # FlashAttention-4's kernels of the same sizes
 MOST_PER_ROW, MOST_PER_ROW_OF_PAIRS = 9.69, 18.88

@@ -20,9 +20,9 @@ from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask,
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn.evaluation import evaluate
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.schedule.kernels.mha_config import default_config
-from attn_mlir.passes.target.limits import target_named
+from attn_mlir.schedules.attention.tensor_memory.policy import default_config
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,6 @@ from attn_mlir.cli import demo, experiment
 from attn_mlir.compiling import compiler
 from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
 from attn_mlir.reference import Comparison
 from attn_mlir.runtime import doctor
 from attn_mlir.runtime.bundle import Bundle
@@ -24,6 +23,7 @@ from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.fat_bundle import FatBundle
+from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 Pack = Callable[..., bytes]
 COMMANDS = ("compile", "run", "trace", "info", "doctor", "demo")

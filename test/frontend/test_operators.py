@@ -11,10 +11,10 @@ import pytest
 import attn_mlir as am
 from attn_mlir.api import plan as plans
 from attn_mlir.arrays import output_like
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.limits import target_named
-from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.tensors import bytes_at, view
+from attn_mlir.schedules.policy.tiling import query_tiles_for
 from attn_mlir.validation.numerics.operands import Foreign
 
 pytestmark = pytest.mark.usefixtures("no_compiler")

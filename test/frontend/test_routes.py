@@ -16,12 +16,12 @@ from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
 from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.splits import split_count
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.passes.target.held_tiling import held_registers, held_tiling_for
-from attn_mlir.passes.target.limits import target_named
-from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.held_tiling import held_registers, held_tiling_for
+from attn_mlir.schedules.policy.tiling import query_tiles_for
 
 HOPPER = target_named("sm_90a")
 

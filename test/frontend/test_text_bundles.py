@@ -19,7 +19,7 @@ from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.schedule.meaning import record_meaning, recorded_meaning
+from attn_mlir.passes.meaning import record_meaning, recorded_meaning
 from attn_mlir.runtime.bundle import Bundle
 
 TABLE = np.random.default_rng(0).standard_normal((2, 40)).astype(np.float32)

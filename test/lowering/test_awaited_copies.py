@@ -12,10 +12,10 @@ import pytest
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import LaunchError
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.schedules import build as b
 from attn_mlir.validation.ws.checks import refused
 from attn_mlir.validation.ws.clusters import built, compiled
 from attn_mlir.validation.ws.pair_gathers import ROWS, gathered_product

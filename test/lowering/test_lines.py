@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect.targets.limits import line_of_rows
 from attn_mlir.dialect.ws.dialect import SHORT_LINES
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.lowering.stages import ws_to_nvvm
-from attn_mlir.passes.target.limits import line_of_rows
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.recipes import TensorMapParam
 from attn_mlir.validation.ws.kernels import (

@@ -13,9 +13,9 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
+from attn_mlir.schedules import build as b
 
 ROWS = 64  # of a product
 DTYPES = {

@@ -10,9 +10,9 @@ import pytest
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
+from attn_mlir.schedules import build as b
 
 HEAD, COUNT, COLUMNS = (
     8,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.lowering.layouts.fragments import units_of_rows
-from attn_mlir.passes.schedule.parts.latent_source import PAIR_WARPS, PIECE, WIDENERS
+from attn_mlir.schedules.latent.common.rows import PAIR_WARPS, PIECE, WIDENERS
 
 ROWS, UNIT, BANK_UNITS = 64, 8, 8  # 16-byte units of bf16, of which 128 bytes have eight
 

@@ -12,7 +12,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.block_masks.blocks import Block, Lists, with_block
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import machine_of

@@ -11,8 +11,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.tiling import SwappedRows, swapped_query_tiles
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
+from attn_mlir.schedules.policy.tiling import SwappedRows, swapped_query_tiles
 from attn_mlir.validation.numerics.stored import Form
 
 BF16 = ml_dtypes.bfloat16

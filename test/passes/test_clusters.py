@@ -12,8 +12,8 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.analysis.protocol.skeleton import processes
 from attn_mlir.passes.plan_memory import arrivals
-from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.verify_rings import prove
+from attn_mlir.schedules import build as b
 from attn_mlir.validation.ws.clusters import (
     built,
     everyone,

@@ -13,15 +13,15 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import MhaOp, build_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import Configure
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.opt.listing import option_texts
-from attn_mlir.passes.schedule.entries import CONFIG
-from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig, default_config
-from attn_mlir.passes.schedule.kernels.mha_registers import HeldConfig
-from attn_mlir.passes.schedule.registry import schedules
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.schedules.attention.tensor_memory.policy import MhaConfig, default_config
+from attn_mlir.schedules.attention.warpgroups.kernel import HeldConfig
+from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.registry import schedules
 
 TARGET = target_named(DEFAULT_TARGET)
 

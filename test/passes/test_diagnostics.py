@@ -5,15 +5,15 @@ import re
 import pytest
 
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.errors import SpecError, VerifyError
-from attn_mlir.passes.attn_opt import split_chunks
-from attn_mlir.passes.infrastructure.diagnostics import (
+from attn_mlir.dialect.diagnostics import (
     Diagnostic,
     diagnostics_of,
     location_text,
     mlir_errors,
     op_error,
 )
+from attn_mlir.errors import SpecError, VerifyError
+from attn_mlir.passes.attn_opt import split_chunks
 from attn_mlir.passes.infrastructure.legality import ATTN, STAGES, Stage, check_stage
 from attn_mlir.passes.infrastructure.parse import parse_module
 from attn_mlir.passes.infrastructure.verify_diagnostics import check, expectations

@@ -13,8 +13,8 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.schedule.parts import softmax
 from attn_mlir.passes.verify_rings import prove
+from attn_mlir.schedules.attention.tensor_memory import softmax
 
 
 def built(configure: str) -> Any:

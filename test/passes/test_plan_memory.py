@@ -14,10 +14,10 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask, NullMask, WindowMask
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.plan_memory import Region, memory_map, plan, render_map
-from attn_mlir.passes.target.limits import target_named
 
 SHARED_LIMIT = 232448  # bytes a CTA may have; CUDA C++ Programming Guide, compute capability 10.0
 TENSOR_LIMIT = 512  # columns

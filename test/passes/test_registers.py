@@ -15,11 +15,11 @@ import attn_mlir as am
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import MhaOp, build_module
 from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import ResourceError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.schedule.entries import CONFIG
-from attn_mlir.passes.schedule.kernels.mha_config import default_config
-from attn_mlir.passes.target.limits import target_named
+from attn_mlir.schedules.attention.tensor_memory.policy import default_config
+from attn_mlir.schedules.core.entries import CONFIG
 
 FITS = [(240, 136, 128), (168, 168, 168), (256, 0, 80), (0, 0, 0), (24, 224, 256)]
 EXCEEDS = [(240, 136, 136), (168, 168, 176), (256, 0, 88), (24, 232, 256)]

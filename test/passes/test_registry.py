@@ -14,14 +14,14 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.dialect.attn.mha import name_schedule
+from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import SpecError, TargetError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.infrastructure.registry import find
-from attn_mlir.passes.schedule import registry
-from attn_mlir.passes.schedule.entries import CONFIG, Entries
-from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
-from attn_mlir.passes.target.limits import Target
-from attn_mlir.passes.target.tiling import HELD, STREAMED
+from attn_mlir.schedules import registry
+from attn_mlir.schedules.copy.kernel import schedule_tma_copy
+from attn_mlir.schedules.core.entries import CONFIG, Entries
+from attn_mlir.schedules.policy.tiling import HELD, STREAMED
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import CausalMask, NullMask
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
+from attn_mlir.schedules.copy.kernel import schedule_tma_copy
 
 NULL, CAUSAL = NullMask(), CausalMask()
 

@@ -13,10 +13,10 @@ from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.dialect.targets.limits import TARGETS, WARPGROUP_THREADS, target_named
 from attn_mlir.errors import TargetError
 from attn_mlir.lowering.ptxas import assemble
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.target.limits import TARGETS, WARPGROUP_THREADS, target_named
 
 pytestmark = pytest.mark.ptxas
 

@@ -20,8 +20,8 @@ from attn_mlir.dialect.attn.masks import (
 )
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig
-from attn_mlir.passes.target.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
+from attn_mlir.schedules.attention.tensor_memory.policy import MhaConfig
+from attn_mlir.schedules.policy.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
 
 GROWS: list[Mask] = [
     CausalMask(),

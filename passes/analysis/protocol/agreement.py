@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 from .counts import Counting
 from .skeleton import Process, Sizes, named_sizes, steps, tally

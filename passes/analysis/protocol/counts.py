@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.expr import Expr, names
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .integers import RANK, sizes
 from .skeleton import COORDINATES, GROUP, Branch, Loop, Meeting, Node, Process, Step, Tiles

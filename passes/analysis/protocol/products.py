@@ -10,7 +10,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, scf
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 Value = Any
 

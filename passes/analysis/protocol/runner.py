@@ -13,7 +13,7 @@ it is checked that they are.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 from .clocks import Clock, Clocks, Tick, knows, tick
 from .crossings import Key

@@ -7,7 +7,7 @@ on. A run leaves out turns in which they would only do again what they have just
 from collections import defaultdict
 from collections.abc import Sequence
 
-from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.dialect.diagnostics import op_error
 
 from .clocks import Clocks
 from .ports import Ports

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
+from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.expr import Evaluator, Expr, compiled, names, show
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .integers import RANK, Integers, NoExpressionError, known_at_launch
 

@@ -15,10 +15,10 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import AttnError
 from attn_mlir.passes.infrastructure import pipeline
-from attn_mlir.passes.schedule.registry import operations, schedule_for
-from attn_mlir.passes.target.limits import target_named
+from attn_mlir.schedules.registry import operations, schedule_for
 from attn_mlir.validation.choices.case import Case
 
 CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose

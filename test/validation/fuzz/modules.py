@@ -187,7 +187,7 @@ def texts() -> tuple[tuple[str, str], ...]:
 def _copy_kernel() -> Any:
     """The smallest kernel: a copy through shared memory, whose text is short at every stage."""
     from attn_mlir.dialect._mlir import ir, make_context
-    from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
+    from attn_mlir.schedules.copy.kernel import schedule_tma_copy
 
     with make_context(), ir.Location.unknown():
         module = ir.Module.create()

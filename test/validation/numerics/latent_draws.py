@@ -21,8 +21,8 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.latent_formats import PLAIN
-from attn_mlir.passes.target.limits import target_named
-from attn_mlir.passes.target.tiling import has_tiling
+from attn_mlir.dialect.targets.limits import target_named
+from attn_mlir.schedules.policy.tiling import has_tiling
 from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
 from attn_mlir.validation.numerics.latent import E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.stored import Form

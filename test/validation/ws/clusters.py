@@ -12,8 +12,8 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.runtime.kernel import Kernel, load
+from attn_mlir.schedules import build as b
 
 TILE_ROWS, TILE_COLUMNS = 64, 64
 PAIR_ROWS, PAIR_COLUMNS, PAIR_DEPTH = 128, 64, 64  # of a CTA, of a pair, of a slot

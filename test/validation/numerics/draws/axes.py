@@ -17,8 +17,8 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import has_scale_groups, has_tiling
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.schedules.policy.tiling import has_scale_groups, has_tiling
 from attn_mlir.validation.numerics.stored import Form
 
 from .calls import ARGUMENTS, ARRAYS, EAGER, MODES, PLAIN

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 import attn_mlir as am
-from attn_mlir.passes.target.tiling import HELD
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.reference.sums import SUM_BITS
 from attn_mlir.runtime.binding import Bound
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, Launch
+from attn_mlir.schedules.policy.tiling import HELD
 from attn_mlir.validation.numerics.stored import Form
 
 from .calls import ARRAYS, PLAIN, attend

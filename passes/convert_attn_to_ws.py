@@ -1,0 +1,62 @@
+"""`convert-attn-to-ws`: replaces a function that is one `attn` operation by its schedule's kernel."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect._mlir import func, ir
+from attn_mlir.dialect.attn.names import check_names
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.module import target_of
+from attn_mlir.passes.check_scalars import check_regions
+from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.meaning import record_meaning
+from attn_mlir.schedules.registry import operations, schedule_for
+
+
+@register
+@dataclass(frozen=True)
+class ConvertAttnToWs:
+    """Replaces each function that computes one operation by the `ws.kernel` of its schedule.
+
+    The function may hold storage operations beside it. Arguments after the operation's operands are
+    read by these and by the score modifier. The operation must carry `attn.config` if its schedule has
+    a configuration. The kernel takes the function's name; what an `attn.mha` computes is kept as an
+    attribute of the module.
+
+    Attributes:
+      target: the chip; the module's, or sm_100a, where none is named.
+    """
+
+    name: ClassVar[str] = "convert-attn-to-ws"
+    target: str = ""
+
+    def run(self, module: Any) -> None:
+        """Converts; no `attn` operation is left.
+
+        Raises:
+          TargetError: no schedule of an operation applies to the target.
+          VerifyError: a function that computes something else as well, names that are wrong or given
+            twice, a region with something for which kernels have no code, or an operation that the
+            schedule does not cover.
+        """
+        functions = list(ir.get_ops_of_type(module, func.FuncOp))
+        target = target_of(module, self.target, keep=bool(functions))
+        for function in functions:
+            with function.operation.location, ir.InsertionPoint(function.operation):
+                check_names(function)
+                op = _only_operation(function)
+                check_regions(op)
+                record_meaning(module, function)
+                schedule_for(op, target).build(function, op, target)
+            function.operation.erase()
+
+
+def _only_operation(function: Any) -> Any:
+    """The one operation of a function for which there are schedules."""
+    block = list(function.body.blocks[0].operations)
+    found = [op for op in block if isinstance(op, operations())]
+    if len(found) != 1:
+        known = " or ".join(sorted(kind.OPERATION_NAME for kind in operations()))
+        names = ", ".join(op.operation.name for op in block)
+        raise op_error(function, f"expects one {known} and func.return, got {names}")
+    return found[0]

@@ -1,1 +1,0 @@
-"""Kernel schedules: from the `attn` dialect to warp-specialised kernels."""

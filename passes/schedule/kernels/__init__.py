@@ -1,1 +1,0 @@
-"""One module per kernel: from an operation to its roles."""

@@ -1,1 +1,0 @@
-"""Limits of the target machines, and tile sizes of attention that fit them."""

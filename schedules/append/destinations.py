@@ -1,0 +1,191 @@
+"""Where in a cache new tokens go: the sequence, position and row of each.
+
+A row is numbered over the cache's first two dimensions together: page size x page + offset, or
+positions x row + position. Arrays may hold any numbers: a token that belongs nowhere gets row -1, to
+which nothing is written.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import arith, ir
+
+from .. import build as b
+from ..operands.pages import Pages, page_size
+from ..operands.storage import pages_of, root, storage_steps
+
+Value = Any
+
+NOWHERE = -1
+MAX_ROW = 2**31 - 1
+
+
+class Token(NamedTuple):
+    """A new token; i32 each, and `exists` i1.
+
+    Attributes:
+      row: its number among all tokens.
+      coords: its coordinates in arrays with one element per token.
+      exists: whether it is a token, and not behind the last one.
+      sequence: the number of its sequence; out of range if it belongs to none.
+      number, count: its number among the new tokens of its sequence, and how many these are.
+    """
+
+    row: Value
+    coords: tuple[Value, ...]
+    exists: Value
+    sequence: Value
+    number: Value
+    count: Value
+
+
+@dataclass(frozen=True)
+class Told:
+    """The arrays that say where tokens go: memrefs, None if not given; see `attn.append`."""
+
+    slots: Value | None
+    positions: Value | None
+    sequences: Value | None
+    offsets: Value | None
+
+    @staticmethod
+    def of(op: attn.AppendOp, arguments: Mapping[Value, Value]) -> "Told":
+        """The arrays of an operation, as arguments of its kernel."""
+        lists = (op.slots, op.positions, op.sequences, op.offsets)
+        return Told(*(arguments[values[0]] if len(values) else None for values in lists))
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The cache of keys or of values, and where the positions of its sequences lie.
+
+    Attributes:
+      tensor: memref of the kernel, [pages, page, ...] or [rows, positions, ...].
+      pages: the pages of its sequences; None where each sequence is one row of the tensor.
+      indices: the row of each sequence; None where row b belongs to sequence b.
+      starts: the position of its row at which each sequence begins; None for 0.
+      lengths: positions of each sequence, counted from the beginning of its row; None for all that
+        there is room for.
+      counts_new: whether the lengths include the new tokens.
+      factors: [1 or batch, 1 or heads] that elements are divided by, or None.
+      scales: where the factors go that every position has of its own, or None.
+    """
+
+    tensor: Value
+    pages: Pages | None
+    indices: Value | None
+    starts: Value | None
+    lengths: Value | None
+    counts_new: bool
+    factors: Value | None
+    scales: "Destination | None"
+
+    @staticmethod
+    def of(cache: Value, tensor: Value, arguments: Mapping[Value, Value]) -> "Destination":
+        """The destination that the storage operations of a cache of `attn.append` describe."""
+        names = ("indices", "starts", "lengths", "factors", "scales")
+        found: dict[str, Any] = dict.fromkeys(names)
+        counts_new = True
+        for step in storage_steps(cache):
+            match step:
+                case attn.SelectedOp():
+                    found["indices"] = arguments[step.indices]
+                case attn.TrimmedOp():
+                    found["starts"] = arguments[step.counts]
+                case attn.LimitedOp():
+                    found["lengths"] = arguments[step.lengths]
+                    counts_new = not step.excludes_queries
+                case attn.ScaledOp() if step.is_per_position:
+                    own = arguments[root(step.factors)]
+                    found["scales"] = Destination.of(step.factors, own, arguments)
+                case attn.ScaledOp():
+                    found["factors"] = arguments[step.factors]
+                case _:
+                    pass
+        pages = pages_of(cache, tensor, arguments)
+        return Destination(tensor, pages, counts_new=counts_new, **found)
+
+    def _count(self) -> Value:
+        """Number of sequences."""
+        if self.pages is not None:
+            return self.pages.count()
+        return b.extent(self.tensor if self.indices is None else self.indices, 0)
+
+    def _start(self, sequence: Value) -> Value:
+        return b.constant(0) if self.starts is None else b.element(self.starts, [sequence])
+
+    def _length(self, token: Token) -> Value:
+        """Positions of the token's sequence including the new tokens, as the arrays say it."""
+        if self.lengths is not None:
+            length = b.element(self.lengths, [token.sequence])
+            return length if self.counts_new else b.INT.add(length, token.count)
+        if self.pages is not None:
+            return self.pages.of(token.sequence).length
+        return b.extent(self.tensor, 1)
+
+    def place(self, told: Told, token: Token) -> tuple[Value, Value]:
+        """The token's position in its sequence, and that position counted from where the row begins."""
+        start = self._start(token.sequence)
+        if told.positions is not None:
+            position = b.element(told.positions, token.coords)
+            return position, b.INT.add(start, position)
+        left = b.INT.sub(token.count, token.number)
+        in_room = b.INT.sub(self._length(token), left)
+        return b.INT.sub(in_room, start), in_room
+
+    def row(self, told: Told, token: Token) -> Value:
+        """The row that the token goes to, or `NOWHERE`."""
+        if told.slots is not None:
+            return b.select(token.exists, _narrow(b.element(told.slots, token.coords)), _nowhere())
+        return self.row_at(token, *self.place(told, token))
+
+    def row_at(self, token: Token, position: Value, in_room: Value) -> Value:
+        """The row of a place that the token has in its sequence, or `NOWHERE`; as `place` says."""
+        checks = [
+            token.exists,
+            *_within(token.sequence, self._count()),
+            b.compare("sge", position, 0),
+        ]
+        if self.pages is None:
+            room, size = b.extent(self.tensor, 1), b.extent(self.tensor, 1)
+            line, offset = token.sequence, in_room
+            if self.indices is not None:
+                line = b.element(self.indices, [token.sequence])
+        else:
+            room, size = self.pages.room(token.sequence), b.constant(page_size(self.tensor))
+            inside = b.INT.max(in_room, 0)
+            number = b.INT.floordiv(inside, size)
+            line = self.pages.entry(token.sequence, number)
+            offset = b.INT.sub(inside, b.INT.mul(number, size))
+        checks += [*_within(in_room, room), *_within(line, b.extent(self.tensor, 0))]
+        row = b.INT.add(b.INT.mul(line, size), offset)
+        return b.select(_all(checks), row, _nowhere())
+
+
+def _nowhere() -> Value:
+    return b.constant(NOWHERE)
+
+
+def _within(number: Value, end: Value) -> list[Value]:
+    """The conditions 0 <= number and number < end, i1 each."""
+    return [b.compare("sge", number, 0), b.compare("slt", number, end)]
+
+
+def _all(conditions: Iterable[Value]) -> Value:
+    return functools.reduce(b.INT.both, conditions)
+
+
+def _narrow(slot: Value) -> Value:
+    """A slot as i32; `NOWHERE` for a number that does not fit i32."""
+    if slot.type == b.i32():
+        return slot
+    i64 = slot.type
+    low, high = (arith.ConstantOp(i64, ir.IntegerAttr.get(i64, x)).result for x in (0, MAX_ROW))
+    fits = b.INT.both(
+        arith.CmpIOp(arith.CmpIPredicate.sge, slot, low).result,
+        arith.CmpIOp(arith.CmpIPredicate.sle, slot, high).result,
+    )
+    return b.select(fits, arith.TruncIOp(b.i32(), slot).result, _nowhere())

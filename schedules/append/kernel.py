@@ -1,0 +1,207 @@
+"""From `attn.append` to a `ws.kernel`: threads move rows, 16 bytes at a time.
+
+A work tile is a block of tokens and one head. Its threads find where each token goes, read the keys
+and values of the block, rotate and narrow them in registers, and write each row where it belongs. Factors
+that each position has of its own are found from its row, by the threads that have it.
+The 16-byte units of a row lie in neighbouring threads, so that rows are whole lines of memory
+wherever they go; K and V are read before either is written, which keeps more of them in flight.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.names import names_of
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.append.destinations import NOWHERE, Destination
+from attn_mlir.schedules.append.narrowing import divisors, stored
+from attn_mlir.schedules.append.roles import WARPS, Place, Problem, Rows, each_row, tokens_of
+from attn_mlir.schedules.append.rotation import rotated
+from attn_mlir.schedules.operands.storage import position_factors, root, storage_steps
+from attn_mlir.schedules.registry import NoOptions, register
+
+Value = Any
+
+STORAGE = (
+    attn.LimitedOp,
+    attn.SelectedOp,
+    attn.TrimmedOp,
+    attn.PagedOp,
+    attn.PagedCsrOp,
+    attn.ScaledOp,
+)
+
+
+@register
+class Append:
+    """New tokens into a cache, by threads alone."""
+
+    name: ClassVar[str] = "append"
+    operation: ClassVar[type[Any]] = attn.AppendOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Nothing: no product is taken."""
+        return ""
+
+    def takes(self, op: attn.AppendOp, target: Target) -> bool:
+        """Any."""
+        return True
+
+    def configure(self, op: attn.AppendOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Leaves nothing: the tiles follow from the sizes."""
+
+    def build(self, function: Any, op: attn.AppendOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one `attn.append`.
+
+        Raises:
+          VerifyError: the function computes something else as well, or the caches lie in views that
+            no kernel writes to.
+        """
+        _check(function, op)
+        kernel = b.declare_kernel(function.sym_name.value, _arguments(function, op))
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            given = dict(zip(function.arguments, kernel.body.blocks[0].arguments, strict=True))
+            _emit(Problem.of(op, given))
+        return kernel
+
+
+def _check(function: Any, op: attn.AppendOp) -> None:
+    """Raises VerifyError for a function that the kernel does not cover."""
+    block = list(function.body.blocks[0].operations)
+    others = [other for other in block if not isinstance(other, STORAGE)]
+    if len(others) != 2 or list(others[1].operation.operands):
+        names = ", ".join(other.operation.name for other in others)
+        raise op_error(function, f"expects one attn.append and an empty func.return, got {names}")
+    caches = [root(op.k_cache), root(op.v_cache)]
+    if [*caches, op.k_new, op.v_new] != list(function.arguments)[:4]:
+        raise op_error(op, "expects the function's first arguments as its first operands, in order")
+    for cache in (op.k_cache, op.v_cache):
+        steps: list[Any] = [type(step) for step in storage_steps(cache)]
+        if len(set(steps)) != len(steps) or attn.RaggedOp in steps:
+            raise op_error(
+                op, "expects caches that each storage operation looks at once, not ragged"
+            )
+        if len(op.slots) and set(steps) - {attn.ScaledOp}:
+            raise op_error(op, "expects slots of caches as they are stored")
+        scales = position_factors(cache)
+        if (
+            scales is not None
+            and attn.logical_type(scales.factors).shape[2] != attn.logical_type(cache).shape[2]
+        ):
+            raise op_error(op, "expects factors of positions for each head")
+        is_paged = attn.PagedOp in steps or attn.PagedCsrOp in steps
+        if is_paged and {attn.SelectedOp, attn.TrimmedOp} & set(steps):
+            raise op_error(op, "expects sequences in pages to be neither selected nor trimmed")
+
+
+def _arguments(function: Any, op: attn.AppendOp) -> list[b.Argument]:
+    """The function's arguments; extents of one name are equal."""
+    kinds: list[Any] = [type(step) for step in storage_steps(op.k_cache)]
+    pool = root(op.k_cache).type
+    written = [root(x) for x in (op.k_cache, op.v_cache)]
+    scales = [position_factors(x) for x in (op.k_cache, op.v_cache)]
+    written += [root(step.factors) for step in scales if step is not None]
+    is_batch = op.k_new.type.rank > 3
+    if not pool.is_dynamic_dim(1):
+        cache = ("pages", "", "", "")
+    else:
+        own_rows = is_batch and attn.SelectedOp not in kinds
+        cache = ("batch" if own_rows else "rows", "sk", "", "")
+    tokens = ("batch", "sq") if is_batch else ("tokens",)
+    per_token = [x for values in (op.slots, op.positions, op.sequences) for x in values]
+    names = names_of(function)
+    found: list[b.Argument] = []
+    for number, value in enumerate(function.arguments):
+        name, kind = names[number] or f"capture{number}", value.type
+        dims = tuple(f"{name}_{i}" if kind.is_dynamic_dim(i) else "" for i in range(kind.rank))
+        if number < 2:
+            dims = cache
+        elif number < 4:
+            dims = (*tokens, "", "")
+        elif value in per_token:
+            dims = tokens
+        elif value in list(op.angles):
+            dims = ("angles", "")
+        memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
+        found.append(b.Argument(name, "inout" if value in written else "in", memref, dims))
+    return found
+
+
+def _emit(problem: Problem) -> None:
+    heads = b.constant(ir.MemRefType(problem.k_new.type).shape[-2])
+    total, size = problem.token_count(), problem.tokens
+    with b.role("append", first=0, warps=WARPS):
+        ends = problem.told.offsets
+        if ends is None:
+            with b.tiles([b.INT.ceildiv(total, size), heads], "single") as (block, head):
+                first = b.INT.mul(block, size)
+                _append(problem, Place(first, first, total, head, None))
+            return
+        count = b.INT.sub(b.extent(ends, 0), 1)
+        space = [b.INT.ceildiv(total, size), heads, count]
+        packing = [count, total, b.constant(size)]
+        with b.tiles(space, "ragged", ends=[ends], packing=packing) as (block, head, sequence):
+            begin, end = (b.element(ends, [x]) for x in (sequence, b.INT.add(sequence, 1)))
+            begin = b.INT.min(b.INT.max(begin, 0), total)
+            end = b.INT.min(b.INT.max(end, begin), total)
+            first = b.INT.add(begin, b.INT.mul(block, size))
+            _append(problem, Place(first, begin, end, head, sequence))
+
+
+def _append(problem: Problem, place: Place) -> None:
+    """Moves one work tile."""
+    told, token = problem.told, problem.token
+
+    def rows_of(of: Destination) -> tuple[Value, Value]:
+        rows = each_row(problem, lambda row: of.row(told, token(place, row)))
+        if not problem.has_own_scale_table:
+            return rows, rows
+        return _where_both_are(problem, of, place, rows)
+
+    k_rows, k_scale_rows = rows_of(problem.k)
+    v_rows, v_scale_rows = k_rows, k_scale_rows
+    if problem.is_listed_apart:
+        v_rows, v_scale_rows = rows_of(problem.v)
+
+    def read(k: Value, v: Value, row: Value) -> Value:
+        nowhere = b.constant(NOWHERE)
+        wanted = b.INT.either(b.compare("sge", k, 0), b.compare("sge", v, 0))
+        return b.select(wanted, b.INT.add(place.first, row), nowhere)
+
+    rows = Rows(k_rows, v_rows, b.map_rows(read, k_rows, v_rows))
+    width, (k_columns, v_columns) = problem.width, problem.columns
+    keys = [tokens_of(problem, problem.k_new, rows, place, c) for c in range(0, k_columns, width)]
+    values = [tokens_of(problem, problem.v_new, rows, place, c) for c in range(0, v_columns, width)]
+    if problem.angles:
+        keys = rotated(problem, place, rows, keys)
+    sides = (
+        (problem.k, rows.k, k_scale_rows, keys),
+        (problem.v, rows.v, v_scale_rows, values),
+    )
+    for of, to, scale_rows, pieces in sides:
+        element = ir.MemRefType(of.tensor.type).element_type
+        for number, factors in enumerate(divisors(problem, of, place, scale_rows, pieces)):
+            piece = stored(pieces[number], factors, element)
+            b.store_rows(piece, to, of.tensor, [0, 0, place.head, number * width], [0, 1, 3])
+
+
+def _where_both_are(
+    problem: Problem, of: Destination, place: Place, rows: Value
+) -> tuple[Value, Value]:
+    """The rows of tokens, and those of their factors in pages of their own; both or neither."""
+    scales = of.scales
+    assert scales is not None
+
+    def scale_row(row: Value) -> Value:
+        token = problem.token(place, row)
+        return scales.row_at(token, *of.place(problem.told, token))
+
+    def where(row: Value, other: Value, _: Value) -> Value:
+        return b.select(b.compare("sge", other, 0), row, b.constant(NOWHERE))
+
+    scale_rows = each_row(problem, scale_row)
+    return b.map_rows(where, rows, scale_rows), b.map_rows(where, scale_rows, rows)

@@ -1,0 +1,220 @@
+"""The roles of a kernel whose products have keys where others have queries, and the other way round.
+
+The tensor core takes 128 rows of one operand whatever is in them, and as few as 8 columns of the
+other. With keys in the rows, few queries cost little:
+
+    S' [keys, queries] = K Q'          both with their columns along shared memory
+    O' [columns, queries] = V' P'      V and P as they lie, keys down
+
+Scores, weights and O are worked with as [queries, keys] and [queries, columns], as in other kernels:
+fragments are turned when they come from tensor memory, and before they go into memory as they lie
+there. A thread owns a key of every tile, with its scores of all queries; later a column of O. So sums
+over keys are kept in each thread and added up at the end, but maxima concern the whole group. They
+are left as they are until a score exceeds one by 2^8: then the warps tell each other what they have
+found, and O, which nobody uses at that moment, is brought in step. Whether one has to is asked at a
+barrier of the group, in each turn.
+
+    load --q,k,v--> mma --s--> attend --out--> leave
+                     ^ '-finished-^ |
+                     '------p-------'
+"""
+
+import dataclasses
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.targets.limits import LINE_BYTES, WARPGROUP_WARPS
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.kv_tiles import Test, visit
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.splits import JoinedParts
+from attn_mlir.schedules.policy.tiling import Pieces, query_slot_rows, swapped_columns
+from attn_mlir.schedules.softmax.row import Row
+from attn_mlir.schedules.softmax.state import (
+    Rows,
+    Weighed,
+    at_maxima,
+    is_beyond,
+    reciprocal,
+    seen,
+    store_lse,
+    weights_of,
+    with_sink,
+)
+
+from ..streaming.combine_in_kernel import Place, finish
+
+
+class SwappedStorage:
+    """The rings and buffers of the kernel.
+
+    K and V have rings of their own, since the scores of a tile are multiplied before the values of the
+    one before it. An empty slot of `p` says that the product that read it is complete: until `p` is
+    handed over again, nobody but `attend` uses O.
+
+    Attributes:
+      columns: of a tile of V. O has as many as products have rows, of which the last are copies or
+        zeros where V has fewer.
+      scratch: where warps tell each other what they have found of the rows.
+      out: O, in kernels that do not put parts of the keys together themselves.
+    """
+
+    def __init__(self, problem: Problem):
+        config, f32 = problem.config, ir.F32Type.get()
+        rows, keys = config.tile_m, config.tile_n
+        self.columns = swapped_columns(problem.v_head_dim)
+        loaded = query_slot_rows(config.packed_heads, rows)
+        queries = b.tile([loaded, problem.columns], problem.element, "shared")
+        self.q = b.Ring("q", queries, stages=2)
+        stages = config.kv_stages
+        keys_of, values_of = (
+            b.tile([keys, columns], problem.stored, "shared")
+            for columns in (problem.columns, self.columns)
+        )
+        self.k, self.v = b.Ring("k", keys_of, stages=stages), b.Ring("v", values_of, stages=stages)
+        self.s = b.Ring("s", b.tile([keys, rows], f32, "tensor"), stages=2)
+        self.p = b.Ring("p", b.tile([keys, rows], problem.product, "shared"))
+        self.o = b.Buffer("o", b.tile([keys, rows], f32, "tensor"))
+        self.finished = b.Ring("finished", None)
+        self.out: b.Ring | None = None
+        if not isinstance(problem.parts, JoinedParts):
+            self.out = b.Ring("out", b.tile([rows, keys], problem.output, "shared"))
+        self.scratch = b.Buffer("found", b.tile([WARPGROUP_WARPS * rows], f32, "shared"))
+
+
+def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
+    """Issues the products in the order S(0) S(1) O(0) S(2) O(1) ...; one thread.
+
+    So the scores of a tile are there when the weights of the one before have been handed over.
+    """
+    visited, rows = problem.key_tiles(tile), problem.config.tile_m
+
+    def scores(queries: Value) -> None:
+        key, slot = storage.k.wait(), storage.s.acquire()
+        b.mma(slot, key, b.rows(queries, 0, rows), accumulate=False, b_layout="nk")
+        b.commit(slot, "tensor_core")
+        b.release(key, "tensor_core")
+
+    def add(accumulate: Value) -> None:
+        values, weights, o = storage.v.wait(), storage.p.wait(), storage.o.at()
+        b.mma(o, values, weights, accumulate=accumulate, a_layout="km", b_layout="kn")
+        b.release(weights, "tensor_core")
+        b.release(values, "tensor_core")
+
+    queries = storage.q.wait()
+    with b.when(visited.any()):
+        scores(queries)
+        sums = storage.finished.acquire()
+
+        def turn_of(turn: Value) -> list[Value]:
+            scores(queries)
+            add(b.compare("sgt", turn, 1))
+            return []
+
+        b.loop(1, visited.count, [], turn_of)
+        add(b.compare("sgt", visited.count, 1))
+        b.commit(sums, "tensor_core")
+    b.release(queries, "tensor_core")
+
+
+def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
+    """Online softmax of a work tile's rows; then O / l to the out ring, the LSE to memory."""
+    rows, keys_in_tile = problem.config.tile_m, problem.config.tile_n
+    visited = problem.key_tiles(tile)
+    scale = problem.score_scale(tile)
+    row = Row.of(problem, scale)
+    row0 = problem.first_position(tile, 0)
+    scratch = storage.scratch.at()
+
+    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+        slot = storage.s.wait()
+        scores = b.turned(b.load(slot))
+        b.release(slot, "warps")
+        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
+        step = _weigh(problem, row, scores, Rows(*state), scratch)
+        target = storage.p.acquire()
+        b.store(b.turned(b.rounded(step.weights, problem.product)), target)
+        begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
+        with b.when(arith.AndIOp(step.moved, begun).result):
+            o = storage.o.at()
+            b.store(b.turned(b.times_rows(b.turned(b.load(o)), step.factor)), o)
+        b.commit(target, "warps")
+        return [*step.rows]
+
+    state = visit(visited, visited.phases(0), [*Rows.none(row, rows, keys_in_tile)], turn_of)
+    found = Rows(*state)
+    zero = b.f32_constant(0.0)
+    total = b.reduce_group("add", found.totals, b.fill([rows], zero), scratch)
+    if isinstance(problem.parts, JoinedParts):
+        _join(problem, storage, tile, row, found.maximum, total)
+        return
+    divisor = with_sink(problem, row, tile, row0, found.maximum, total)
+    output = problem.output_factor(tile)
+    inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
+    store_lse(problem, row, tile, row0, found.maximum, total)
+    with b.either(visited.any()) as (some, none):
+        with some:
+            _hand_over(problem, storage, b.times_rows(_settled(storage), inverse))
+        with none:
+            _hand_over(problem, storage, b.broadcast(inverse, keys_in_tile))  # zeros
+
+
+def _settled(storage: SwappedStorage) -> Value:
+    """O of a work tile [rows, columns], undivided, when its last product is complete."""
+    finished = storage.finished.wait()
+    sums = b.turned(b.load(storage.o.at()))
+    b.release(finished, "warps")
+    return sums
+
+
+def _join(
+    problem: Problem,
+    storage: SwappedStorage,
+    tile: WorkTile,
+    row: Row,
+    maximum: Value,
+    total: Value,
+) -> None:
+    """Leaves what a part of the keys has found in memory and, as the last one, adds up all parts."""
+    whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
+    place = Place.of(problem, Pieces.whole(columns), tile, 0, whole)
+    place.leave_rows(maximum, total)
+    with b.either(problem.key_tiles(tile).any()) as (some, none):
+        with some:
+            place.leave(whole, _settled(storage))
+        with none:
+            place.leave(whole, b.fill([problem.config.tile_m, columns], b.f32_constant(0.0)))
+    with b.when(place.is_last()):
+        exact = dataclasses.replace(row, threshold=0)  # parts differ by any factor
+        finish(problem, tile, exact, place, whole, 0)
+
+
+def _weigh(problem: Problem, row: Row, scores: Value, rows: Rows, scratch: Value) -> Weighed:
+    """A step of online softmax over scores [rows, keys] that count, by the threads that own keys."""
+    limits = b.broadcast(rows.limit, problem.config.tile_n)
+    moved = b.any_in_group(b.map_elements(is_beyond, scores, limits, element=b.i1()))
+    rows, factor = at_maxima(
+        row, rows, moved, lambda: b.reduce_group("max", scores, rows.maximum, scratch)
+    )
+    weighed = weights_of(problem, row, scores, rows)
+    rows = rows._replace(totals=b.map_elements(b.fadd, rows.totals, weighed))
+    return Weighed(rows, moved, factor, weighed)
+
+
+def _hand_over(problem: Problem, storage: SwappedStorage, result: Value) -> None:
+    """Gives O of a work tile to `leave`."""
+    assert storage.out is not None
+    slot = storage.out.acquire()
+    b.store(b.rounded(result, problem.output), slot)
+    b.commit(slot, "warps")
+
+
+def leave(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
+    """Writes the lines of the finished O that V has; rows past the end of the sequence are dropped."""
+    assert storage.out is not None
+    slot = storage.out.wait()
+    position = problem.first_position(tile, 0)
+    line = LINE_BYTES * 8 // ws.element_bits(problem.output)
+    result = b.columns(slot, 0, -(-problem.v_head_dim // line) * line)
+    problem.queries.store(result, tile.results, tile.head, position)
+    b.release(slot, "copy_engine")

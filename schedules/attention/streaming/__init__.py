@@ -1,0 +1,1 @@
+"""Attention of few queries, past which keys and values stream."""

@@ -1,0 +1,173 @@
+"""Scores and weights where each position of K and V has factors of its own.
+
+With the factors k_j and v_j of key j, one for each group of columns:
+
+    S_ij = sum over groups of k_j(group) x (products of the group)
+    O_i  = sum over j of P_ij v_j(group) V_j          P_ij v_j is what the second product takes
+
+The products P v are rounded to f16, whatever the size of v. Therefore those of a row are multiplied by
+the power of two that brings the largest so far into [2^14, 2^15), and so is the row's sum of the group.
+
+Each warp reads the factors of its strip of keys itself, one key per lane, one key tile ahead, and the
+numbers of pages two tiles ahead, so that no turn waits for them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.kv_tiles import VisitedTiles
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.operands.position_scales import PositionFactors
+from attn_mlir.schedules.operands.sequences import Sequence as Place
+from attn_mlir.schedules.operands.widen import power
+from attn_mlir.schedules.softmax.state import Weighed
+
+
+class Sides(NamedTuple):
+    """A pair: the factors of keys, and those of values."""
+
+    keys: Any
+    values: Any
+
+
+class Ahead:
+    """Reads the factors of a warp's strip of keys ahead of the turn that uses them.
+
+    The values that are read travel from turn to turn in the state of the loop.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        tile: WorkTile,
+        visited: VisitedTiles,
+        first: Value,
+        count: int,
+        value_groups: Sequence[int],
+    ):
+        """Factors of `count` keys of each key tile, from its key `first` on.
+
+        Args:
+          value_groups: the groups of V's columns that the warp computes.
+        """
+        assert problem.position_factors is not None
+        self._tile, self._visited, self._first, self._count = tile, visited, first, count
+        self._head = problem.queries.kv_head(tile.head)
+        k, v = problem.position_factors
+        groups = range(problem.head_dim // k.group)
+        self._wanted = [(k, group, 0) for group in groups]
+        self._sources = [k]
+        if v.lists != k.lists:
+            self._sources.append(v)
+        self._wanted += [(v, group, len(self._sources) - 1) for group in value_groups]
+        self._places = {side: self._place(side) for side in (k, v)}
+        self._key_count = len(groups)
+
+    def _place(self, side: PositionFactors) -> Place:
+        """Where the factors of the work tile's sequence lie, with as many positions as it has keys."""
+        found = side.sequences.of(self._tile.batch, self._tile.queries)
+        return Place(found.lead, found.start, self._tile.keys.length, False)
+
+    def _column(self, turn: Value | int) -> Value:
+        return b.INT.add(self._visited.first_column(turn), self._first)
+
+    def _found(self, turn: Value | int) -> list[Value]:
+        column = self._column(turn)
+        return [
+            entry
+            for side in self._sources
+            for entry in side.find(self._tile.batch, column, self._count)
+        ]
+
+    def _loaded(self, turn: Value | int, found: Sequence[Value]) -> list[Value]:
+        column = self._column(turn)
+        return [
+            side.load(
+                self._places[side],
+                column,
+                found[source : source + 1],
+                self._count,
+                self._head,
+                group,
+            )
+            for side, group, source in self._wanted
+        ]
+
+    def start(self) -> list[Value]:
+        """The state for turn 0. Nothing is read if there is no turn, as arrays may be empty then."""
+        f32, count = ir.F32Type.get(), [self._count]
+        entries = 0 if self._sources[0].pages is None else len(self._sources)
+        loaded = [f32] * len(self._wanted) + [b.i32()] * entries
+        nothing = [b.f32_constant(0.0)] * len(self._wanted) + [b.constant(0)] * entries
+        return b.chosen(
+            self._visited.any(),
+            [ws.fragment_type(count, kind) for kind in loaded],
+            lambda: [*self._loaded(0, self._found(0)), *self._found(1)],
+            lambda: [b.fill(count, value) for value in nothing],
+        )
+
+    def following(self, turn: Value, state: Sequence[Value]) -> list[Value]:
+        """The state for the turn after this one; the reads start now."""
+        found = state[len(self._wanted) :]
+        return [*self._loaded(b.INT.add(turn, 1), found), *self._found(b.INT.add(turn, 2))]
+
+    def factors(self, state: Sequence[Value]) -> Sides:
+        """The factors of a turn from its state, [count] for each group, one key per lane."""
+        own = state[: len(self._wanted)]
+        return Sides(own[: self._key_count], own[self._key_count :])
+
+
+class GroupWeights(NamedTuple):
+    """Weights for one group of V's columns, in the form that the product takes.
+
+    Attributes:
+      weights: [rows, keys], rounded to the type of the product.
+      factor: [rows], by which the sums so far have to be multiplied.
+      largest: one fragment [rows], the largest weight so far before its power of two; empty where
+        weights are not multiplied by one.
+    """
+
+    weights: Value
+    factor: Value
+    largest: Sequence[Value] = ()
+
+
+def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
+    """total + products x factors, for one group of K's columns: all [rows, keys].
+
+    `lanes` has the factors [keys], one key per lane; `total` is None for the first group.
+    """
+    factors = b.spread(lanes)
+    if total is None:
+        return b.times_columns(products, factors)
+    rows = ws.FragmentType(products.type).shape[0]
+    return b.map_elements(b.fma, products, b.broadcast_down(factors, rows), total)
+
+
+def weighed_values(step: Weighed, lanes: Value, largest: Value, element: Any) -> GroupWeights:
+    """Weights P multiplied by the factors of their keys, and by a power of two for each row.
+
+    Args:
+      step: a step of online softmax: P in f32, and the factor for sums and weights so far.
+      lanes: factors [keys], one key per lane.
+      largest: [rows], the largest weight up to the previous turn.
+      element: the type of the product's operands.
+    """
+    products = b.times_columns(step.weights, b.spread(lanes))
+    before = b.map_elements(b.fmul, largest, step.factor)
+    found = b.reduce_rows("max", products, before)
+    up = b.map_elements(lambda x: power(x)[0], found)
+
+    def of_sums(old: Value, by: Value, new: Value) -> Value:
+        return b.fmul(b.fmul(by, power(new)[0]), power(old)[1])
+
+    of_old = b.map_elements(of_sums, largest, step.factor, found)
+    return GroupWeights(b.rounded(b.times_rows(products, up), element), of_old, [found])
+
+
+def real_sums(sums: Value, largest: Value) -> Value:
+    """The sums [rows, columns] divided by the powers of two of their weights."""
+    return b.times_rows(sums, b.map_elements(lambda x: power(x)[1], largest))

@@ -1,0 +1,1 @@
+"""Attention of many queries, with S, P and O in tensor memory."""

@@ -1,0 +1,183 @@
+"""Values as the products of groups that hold P in registers read them, and P as these products take it.
+
+Products of 16 bits read a tile of values as it has been loaded. Those of 8 bits take both operands
+with K, here the keys, along their rows (PTX ISA, wgmma: no transposed operands of 8 bits). So threads
+transpose each tile on the way, from the ring that is loaded into another one:
+
+```text
+load --v--> transpose --turned--> attend
+```
+
+With its keys interleaved, P is an operand A as it is, and so is a word of the transpose what a thread
+has got by `ldmatrix`; see `ws.interleave`.
+"""
+
+from collections.abc import Sequence
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect.targets.limits import WARP_THREADS
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.config import NARROW_BITS
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.policy.held_tiling import held_parts
+from attn_mlir.schedules.policy.tiling import MOST_GROUPS
+
+TRANSPOSING_WARPS = 2  # beside the warp that loads and the one that stores, they fill a warpgroup
+WORD_ELEMENTS = 4  # of 8 bits
+COLUMN_STEP = 16  # columns transposed at a time are a multiple: of `ldmatrix`, 16 bytes
+
+
+class LoadedValues:
+    """Values as they have been loaded, whose products add to O.
+
+    Attributes:
+      loaded: the ring that `load` fills, of tiles [tile_n, v_columns].
+      parts: the columns of each of the sums that make up O; two may share some.
+      go_first: whether the first product is issued before that of the next scores.
+    """
+
+    def __init__(self, problem: Problem):
+        config, shape = problem.config, [problem.config.tile_n, problem.v_columns]
+        self._element = problem.element
+        tile = b.tile(shape, self._element, "shared")
+        self.loaded = b.Ring("v", tile, stages=config.kv_stages)
+        self.parts = [range(problem.v_columns)]
+        self.go_first = False
+
+    def operand(self, weights: Value) -> Value:
+        """P, f32, as an operand of the products: rounded."""
+        return b.rounded(weights, self._element)
+
+    def wait(self) -> Value:
+        """The next slot of values, once they are there."""
+        return self.loaded.wait()
+
+    def start(self, sums: Sequence[Value], narrow: Value, slot: Value) -> Value:
+        """Issues the first product of P and V; pending."""
+        return b.product(sums[0], narrow, slot, accumulate=True, b_layout="kn")
+
+    def add(
+        self,
+        number: int,
+        pending: Value,
+        sums: Sequence[Value],
+        narrow: Value,
+        slot: Value,
+        newest: int = 0,
+    ) -> tuple[Value | None, list[Value]]:
+        """Adds a product to O when it is done, and issues the next one or hands the slot back.
+
+        Args:
+          number: of the product.
+          newest: how many products that were issued later may still be under way.
+
+        Returns:
+          The next product, pending, or None; O so far.
+        """
+        found = b.settle(pending, newest=newest)
+        b.release(slot, "warps")
+        return None, [found]
+
+
+class TransposedValues(LoadedValues):
+    """Values of 8 bits, [v_columns, tile_n] with the keys interleaved, which threads have made of them.
+
+    The tensor core aligns the addends of a product of 8 bits to the largest of them and keeps 13 bits
+    behind its binary point, of what is in the accumulator as well. Adding up many key tiles there loses
+    a part of O that grows with their number (2 % at 2048 keys of values about 1). So each key tile has
+    sums of its own, which are added to O in f32, some columns at a time where registers ask for it.
+
+    A group's exponentials come behind its second product with P, which waits for the first. Issued behind the
+    scores, the first would wait for the scores of the other group as well, if that issues them in between, and
+    both would begin their exponentials at the same time. So of two groups each issues the first product before
+    its scores. Three groups, and groups with one product for all columns, would gain nothing
+    (docs/kernel.md#what-bounds-8-bits).
+    """
+
+    def __init__(self, problem: Problem):
+        super().__init__(problem)
+        config = problem.config
+        self._scale = problem.scale
+        self._rows, self._keys, self._columns = config.tile_m, config.tile_n, problem.v_columns
+        tile = b.tile([self._columns, self._keys], self._element, "shared")
+        self._turned = b.Ring("turned", tile, stages=config.kv_stages)
+        self.parts = held_parts(self._columns, config.q_tiles)
+        self.go_first = len(self.parts) > 1 and config.q_tiles < MOST_GROUPS
+
+    def operand(self, weights: Value) -> Value:
+        """As of `LoadedValues`, with the keys in the order of the transpose."""
+        return b.interleaved(super().operand(weights))
+
+    def wait(self) -> Value:
+        """As of `LoadedValues`: a slot with a transpose."""
+        return self._turned.wait()
+
+    def start(self, sums: Sequence[Value], narrow: Value, slot: Value) -> Value:
+        """As of `LoadedValues`, for the first columns."""
+        return self._product(0, narrow, slot)
+
+    def add(
+        self,
+        number: int,
+        pending: Value,
+        sums: Sequence[Value],
+        narrow: Value,
+        slot: Value,
+        newest: int = 0,
+    ) -> tuple[Value | None, list[Value]]:
+        """As of `LoadedValues`."""
+        part = b.settle(pending, newest=newest)
+        found = [*sums]
+        found[number] = b.map_elements(b.fadd, sums[number], part)
+        is_last = number + 1 == len(sums)
+        if newest or not is_last:
+            found[number] = b.pinned(found[number])
+        if is_last:
+            b.release(slot, "warps")
+            return None, found
+        return self._product(number + 1, narrow, slot, part), found
+
+    def _product(self, number: int, narrow: Value, slot: Value, over: Value | None = None) -> Value:
+        """The product of P and some columns of V, pending.
+
+        Args:
+          over: sums that nobody needs any more. The assembler takes their
+            registers, and not others, for sums that a product may add to, so it does: if the scale,
+            which is above 0, were not.
+        """
+        part = self.parts[number]
+        columns, count = b.rows(slot, part.start, len(part)), len(part)
+        if over is None:
+            over = b.fill([self._rows, count], b.f32_constant(0.0))
+            return b.product(over, narrow, columns, accumulate=False, b_layout="nk")
+        never = b.fcompare("OLT", self._scale, b.f32_constant(0.0))
+        return b.product(over, narrow, columns, accumulate=never, b_layout="nk")
+
+    def transpose(self, problem: Problem, tile: WorkTile, registers: int) -> None:
+        """The work of the warps that transpose, for a work tile: each of its key tiles once.
+
+        Words in a quarter of a thread's registers are loaded before they are written; with more, the
+        assembler has been seen to spill.
+        """
+        visited = problem.key_tiles(tile)
+
+        def turn_of(turn: Value) -> list[Value]:
+            loaded = self.loaded.wait()
+            turned = self._turned.acquire()
+            for first in range(0, self._columns, step):
+                count = min(step, self._columns - first)
+                part = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
+                b.store(b.turned(part), b.rows(turned, first, count))
+            b.release(loaded, "warps")
+            b.commit(turned, "warps")
+            return []
+
+        words = (registers // 4 + 2) * TRANSPOSING_WARPS * WARP_THREADS
+        step = max(words * WORD_ELEMENTS // self._keys // COLUMN_STEP, 1) * COLUMN_STEP
+        b.loop(0, visited.count, [], turn_of)
+
+
+def held_values(problem: Problem) -> LoadedValues:
+    """The values of a problem."""
+    is_narrow = ws.element_bits(problem.element) == NARROW_BITS
+    return (TransposedValues if is_narrow else LoadedValues)(problem)

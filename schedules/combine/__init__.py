@@ -1,0 +1,1 @@
+"""Splits of the keys into one result."""

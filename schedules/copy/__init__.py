@@ -1,0 +1,1 @@
+"""A copy of tiles by the copy engine."""

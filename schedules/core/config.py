@@ -1,0 +1,81 @@
+"""The entries of an attention kernel's configuration that all schedules share."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from attn_mlir.schedules.core.entries import Entries
+
+from .modifier import Modifier
+
+IN_TURN = 16  # scores that a thread modifies at a time where registers are few
+NARROW_BITS = 8
+NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
+
+
+@dataclass(frozen=True)
+class Config(Entries):
+    """Tiles of an attention kernel; the schedules' own configurations inherit from it.
+
+    Attributes:
+      tile_m: query rows per tile: M of one product.
+      q_tiles: query tiles per CTA, one softmax warpgroup each.
+      tile_n: key columns per tile.
+      kv_stages: slots of the ring that K and V tiles share.
+      exp2_period: of every this many exponentials, 4 run as polynomials on the FMA units; 0 for none.
+      exp2_start: the first of a row's four 32-column fragments with such polynomials; the last one
+        has none.
+      rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
+        units of log2. Every probability stays below 2^8: where a score equals the running maximum, a
+        16-bit one is 1 and an 8-bit one 2^(8 - threshold), so that small ones are not lost.
+      packed_heads: query heads of one group whose rows share a query tile.
+      tile_order: the order of work tiles, as in `ws.tiles`.
+    """
+
+    shares_rows: ClassVar[bool] = False  # whether values may be the front of the rows of keys
+    tile_m: int = 128
+    q_tiles: int = 2
+    tile_n: int = 128
+    kv_stages: int = 5
+    exp2_period: int = 16
+    exp2_start: int = 1
+    rescale_threshold: int = 8
+    packed_heads: int = 1
+    tile_order: str = "single"
+
+    @property
+    def rows_per_cta(self) -> int:
+        """Query rows that one CTA computes."""
+        return self.tile_m * self.q_tiles
+
+    @property
+    def heads_per_cta(self) -> int:
+        """Query heads that one CTA computes."""
+        return self.packed_heads
+
+    @property
+    def owns_keys(self) -> bool:
+        """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
+        return False
+
+    def in_turn(self, modifier: Modifier, element_bits: int) -> int:
+        """How many scores a thread modifies at a time, for lack of registers, where two elements of tensors
+        are a score's own; else 0, no matter how many.
+
+        Args:
+          element_bits: of an operand's element.
+        """
+        del element_bits
+        return IN_TURN if modifier.readings > 1 else 0
+
+    def product(self, stored: Any) -> Any:
+        """Element type of the operands of both products, given that of keys and values."""
+        return stored
+
+
+class Configured(Protocol):
+    """A problem, of which a part wants to know the configuration."""
+
+    @property
+    def config(self) -> Config:
+        """Of its kernel."""
+        ...

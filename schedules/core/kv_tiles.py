@@ -1,0 +1,85 @@
+"""The protocol of visited key tiles, and the loops over their turns."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from .. import build as b
+
+Value = Any
+
+
+class Test(Enum):
+    """Which edges of the mask the elements of a tile are tested against."""
+
+    ALL = "all"
+    LEFT_EDGE = "left"  # of an interval mask; the right edge of every row lies beyond the tile
+
+
+class Phases(NamedTuple):
+    """How the turns of a query tile divide: first both edges are tested, then none, then the left one.
+
+    Attributes:
+      plain: the first turn without a test.
+      left: the first turn that tests the left edge; None if the mask has none.
+    """
+
+    plain: Value
+    left: Value | None
+
+
+class VisitedTiles(Protocol):
+    """Which key tiles a work tile visits, in turns 0, 1, ...
+
+    Attributes:
+      count: number of turns, at least 0.
+      keeps_everywhere: whether `attn.keep` is evaluated in turns without a test, too.
+    """
+
+    count: Value
+    keeps_everywhere: ClassVar[bool]
+
+    def first_column(self, turn: Value | int) -> Value:
+        """First key of the tile visited in a turn."""
+        ...
+
+    def phases(self, query_tile: Value) -> Phases:
+        """Which turns test which edges, for one query tile.
+
+        All query tiles of a work tile take the same turns. Some may visit key tiles of which this one
+        sees nothing; these are among the turns with a test.
+        """
+        ...
+
+    def any(self) -> Value:
+        """i1: whether there is a tile to visit."""
+        ...
+
+
+def visit(
+    visited: VisitedTiles,
+    phases: Phases,
+    state: list[Value],
+    turn_of: Callable[..., list[Value]],
+    *,
+    first: int = 0,
+) -> list[Value]:
+    """Emits the loops over all turns, one for each kind of test, and returns the final state.
+
+    Args:
+      turn_of: emits one turn; from the test or None, the turn's number and the state to the next
+        state.
+      first: the turn to begin with; there are at least as many turns.
+    """
+    if first:
+        left = None if phases.left is None else b.INT.max(phases.left, first)
+        phases = Phases(b.INT.max(phases.plain, first), left)
+
+    def turns(begin: Value | int, end: Value, test: Test | None) -> list[Value]:
+        return b.loop(begin, end, state, lambda *args: turn_of(test, *args))
+
+    state = turns(first, phases.plain, Test.ALL)
+    if phases.left is None:
+        return turns(phases.plain, visited.count, None)
+    state = turns(phases.plain, phases.left, None)
+    return turns(phases.left, visited.count, Test.LEFT_EDGE)

@@ -1,0 +1,157 @@
+"""The score modifier of an attention operation, emitted once more wherever a kernel needs it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import arith, ir, tensor
+from attn_mlir.dialect.attn import KeepOp, SinkOp
+from attn_mlir.dialect.diagnostics import op_error
+
+from .. import build as b
+
+Value = Any
+_CAST = "builtin.unrealized_conversion_cast"  # drops the sign of an element type
+
+
+class Modifier:
+    """The region of an `attn.mha`, with the kernel arguments that it reads.
+
+    Attributes:
+      changes: the region returns another score than it was given, or hides by looking at the score.
+      hides: the region hides scores (`attn.keep`).
+      reads: number of elements of tensors that what becomes of a score depends on.
+      readings: number of those that are chosen by its query and its key.
+      gathers: on such whose index is made of query and key together, as a distance is.
+      has_sink: each row also sees a sink, a key without a value.
+    """
+
+    def __init__(self, op: attn.MhaOp, captured: Mapping[Value, Value]):
+        """Prepares the region for use in a kernel.
+
+        Args:
+          op: the operation.
+          captured: values defined outside the region -> arguments of the kernel.
+        """
+        self.hides = op.hides_scores
+        self._block = op.score_mod.blocks[0]
+        self._captured = captured
+        self._keeps = [x.condition for x in self._block.operations if isinstance(x, KeepOp)]
+        score = self._block.arguments[0]
+        _, needed = self._needed(self._keeps)
+        operations, _ = self._needed([self._result, *self._keeps])
+        readings = [inner for inner in operations if isinstance(inner, tensor.ExtractOp)]
+        self.reads = len(readings)
+        *_, q, k = self._block.arguments
+        by_q, by_k = (self._made_of(x, operations) for x in (q, k))
+        chosen = [set(inner.operands) for inner in readings]
+        self.readings = sum(bool(by_q & some) and bool(by_k & some) for some in chosen)
+        of_both = by_q & by_k
+        self.gathers = any(of_both & some for some in chosen)
+        self.changes = self._result != score or score in needed
+        sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
+        self._sink = sinks[0] if sinks else None
+        self.has_sink = bool(sinks)
+
+    def __call__(
+        self, score: Value, batch: Value, head: Value, q: Value, k: Value, *, keeps: bool
+    ) -> Value:
+        """The modified score at the insertion point.
+
+        Args:
+          score: multiplied by the scale if the modifier `changes` scores, else raw.
+          keeps: whether scores that `attn.keep` hides become -inf; otherwise it is not evaluated.
+
+        Raises:
+          VerifyError: the region holds something that is not element-wise.
+        """
+        wanted = [self._result, *(self._keeps if keeps else [])]
+        result, *conditions = self._values(wanted, (score, batch, head, q, k))
+        hidden = b.f32_constant(float("-inf"))
+        for condition in conditions:
+            result = b.select(condition, result, hidden)
+        return result
+
+    def sink(self, batch: Value, head: Value, q: Value) -> Value:
+        """The logit of the sink, at the insertion point.
+
+        Raises:
+          VerifyError: it depends on the score or the key, or is not element-wise.
+        """
+        assert self._sink is not None
+        (logit,) = self._values([self._sink.logit], (None, batch, head, q, None))
+        return logit
+
+    @property
+    def _result(self) -> Value:
+        """The value of the region that is the modified score."""
+        return list(self._block.operations)[-1].value
+
+    def _needed(self, wanted: Sequence[Value]) -> tuple[list[Any], set[Value]]:
+        """The region's operations that these values depend on, in order, and all values they read."""
+        needed: set[Value] = set(wanted)
+        operations: list[Any] = []
+        for op in reversed(list(self._block.operations)):
+            if any(result in needed for result in op.operation.results):
+                operations.append(op)
+                needed.update(op.operation.operands)
+        return operations[::-1], needed
+
+    def _made_of(self, value: Value, operations: Sequence[Any]) -> set[Value]:
+        """The value, and what these operations make of it."""
+        found: set[Value] = {value}
+        for op in operations:
+            if found.intersection(op.operation.operands):
+                found.update(op.operation.results)
+        return found
+
+    def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
+        """Computes values of the region at the insertion point, by copying the operations they need.
+
+        Args:
+          wanted: values of the region to compute.
+          arguments: values for the region's arguments; None for one that `wanted` may not depend on.
+        """
+        operations, needed = self._needed(wanted)
+        for argument, value in zip(self._block.arguments, arguments, strict=True):
+            if value is None and argument in needed:
+                raise op_error(self._sink, "expects a logit that depends on batch, head and q only")
+        values: dict[Value, Any] = dict(self._captured)
+        values.update(zip(self._block.arguments, arguments, strict=True))
+        for op in operations:
+            with op.operation.location:
+                values[op.operation.results[0]] = _repeated(op, values)
+        return [values[value] for value in wanted]
+
+
+class Unmodified(Modifier):
+    """Of an operation whose scores stay as they are."""
+
+    def __init__(self) -> None:
+        self.changes = self.hides = self.has_sink = False
+        self.readings, self.gathers = 0, False
+
+
+def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
+    """A copy of one operation of the region at the insertion point."""
+    operation = op.operation
+    if len(operation.regions) or len(operation.results) != 1:
+        raise op_error(op, "is not element-wise, so a score_mod cannot hold it")
+    operands = [values[operand] for operand in operation.operands]
+    (result,) = operation.results
+    if isinstance(op, arith.IndexCastOp) or operation.name == _CAST:  # coordinates stay i32
+        return operands[0]
+    if isinstance(op, tensor.DimOp):
+        if not isinstance(op.index.owner, arith.ConstantOp):
+            raise op_error(op, "expects a constant dimension")
+        return b.extent(operands[0], ir.IntegerAttr(op.index.owner.value).value)
+    if isinstance(op, tensor.ExtractOp):
+        source, *coords = operands
+        return ws.ElementOp(source, coords, ws.signless(result.type)).value
+    if operation.name.startswith(("arith.", "math.")):
+        attributes = dict(operation.attributes.items())
+        made = ir.Operation.create(
+            operation.name, results=[result.type], operands=operands, attributes=attributes
+        )
+        return made.result
+    raise op_error(op, "is not element-wise, so a score_mod cannot hold it")

@@ -1,0 +1,218 @@
+"""One attention operation as the roles of its kernel use it: tensors, sizes, work tiles."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.schedules.policy.tile_order import grows
+
+from .. import build as b
+from ..operands.gathered import GatheredRows
+from ..operands.position_scales import PositionFactors
+from ..operands.scales import Factors
+from ..operands.sequences import Sequence, Sequences
+from ..operands.widen import LIFT
+from .config import NARROW_BITS, Config
+from .kv_tiles import VisitedTiles
+from .modifier import Modifier
+from .query_rows import Queries
+from .splits import Part, Parts
+
+Value = Any
+
+PRODUCT_BYTES = 32  # K of one product
+PRODUCT_COLUMNS = 16  # columns of V and O are multiples: N of a product
+SECTION_BYTES, BALANCED_BYTES = 8 << 20, 32 << 20
+"""Of K and V that tiles drawn together read, where these are equally long and where they are not: the
+larger, the longer the row of tiles that are drawn longest first (an H200 has 50 MiB of L2; of 4, 8, 16
+and 32 MiB these were fastest, `bench/attention.py --tile-order counter`, 2026-11-23)."""
+MAX_EXPONENT = 8  # P is at most 2^8, as in FlashAttention-4
+
+
+class WorkTile(NamedTuple):
+    """One work tile.
+
+    Attributes:
+      block, head, batch: coordinates, i32 each: number of the block of positions; number of the
+        first query tile along the heads; number of the sequence.
+      queries, keys, results: where the sequence lies in Q, in K and V, and in O and LSE.
+      part: the part of the keys; None where they are not split.
+    """
+
+    block: Value
+    head: Value
+    batch: Value
+    queries: Sequence
+    keys: Sequence
+    results: Sequence
+    part: Part | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention operation as its roles use it.
+
+    Attributes:
+      q: memrefs [batch, sequence, heads, columns], or as their sequences are stored, whose columns
+        follow one another in a row of head_dim.
+      k, v, o: memrefs likewise; k and v are the same one where values are the front of the rows of
+        keys.
+      lse: [batch, heads, sq] or as O is stored, f32; None if it is not wanted.
+      parts: how the keys are split; None if they are not.
+      query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
+      scale: f32, multiplies Q K^T.
+      factors: by which elements of Q, K and V are multiplied, per sequence and head.
+      position_factors: those of K and of V per position; None without any.
+      heads, kv_heads, head_dim, v_head_dim: static sizes.
+      element, stored, output: element types of Q, of K and V, and of O.
+      mask: which keys each row sees, in closed form.
+      modifier: changes scores, and hides further ones.
+      visited: makes the key tiles that a work tile visits.
+      config: tile sizes, stages, registers.
+      tile_counter: memref [1] of i32 that work tiles are drawn from; None without.
+    """
+
+    q: tuple[Value, ...]
+    k: Value
+    v: Value
+    o: Value
+    lse: Value | None
+    scale: Value
+    parts: Parts | None
+    query_sequences: Sequences
+    key_sequences: Sequences
+    factors: Factors
+    position_factors: tuple[PositionFactors, PositionFactors] | None
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    element: Any
+    stored: Any
+    output: Any
+    mask: Mask
+    modifier: Modifier
+    visited: Callable[["Problem", WorkTile], VisitedTiles]
+    config: Config
+    tile_counter: Value | None = None
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether values are the front of the rows of keys."""
+        return self.v is self.k
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the kernel writes an O and LSE for each part of the keys."""
+        return self.parts is not None and self.parts.are_results
+
+    @property
+    def product(self) -> Any:
+        """Element type of the operands of both products."""
+        return self.config.product(self.stored)
+
+    @property
+    def widens(self) -> bool:
+        """Whether K and V are stored with fewer bits than the operands of the products have."""
+        return self.stored != self.product
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile of Q or K: the head size, rounded up to the K of one product."""
+        step = PRODUCT_BYTES * 8 // ws.element_bits(self.product)
+        return -(-self.head_dim // step) * step
+
+    @property
+    def v_columns(self) -> int:
+        """Columns of a tile of V or O: their head size, rounded up in the same way."""
+        return -(-self.v_head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+
+    @property
+    def lift(self) -> int:
+        """P is 2^lift where a score equals the row's maximum.
+
+        Above 0 for P of 8 bits, and of f16 with widened K and V, which would lose small weights.
+        """
+        if self.widens:
+            return LIFT - self.config.rescale_threshold
+        narrow = ws.element_bits(self.product) == NARROW_BITS
+        return MAX_EXPONENT - self.config.rescale_threshold if narrow else 0
+
+    def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
+        """The work tile with these coordinates of the tile space."""
+        head_tiles = self.queries.head_tiles
+        head = b.INT.mul(head, head_tiles) if head_tiles > 1 else head
+        part: Part | None = None
+        if self.parts is not None:
+            part, batch = self.parts.of(batch, self.query_sequences.count())
+        queries = self.query_sequences.of(batch)
+        if isinstance(lists := self.key_sequences, GatheredRows):
+            keys = lists.of_query(batch, self.queries.first_position(block, 0))
+        else:
+            keys = self.key_sequences.of(batch, queries)
+        results = queries
+        if self.parts is not None and part is not None:
+            results = self.parts.results_of(part, queries)
+        return WorkTile(block, head, batch, queries, keys, results, part)
+
+    def tile_space(self) -> list[Value]:
+        """Extents of the tile space: blocks of positions, heads that work tiles start at, and the batch,
+        times the number of parts."""
+        *space, batch = self.queries.tile_space()
+        return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
+
+    def packing(self) -> dict[str, list[Value]]:
+        """The operands of `ws.tiles` that an order needs beside the tile space."""
+        if self.config.tile_order == "counter":
+            return {"packing": [self.section()]}
+        if self.config.tile_order != "ragged":
+            return {}
+        ends, rows = self.query_sequences.packed()
+        size = b.constant(self.queries.positions_per_work_tile)
+        return {"ends": [ends], "packing": [self.query_sequences.count(), rows, size]}
+
+    def section(self) -> Value:
+        """Work tiles along heads and sequences whose keys and values stay in the L2 cache together;
+        those of one key-value head at least."""
+        tiles = self.group // self.config.heads_per_cta
+        row = ws.element_bits(self.stored) * (self.head_dim + self.v_head_dim) // 8
+        rows = b.INT.max(self.key_sequences.longest(), 1)
+        most = BALANCED_BYTES if grows(self.mask) else SECTION_BYTES
+        heads = b.INT.floordiv(b.constant(most // row), rows)
+        _, *places = self.tile_space()
+        return b.INT.min(b.INT.mul(b.INT.max(heads, 1), tiles), b.INT.mul(*places))
+
+    @property
+    def group(self) -> int:
+        """Query heads per key-value head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def queries(self) -> Queries:
+        """Which position and head each query row holds."""
+        tensors = (self.q, self.o, self.lse, self.query_sequences)
+        return Queries(*tensors, self.heads, self.group, self.config)
+
+    def score_scale(self, tile: WorkTile) -> Value:
+        """The scale of a work tile's scores, with the factors of Q and K."""
+        kv_head = self.queries.kv_head(tile.head)
+        return self.factors.of_scores(self.scale, tile.batch, kv_head)
+
+    def output_factor(self, tile: WorkTile) -> Value | None:
+        """The factor of V, which multiplies the output of a work tile; None without one."""
+        return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
+
+    def key_tiles(self, tile: WorkTile) -> VisitedTiles:
+        """The key tiles that a work tile visits."""
+        return self.visited(self, tile)
+
+    def query_tile(self, tile: WorkTile, way: int) -> WorkTile:
+        """The work tile with the head of one of its query tiles."""
+        is_other = way > 0 and self.queries.head_tiles > 1
+        return tile._replace(head=b.INT.add(tile.head, way)) if is_other else tile
+
+    def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
+        """Position of the first row of one of the work tile's query tiles."""
+        return self.queries.first_position(tile.block, query_tile)

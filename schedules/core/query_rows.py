@@ -1,0 +1,227 @@
+"""The query side of a kernel: which position and head each row of a query tile has.
+
+With `packed` query heads of one group in a tile, row r of a tile that starts at position p is the
+query at p + r / packed of head `packed` x (the tile's head) + r mod packed. Packing fills a tile
+where there are few positions, as in decoding, and reads K and V once for the whole group. Where
+`packed` does not divide the tile's rows, the last rows are unused: they are loaded with heads of the
+next position, and their results are not written. The query tiles of a work tile follow one another
+along the positions, or along the heads of a group.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+
+from .. import build as b
+from ..operands.sequences import Sequence, Sequences
+from .config import Config
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Layout of the query rows.
+
+    Attributes:
+      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile, whatever their types.
+      o: memref, likewise; lse: heads by rows, or None. A dimension for the sequence comes first where
+        it has one.
+      sequences: where the queries of each sequence lie.
+      heads: query heads.
+      group: query heads per key-value head.
+      config: tile sizes, and how many heads a tile packs.
+    """
+
+    q: tuple[Value, ...]
+    o: Value
+    lse: Value | None
+    sequences: Sequences
+    heads: int
+    group: int
+    config: Config
+
+    @property
+    def packed(self) -> int:
+        """Query heads in a tile."""
+        return self.config.packed_heads
+
+    @property
+    def positions_per_tile(self) -> int:
+        """Query positions in a tile."""
+        return self.config.tile_m // self.packed
+
+    @property
+    def rows(self) -> int:
+        """Used rows of a tile: those of whole positions that fit."""
+        return self.positions_per_tile * self.packed
+
+    @property
+    def loaded_rows(self) -> int:
+        """Rows of the box that is loaded from Q: whole positions, as many as fill a tile."""
+        return -(-self.config.tile_m // self.packed) * self.packed
+
+    @property
+    def head_tiles(self) -> int:
+        """How many of a work tile's query tiles lie along the heads; 1 if they lie along positions."""
+        return self.config.heads_per_cta // self.packed
+
+    @property
+    def positions_per_work_tile(self) -> int:
+        """Query positions in a work tile."""
+        return self.positions_per_tile * (self.config.q_tiles // self.head_tiles)
+
+    def tile_space(self) -> list[Value]:
+        """Extents of the tile space: blocks of positions, heads that work tiles start at, batch."""
+        blocks = b.INT.ceildiv(self.sequences.longest(), self.positions_per_work_tile)
+        heads = b.constant(self.heads // self.config.heads_per_cta)
+        return [blocks, heads, self.sequences.count()]
+
+    def first_position(self, block: Value, way: Value | int) -> Value:
+        """Position of the first row of query tile `way` of the work tiles with this block."""
+        base = b.INT.mul(block, self.positions_per_work_tile)
+        if self.head_tiles > 1 or (isinstance(way, int) and way == 0):
+            return base
+        return b.INT.add(base, b.INT.mul(way, self.positions_per_tile))
+
+    def position(self, row: Value) -> Value:
+        """Position of a row, relative to the tile's first."""
+        return b.INT.floordiv(row, self.packed) if self.packed > 1 else row
+
+    def head(self, tile_head: Value, row: Value) -> Value:
+        """Query head of a row."""
+        if self.packed == 1:
+            return tile_head
+        inner = b.INT.sub(row, b.INT.mul(self.position(row), self.packed))
+        return b.INT.add(b.INT.mul(tile_head, self.packed), inner)
+
+    def kv_head(self, tile_head: Value) -> Value:
+        """Key-value head of a tile."""
+        tiles_per_group = self.group // self.packed
+        return b.INT.floordiv(tile_head, tiles_per_group) if tiles_per_group > 1 else tile_head
+
+    def load(
+        self, slot: Value, sequence: Sequence, head: Value, position: Value, *, column: int = 0
+    ) -> None:
+        """Fills a shared tile with query rows.
+
+        Rows past the end of the sequence get any values, rows outside the tensor zeros.
+
+        The slot has room for `loaded_rows`, or is a tile: then what whole positions leave of it gets
+        some heads of the first one.
+
+        Args:
+          column: of the rows at which those of the slot begin.
+        """
+        coords, dims = self._place(sequence, head, position)
+        (room, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
+        parts = [(0, self.loaded_rows, dims)]
+        if room < self.loaded_rows:
+            parts = [(0, self.rows, dims), (self.rows, room - self.rows, dims[1:])]
+        for first, count, along in parts:
+            rows = b.rows(slot, first, count)
+            for tensor, first_column, part in side_by_side(rows, self.q, column):
+                place = [*coords[:-1], first_column]
+                b.copy_in(self._by_heads(tensor, heads), part, place, along)
+
+    def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
+        """Writes a shared tile to O; rows past the end are dropped."""
+        coords, dims = self._place(sequence, head, position)
+        o = self._by_heads(self.o, len(sequence.lead) + 1)
+        rows = b.rows(slot, 0, self.rows)
+        if sequence.is_whole:
+            b.copy_out(rows, o, coords, dims)
+            return
+        with b.when(b.compare("sgt", sequence.length, position)):
+            b.copy_out(rows, sequence.within(o, dims[0]), coords, dims)
+
+    def store_columns(
+        self, rows: Value, sequence: Sequence, head: Value, position: Value, column: Value
+    ) -> None:
+        """Writes a fragment [rows, columns] to O from a column on; rows past the end are dropped."""
+        coords, dims = self._place(sequence, head, position)
+        o = self._by_heads(self.o, len(sequence.lead) + 1)
+        o = self._within(o, sequence, position, dims[0])
+        b.store_global(rows, o, [*coords[:-1], column], dims)
+
+    def store_lse(
+        self, rows: Value, sequence: Sequence, head: Value, position: Value, *term: int
+    ) -> None:
+        """Writes one value per row to LSE; rows past the end are dropped.
+
+        `term` is its number where the LSE is stored as a sum of terms.
+        """
+        first = len(term) + len(sequence.lead)
+        inner = [0] if self.packed > 1 else []
+        dims = [first + 2, first + 1] if inner else [first + 1]
+        coords = [*term, *sequence.lead, head, *inner, sequence.row(position)]
+        lse = self._within(self._by_heads(self.lse, first), sequence, position, dims[0])
+        b.store_global(rows, lse, coords, dims)
+
+    def _within(self, tensor: Value, sequence: Sequence, position: Value, dim: int) -> Value:
+        """A view of the tensor that ends with the sequence, or with the tile's last used row."""
+        if self.rows == self.config.tile_m:
+            return sequence.within(tensor, dim)
+        end = b.INT.min(b.INT.add(position, self.positions_per_tile), sequence.length)
+        return b.limit(tensor, sequence.row(end), dim)
+
+    def _by_heads(self, tensor: Value, dim: int) -> Value:
+        """A view of the tensor in which the packed heads have their own dimension."""
+        return b.expand(tensor, dim, self.packed) if self.packed > 1 else tensor
+
+    def _place(
+        self, sequence: Sequence, head: Value, position: Value
+    ) -> tuple[list[Value | int], list[int]]:
+        """Coordinates of a tile of Q or O, and the dimensions that its rows and columns run along."""
+        first = len(sequence.lead)
+        inner = [0] if self.packed > 1 else []
+        coords = [*sequence.lead, sequence.row(position), head, *inner, 0]
+        return coords, [first, *([first + 2] if inner else []), first + 2 + len(inner)]
+
+
+def side_by_side(
+    tile: Value, tensors: tuple[Value, ...], column: int = 0
+) -> list[tuple[Value, int, Value]]:
+    """The tensors whose columns a tile has, their columns at which it does, and these, in their elements.
+
+    Args:
+      tensors: of which the columns of a row lie side by side; one has all columns of the tile.
+      column: of such rows at which the tile begins, in elements of the tile.
+    """
+    if len(tensors) == 1:
+        return [(tensors[0], column, tile)]
+    kind = ws.TileType(tile.type)
+    bits, (rows, columns) = ws.element_bits(kind.element), kind.shape
+    found: list[tuple[Value, int, Value]] = []
+    first = 0
+    for tensor in tensors:
+        own = ws.element_bits(element_of(tensor))
+        end = first + columns_of(tensor) * own // bits
+        span = range(max(first, column), min(end, column + columns))
+        if span:
+            part = b.columns(tile, span.start - column, len(span))
+            part = b.view(part, [rows, len(span) * bits // own], element_of(tensor))
+            found.append((tensor, (span.start - first) * bits // own, part))
+        first = end
+    return found
+
+
+def as_multiplied(tile: Value, tensors: tuple[Value, ...], column: int = 0) -> list[Value]:
+    """The parts of a tile of rows of these tensors of which each is one operand of a product: those whose
+    elements are of one type are one; `column` is as of `side_by_side`."""
+    if len({str(element_of(tensor)) for tensor in tensors}) == 1:
+        return [tile]
+    return [part for _, _, part in side_by_side(tile, tensors, column)]
+
+
+def element_of(tensor: Value) -> Any:
+    """The element type of a memref."""
+    return ir.MemRefType(tensor.type).element_type
+
+
+def columns_of(tensor: Value) -> int:
+    """Columns of a memref, which run along its last dimension."""
+    kind = ir.MemRefType(tensor.type)
+    return kind.get_dim_size(kind.rank - 1)

@@ -1,0 +1,247 @@
+"""The kernel of an attention operation before it has roles: its arguments and its `Problem`."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.names import default_of
+
+from . import build as b
+from .core.config import Config
+from .core.listed_tiles import ListedTiles
+from .core.mask_tiles import KeyTiles
+from .core.modifier import Modifier
+from .core.problem import Problem, Value, WorkTile
+from .core.splits import JoinedParts, Parts, Workspace
+from .function import Capture, captures_of, check_function
+from .operands.position_scales import position_factors_of
+from .operands.storage import (
+    check_storage,
+    dimension_names,
+    factors_of,
+    gathered_of,
+    pages_of,
+    root,
+    sequences_of,
+)
+from .sources.kv_source import FetchedKV, PagedKV, TensorKV
+from .sources.listed_copies import GatheredKV
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+Dims = Mapping[
+    int, tuple[str, ...]
+]  # by rank: with a batch dimension, or rows of all sequences in one
+
+QUERY_DIMS: Dims = {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")}
+KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", ""), 2: ("s_kv", "")}
+LSE_DIMS: Dims = {3: ("batch", "", "sq"), 2: ("", "total_q")}
+OUTPUT_DIMS = {"o": QUERY_DIMS, "lse": LSE_DIMS}
+TENSOR_DIMS = {"q": QUERY_DIMS, "k": KEY_DIMS, "v": KEY_DIMS, **OUTPUT_DIMS}
+
+
+class Opened(NamedTuple, Generic[ConfigT]):
+    """A kernel whose body is being built.
+
+    Attributes:
+      kernel: the operation.
+      tensors: its own arguments by name; `lse` is None where nobody asks for it.
+      captured: what storage operations and the score modifier read -> arguments of the kernel.
+      config: of the operation.
+    """
+
+    kernel: ws.KernelOp
+    tensors: dict[str, Value]
+    captured: Mapping[Value, Value]
+    config: ConfigT
+
+
+@contextmanager
+def opened(
+    function: Any,
+    op: Any,
+    dims: Mapping[str, Dims],
+    kind: type[ConfigT],
+    captured_dims: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    *,
+    cluster: int = 1,
+) -> Generator[Opened[ConfigT]]:
+    """The kernel of a function of one attention operation; what is built inside is its body.
+
+    Args:
+      dims: the operation's tensors in the order of the kernel's call; the scale follows, then what
+        is captured.
+      captured_dims: names of the run-time extents of what is captured, where they are not its own.
+      kind: of the operation's configuration.
+      cluster: CTAs that work on a work tile.
+
+    Raises:
+      VerifyError: the function computes something else as well, or the operation has no configuration
+        of this kind.
+    """
+    check_function(function, op)
+    default_scale, captures = default_of(function, "scale"), captures_of(function)
+    config = kind.of(op)
+    declared = _declared(op, dims, captures, captured_dims)
+    kernel = b.declare_kernel(function.sym_name.value, declared, cluster=cluster)
+    if default_scale is not None:
+        value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
+        kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        arguments = list(kernel.body.blocks[0].arguments)
+        own = len(arguments) - len(captures)
+        captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
+        tensors: dict[str, Value] = {"lse": None}
+        tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
+        yield Opened(kernel, tensors, captured, config)
+
+
+@contextmanager
+def attention_kernel(
+    function: Any, op: attn.MhaOp, kind: type[Config]
+) -> Generator[tuple[ws.KernelOp, Problem, FetchedKV]]:
+    """The kernel of a function of one attention operation; what is built inside is its body.
+
+    Args:
+      kind: the class of the operation's configuration.
+
+    Raises:
+      VerifyError: the function computes something else as well, the operation has no configuration
+        of this kind, or its score modifier is not element-wise.
+    """
+    check_storage(op, may_share_rows=kind.shares_rows)
+    with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
+        tensors.setdefault("v", tensors["k"])
+        captured = {**captured, root(op.k): tensors["k"]}
+        keys = sequences_of(op.k, tensors["k"], captured)
+        visited = ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles
+        problem = Problem(
+            **tensors | {"q": (tensors["q"],)},
+            factors=factors_of(op, captured),
+            position_factors=position_factors_of(op, captured),
+            parts=_parts(op, tensors, captured, config.tile_n),
+            tile_counter=None if op.tile_counter is None else captured[op.tile_counter.counter],
+            query_sequences=sequences_of(op.q, tensors["q"], captured),
+            key_sequences=keys,
+            modifier=Modifier(op, captured),
+            visited=visited,
+            heads=op.heads,
+            kv_heads=op.kv_heads,
+            head_dim=op.head_dim,
+            v_head_dim=op.v_head_dim,
+            element=op.element_type,
+            stored=op.stored_element_type,
+            output=op.output_type,
+            mask=op.mask_rule,
+            config=config,
+        )
+        yield kernel, problem, _source(op, problem, captured)
+
+
+def _parts(
+    op: attn.MhaOp, tensors: Mapping[str, Value], captured: Mapping[Value, Value], tile_n: int
+) -> Parts | None:
+    """The split of the keys into parts, or None; key tiles have `tile_n` keys."""
+    if op.join is not None:
+        memory = (op.join.sums, op.join.extremes, op.join.arrived)
+        workspace = Workspace(*(captured[x] for x in memory))
+        keys = op.join.part_keys
+        size = None if keys is None else keys // tile_n
+        return JoinedParts(tensors["o"], tensors["q"], workspace, size=size)
+    return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
+
+
+def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> FetchedKV:
+    """The source that loads tiles of keys and values."""
+    if (gathered := gathered_of(op.k, problem.k, captured)) is not None:
+        return GatheredKV(problem, gathered)
+    keys, values = pages_of(op.k, problem.k, captured), pages_of(op.v, problem.v, captured)
+    if keys is None or values is None:
+        return TensorKV(problem)
+    return PagedKV(problem, keys, values)
+
+
+@contextmanager
+def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+    """Emits the loop of a role over its work tiles; yields the work tile.
+
+    Args:
+      answers: the ring with the coordinates of claimed work tiles, if the order claims any.
+    """
+    space, packing = problem.tile_space(), problem.packing()
+    with b.tiles(space, problem.config.tile_order, **packing, answers=answers) as coordinates:
+        yield problem.work_tile(*coordinates)
+
+
+@contextmanager
+def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+    """As `every_tile`, but skips work tiles past the end of their sequence."""
+    with every_tile(problem, answers) as tile, when_it_has_queries(problem, tile):
+        yield tile
+
+
+@contextmanager
+def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
+    """What is written inside happens only in work tiles that begin before the end of their sequence."""
+    if not problem.query_sequences.differ:
+        yield
+        return
+    with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
+        yield
+
+
+def _declared(
+    op: Any,
+    tensors: Mapping[str, Dims],
+    captures: Sequence[Capture],
+    captured_dims: Mapping[str, Sequence[str]],
+) -> list[b.Argument]:
+    """The arguments of the `ws.kernel`."""
+    arguments: list[b.Argument] = []
+    is_partial = not isinstance(op, attn.MlaOp) and op.is_partial
+    leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
+    for label, dims_by_rank in tensors.items():
+        if (is_output := label in OUTPUT_DIMS) and not list(getattr(op, label).uses):
+            continue
+        if label == "v" and isinstance(op, attn.MhaOp) and op.shares_rows:
+            continue
+        tensor = attn.stored_type(getattr(op, label))
+        terms = ("",) if label == "lse" and is_partial else ()
+        dims = (*terms, *dims_by_rank[tensor.rank - len(terms)])
+        if is_output:
+            dims = [leading.get(name, name) for name in dims]
+        else:
+            dims = dimension_names(getattr(op, label), dims)
+        kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
+        arguments.append(b.Argument(label, "out" if is_output else "in", kind, dims))
+    arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
+    arguments += [_captured(x, captured_dims.get(x.name, ())) for x in captures]
+    return arguments
+
+
+def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
+    """The kernel argument for a captured tensor or scalar, with a name for each run-time extent.
+
+    Args:
+      shared: these names, where other arguments have such extents as well; else none.
+    """
+    kind = capture.value.type
+    if not isinstance(kind, ir.RankedTensorType):
+        return b.Argument(capture.name, "scalar", kind, ())
+    axes = _axes_of_memory(capture.value)
+    names = axes or shared or [f"{capture.name}_{i}" for i in range(kind.rank)]
+    dims = [name if kind.is_dynamic_dim(i) else "" for i, name in enumerate(names)]
+    memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
+    return b.Argument(capture.name, "inout" if axes else "in", memref, dims)
+
+
+def _axes_of_memory(value: Value) -> Sequence[str]:
+    """The extent names of a tensor that is workspace, of joined parts or of a counter; else empty."""
+    for use in value.uses:
+        if isinstance(use.owner, attn.TileCounterOp):
+            return ("1",)
+        if isinstance(use.owner, attn.JoinOp):
+            return attn.JoinOp.AXES[use.operand_number]
+    return ()

@@ -1,0 +1,1 @@
+"""Schedules of latent attention."""

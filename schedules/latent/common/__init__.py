@@ -1,0 +1,1 @@
+"""Roles that kernels of absorbed latent attention share."""

@@ -1,0 +1,1 @@
+"""Latent attention after absorption, over the sequences of a cache."""

@@ -1,0 +1,185 @@
+"""The kernel of an `attn.mla_decode` before it has roles: its arguments, and their problem."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.config import Config
+from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.core.mask_tiles import KeyTiles
+from attn_mlir.schedules.core.modifier import Unmodified
+from attn_mlir.schedules.core.problem import Problem, Value
+from attn_mlir.schedules.core.splits import Parts
+from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, Opened, opened
+from attn_mlir.schedules.operands.pages import Pages
+from attn_mlir.schedules.operands.scales import Factors
+from attn_mlir.schedules.operands.storage import (
+    check_pages,
+    dimension_names,
+    latent_rows_of,
+    pages_of,
+    root,
+    sequences_of,
+)
+from attn_mlir.schedules.sources.kv_source import KVSource, PagedKV, TensorKV
+
+from ..common.rows import source_of
+from ..sparse.problem import SparseDecode
+from .policy import DecodeConfig, chosen_config
+from .sequence_rows import SequenceDecode
+
+TENSOR_DIMS = {"q": QUERY_DIMS, "kv": KEY_DIMS, **OUTPUT_DIMS}
+ROW_DIMS = {2: ("s_kv", ""), 3: ("kv_pages", "", "")}  # of a cache that lists name rows of
+LISTED_DIMS = TENSOR_DIMS | {"kv": ROW_DIMS}
+LIST_DIMS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}
+
+
+class HeadSinks(Unmodified):
+    """Scores stay as they are; rows see a sink where heads have one."""
+
+    def __init__(self, sinks: Value | None):
+        """With logits [heads]."""
+        super().__init__()
+        self.has_sink = sinks is not None
+        self._sinks = sinks
+
+    def sink(self, batch: Value, head: Value, q: Value) -> Value:
+        """The logit of the row's head."""
+        return b.element(self._sinks, [head])
+
+
+def finds_rows(op: attn.MlaDecodeOp) -> bool:
+    """Whether keys are found row by row: those that lists name, and those that are stored in 8 bits."""
+    return op.is_listed or latent_rows_of(op.kv) is not None
+
+
+def configure_whole(op: attn.MlaDecodeOp, schedule: str) -> None:
+    """Stores the configuration of a schedule for whole sequences: as many heads in a tile as divide them.
+
+    Raises:
+      VerifyError: `finds_rows`.
+    """
+    if finds_rows(op):
+        kind = "that lists name" if op.is_listed else "of 8 bits"
+        raise op_error(op, f"has no kernel for rows {kind} in {schedule}")
+    op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
+
+
+@contextmanager
+def found_kernel(
+    function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
+) -> Generator[tuple[ws.KernelOp, SparseDecode]]:
+    """The kernel of a function of one `attn.mla_decode` that `finds_rows`; as `decode_kernel`.
+
+    Args:
+      ctas: that work on a query together.
+
+    Raises:
+      VerifyError: as `decode_kernel`.
+    """
+    rank = attn.stored_type(op.kv).rank
+    if op.is_listed:
+        rows, lists, own_dims = ROW_DIMS[rank], LIST_DIMS, LISTED_DIMS
+    else:
+        check_pages(op, op.kv)
+        rows, lists, own_dims = dimension_names(op.kv, KEY_DIMS[rank]), {}, TENSOR_DIMS
+    dims = {**lists, **dict.fromkeys(("kv_scale", "kv_rope"), rows)}
+    with opened(function, op, own_dims, kind, dims, cluster=ctas) as opening:
+        kernel, tensors, captured, config = opening
+        given = {
+            name: captured[value]
+            for name in ("indices", "topk_length", "sinks")
+            for value in getattr(op, name)
+        }
+        own = {name: value for name, value in tensors.items() if name != "kv"}
+        make = SparseDecode if op.is_listed else partial(SequenceDecode, **_places(op, opening))
+        problem = make(
+            **dict.fromkeys(("indices", "topk_length", "sinks"), None) | given | own,
+            source=source_of(op.kv, {**captured, root(op.kv): tensors["kv"]}),
+            max_logits=None,
+            page_table=None,
+            batch_of_query=None,
+            page_size=0,
+            parts=_parts(op, tensors),
+            heads=op.heads,
+            head_dim=op.head_dim,
+            element=op.element_type,
+            output=op.o.type.element_type,
+            config=config,
+            ctas=ctas,
+        )
+        yield kernel, problem
+
+
+def _places(op: attn.MlaDecodeOp, opening: Opened[Any]) -> dict[str, Any]:
+    """Where the sequences of an operation lie, and what queries see of them."""
+    _, tensors, captured, _ = opening
+    return {
+        "queries": sequences_of(op.q, tensors["q"], captured),
+        "keys": sequences_of(op.kv, tensors["kv"], captured),
+        "pages": pages_of(op.kv, tensors["kv"], captured),
+        "mask": op.mask_rule,
+    }
+
+
+def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
+    return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
+
+
+@contextmanager
+def decode_kernel(
+    function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
+) -> Generator[tuple[ws.KernelOp, Problem, Pages | None]]:
+    """The kernel of a function of one `attn.mla_decode` of whole sequences, and their pages, if they have any.
+
+    What is built inside is its body.
+
+    Args:
+      kind: of the operation's configuration.
+      ctas: that work on a work tile together.
+
+    Raises:
+      VerifyError: the function computes something else as well, or the operation has no
+        configuration of this kind, or operands whose storage has no code.
+    """
+    check_pages(op, op.kv)
+    with opened(function, op, TENSOR_DIMS, kind, cluster=ctas) as (
+        kernel,
+        tensors,
+        captured,
+        config,
+    ):
+        problem = Problem(
+            q=(tensors["q"],),
+            k=tensors["kv"],
+            v=tensors["kv"],
+            o=tensors["o"],
+            lse=tensors["lse"],
+            scale=tensors["scale"],
+            parts=_parts(op, tensors),
+            query_sequences=sequences_of(op.q, tensors["q"], captured),
+            key_sequences=sequences_of(op.kv, tensors["kv"], captured),
+            factors=Factors(None, None, None),
+            position_factors=None,
+            heads=op.heads,
+            kv_heads=1,
+            head_dim=op.head_dim,
+            v_head_dim=op.v_head_dim,
+            element=op.element_type,
+            stored=op.element_type,
+            output=op.o.type.element_type,
+            mask=op.mask_rule,
+            modifier=HeadSinks(captured[op.sinks[0]] if len(op.sinks) else None),
+            visited=KeyTiles,
+            config=config,
+        )
+        yield kernel, problem, pages_of(op.kv, problem.k, captured)
+
+
+def rows_of(problem: Problem, pages: Pages | None) -> KVSource:
+    """Rows of whole sequences, by copies of whole key tiles: of a tensor, or of pages."""
+    return TensorKV(problem) if pages is None else PagedKV(problem, pages, pages)

@@ -1,0 +1,94 @@
+"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O in tensor memory.
+
+The roles that multiply are those of sparse latent attention (`parts.absorbed`): a tile of 64 keys is read once,
+as keys and as values. Rows of a tile are the heads of a query, and of as many queries as fit.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.kernel import every_tile
+from attn_mlir.schedules.latent.common import absorbed
+from attn_mlir.schedules.latent.decode.arguments import (
+    decode_kernel,
+    finds_rows,
+    found_kernel,
+    rows_of,
+)
+from attn_mlir.schedules.latent.decode.policy import DecodeConfig, chosen_config
+from attn_mlir.schedules.latent.decode.work import WalkedStorage, WalkedWork
+from attn_mlir.schedules.latent.sparse import kernel as sparse
+from attn_mlir.schedules.latent.sparse.problem import SparseStorage
+from attn_mlir.schedules.policy.tiling import TENSOR_DECODE
+from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.transport import epilogue, stream
+
+
+@register
+class MlaDecode:
+    """Latent attention after absorption, with O in tensor memory."""
+
+    name: ClassVar[str] = TENSOR_DECODE
+    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Tensor memory for 512 columns of O, and copies that gather rows."""
+        return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """All but what pairs of CTAs take."""
+        return not sparse.is_for_pairs(op)
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Packs as many heads into a tile as divide them.
+
+        Raises:
+          VerifyError: an operation without a kernel.
+        """
+        config = chosen_config(op, DecodeConfig)
+        op.attributes[CONFIG] = config.to_attr()
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one such operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: as `decode_kernel`.
+        """
+        if finds_rows(op):
+            with found_kernel(function, op, DecodeConfig) as (kernel, found):
+                sparse.emit_roles(found, SparseStorage(found))
+            return kernel
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
+            _emit_roles(problem, WalkedStorage(problem), rows_of(problem, pages))
+        return kernel
+
+
+def _emit_roles(problem: Problem, storage: WalkedStorage, source: KVSource) -> None:
+    def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
+        """A role that works on a tile's blocks wherever they come from."""
+        return lambda tile: role(problem, storage, WalkedWork(problem, tile))
+
+    def move(tile: WorkTile) -> None:
+        stream(problem, storage, source, tile)
+        b.launch_dependents()
+        epilogue(problem, storage.out, tile)
+
+    def work(role: Callable[[WorkTile], None]) -> None:
+        """The work tile of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
+        with every_tile(problem) as tile:
+            role(tile)
+
+    with b.role("softmax", first=0, warps=4):
+        work(of(absorbed.softmax))
+    single = {"move": move, "score": of(absorbed.score), "sum_up": of(absorbed.sum_up)}
+    for warp, (name, role) in enumerate(single.items(), 4):
+        with b.role(name, first=warp, warps=1, lanes=1):
+            work(role)

@@ -1,0 +1,94 @@
+"""From `attn.mla_decode` of 128 heads to a `ws.kernel`: a query in a pair of CTAs.
+
+Over the rows that lists name the roles are those of sparse latent attention in pairs (`sparse_mla_pair`);
+what a work tile is, and where its results go, is that of decoding (`parts.sparse_problem.SparseDecode`).
+Whole sequences come in boxes (`parts.walked_pair`): warps 0-3 are the softmax and rescale O, and of those
+with one thread 4 copies keys, and O out, 5 copies values, and in the even CTA 6 and 7 issue the two products.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.latent.common import absorbed_pair as pair
+from attn_mlir.schedules.latent.common.row_boxes import RowBoxes, boxes_of
+from attn_mlir.schedules.latent.decode import pair as walked
+from attn_mlir.schedules.latent.decode.arguments import decode_kernel, finds_rows, found_kernel
+from attn_mlir.schedules.latent.decode.policy import KEYS, check_copies
+from attn_mlir.schedules.policy.tiling import PAIR_DECODE
+from attn_mlir.schedules.registry import register
+
+from ..sparse.kernel import is_for_pairs
+from ..sparse.kernel_pair import SOFTMAX_WARPS, PairConfig, emit_pair_roles
+from .kernel import MlaDecode
+
+
+@register
+class MlaDecodePair(MlaDecode):
+    """Latent attention after absorption, of 128 heads in a pair of CTAs."""
+
+    name: ClassVar[str] = PAIR_DECODE
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """What pairs have a kernel for."""
+        return is_for_pairs(op)
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Fixed tiles.
+
+        Raises:
+          VerifyError: an operation without a kernel.
+        """
+        if not self.takes(op, target):
+            raise op_error(
+                op,
+                "has a kernel of pairs for multiples of 128 heads alone, and not with factors of few columns",
+            )
+        check_copies(op)
+        slots = pair.PairSlots.of(op.head_dim, ws.element_bits(op.element_type))
+        chosen: dict[str, Any] = {"kv_stages": slots.keys, "packed_heads": HALF_ROWS}
+        op.attributes[CONFIG] = PairConfig(**chosen | PairConfig.given(op)).to_attr()
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """As `MlaDecode.build`."""
+        if finds_rows(op):
+            with found_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, found):
+                emit_pair_roles(found)
+            return kernel
+        with decode_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, problem, pages):
+            _emit_roles(problem, boxes_of(problem, pages, KEYS))
+        return kernel
+
+
+def _emit_roles(problem: Problem, boxes: RowBoxes) -> None:
+    """The roles over whole sequences with their rings, in the kernel at the insertion point."""
+    storage = pair.PairStorage(problem)
+
+    def work(role: Callable[[WorkTile], None]) -> None:
+        """The work tile of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
+        with walked.every_pair_tile(problem) as tile:
+            role(tile)
+
+    def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
+        """A role that works on a tile's blocks wherever they come from."""
+        return lambda tile: role(problem, storage, walked.WalkedPairWork(problem, storage, tile))
+
+    with b.role("softmax", first=0, warps=SOFTMAX_WARPS):
+        work(of(pair.softmax))
+    given = (problem, storage, boxes)
+    single = {
+        "keys": (partial(walked.load_keys, *given), None),
+        "values": (partial(walked.load_values, *given), None),
+        "score": (of(pair.score), [0]),
+        "sum_up": (of(pair.sum_up), [0]),
+    }
+    for warp, (name, (role, ranks)) in enumerate(single.items(), SOFTMAX_WARPS):
+        with b.role(name, first=warp, warps=1, lanes=1, ranks=ranks):
+            work(role)

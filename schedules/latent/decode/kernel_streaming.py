@@ -1,0 +1,121 @@
+"""From `attn.mla_decode` to a `ws.kernel` past whose queries the rows of a latent cache stream.
+
+It is `attn.mha` of one key-value head whose values are the front of the rows of keys (`attn.columns`),
+by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import arith, ir, tensor
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.attention.streaming.kernel import MhaStreaming, Options
+from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.operands.storage import latent_rows_of
+from attn_mlir.schedules.policy.tiling import STREAMED_DECODE
+from attn_mlir.schedules.registry import register
+
+NAMES = {"k": "kv"}  # of the kernel's arguments, where they differ from those of `attn.mha`
+
+LISTS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}  # extents of these
+
+
+@register
+class MlaDecodeStreaming:
+    """Latent attention after absorption, with sums in the registers of single warps."""
+
+    name: ClassVar[str] = STREAMED_DECODE
+    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
+    options: ClassVar[type[Any]] = Options
+
+    def lacks(self, target: Target) -> str:
+        """Nothing: warps multiply on every target."""
+        return ""
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """What there is no other kernel for."""
+        return op.is_listed and not target.lacks_sums_in("registers")
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """As `mha-streaming`.
+
+        Raises:
+          VerifyError: results for parts, or what `mha-streaming` refuses.
+        """
+        if latent_rows_of(op.kv) is not None:
+            raise op_error(op, f"has no kernel for rows of 8 bits in {self.name}")
+        if op.is_partial:
+            raise op_error(
+                op, f"has no kernel for attn.partial in {self.name}: it joins parts by itself"
+            )
+        inner = _attention(op)
+        MhaStreaming().configure(inner, target, options)
+        op.attributes[CONFIG] = inner.attributes[CONFIG]
+        _remove(inner)
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, or the operation has no
+            configuration.
+        """
+        inner, lists = _attention(op), LISTS if op.is_listed else {}
+        for mine, other in zip(op.operation.results, inner.operation.results, strict=True):
+            mine.replace_all_uses_with(other)
+        op.operation.erase()
+        kernel = MhaStreaming().build(function, inner, target)
+        names = [NAMES.get(name, name) for name in kernel.names]
+        kernel.attributes["arg_names"] = _strings(names)
+        own = zip(names, kernel.arg_dims, strict=True)
+        dims = [_strings(lists[name]) if name in lists else known for name, known in own]
+        kernel.attributes["arg_dims"] = ir.ArrayAttr.get(dims)
+        return kernel
+
+
+def _strings(texts: Iterable[str]) -> ir.ArrayAttr:
+    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
+
+
+def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
+    """The same as `attn.mha` and `attn.columns`, in front of it, with its configuration if any."""
+
+    def modified(
+        score: ir.Value, batch: ir.Value, head: ir.Value, q: ir.Value, k: ir.Value
+    ) -> ir.Value:
+        """The score itself, beside what says how keys are split and which sinks there are."""
+        if memory := op.memory:
+            attn.JoinOp(*memory)
+        for sinks in op.sinks:
+            index = arith.IndexCastOp(ir.IndexType.get(), head).result
+            attn.SinkOp(tensor.ExtractOp(sinks, [index]).result)
+        for indices in op.indices:
+            place = [arith.IndexCastOp(ir.IndexType.get(), x).result for x in (batch, q, k)]
+            entry = tensor.ExtractOp(indices, place).result
+            zero = arith.ConstantOp(ir.IndexType.get(), 0).result
+            rows = arith.IndexCastOp(k.type, tensor.DimOp(op.kv, zero).result).result
+            attn.KeepOp(arith.CmpIOp(arith.CmpIPredicate.ult, entry, rows).result)
+        return score
+
+    with ir.InsertionPoint(op.operation), op.location:
+        keys = op.kv
+        for indices in op.indices:
+            kind = attn.gathered_type(op.kv.type)
+            keys = attn.GatheredOp(op.kv, indices, list(op.topk_length), kind).view
+        values = attn.make_columns(keys, 0, op.v_head_dim)
+        operands = (op.q, keys, values, op.scale)
+        inner = attn.make_mha(*operands, mask=op.mask_rule, score_mod=modified)
+    if CONFIG in op.attributes:
+        inner.attributes[CONFIG] = op.attributes[CONFIG]
+    return inner
+
+
+def _remove(inner: attn.MhaOp) -> None:
+    """Erases what `_attention` has made."""
+    columns, keys = inner.v.owner, inner.k.owner
+    inner.operation.erase()
+    columns.operation.erase()
+    if isinstance(keys, attn.GatheredOp):
+        keys.operation.erase()

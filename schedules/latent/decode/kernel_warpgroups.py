@@ -1,0 +1,86 @@
+"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O in registers.
+
+A work tile is that of `mla-decode`, whose sums are in tensor memory: the heads of a query, and of as many
+queries as fit, over the tiles of 64 keys of their sequence. Two groups of threads hold half of O each
+(`parts.held_latent`); one warp loads, and stores O.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.kernel import every_tile
+from attn_mlir.schedules.latent.decode.arguments import (
+    configure_whole,
+    decode_kernel,
+    finds_rows,
+    rows_of,
+)
+from attn_mlir.schedules.latent.decode.policy import DecodeConfig
+from attn_mlir.schedules.latent.decode.warpgroups import HeldLatentStorage, attend, follow
+from attn_mlir.schedules.policy.tiling import HELD_DECODE
+from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.transport import epilogue, stream
+
+ATTEND, FOLLOW, REST = 240, 168, 96  # registers of a thread; 168 of each of three warpgroups
+
+
+@register
+class MlaDecodeRegisters:
+    """Latent attention after absorption, with O in the registers of two groups."""
+
+    name: ClassVar[str] = HELD_DECODE
+    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Products that leave their sums in registers."""
+        return target.lacks_sums_in("registers")
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """Whole sequences: a tile of 64 rows takes as long if few of them are there, and less than single warps do."""
+        return not finds_rows(op)
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Packs as many heads into a tile as divide them.
+
+        Raises:
+          VerifyError: an operation without a kernel.
+        """
+        configure_whole(op, self.name)
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one such operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: as `decode_kernel`.
+        """
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
+            _emit_roles(problem, HeldLatentStorage(problem), rows_of(problem, pages))
+        return kernel
+
+
+def _emit_roles(problem: Problem, storage: HeldLatentStorage, source: KVSource) -> None:
+    def move(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
+        stream(problem, storage, source, tile)
+        b.launch_dependents()
+        if storage.out is not None:
+            epilogue(problem, storage.out, tile)
+
+    def work(role: Callable[[Problem, HeldLatentStorage, WorkTile], None]) -> None:
+        """The work tile of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
+        with every_tile(problem) as tile:
+            role(problem, storage, tile)
+
+    groups = {"attend": (attend, ATTEND), "follow": (follow, FOLLOW)}
+    for number, (name, (role, registers)) in enumerate(groups.items()):
+        first = number * WARPGROUP_WARPS
+        with b.role(name, first=first, warps=WARPGROUP_WARPS, registers=registers):
+            work(role)
+    with b.role("move", first=len(groups) * WARPGROUP_WARPS, warps=1, lanes=1, registers=REST):
+        work(move)

@@ -1,0 +1,73 @@
+"""Absorbed latent attention over whole sequences of keys: which blocks a work tile walks, and its results."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.kv_tiles import Test, visit
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.softmax.row import Row
+from attn_mlir.schedules.softmax.state import seen, store_lse, with_sink
+
+from ..common.absorbed import AbsorbedStorage
+
+
+class WalkedStorage(AbsorbedStorage):
+    """The rings of the kernel, as `stream` fills them.
+
+    Attributes:
+      k, v: the ring of keys, whose tiles are those of values as well.
+      columns: of a tile of values as it is loaded.
+    """
+
+    def __init__(self, problem: Problem):
+        """With one thread that loads."""
+        super().__init__(problem)
+        self.k = self.v = self.keys
+        self.columns = problem.columns
+
+
+class WalkedWork:
+    """A work tile whose keys are those of one sequence that the mask shows to any of its rows."""
+
+    agent: ClassVar[str] = "threads"  # by which scores are given back
+    keeps_largest: ClassVar[bool] = False
+
+    def __init__(self, problem: Problem, tile: WorkTile):
+        self._problem, self._tile = problem, tile
+        self._visited = problem.key_tiles(tile)
+        self._row0 = problem.first_position(tile, 0)
+        self.count = self._visited.count
+
+    def counts(self) -> None:
+        """A tile that no row sees is not visited."""
+
+    def visit(
+        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+    ) -> list[Value]:
+        """A loop for each kind of test of scores against the mask."""
+
+        def block(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+            def scores() -> tuple[Value, None]:
+                slot = ring.wait()
+                raw = b.load(slot)
+                b.release(slot, self.agent)
+                return self._seen(raw, test, turn), None
+
+            return turn_of(scores, *state)
+
+        return visit(self._visited, self._visited.phases(0), state, block)
+
+    def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
+        """The scores of a turn, -inf where a row does not see a key."""
+        problem = self._problem
+        known = (self._visited, turn, self._row0, problem.scale)
+        return seen(problem, self._tile, scores, test, *known)
+
+    def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
+        """l with the weight of the sink of each row's head."""
+        return with_sink(self._problem, row, self._tile, self._row0, maximum, total)
+
+    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
+        """Writes LSE."""
+        store_lse(self._problem, row, self._tile, self._row0, maximum, total)

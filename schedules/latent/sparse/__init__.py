@@ -1,0 +1,1 @@
+"""Latent attention over rows that lists name."""

@@ -1,0 +1,214 @@
+"""From `attn.sparse_mla` to a `ws.kernel`: one query in one CTA, its heads the rows of a tile.
+
+A tile has 64 heads: a query of fewer has some of them twice, one of 192 is the work of three CTAs.
+Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
+gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a block of 64 entries
+names are gathered once: the tile of keys, as it lies in shared memory, is also that of values. Where
+rows are of 8 bits, 8 warps from 4 on read and widen them, and the others come after these.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.config import NARROW_BITS, Config
+from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.latent.common import absorbed
+from attn_mlir.schedules.latent.common.rows import LOADERS, WIDENERS, WideRows, source_of
+from attn_mlir.schedules.latent.sparse import roles
+from attn_mlir.schedules.latent.sparse.problem import Query, SparseProblem, SparseStorage
+from attn_mlir.schedules.operands.storage import latent_rows_of
+from attn_mlir.schedules.policy import tiling
+from attn_mlir.schedules.registry import NoOptions, register
+
+Role = Callable[[Query], None]
+
+HEAD_STEP = 8  # of heads: the copy engine fills whole patterns of a tile
+
+DIMS = {
+    "q": ("s_q", "", ""),
+    "kv": ("s_kv", ""),
+    "kv_scale": ("s_kv", ""),
+    "kv_rope": ("s_kv", ""),
+    "indices": ("s_q", "topk"),
+    "topk_length": ("s_q",),
+    "sinks": ("",),
+    "page_table": ("batch", "pages"),
+    "batch_of_query": ("s_q",),
+    "o": ("s_q", "", ""),
+    "lse": ("s_q", ""),
+    "max_logits": ("s_q", ""),
+}
+OPTIONAL = ("topk_length", "sinks", "page_table", "batch_of_query")
+RESULTS = ("o", "lse", "max_logits")
+REGISTERS = {"softmax": 144, "widen": 144, "find": 80, "score": 80, "sum_up": 80}
+"""Of a thread, where rows are widened: 512 in four warps, one of each multiprocessor's quarters."""
+SEEN = ("q", "indices", "scale", *OPTIONAL, *RESULTS)  # by the roles as they are
+PAGED_DIMS = ("kv_pages", "", "")  # of rows of the cache in pages
+
+
+@dataclass(frozen=True)
+class SparseConfig(Config):
+    """Tiles of one query: 64 heads and blocks of 64 entries."""
+
+    tile_m: int = HALF_ROWS
+    q_tiles: int = 1
+    tile_n: int = 64
+    kv_stages: int = 2
+    exp2_period: int = 0
+
+
+NARROW: dict[str, Any] = {"kv_stages": 4, "rescale_threshold": 2}
+"""Where everything has 8 bits: slots are half as large; P is 2^6 at a maximum, and 2^8 at most."""
+
+
+@register
+class SparseMla:
+    """Sparse latent attention in one CTA, with O in tensor memory."""
+
+    name: ClassVar[str] = "sparse-mla"
+    operation: ClassVar[type[Any]] = attn.SparseMlaOp
+    options: ClassVar[type[Any]] = NoOptions
+    ctas: ClassVar[int] = 1  # that work on a query together
+    config: ClassVar[type[SparseConfig]] = SparseConfig
+
+    def lacks(self, target: Target) -> str:
+        """Tensor memory for 512 columns of O, and copies that gather rows."""
+        return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
+
+    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
+        """All but what pairs of CTAs take."""
+        return not is_for_pairs(op)
+
+    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Fixed tiles, if there are heads for them."""
+        heads = op.heads
+        if heads % HEAD_STEP or (heads > HALF_ROWS and heads % HALF_ROWS):
+            raise op_error(
+                op,
+                f"has no kernel for {heads} heads: supported are multiples of {HEAD_STEP} up to "
+                f"{HALF_ROWS}, and multiples of {HALF_ROWS}",
+            )
+        op.attributes[CONFIG] = self.chosen(op).to_attr()
+
+    def chosen(self, op: attn.SparseMlaOp) -> SparseConfig:
+        """The configuration of an operation that there is a kernel for."""
+        return self.config(**(self.own(op) | self.config.given(op)))
+
+    def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
+        """Entries of the configuration by what is multiplied."""
+        return NARROW if _is_narrow(op) else {}
+
+    def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation.
+
+        Raises:
+          VerifyError: the function computes something else as well, or mixes up operands.
+        """
+        operations = list(function.body.blocks[0].operations)
+        others = [x for x in operations if not isinstance(x, attn.LatentRowsOp)]
+        if len(others) != 2:
+            names = ", ".join(other.operation.name for other in operations)
+            raise op_error(function, f"expects one attn.sparse_mla and func.return, got {names}")
+        operands = _operands(op)
+        if list(operands.values()) != list(function.arguments):
+            raise op_error(op, "expects the function's arguments as its operands, in order")
+        if list(others[1].operation.operands) != list(op.operation.results):
+            raise op_error(others[1], "expects to return the results of the attn.sparse_mla")
+        return self._declare(op, operands, function.sym_name.value)
+
+    def _declare(self, op: attn.SparseMlaOp, operands: Mapping[str, Any], name: str) -> ws.KernelOp:
+        """The kernel of that name, at the insertion point."""
+        tensors = {**operands, **{label: op.tensors[label] for label in RESULTS}}
+        arguments = [_argument(*told) for told in tensors.items()]
+        kernel = b.declare_kernel(name, arguments, cluster=self.ctas)
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            values = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+            stored = {value: values[label] for label, value in operands.items()}
+            problem = SparseProblem(
+                source=source_of(op.kv, stored),
+                **{label: values.get(label) for label in SEEN},
+                page_size=op.page_size,
+                heads=op.heads,
+                head_dim=op.head_dim,
+                element=op.q.type.element_type,
+                output=op.o.type.element_type,
+                config=self.config.of(op),
+                ctas=self.ctas,
+            )
+            self.emit_roles(problem)
+        return kernel
+
+    def emit_roles(self, problem: SparseProblem) -> None:
+        """The roles with their rings, in the kernel at the insertion point."""
+        emit_roles(problem, SparseStorage(problem))
+
+
+def is_for_pairs(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
+    """Whether pairs of CTAs have a kernel: as `tiling.is_for_pairs`."""
+    rows = latent_rows_of(op.kv)
+    group, scaled = (None, 0) if rows is None else (rows.group.value, rows.scaled_columns)
+    if not isinstance(op, attn.MlaDecodeOp) or op.is_listed:
+        scaled = 0
+    return tiling.is_for_pairs(op.heads, group, scaled_columns=scaled)
+
+
+def _is_narrow(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
+    """Whether queries and rows are multiplied as they are, in 8 bits."""
+    return ws.element_bits(op.q.type.element_type) == NARROW_BITS
+
+
+def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
+    """What the function's arguments have to be, in order; behind the scale what else rows are made of."""
+    parts: dict[str, Any] = {"kv": op.kv}
+    if isinstance(rows := op.kv.owner, attn.LatentRowsOp):
+        several = {"kv": [rows.narrow], "kv_scale": rows.factors, "kv_rope": rows.wide}
+        parts = {name: value for name, values in several.items() for value in values}
+    given = {name: value for name in OPTIONAL for value in getattr(op, name)}
+    first = {"q": op.q, "kv": parts.pop("kv"), "indices": op.indices, "scale": op.scale}
+    return first | parts | given
+
+
+def _argument(label: str, value: Any) -> b.Argument:
+    if not isinstance(value.type, ir.RankedTensorType):
+        return b.Argument(label, "scalar", value.type, ())
+    kind = ir.MemRefType.get([*value.type.shape], value.type.element_type)
+    dims = DIMS[label] if kind.rank == len(DIMS[label]) else PAGED_DIMS
+    return b.Argument(label, "out" if label in RESULTS else "in", kind, dims)
+
+
+def emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
+    """The roles of a kernel whose keys are named by lists."""
+
+    def of(role: Callable[..., None]) -> Role:
+        """A role that works on the query's blocks wherever they come from."""
+        return lambda query: role(problem, storage, roles.SparseWork(problem, storage, query))
+
+    source, given = problem.source, (problem, storage)
+    several: dict[str, tuple[int, Role]] = {"softmax": (4, of(absorbed.softmax))}
+    single: dict[str, Role] = {}
+    if isinstance(source, WideRows):
+        for part in range(LOADERS):
+            single[f"load{part}"] = partial(roles.load, *given, source, part=part)
+        single["score"] = of(absorbed.score)
+    else:
+        whole = roles.Share(storage.keys, 0, range(source.columns))
+        several["widen"] = WIDENERS, partial(roles.widen, *given, source, [whole])
+        single["score"] = partial(roles.move_and_score, *given)
+    several["find"] = 2, partial(roles.find, *given)
+    single["sum_up"] = of(absorbed.sum_up)
+    share = {} if isinstance(source, WideRows) else REGISTERS
+    first = 0
+    for name, (warps, role) in several.items():
+        with b.role(name, first=first, warps=warps, registers=share.get(name, 0)):
+            problem.every_query(role)
+        first += warps
+    for warp, (name, role) in enumerate(single.items(), first):
+        with b.role(name, first=warp, warps=1, lanes=1, registers=share.get(name, 0)):
+            problem.every_query(role)

@@ -1,0 +1,138 @@
+"""From `attn.sparse_mla` of 128 heads to a `ws.kernel`: one query in a pair of CTAs, 64 heads in each.
+
+Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
+gather keys, 6 also moves Q and O, 10 to 13 gather values, and in the even CTA 14 and 15 issue the two
+products. Where rows are of 8 bits, 4-7 widen keys, 8-11 values, 12 reads the lists and 13 moves Q and O.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.latent.common.absorbed_pair import PairSlots
+from attn_mlir.schedules.latent.common.rows import LOADERS, PAIR_WARPS, WideRows
+from attn_mlir.schedules.latent.sparse import pair as roles
+from attn_mlir.schedules.latent.sparse.problem import SparseProblem
+from attn_mlir.schedules.latent.sparse.roles import find
+from attn_mlir.schedules.policy.tiling import PAIR_FACTOR_COLUMNS, PAIR_HEADS, SPARSE_PAIR
+from attn_mlir.schedules.registry import register
+
+from .kernel import Role, SparseConfig, SparseMla, is_for_pairs
+
+SOFTMAX_WARPS = 4
+
+
+class Filling(NamedTuple):
+    """The roles that fill the slots of keys and values, and what they leave the others.
+
+    Attributes:
+      several: roles of `PAIR_WARPS` warps, with their registers.
+      single: roles of one thread.
+      finders: warps that read the lists.
+      softmax, others: registers of a thread, of 512 in four warps, one of each quarter.
+    """
+
+    several: Mapping[str, tuple[Role, int]]
+    single: Mapping[str, Role]
+    finders: int
+    softmax: int
+    others: int
+
+
+@dataclass(frozen=True)
+class PairConfig(SparseConfig):
+    """Tiles of one query: 64 heads in each CTA, and blocks of 128 entries.
+
+    Attributes:
+      kv_stages: slots of the ring of keys, which hold some columns of a CTA's half of a block.
+    """
+
+    tile_n: int = 128
+
+
+@register
+class SparseMlaPair(SparseMla):
+    """Sparse latent attention of 128 heads in a pair of CTAs, with O in tensor memory."""
+
+    name: ClassVar[str] = SPARSE_PAIR
+    ctas: ClassVar[int] = ws.PAIR
+    config: ClassVar[type[SparseConfig]] = PairConfig
+
+    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
+        """As `is_for_pairs` says."""
+        return is_for_pairs(op)
+
+    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Fixed tiles, if there are heads for them."""
+        if op.heads % PAIR_HEADS:
+            raise op_error(
+                op,
+                f"has no kernel of pairs for {op.heads} heads: supported are multiples of {PAIR_HEADS}",
+            )
+        if not is_for_pairs(op):
+            raise op_error(
+                op,
+                f"has no kernel of pairs with factors of fewer than {PAIR_FACTOR_COLUMNS} columns",
+            )
+        super().configure(op, target, options)
+
+    def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
+        """As `SparseMla.own`, with as many slots of keys as there is room for."""
+        slots = PairSlots.of(op.head_dim, ws.element_bits(op.q.type.element_type))
+        return {**super().own(op), "kv_stages": slots.keys}
+
+    def emit_roles(self, problem: SparseProblem) -> None:
+        """As `SparseMla.emit_roles`."""
+        emit_pair_roles(problem)
+
+
+def emit_pair_roles(problem: SparseProblem) -> None:
+    """The roles of a kernel of pairs with their rings, in the kernel at the insertion point."""
+    storage = roles.SparsePairStorage(problem)
+    emit_roles(problem, storage, _filling(problem, storage))
+
+
+def emit_roles(problem: SparseProblem, storage: roles.SparsePairStorage, filling: Filling) -> None:
+    """The roles that fill slots, those that read lists, and those that compute."""
+    given = problem, storage
+    issuers: dict[str, Role] = {
+        "score": partial(roles.score, *given),
+        "sum_up": partial(roles.sum_up, *given),
+    }
+    with b.role("softmax", first=0, warps=SOFTMAX_WARPS, registers=filling.softmax):
+        problem.every_query(partial(roles.softmax, *given))
+    first = SOFTMAX_WARPS
+    for name, (role, registers) in filling.several.items():
+        with b.role(name, first=first, warps=PAIR_WARPS, registers=registers):
+            problem.every_query(role)
+        first += PAIR_WARPS
+    with b.role("find", first=first, warps=filling.finders, registers=filling.others):
+        problem.every_query(partial(find, *given))
+    single = {**filling.single, **issuers}
+    for warp, (name, role) in enumerate(single.items(), first + filling.finders):
+        ranks = [0] if name in issuers else None
+        with b.role(name, first=warp, warps=1, lanes=1, registers=filling.others, ranks=ranks):
+            problem.every_query(role)
+
+
+def _filling(problem: SparseProblem, storage: roles.SparsePairStorage) -> Filling:
+    """Threads that gather, where rows are as products read them; else warps that widen them."""
+    given, source = (problem, storage), problem.source
+    if isinstance(source, WideRows):
+        gather = {
+            f"{name}{part}": partial(load, *given, source, part=part)
+            for name, load in (("keys", roles.load_keys), ("values", roles.load_values))
+            for part in range(LOADERS)
+        }
+        return Filling({}, gather, finders=2, softmax=224, others=96)
+    widen: dict[str, tuple[Role, int]] = {
+        "keys": (partial(roles.widen_keys, *given, source), 152),
+        "values": (partial(roles.widen_values, *given, source), 144),
+    }
+    move: dict[str, Role] = {"move": partial(roles.move, *given)}
+    return Filling(widen, move, finders=1, softmax=176, others=40)

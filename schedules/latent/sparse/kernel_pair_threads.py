@@ -1,0 +1,58 @@
+"""From `attn.sparse_mla` of 128 heads to a `ws.kernel` of a pair of CTAs whose threads copy the rows.
+
+As `sparse_mla_pair` but for who fills the slots: warps 4-7 copy keys, 8-11 values, 12 reads the lists, and of those
+with one thread 13 moves Q and O. A row takes two thirds of the instructions of gather copies. But a block is begun
+when the one before has come, and not when its slots are free, so this schedule is asked for by name.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.latent.common.rows import WideRows
+from attn_mlir.schedules.latent.sparse.pair import SparsePairStorage, move
+from attn_mlir.schedules.latent.sparse.pair_threads import copy_keys, copy_values
+from attn_mlir.schedules.latent.sparse.problem import SparseProblem
+from attn_mlir.schedules.operands.storage import latent_rows_of
+from attn_mlir.schedules.policy.tiling import SPARSE_PAIR_THREADS
+from attn_mlir.schedules.registry import register
+
+from .kernel_pair import Filling, SparseMlaPair, emit_roles
+
+COPY, SOFTMAX, OTHERS = 96, 224, 96  # registers of a thread; 512 in four warps, one of each quarter
+
+
+@register
+class SparseMlaPairThreads(SparseMlaPair):
+    """Sparse latent attention of 128 heads in a pair of CTAs, of rows that threads copy."""
+
+    name: ClassVar[str] = SPARSE_PAIR_THREADS
+
+    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
+        """None: it is asked for by name."""
+        return False
+
+    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """As `SparseMlaPair.configure`, for rows that products read as they are."""
+        if latent_rows_of(op.kv) is not None:
+            raise op_error(op, "has no kernel whose threads copy rows that are widened")
+        super().configure(op, target, options)
+
+    def emit_roles(self, problem: SparseProblem) -> None:
+        """As `SparseMla.emit_roles`."""
+        storage = SparsePairStorage(problem, loaders=0)
+        source = problem.source
+        assert isinstance(source, WideRows)
+        given = problem, storage, source
+        several = {"keys": partial(copy_keys, *given), "values": partial(copy_values, *given)}
+        filling = Filling(
+            {name: (role, COPY) for name, role in several.items()},
+            {"move": partial(move, problem, storage)},
+            finders=1,
+            softmax=SOFTMAX,
+            others=OTHERS,
+        )
+        emit_roles(problem, storage, filling)

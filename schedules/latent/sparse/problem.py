@@ -1,0 +1,287 @@
+"""One sparse latent attention as the roles of its kernel see it: tensors, sizes, work tiles, rings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith
+from attn_mlir.dialect.ws.compute import WORD_BITS
+from attn_mlir.schedules import build as b
+from attn_mlir.schedules.core.config import Config
+from attn_mlir.schedules.core.splits import Parts
+from attn_mlir.schedules.softmax.row import Row
+
+from ..common.absorbed import AbsorbedStorage
+from ..common.rows import Source
+
+Value = Any
+
+BLOCKS_AHEAD = 4  # of entries that have been read before their keys have a place
+NOWHERE = -1  # a row that no cache has
+
+
+class Query(NamedTuple):
+    """A work tile: one query and, where there are more than fit a tile, some of its heads; i32 each.
+
+    Attributes:
+      place: its coordinates, in front of the heads of Q and of the entries of its list.
+      result: its coordinates in O, in front of the heads.
+      head: the first of the heads.
+      entries: how many entries of its list count.
+      first: of the blocks of entries that the work tile walks.
+      blocks: how many of them, at least 1, so that every role has a turn.
+    """
+
+    place: tuple[Value, ...]
+    result: tuple[Value, ...]
+    head: Value
+    entries: Value
+    first: Value
+    blocks: Value
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """One operation; attributes without a comment are the operands and results of `attn.sparse_mla`.
+
+    Attributes:
+      source: where the rows of kv come from.
+      max_logits, topk_length, sinks, page_table, batch_of_query: None where the operation has none.
+      page_size: rows of a page; 0 without a table.
+      heads, head_dim: static sizes.
+      element, output: types of q and tiles of keys, and of o.
+      config: tile sizes and stages; a tile of keys is a block of entries.
+      ctas: CTAs that work on a query together, each for its own heads.
+      overlaps: whether launches overlap.
+    """
+
+    q: Value
+    source: Source
+    indices: Value
+    scale: Value
+    o: Value
+    lse: Value
+    max_logits: Value | None
+    topk_length: Value | None
+    sinks: Value | None
+    page_table: Value | None
+    batch_of_query: Value | None
+    page_size: int
+    heads: int
+    head_dim: int
+    element: Any
+    output: Any
+    config: Config
+    ctas: int
+    overlaps: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile of Q or keys."""
+        return self.head_dim
+
+    @property
+    def words(self) -> int:
+        """Words of a bit per entry of a block."""
+        return self.config.tile_n // WORD_BITS
+
+    @property
+    def tile_heads(self) -> int:
+        """Heads of a CTA in a work tile."""
+        return min(self.heads, self.config.tile_m)
+
+    def sink(self, query: Query, row: Value) -> Value:
+        """The logit of the sink of a row's head, where there are sinks; of several rows a head has."""
+        head = row
+        if self.ctas > 1:
+            head = b.INT.sub(row, b.INT.mul(b.INT.floordiv(row, self.tile_heads), self.tile_heads))
+        return b.element(self.sinks, [b.INT.add(query.head, head)])
+
+    def every_query(self, body: Callable[[Query], None]) -> None:
+        """Runs the part of a role in the CTA's work tile; those of a query are neighbours."""
+        heads = self.tile_heads * self.ctas
+        tiles = self.heads // heads
+        with b.tiles([b.INT.mul(b.extent(self.q, 0), tiles)], "single") as (tile,):
+            number = b.INT.floordiv(tile, tiles)
+            head = self.first_head(b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), heads))
+            entries = self.entries_of((number,))
+            blocks = b.INT.max(b.INT.ceildiv(entries, self.config.tile_n), 1)
+            body(Query((number,), (number,), head, entries, b.constant(0), blocks))
+
+    def first_head(self, head: Value) -> Value:
+        """The first head of this CTA in a work tile, given that of the first CTA."""
+        if self.ctas == 1:
+            return head
+        return b.INT.add(head, b.INT.mul(b.rank(), self.tile_heads))
+
+    def entries_of(self, place: tuple[Value, ...]) -> Value:
+        """How many entries of a query's list count."""
+        entries = b.extent(self.indices, len(place))
+        if self.topk_length is None:
+            return entries
+        return b.INT.max(b.INT.min(b.element(self.topk_length, place), entries), 0)
+
+    def rows_of(self, query: Query) -> Callable[[Value], Value]:
+        """What emits the rows of a block, given its first entry: [tile_n] of i32, `NOWHERE` for entries that
+        do not count."""
+        count, lists = self.config.tile_n, len(query.place)
+        row_of = self._row_of(query)
+
+        def rows_from(first: Value) -> Value:
+            def kept(entry: Value, place: Value) -> Value:
+                row, exists = row_of(entry)
+                counts = b.compare("slt", b.INT.add(first, place), query.entries)
+                return b.select(b.INT.both(exists, counts), row, b.constant(NOWHERE))
+
+            entries = b.load_global(self.indices, [count], [*query.place, first], [lists])
+            return b.map_rows(kept, entries)
+
+        return rows_from
+
+    def _row_of(self, query: Query) -> Callable[[Value], tuple[Value, Value]]:
+        """Of an entry the row of the cache, and whether there is one, i1, whatever the entry is."""
+        rows, table = self.source.count(), self.page_table
+        if table is None:
+            return lambda entry: (entry, is_below(entry, rows))
+        page = self.page_size
+        sequence = b.element(self.batch_of_query, query.place)
+        is_sequence = is_below(sequence, b.extent(table, 0))
+        pages = b.INT.floordiv(rows, page)
+
+        def row_of(position: Value) -> tuple[Value, Value]:
+            column = arith.DivUIOp(position, b.constant(page)).result
+            number = b.element(table, [sequence, column])
+            inside = b.INT.both(is_below(column, b.extent(table, 1)), is_below(number, pages))
+            exists = b.INT.both(b.compare("sge", position, 0), b.INT.both(is_sequence, inside))
+            rest = b.INT.sub(position, b.INT.mul(column, page))
+            return b.INT.add(b.INT.mul(number, page), rest), exists
+
+        return row_of
+
+    def store_lines(
+        self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
+        """Writes LSE and the largest logit of each head."""
+        place, lines = [*query.result, query.head], [self.lse, self.max_logits]
+        if self.ctas > 1:  # of the rows of both the first ones are this CTA's
+            end = b.INT.add(query.head, self.tile_heads)
+            lines = [b.limit(line, end, 1) for line in lines]
+        logits = b.map_elements(lambda s: b.fmul(s, self.scale), largest)
+        for line, found in zip(
+            lines, (b.map_elements(row.lse, maximum, total), logits), strict=True
+        ):
+            b.store_global(found, line, place, [1])
+
+
+@dataclass(frozen=True)
+class SparseDecode(SparseProblem):
+    """Of `attn.mla_decode` with lists: queries have two coordinates, and lists may be split.
+
+    Attributes:
+      parts: how entries are split; None if they are not.
+    """
+
+    parts: Parts | None
+    overlaps: ClassVar[bool] = True
+
+    @property
+    def tile_heads(self) -> int:
+        """Heads of a CTA in a work tile."""
+        return self.config.packed_heads
+
+    def every_query(self, body: Callable[[Query], None]) -> None:
+        """Runs the part of a role in the CTA's work tile; there is one for each part of a list.
+
+        It begins when the kernels before this one are over.
+        """
+        b.grid_dependency_wait()
+        batch, count, heads = b.extent(self.q, 0), b.extent(self.q, 1), self.tile_heads * self.ctas
+        tiles = self.heads // heads
+        sequences = batch if self.parts is None else b.INT.mul(batch, self.parts.count())
+        with b.tiles([b.constant(tiles), count, sequences], "single") as (tile, position, number):
+            part, sequence = (None, number) if self.parts is None else self.parts.of(number, batch)
+            place = (sequence, position)
+            entries, first, end = self.range_of(place)
+            if part is not None:
+                first, end = part.tiles(first, end)
+                entries = b.INT.min(entries, b.INT.mul(end, self.config.tile_n))
+            head = self.first_head(b.INT.mul(tile, heads))
+            blocks = b.INT.max(b.INT.sub(end, first), 1)
+            body(Query(place, (number, position), head, entries, first, blocks))
+
+    def range_of(self, place: tuple[Value, ...]) -> tuple[Value, Value, Value]:
+        """Of a query how many entries count, and the blocks of them: the first one, and where they end."""
+        entries = self.entries_of(place)
+        return entries, b.constant(0), b.INT.ceildiv(entries, self.config.tile_n)
+
+    def store_lines(
+        self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
+        """Writes LSE, of a part as two terms."""
+        sequence, position = query.result
+        formulas = [row.lse] if self.parts is None else [row.lse_first, row.lse_rest]
+        heads = len(formulas)  # dimension of LSE: after the terms, if any, and the sequences
+        end = b.INT.add(query.head, self.tile_heads)
+        is_whole = self.tile_heads == self.config.tile_m and self.ctas == 1
+        lines = self.lse if is_whole else b.limit(self.lse, end, heads)
+        for number, formula in enumerate(formulas):
+            place = [*([] if self.parts is None else [number]), sequence, query.head, position]
+            lse = b.map_elements(formula, maximum, total)
+            b.store_global(lse, lines, place, [heads])
+
+
+def is_below(number: Value, end: Value) -> Value:
+    """Whether a number lies from 0 to before an end, which is not negative."""
+    return b.compare("ult", number, end)
+
+
+def pass_on(ring: b.Ring, words: Value) -> None:
+    """Leaves the bits of a block in a slot of a ring."""
+    slot = ring.acquire()
+    b.store(words, slot)
+    b.commit(slot, "threads")
+
+
+def numbers(count: int) -> ws.TileType:
+    """A list of so many i32 in shared memory."""
+    return b.tile([count], b.i32(), "shared")
+
+
+def found_rings(problem: SparseProblem, stages: int) -> tuple[b.Ring, b.Ring]:
+    """`rows` and `seen` of a kernel's storage, one ring where both are of the same blocks."""
+    count, words = problem.config.tile_n, problem.words
+    if problem.source.ahead:
+        rows = b.Ring("rows", numbers(count), stages=stages)
+        return rows, b.Ring("seen", numbers(words), stages=stages)
+    whole = b.Ring("rows", numbers(count + words), stages=stages)
+    return whole, whole
+
+
+class SparseStorage(AbsorbedStorage):
+    """The rings and buffers of the kernel, with those by which keys are found.
+
+    ```
+    find --rows--> load0..3 --q,keys--> score ...
+      '---rows or seen-------------------^----------> softmax, sum_up
+    ```
+    Where rows are of 8 bits, `widen` fills the tiles of keys, and `score` copies Q and O.
+
+    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for each: to
+    softmax, and whether there are any to the roles that gather and issue. The bits of a block stand behind its
+    rows, in the same slot, unless who reads rows is ahead of who reads bits.
+    """
+
+    def __init__(self, problem: SparseProblem):
+        self.rows, self.seen = found_rings(problem, BLOCKS_AHEAD)
+        super().__init__(problem, loaders=problem.source.loaders)
+
+    def tell(self, words: Value) -> None:
+        """Says which entries of a block count, given a bit for each, by a ring of their own if they have one."""
+        if self.seen is not self.rows:
+            pass_on(self.seen, words)
+
+    def word(self, row: Value, place: Value) -> Value:
+        """Which word of a block has the bits of a row's 32 scores at a place."""
+        del row
+        return place

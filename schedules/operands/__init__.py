@@ -1,0 +1,1 @@
+"""Where operands lie: storage operations, sequences, pages, lists of rows, factors."""

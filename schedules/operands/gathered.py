@@ -1,0 +1,58 @@
+"""Keys in rows that lists name, for each query its own: copied by threads, 16 bytes each.
+
+What lists say decides over no address by itself: a number that is no row stands for zeros, as the mask
+hides its score. Entries are read a tile ahead of their rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import build as b
+from .sequences import Sequence
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class GatheredRows:
+    """The lists as sequences of keys: one for each query.
+
+    Attributes:
+      rows: [rows, columns].
+      indices: [batch, sq, topk], i32.
+      lengths: [batch, sq], i32; None where all entries count.
+    """
+
+    rows: Value
+    indices: Value
+    lengths: Value | None
+    differ = True
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """None: they are read entry by entry."""
+        return ()
+
+    def count(self) -> Value:
+        """The first extent of the lists."""
+        return b.extent(self.indices, 0)
+
+    def longest(self) -> Value:
+        """Entries of a list."""
+        return b.extent(self.indices, 2)
+
+    def packed(self) -> tuple[Value, Value]:
+        """Never of queries, whose order it would tell."""
+        raise AssertionError("queries are not gathered")
+
+    def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
+        """All entries of a list."""
+        return Sequence((), None, self.longest(), False)
+
+    def of_query(self, batch: Value, position: Value) -> Sequence:
+        """The entries of one query's list that count."""
+        length = self.longest()
+        if self.lengths is not None:
+            own = b.element(self.lengths, [batch, position])
+            length = b.INT.min(b.INT.max(own, 0), length)
+        return Sequence((), None, length, False)

@@ -1,0 +1,113 @@
+"""Factors of K and V for every single position, as quantisation token by token makes them.
+
+Factors of pages outside the pool and of positions behind the end of the sequence count as 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import arith, ir
+
+from .. import build as b
+from .pages import Pages, page_size
+from .sequences import Sequence as Place
+from .sequences import Sequences
+from .storage import pages_of, position_factors, root, sequences_of
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class PositionFactors:
+    """The factors of one operand and where they lie.
+
+    Attributes:
+      tensor: [pages, page, kv_heads, groups], or [rows, positions, kv_heads, groups].
+      sequences: where the factors of each sequence lie.
+      pages: its pages; None without pages.
+      group: columns that share a factor.
+    """
+
+    tensor: Value
+    sequences: Sequences
+    pages: Pages | None
+    group: int
+
+    @classmethod
+    def of(cls, operand: Value, arguments: Mapping[Value, Value]) -> "PositionFactors | None":
+        """The factors of an operand of attention, or None; `arguments` as in `sequences_of`."""
+        step = position_factors(operand)
+        if step is None:
+            return None
+        tensor = arguments[root(step.factors)]
+        lies = (step.factors, tensor, arguments)
+        group = attn.logical_type(step.source).shape[3] // step.groups
+        return cls(tensor, sequences_of(*lies), pages_of(*lies), group)
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The arrays that say where pages lie; none without pages."""
+        return () if self.pages is None else self.pages.lists
+
+    def find(self, batch: Value, column: Value, count: int) -> list[Value]:
+        """i32 [count]: the page of each of `count` keys from a column on; empty without pages."""
+        if (pages := self.pages) is None:
+            return []
+        size = page_size(self.tensor)
+
+        def entry(number: Value) -> Value:
+            return pages.entry(batch, b.INT.floordiv(b.INT.add(column, number), size))
+
+        return [b.generate(entry, [count], b.i32())]
+
+    def load(
+        self,
+        place: Place,
+        column: Value,
+        found: Sequence[Value],
+        count: int,
+        head: Value,
+        group: int,
+    ) -> Value:
+        """The factors of `count` keys from a column on, f32 [count]; 0 for keys that have none.
+
+        Args:
+          place: where the sequence lies, and its number of keys.
+          found: the result of `find`.
+          head: key-value head.
+          group: number of the group of columns.
+        """
+        f32, zero = ir.F32Type.get(), b.f32_constant(0.0)
+
+        def factor_at(coords: Sequence[Value], position: Value, *conditions: Value) -> Value:
+            exists = b.compare("slt", position, place.length)
+            for condition in conditions:
+                exists = b.INT.both(exists, condition)
+            value = b.element(self.tensor, [*coords, head, group])
+            if not isinstance(value.type, ir.F32Type):
+                value = arith.ExtFOp(f32, value).result
+            return b.select(exists, value, zero)
+
+        def in_row(number: Value) -> Value:
+            position = b.INT.add(column, number)
+            return factor_at([*place.lead, place.row(position)], position)
+
+        def in_page(page: Value, number: Value) -> Value:
+            position, size = b.INT.add(column, number), page_size(self.tensor)
+            begin = b.INT.mul(b.INT.floordiv(position, size), size)
+            inside = b.compare("sge", page, 0), b.compare("slt", page, b.extent(self.tensor, 0))
+            return factor_at([page, b.INT.sub(position, begin)], position, *inside)
+
+        if self.pages is None:
+            return b.generate(in_row, [count], f32)
+        return b.map_rows(in_page, *found, element=f32)
+
+
+def position_factors_of(
+    op: attn.MhaOp, arguments: Mapping[Value, Value]
+) -> tuple[PositionFactors, PositionFactors] | None:
+    """The factors of k and of v, or None; either both have factors or neither."""
+    k, v = (PositionFactors.of(operand, arguments) for operand in (op.k, op.v))
+    return None if k is None or v is None else (k, v)

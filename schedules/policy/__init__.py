@@ -1,0 +1,1 @@
+"""Which schedule computes an operation, and how: no MLIR is needed."""

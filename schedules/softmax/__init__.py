@@ -1,0 +1,1 @@
+"""Online softmax: the formulas of a row, its state, and the mask."""

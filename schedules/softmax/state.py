@@ -1,0 +1,329 @@
+"""From a tile of scores to weights, and from a row's maximum and sum to its results.
+
+Pure functions over fragments, used by every schedule; the formulas for one row are in `online`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from attn_mlir.dialect import ws
+
+from .. import build as b
+from ..core.config import Configured
+from ..core.kv_tiles import Test, VisitedTiles
+from ..core.problem import Problem, Value, WorkTile
+from .mask import hide
+from .row import Row
+from .row import is_large as is_too_coarse
+
+TOTAL_COLUMNS = 8  # partial sums of a row: each thread of a quad has its own
+FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
+FMA_FRAGMENT = (
+    32  # columns of a fragment; the last fragment of a row uses the special-function unit alone
+)
+
+
+def seen(
+    problem: Problem,
+    tile: WorkTile,
+    scores: Value,
+    test: Test | None,
+    visited: VisitedTiles,
+    turn: Value,
+    row0: Value,
+    scale: Value,
+    column: Value | int = 0,
+) -> Value:
+    """The scores after modifier and mask: -inf where a row does not see a key.
+
+    Args:
+      scores: [rows, columns], raw.
+      test: the edges of the mask to test; None for none.
+      visited: the visited tiles.
+      turn: number of the turn that these scores belong to.
+      row0: position of their first row.
+      scale: multiplies scores before the modifier gets them.
+      column: the key tile's column at which they begin.
+    """
+    modifier = problem.modifier
+    keeps = modifier.hides and (test is not None or visited.keeps_everywhere)
+    if not (modifier.changes or keeps or test is not None):
+        return scores
+    column0 = visited.first_column(turn)
+    if column != 0:
+        column0 = b.INT.add(column0, column)
+    if modifier.changes or keeps:
+        before_modifier = scale if modifier.changes else None
+        scores = _modified(problem, scores, before_modifier, tile, row0, column0, keeps=keeps)
+    if test is not None:
+        scores = hide(problem, tile, scores, test, row0, column0)
+    return scores
+
+
+class Rows(NamedTuple):
+    """The state of online softmax for some rows, which a loop carries.
+
+    Attributes:
+      maximum: [rows], which may be stale.
+      offset: [rows], the addend in the exponent that belongs to the maximum; see `Row.offset`.
+      limit: [rows], the largest score that lets the maximum stay.
+      is_large: i1, whether any row of this warp has a large offset; see `online.is_large`.
+      totals: [rows, columns], partial sums of weights, to be reduced at the end.
+    """
+
+    maximum: Value
+    offset: Value
+    limit: Value
+    is_large: Value
+    totals: Value
+
+    @classmethod
+    def none(cls, row: Row, count: int, columns: int = TOTAL_COLUMNS) -> "Rows":
+        """The state of `count` rows that have seen no key."""
+        maximum = b.fill([count], b.f32_constant(-math.inf))
+        totals = b.fill([count, columns], b.f32_constant(0.0))
+        return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), totals)
+
+    def total(self) -> Value:
+        """[rows], l."""
+        (count,) = ws.FragmentType(self.maximum.type).shape
+        return b.reduce_rows("add", self.totals, b.fill([count], b.f32_constant(0.0)))
+
+
+ROW_VALUES = len(Rows._fields)  # of what a loop carries
+
+
+class Weighed(NamedTuple):
+    """The result of a step of online softmax over one tile of scores.
+
+    Attributes:
+      rows: the new state.
+      moved: i1, whether the maximum of any row of this warp has changed.
+      factor: [rows], by which O so far has to be multiplied.
+      weights: [rows, columns], P in f32.
+    """
+
+    rows: Rows
+    moved: Value
+    factor: Value
+    weights: Value
+
+
+class Raised(NamedTuple):
+    """What a tile of scores makes of row maxima.
+
+    Attributes:
+      rows: the state, without the tile's weights.
+      moved: i1, whether the maximum of any row of this warp has changed.
+      factor: [rows], by which O so far has to be multiplied.
+    """
+
+    rows: Rows
+    moved: Value
+    factor: Value
+
+
+def raised(row: Row, scores: Value, rows: Rows, found: Value | None = None) -> Raised:
+    """The first half of `weigh`: the maxima."""
+    largest = b.reduce_rows("max", scores, rows.maximum) if found is None else found
+    moved = b.any_row(b.map_elements(is_beyond, largest, rows.limit, element=b.i1()))
+    rows, factor = at_maxima(row, rows, moved, lambda: largest)
+    return Raised(rows, moved, factor)
+
+
+def weighed_at(
+    problem: Configured, row: Row, scores: Value, step: Raised, *, apart: bool = False
+) -> Weighed:
+    """The second half of `weigh`: weights and sums at these maxima."""
+    weighed = weights_of(problem, row, scores, step.rows, apart=apart)
+    rows = step.rows._replace(totals=b.fold(weighed, step.rows.totals))
+    return Weighed(rows, step.moved, step.factor, weighed)
+
+
+def weigh(
+    problem: Configured,
+    row: Row,
+    scores: Value,
+    rows: Rows,
+    found: Value | None = None,
+    *,
+    apart: bool = False,
+) -> Weighed:
+    """A step of online softmax over the scores of one tile, after modifier and mask.
+
+    A warp in which no row's maximum changes keeps its offsets and limits as they are.
+
+    Args:
+      found: [rows], the largest score of all tiles so far, where the caller keeps it.
+      apart: as of `weights_of`.
+    """
+    return weighed_at(problem, row, scores, raised(row, scores, rows, found), apart=apart)
+
+
+def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> tuple[Rows, Value]:
+    """Raises row maxima to the largest scores of a tile, where these exceed the rows' limits.
+
+    Args:
+      row: the arithmetic of a row.
+      rows: the state before the tile.
+      moved: i1, whether any score exceeds its row's limit; if not, the state stays as it is.
+      find: emits the largest score of each row [rows], at least its maximum; called in the branch
+        that `moved` decides over.
+
+    Returns:
+      The state, and the factor [rows] for sums so far: 1 in rows that have not moved.
+    """
+    maximum, _, limit, _, totals = rows
+
+    def reach(found: Value, maximum: Value, limit: Value, row: Value) -> Value:
+        del row
+        return b.select(is_beyond(found, limit), found, maximum)
+
+    def to_new_maxima() -> list[Value]:
+        reached = b.map_rows(reach, find(), maximum, limit)
+        factor = b.map_elements(row.step, maximum, reached)
+        following = b.map_elements(row.offset, reached)
+        large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))
+        ends = b.map_elements(row.limit, reached)
+        return [reached, following, ends, large, b.times_rows(totals, factor), factor]
+
+    ones = b.fill(ws.FragmentType(maximum.type).shape, b.f32_constant(1.0))
+    kinds = [value.type for value in (*rows, maximum)]
+    *values, factor = b.chosen(moved, kinds, to_new_maxima, lambda: [*rows, ones])
+    return Rows(*values), factor
+
+
+def weights_of(
+    problem: Configured, row: Row, scores: Value, rows: Rows, *, apart: bool = False
+) -> Value:
+    """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large.
+
+    Args:
+      apart: whether the exact formula has a copy of all that follows from its scores. Otherwise both
+        formulas share it, and ordinary scores may have to be moved to where it has them.
+    """
+    maximum, offset = rows.maximum, rows.offset
+
+    def exact() -> list[Value]:
+        found = weights(problem, row, *row.exact(scores, offset, maximum))
+        return [b.pinned(found) if apart else found]
+
+    (weighed,) = b.chosen(
+        rows.is_large,
+        [scores.type],
+        exact,
+        lambda: [weights(problem, row, scores, offset)],
+    )
+    return weighed
+
+
+def is_beyond(found: Value, limit: Value) -> Value:
+    """i1: found > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
+    return b.fcompare("UGT", found, limit)
+
+
+def _modified(
+    problem: Problem,
+    scores: Value,
+    scale: Value | None,
+    tile: WorkTile,
+    row0: Value,
+    column0: Value,
+    *,
+    keeps: bool,
+) -> Value:
+    """Applies the modifier to each score, multiplied by `scale` first unless that is None."""
+
+    def element(score: Value, row: Value, column: Value) -> Value:
+        given = score if scale is None else b.fmul(score, scale)
+        queries = problem.queries
+        q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
+        head = queries.head(tile.head, row)
+        return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
+
+    bits = ws.element_bits(problem.element)
+    in_turn = problem.config.in_turn(problem.modifier, bits)
+    return b.map_coordinates(element, scores, in_turn=in_turn)
+
+
+def store_lse(
+    problem: Problem, row: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
+) -> None:
+    """Writes the LSE if it is wanted; for parts of the keys as two terms to be added."""
+    if problem.lse is None:
+        return
+    formulas = [row.lse_first, row.lse_rest] if problem.is_partial else [row.lse]
+    for number, formula in enumerate(formulas):
+        term = [number] if problem.is_partial else []
+        rows = b.map_elements(formula, maximum, total)
+        problem.queries.store_lse(rows, tile.results, tile.head, row0, *term)
+
+
+def with_sink(
+    problem: Problem, row: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
+) -> Value:
+    """The row sum l plus the weight of the sink; a row that saw no key keeps its 0."""
+    if not problem.modifier.has_sink:
+        return total
+
+    def element(m: Value, t: Value, number: Value) -> Value:
+        queries = problem.queries
+        q, head = b.INT.add(row0, queries.position(number)), queries.head(tile.head, number)
+        weight = row.of_logit(problem.modifier.sink(tile.batch, head, q), m)
+        zero = b.f32_constant(0.0)
+        return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, weight))
+
+    return b.map_rows(element, maximum, total)
+
+
+def weights(
+    problem: Configured,
+    row: Row,
+    scores: Value,
+    offset: Value,
+    *,
+    column: int = 0,
+    of: int | None = None,
+) -> Value:
+    """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c.
+
+    Args:
+      column, of: the column of a row at which these scores begin, and how many the row has: all that
+        there are when left out.
+    """
+    config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
+    last = (columns if of is None else of) - FMA_FRAGMENT - column
+    offset = b.broadcast(offset, columns)
+    exponent = b.map_elements(lambda s, o: b.fma(s, row.scale_log2, o), scores, offset)
+    if not config.exp2_period:
+        return b.exp2_tile(exponent, period=0, count=0, begin=0, end=columns)
+    return b.exp2_tile(
+        exponent,
+        period=config.exp2_period,
+        count=FMA_COLUMNS,
+        begin=min(max(FMA_FRAGMENT * config.exp2_start - column, 0), columns),
+        end=min(max(last, 0), columns),
+    )
+
+
+def sums_of_rows(pieces: Sequence[Value], init: Value) -> Value:
+    """`init` [rows] plus the sum of each row, whose columns are in pieces, added as those of one fragment.
+
+    A fragment of several vectors of 32 columns is added vector by vector, pairs first.
+    """
+    level = list(pieces)
+    while len(level) > 1:
+        level = [
+            b.map_elements(b.fadd, *pair) for pair in zip(level[::2], level[1::2], strict=True)
+        ]
+    return b.reduce_rows("add", level[0], init)
+
+
+def reciprocal(total: Value, output_factor: Value | None) -> Value:
+    """1 / l, or `output_factor` / l; 0 for a row that saw no key."""
+    zero = b.f32_constant(0.0)
+    empty = b.fcompare("OEQ", total, zero)
+    numerator = b.f32_constant(1.0) if output_factor is None else output_factor
+    inverse = b.fdiv(numerator, total)
+    return b.select(empty, zero, inverse)

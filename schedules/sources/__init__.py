@@ -1,0 +1,1 @@
+"""Who fills the stages of keys and values, and of queries."""

@@ -1,0 +1,63 @@
+"""The slots that the query tiles of a work tile lie in: one for each tile, or for each part of its columns.
+
+Where a tile of keys has parts (`key_slots`), so has a tile of queries, if none of them is wider than the first:
+the first product begins when the first part of either is in shared memory.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from .. import build as b
+from ..core.problem import Problem, Value, WorkTile
+from ..core.query_rows import as_multiplied
+from .key_slots import AwaitedSlots
+
+
+class QuerySlots:
+    """The slots of query tiles.
+
+    Attributes:
+      count: slots of a tile.
+    """
+
+    def __init__(self, problem: Problem, ring: b.Ring, parts: Sequence[range]):
+        """Parts of the columns of a tile in as many stages of a ring, whose ways are query tiles."""
+        self._problem, self._ring, self._parts = problem, ring, parts
+        self.count = len(parts)
+
+    @classmethod
+    def of(cls, problem: Problem, parts: Sequence[range]) -> "QuerySlots":
+        """The slots, in a ring of their own, given the parts of a tile of keys; one slot for a tile without."""
+        if not parts or any(len(part) > len(parts[0]) for part in parts):
+            parts = [range(problem.columns)]
+        config, widest = problem.config, len(parts[0])
+        kind = b.tile([config.tile_m, widest], problem.element, "shared")
+        ring = b.Ring("q", kind, stages=len(parts), ways=config.q_tiles)
+        return cls(problem, ring, parts)
+
+    def fill(self, tile: WorkTile, way: int, numbers: Sequence[int]) -> None:
+        """Acquires the slots of some parts of a query tile, and copies them."""
+        queries = self._problem.queries
+        for number in numbers:
+            slot = self._ring.acquire(way)
+            position = self._problem.first_position(tile, way)
+            part = self._parts[number]
+            target = self._tile(slot, part)
+            queries.load(target, tile.queries, tile.head, position, column=part.start)
+            b.commit(slot, "copy_engine")
+
+    def wait(self, way: int) -> AwaitedSlots:
+        """The slots of a query tile, once the first one is full."""
+        return AwaitedSlots([partial(self._ring.wait, way)] * self.count, at_once=1)
+
+    def columns(self, queries: AwaitedSlots, number: int, columns: range) -> list[Value]:
+        """The columns of part `number` of a tile of keys, as operands of products."""
+        if self.count > 1:
+            part = self._tile(queries.slot(number), columns)
+        else:
+            part = b.columns(queries.slot(0), columns.start, len(columns))
+        return as_multiplied(part, self._problem.q, columns.start)
+
+    def _tile(self, slot: Value, columns: range) -> Value:
+        problem = self._problem
+        return b.view(slot, [problem.config.tile_m, len(columns)], problem.element)
