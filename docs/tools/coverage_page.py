@@ -17,11 +17,12 @@ from typing import Literal
 from coverage_families import SECTIONS
 
 from attn_mlir.files import write_file
-from attn_mlir.runtime.emulator.isa import families as instruction_families
+from attn_mlir.runtime.emulator.isa.registry import TABLE
+from attn_mlir.runtime.emulator.isa.translate import Translation
 from attn_mlir.runtime.emulator.ptx.errors import PtxError
 from attn_mlir.runtime.emulator.ptx.layout import lay_out_local, lay_out_shared
 from attn_mlir.runtime.emulator.ptx.parser import parse
-from attn_mlir.runtime.emulator.ptx.translate import Program
+from attn_mlir.runtime.emulator.ptx.program import Program
 
 TARGETS = ("sm_100a", "sm_90a")
 Status = Literal["yes", "no", "none"]
@@ -88,13 +89,12 @@ def _program(example: str, target: str) -> Program:
     kernel = module.kernels["k"]
     lay_out_shared(module, kernel)
     lay_out_local(kernel)
-    return Program(module, kernel)
+    return Translation(module, kernel)
 
 
 @cache
 def refusal(example: str, target: str) -> str | None:
     """The emulator's error for an instruction; None if it executes it."""
-    assert instruction_families.TABLE
     try:
         _program(example, target).translate_all()
     except PtxError as error:
@@ -152,7 +152,7 @@ def _plain() -> list[str]:
     """The mnemonics that the table above does not have."""
     listed = {row.example.split(".")[0].split(" ")[0] for row in families()}
     listed.add("call")  # an error when it is reached: compilers leave calls of __assertfail
-    rest = sorted({key[0] for key in instruction_families.TABLE} - listed)
+    rest = sorted({key[0] for key in TABLE} - listed)
     words = ", ".join(f"`{name}`" for name in rest)
     return [f"Executed as well, with the types and modifiers that PTX gives them: {words}."]
 

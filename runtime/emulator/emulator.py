@@ -26,7 +26,7 @@ from .arguments import (
     shown,
 )
 from .checkers import Checker, CheckMode, EveryWatch, Finding, checks_named
-from .isa import families
+from .isa.translate import Translation
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
 from .observer import Observer
@@ -36,7 +36,7 @@ from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared, reached
 from .ptx.loads import early_reads, waits_for_loads
 from .ptx.parser import parse
-from .ptx.translate import Program
+from .ptx.program import Program
 from .scheduler import Schedule, Scheduler
 from .state import Launch, Unstarted
 from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
@@ -90,7 +90,6 @@ def translated(ptx_text: str, entry: str) -> Program:
     Raises:
       LaunchError: the text is malformed or has no such entry.
     """
-    assert families.TABLE
     module = parsed(ptx_text)
     kernel = module.kernels.get(entry)
     if kernel is None or not kernel.is_entry:
@@ -98,7 +97,7 @@ def translated(ptx_text: str, entry: str) -> Program:
         raise LaunchError(f"the PTX has no entry '{entry}'; it has: {entries}")
     lay_out_shared(module, kernel)
     lay_out_local(kernel)
-    return Program(module, kernel)
+    return Translation(module, kernel)
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +106,7 @@ def marked(program: Program) -> Program:
     found = unwritten_reads(program.kernel, program.graph)
     if not found:
         return program
-    return Program(
+    return Translation(
         program.module, program.kernel, {at: ", ".join(names) for at, names in found.items()}
     )
 

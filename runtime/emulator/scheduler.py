@@ -23,11 +23,10 @@ from attn_mlir.errors import LaunchError
 from .faults import DeadlockError, InstructionLimitError, KernelFault
 from .machine.faults import Fault
 from .ptx.emit import BLOCKED
-from .ptx.translate import NO_SEGMENT
-from .state import Cluster, Cta, Join, Launch, Strand, Wait, Warp
+from .ptx.program import NO_SEGMENT
+from .state import Cluster, Cta, Engine, Join, Launch, Strand, Wait, Warp
 
 Schedule = Literal["fair", "adversarial"]
-Engine = Literal["load", "store", "tensor"]
 FAIR_QUANTUM = 256  # segments a strand may run before the next one's turn
 IDLE_TURNS_PER_STRAND = 400  # turns of polling, while nothing changes, that count as stuck
 
@@ -163,13 +162,7 @@ class Scheduler:
         engine: Engine = "load",
         lane: Any = None,
     ) -> None:
-        """Hand work to an engine.
-
-        Args:
-          channel: work of equal channels stays in order; None orders nothing.
-          lane: the issuing lane, an array of lanes that issue each for itself what is done at once, or
-            None when the whole strand issues together.
-        """
+        """Hand work to an engine; arguments as in `Scheduling.post`."""
         inspector = self.launch.inspector
         ticket: Any = None
         if inspector is not None:

@@ -9,28 +9,25 @@ do not keep those of the other from going on.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from .faults import lanes_text
-from .inspector import Inspector
 from .machine.mbarrier import MBarrierTable
 from .machine.memory import GlobalMemory, SharedMemory
 from .machine.tensorcore import TensorCore
 from .machine.tmem import TensorMemory
-from .observer import Observer
+from .observer import Inspector, Observer
 from .order import Order
 from .ptx.kinds import WARP_LANES
 from .ptx.layout import NO_LOCALS, LocalLayout
-from .ptx.translate import NO_SEGMENT, Program, SegmentFunction
-
-if TYPE_CHECKING:
-    from .scheduler import Scheduler
+from .ptx.program import NO_SEGMENT, Program, SegmentFunction
 
 ALL_LANES = (1 << WARP_LANES) - 1
 Dim3 = tuple[int, int, int]
+Engine = Literal["load", "store", "tensor"]
 
 LOCAL_WINDOW = 0x6800_0000_0000  # generic address of local (per-thread) memory
 SHARED_WINDOW = 0x7000_0000_0000  # generic address of shared::cluster address 0
@@ -143,6 +140,75 @@ class Strand:
     def where(self) -> str:
         """CTA, warp and lanes, for messages."""
         return f"{self.cta.where()} warp {self.warp.index} lanes {lanes_text(self.mask)}"
+
+
+class Scheduling(Protocol):
+    """The instructions' side of the scheduler.
+
+    Attributes:
+      progress: grows whenever something changes that a polling strand may see.
+      warp_instructions: executed so far.
+      running: the strand whose turn it is, or was last.
+    """
+
+    progress: int
+    warp_instructions: int
+    running: Strand | None
+
+    def post(
+        self,
+        channel: Any,
+        run: Callable[[list[Any]], None],
+        payload: Any,
+        strand: Strand,
+        line: int,
+        merge_key: Any = None,
+        *,
+        engine: Engine = "load",
+        lane: Any = None,
+    ) -> None:
+        """Hand work to an engine.
+
+        Args:
+          channel: work of equal channels stays in order; None orders nothing.
+          lane: the issuing lane, an array of lanes that issue each for itself what is done at once,
+            or None when the whole strand issues together.
+        """
+        ...
+
+    def block(
+        self,
+        strand: Strand,
+        key: tuple[Any, ...],
+        describe: Callable[[], str],
+        may_expire: bool = False,
+    ) -> None:
+        """Take a strand out of the ready ones until `wake(key)`."""
+        ...
+
+    def wake(self, key: tuple[Any, ...]) -> None:
+        """Something changed for the strands that wait on `key`: they look again."""
+        ...
+
+    def spurious(self) -> bool:
+        """Whether a try_wait that could wait returns false instead (adversarial only)."""
+        ...
+
+    def late(self) -> bool:
+        """A coin for choices between doing something now and at the last moment."""
+        ...
+
+    def settle(self, strand: Strand) -> None:
+        """Add a strand that starts at a segment which may itself be its next join."""
+        ...
+
+    def merge(self, strand: Strand, others: list[Strand]) -> None:
+        """Make one strand of several that stand at the same instruction and wait to converge."""
+        ...
+
+    def exited(self, strand: Strand, mask: int) -> None:
+        """Lanes of a strand left the kernel."""
+        ...
 
 
 class Warp:
@@ -344,7 +410,7 @@ class Launch:
     instruction_limit: int
     track_initialised: bool = False
     observer: Observer | None = None
-    inspector: Inspector | None = None
+    inspector: "LaunchInspector | None" = None
     strict_loads: bool = True
     early_loads: frozenset[int] = frozenset()
     strict_fences: bool | None = None
@@ -352,16 +418,16 @@ class Launch:
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     local: LocalLayout = NO_LOCALS
-    _scheduler: "Scheduler | None" = None
+    _scheduler: "Scheduling | None" = None
 
     @property
-    def scheduler(self) -> "Scheduler":
-        """The scheduler of this launch."""
+    def scheduler(self) -> "Scheduling":
+        """What schedules this launch."""
         assert self._scheduler is not None
         return self._scheduler
 
     @scheduler.setter
-    def scheduler(self, scheduler: "Scheduler") -> None:
+    def scheduler(self, scheduler: "Scheduling") -> None:
         self._scheduler = scheduler
 
     def __post_init__(self) -> None:
@@ -370,6 +436,9 @@ class Launch:
     def count(self, what: str, amount: int = 1) -> None:
         """Add to a statistic."""
         self.counters[what] = self.counters.get(what, 0) + amount
+
+
+LaunchInspector = Inspector[Launch, Cluster, Cta, Strand]
 
 
 def _add(a: Dim3, b: Dim3) -> Dim3:

@@ -9,11 +9,10 @@ import pytest
 from coverage_page import TARGETS, families, kernel_text
 
 from attn_mlir.errors import TargetError
-from attn_mlir.runtime.emulator.isa import families as instruction_families
+from attn_mlir.runtime.emulator.isa.translate import Translation
 from attn_mlir.runtime.emulator.ptx.errors import PtxError
 from attn_mlir.runtime.emulator.ptx.opcodes import split_opcode
 from attn_mlir.runtime.emulator.ptx.parser import parse
-from attn_mlir.runtime.emulator.ptx.translate import Program
 from attn_mlir.tools import find_ptxas
 
 PHASES = 12  # ptxas reports the errors of one phase, then stops
@@ -35,10 +34,9 @@ def _spellings(example: str) -> set[str]:
 
 def _code(example: str, target: str) -> list[str] | None:
     """The code that is made for an instruction, without its spelling; None where it is refused."""
-    assert instruction_families.TABLE
     module = parse(kernel_text(example, target))
     try:
-        program = Program(module, module.kernels["k"])
+        program = Translation(module, module.kernels["k"])
         program.translate_all()
     except PtxError:
         return None

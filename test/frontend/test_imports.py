@@ -24,6 +24,9 @@ CORE = f"{BUILT} schedules.core schedules.operands"
 ROLES = f"{CORE} schedules.function schedules.kernel schedules.softmax schedules.sources"
 PASSES = f"{DIALECTS} passes schedules"
 REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime schedules.policy trace"
+EMULATOR_CORE = " ".join(
+    f"runtime.emulator.{name}" for name in "faults observer order scheduler state".split()
+)
 
 EVERYTHING = (
     f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering lse masks mods "
@@ -93,6 +96,11 @@ ALLOWED = {
     "lowering": PASSES,
     "runtime": f"{LEAVES}",
     "runtime.emulator": "errors files",
+    "runtime.emulator.machine": "errors",
+    "runtime.emulator.ptx": "errors runtime.emulator.machine",
+    "runtime.emulator.isa": f"errors {EMULATOR_CORE} runtime.emulator.ptx runtime.emulator.machine",
+    "runtime.emulator.checkers": f"errors {EMULATOR_CORE} runtime.emulator.ptx runtime.emulator.machine",
+    "runtime.emulator.trace": f"errors files {EMULATOR_CORE} runtime.emulator.isa runtime.emulator.ptx runtime.emulator.machine",
     # What measures and validates may look at everything; nothing else may import it.
     "bench": EVERYTHING,
     "validation": EVERYTHING,
@@ -212,6 +220,10 @@ def test_the_table_names_only_what_exists() -> None:
         ("attn_mlir.runtime.new", "from attn_mlir import reference"),
         ("attn_mlir.runtime.emulator.new", "from ..tensormap import encode"),
         ("attn_mlir.runtime.emulator.isa.new", "from attn_mlir.lowering import layouts"),
+        ("attn_mlir.runtime.emulator.isa.new", "from ..checkers import Checker"),
+        ("attn_mlir.runtime.emulator.ptx.new", "from ..isa import registry"),
+        ("attn_mlir.runtime.emulator.ptx.new", "from ..state import Launch"),
+        ("attn_mlir.runtime.emulator.machine.new", "from ..ptx.ast import Instruction"),
         ("attn_mlir.api.new", "from numba_cuda_mlir import mlir"),
         ("attn_mlir.api.new", "import runtime"),
         ("attn_mlir.new", "import attn_mlir.errors"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.translate import Program
+from ..ptx.program import Program
 from .findings import Access, Finding, User
 from .report import Chronicle, line_number
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..inspector import StrongKind
 from ..machine.memory import GlobalMemory, SharedMemory
+from ..observer import StrongKind
 from ..order import Order, Place
 from ..ptx.kinds import WARP_LANES
 from ..state import Cta, Strand

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..inspector import Channel
+from ..observer import Channel
 from ..order import Scope
 from ..state import Cta, Strand
 from .clocks import KNOWN, NEVER, TENSOR, Actors, Clock, WarpClocks, lanes_in

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..inspector import StrongKind
 from ..machine.memory import SharedMemory
+from ..observer import StrongKind
 from ..order import Order
 from ..state import Cta, Strand
 from .barriers import MBarrier

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..inspector import StrongKind
+from ..observer import StrongKind
 from ..order import Scope
 from .shadow import Agreement, Alias, Conflict, Shadow, Steps
 from .strong import Strong, StrongWords

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..inspector import SyncKey
 from ..machine.memory import GlobalMemory, SharedMemory
+from ..observer import SyncKey
 from ..order import Order, Place, Scope, order_of_fence
 from ..state import ALL_LANES, Cta, Strand
 from .barriers import Barrier, MBarrier

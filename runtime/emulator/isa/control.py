@@ -16,7 +16,7 @@ from ..ptx.kinds import (
     pack_words,
     pair_to_bits,
 )
-from ..ptx.translate import NO_SEGMENT
+from ..ptx.program import NO_SEGMENT
 from ..state import Join, Strand, lanes_of_mask, mask_of_lanes
 from .registry import RUNTIME, instruction, runtime
 
@@ -154,7 +154,7 @@ def trap(s: Strand, line: int) -> int:
 
 @instruction("bra", "brx", "ret", "exit", "trap")
 def emit_jump(e: Emitter, i: Instruction) -> None:
-    """Jumps end a segment; `ptx.translate` writes them."""
+    """Jumps end a segment; `isa.translate` writes them."""
     raise AssertionError(i.opcode)
 
 

@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from ..inspector import Inspector
 from ..machine import mbarrier
 from ..machine.faults import Fault
 from ..order import Order, order_of_barrier
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
-from ..state import SHARED_WINDOW, Cta, Strand
+from ..state import SHARED_WINDOW, Cta, LaunchInspector, Strand
 from .control import active_lanes
 from .memory import order_name, polls, shared_target
 from .registry import instruction, runtime
@@ -133,7 +132,12 @@ def _mask(lanes: list[int]) -> int:
 
 
 def _tell_waiting(
-    s: Strand, inspector: Inspector, lanes: list[int], space: str, address: Lanes, state: Lanes
+    s: Strand,
+    inspector: LaunchInspector,
+    lanes: list[int],
+    space: str,
+    address: Lanes,
+    state: Lanes,
 ) -> None:
     """Tell the inspector which parity of which barrier the lanes look at."""
     groups: dict[tuple[int, int], int] = {}

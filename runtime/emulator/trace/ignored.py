@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from ..inspector import Channel, Inspector, StrongKind, SyncKey
 from ..machine.faults import Fault
 from ..machine.watch import MemoryWatch
+from ..observer import Channel, StrongKind, SyncKey
 from ..order import Order
-from ..state import Cta, Strand
+from ..state import Cta, LaunchInspector, Strand
 
 
-class PartialInspector(Inspector):
+class PartialInspector(LaunchInspector):
     """Ignores accesses, fences and allocations."""
 
     def access(

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..isa.translate import Translation
 from ..ptx.ast import Instruction, Kernel, Module
-from ..ptx.translate import Generated, Program, Segment
+from ..ptx.program import Generated, Segment
 from .costs import instruction_steps
 
 
@@ -16,7 +17,7 @@ class SegmentClock(Protocol):
         ...
 
 
-class TimedProgram(Program):
+class TimedProgram(Translation):
     """A program whose segments report to a clock. One per launch: it is never shared.
 
     Attributes:
@@ -35,8 +36,8 @@ class TimedProgram(Program):
             self.steps.append(sum(map(instruction_steps, inside)))
             self.leading.append(max(inside, key=instruction_steps, default=None))
 
-    def _generate(self, segment: Segment, masked: bool) -> Generated:
-        made = super()._generate(segment, masked)
+    def generate(self, segment: Segment, masked: bool) -> Generated:
+        made = super().generate(segment, masked)
         made.function = self._timed(segment.number, made.function)
         return made
 

@@ -17,16 +17,16 @@ _current = [""]
 def pytest_configure(config: pytest.Config) -> None:
     """Listen to the translation of instructions, which happens when they are first executed."""
     from attn_mlir.runtime.emulator import emulator
-    from attn_mlir.runtime.emulator.ptx.translate import Program
+    from attn_mlir.runtime.emulator.isa.translate import Translation
     from attn_mlir.validation.emulator.signatures import signature
 
-    emit = Program._emit_plain
+    emit = Translation._emit_plain
 
-    def noted(self: Program, emitter: Any, instruction: Any) -> None:
+    def noted(self: Translation, emitter: Any, instruction: Any) -> None:
         emit(self, emitter, instruction)
         _seen[signature(instruction)].add(_current[0])
 
-    Program._emit_plain = noted  # type: ignore[method-assign]
+    Translation._emit_plain = noted  # type: ignore[method-assign]
     emulator.translated = emulator.translated.__wrapped__  # each test translates for itself
 
 

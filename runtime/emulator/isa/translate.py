@@ -1,0 +1,130 @@
+"""Segments to Python functions over lane arrays, by the instruction table."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attn_mlir.errors import LaunchError
+
+from ..machine.faults import Fault
+from ..ptx.ast import Instruction, Kernel, Module
+from ..ptx.cfg import EXIT, branch_targets, is_exit
+from ..ptx.emit import FINISHED, Emitter
+from ..ptx.normal import normal_registers
+from ..ptx.program import NO_SEGMENT, Generated, Program, Segment
+from . import registry
+from .families import RUNTIME
+from .targets import check_target
+
+
+class Translation(Program):
+    """A program whose functions come from the instruction table.
+
+    Args:
+      marks: registers, by instruction, of which the inspector is told when it reads them.
+
+    Raises:
+      PtxError: the table or the module's target has no such instruction.
+    """
+
+    def __init__(self, module: Module, kernel: Kernel, marks: Mapping[int, str] | None = None):
+        boundaries: list[bool] = []
+        for instruction in kernel.instructions:
+            boundaries.append(registry.find(module.text, instruction).boundary)
+            check_target(module.text, instruction, module.target)
+        super().__init__(module, kernel, boundaries)
+        self._marks = marks or {}
+        self._normal = normal_registers(kernel)
+        self._namespace: dict[str, Any] = dict(RUNTIME)
+
+    def generate(self, segment: Segment, masked: bool) -> Generated:
+        emitter = Emitter(self.module.text, self.storage, self._normal, self._namespace, masked)
+        code = self.kernel.instructions
+        ended = False
+        for at in range(segment.first, segment.last):
+            instruction = code[at]
+            is_last = at == segment.last - 1
+            with emitter.instruction(instruction):
+                if at in self._marks:
+                    self._emit_mark(emitter, instruction, self._marks[at])
+                if instruction.parts[0] in ("bra", "brx"):
+                    assert is_last
+                    self._emit_branch(emitter, instruction, segment, masked)
+                    ended = True
+                elif is_exit(instruction):
+                    ended = self._emit_exit(emitter, instruction, segment)
+                else:
+                    self._emit_plain(emitter, instruction)
+        if not ended:
+            emitter.line(f"return {self._next(segment)}")
+        name = f"<ptx {self.kernel.name} {segment.number}{'m' if masked else ''}>"
+        source = "\n".join(["def segment(s, R):", *emitter.lines]) + "\n"
+        scope: dict[str, Any] = {}
+        exec(compile(source, name, "exec"), self._namespace, scope)
+        return Generated(name, scope["segment"], emitter.ptx_lines, source)
+
+    @staticmethod
+    def _emit_mark(emitter: Emitter, instruction: Instruction, names: str) -> None:
+        text = f"read_unwritten(s, {names!r})"
+        if instruction.guard is not None and instruction.guard.name in names.split(", "):
+            emitter.line(text)  # whatever the guard happens to be
+        else:
+            with emitter.effect():
+                emitter.line(text)
+
+    def _emit_plain(self, emitter: Emitter, instruction: Instruction) -> None:
+        entry = registry.find(self.module.text, instruction)
+        emitter.may_block = entry.boundary
+        try:
+            entry.emit(emitter, instruction)
+        except Fault as fault:  # of a rule of the machine that the opcode alone breaks
+            raise emitter.error(str(fault)) from fault
+        except LaunchError:
+            raise
+        except Exception as error:  # an emitter sees the instruction alone: its operands are wrong
+            count = len(instruction.operands)
+            raise emitter.error(
+                f"'{instruction.opcode}' does not take these {count} operands"
+            ) from error
+
+    def _next(self, segment: Segment) -> str:
+        number = self.segment_of(segment.last)
+        return "exit_lanes(s, None)" if number == NO_SEGMENT else str(number)
+
+    def _emit_exit(self, emitter: Emitter, instruction: Instruction, segment: Segment) -> bool:
+        head = instruction.parts[0]
+        leave = f"trap(s, {instruction.line})" if head == "trap" else None
+        if instruction.guard is None:
+            emitter.line(f"return {leave or 'exit_lanes(s, None)'}")
+            return True
+        with emitter.effect():
+            emitter.line(leave or f"if exit_lanes(s, {emitter.k}) == {FINISHED}: return {FINISHED}")
+        # Lanes that stay go on in the masked form, from the start of the next segment.
+        emitter.line(f"return {self._next(segment)}")
+        return True
+
+    def _emit_branch(
+        self, emitter: Emitter, instruction: Instruction, segment: Segment, masked: bool
+    ) -> None:
+        targets = [self.segment_of(at) for at in branch_targets(self.kernel, instruction)]
+        blocks = self.graph.blocks
+        meet = blocks[segment.block].reconvergence
+        meet_segment = NO_SEGMENT if meet == EXIT else self.segment_of(blocks[meet].first)
+        if instruction.parts[0] == "brx":
+            index = emitter.src(instruction.operands[0], "u32")
+            after = self.segment_of(segment.last) if instruction.guard is not None else NO_SEGMENT
+            emitter.line(
+                f"return branch_indexed(s, {emitter.k}, {index}, {tuple(targets)}, {after}, "
+                f"{meet_segment})"
+            )
+            return
+        taken = targets[0]
+        if instruction.guard is None:
+            emitter.line(f"return {taken}" if taken >= 0 else "return exit_lanes(s, None)")
+            return
+        other = self.segment_of(segment.last)
+        emitter.line("b = g.tobytes()")
+        full = "s.lane_bytes" if masked else "ALL_BYTES"
+        for condition, goal in ((f"b == {full}", taken), ("b == NO_BYTES", other)):
+            leave = str(goal) if goal >= 0 else "exit_lanes(s, None)"
+            emitter.line(f"if {condition}: return {leave}")
+        emitter.line(f"return diverge(s, g, {taken}, {other}, {meet_segment})")
