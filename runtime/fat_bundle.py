@@ -20,7 +20,7 @@ from attn_mlir.runtime.manifest import Manifest
 from attn_mlir.runtime.members import read_members, zipped
 
 if TYPE_CHECKING:
-    from attn_mlir.runtime.devices.base import Device
+    pass
 
 MAX_TARGETS = 8  # bundles of one file: far more than there are targets
 
@@ -136,25 +136,6 @@ def load_bundles(path: str | os.PathLike[str]) -> Bundle | FatBundle:
 def bundles_of(bundle: Bundle | FatBundle) -> tuple[Bundle, ...]:
     """The bundles for each target."""
     return bundle.bundles if isinstance(bundle, FatBundle) else (bundle,)
-
-
-def fitting(bundles: Sequence[Bundle], device: Device) -> Bundle | str:
-    """The bundle of one kernel that a device runs; in words why not, if it can run none.
-
-    It is the one for the target that the device names, as an emulator may, and otherwise the first
-    that the device does not refuse.
-    """
-    wanted = getattr(device, "target", None)
-    refusals: list[str] = []
-    for bundle in sorted(bundles, key=lambda bundle: bundle.target != wanted):
-        reason = device.refusal(bundle)
-        if reason is None:
-            return bundle
-        refusals.append(reason)
-    if len(told := list(dict.fromkeys(refusals))) == 1:
-        return told[0]
-    targets = " and ".join(bundle.target for bundle in bundles)
-    return f"{bundles[0].entry} has code for {targets}, and {device.name} runs none of it: {'; '.join(told)}"
 
 
 def _named(path: Path | None) -> str:

@@ -14,18 +14,12 @@ from attn_mlir import env
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.runtime.binding import Bound, bind
 from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.devices.base import Device, Launch
+from attn_mlir.runtime.devices.base import Device, Launch, fitting
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, PlansLaunches
-from attn_mlir.runtime.fat_bundle import (
-    FatBundle,
-    bundles_of,
-    fitting,
-    load_bundles,
-    read_bundles,
-)
+from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, load_bundles, read_bundles
 from attn_mlir.runtime.repeats import Repeats
 from attn_mlir.runtime.signatures import Reader, Signature
 from attn_mlir.runtime.tensors import TensorView, view
@@ -65,7 +59,7 @@ def load(
 class Kernel:
     """A bundle, ready to be launched on any device that can run it.
 
-    Of a fat bundle each call runs the code for its device (`fat_bundle.fitting`). A call that differs from an earlier one only in the addresses of arrays is carried out by a
+    Of a fat bundle each call runs the code for its device (`devices.base.fitting`). A call that differs from an earlier one only in the addresses of arrays is carried out by a
     plan; see `attn_mlir.runtime.devices.launchplan`.
     """
 

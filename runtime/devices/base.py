@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attn_mlir.runtime.binding import Bound
 from attn_mlir.runtime.bundle import Bundle
+
+if TYPE_CHECKING:
+    from attn_mlir.runtime.devices.base import Device
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,22 @@ class Device(Protocol):
           LaunchError: the launch failed.
         """
         ...
+
+
+def fitting(bundles: Sequence[Bundle], device: Device) -> Bundle | str:
+    """The bundle of one kernel that a device runs; in words why not, if it can run none.
+
+    It is the one for the target that the device names, as an emulator may, and otherwise the first
+    that the device does not refuse.
+    """
+    wanted = getattr(device, "target", None)
+    refusals: list[str] = []
+    for bundle in sorted(bundles, key=lambda bundle: bundle.target != wanted):
+        reason = device.refusal(bundle)
+        if reason is None:
+            return bundle
+        refusals.append(reason)
+    if len(told := list(dict.fromkeys(refusals))) == 1:
+        return told[0]
+    targets = " and ".join(bundle.target for bundle in bundles)
+    return f"{bundles[0].entry} has code for {targets}, and {device.name} runs none of it: {'; '.join(told)}"
