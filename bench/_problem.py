@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attn_mlir.runtime.bundle import Bundle
+    from attn_mlir.runtime.file.bundle import Bundle
 
 
 @dataclass(frozen=True)

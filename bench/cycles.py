@@ -33,13 +33,13 @@ import numpy.typing as npt
 from attn_mlir.bench.attention import HEAD_DIMS, LENGTHS, MASKS, TOKENS, WIDTH, Cell, clock
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.runtime.attention_trial import bf16_words
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.tensors import view, view_as
 from attn_mlir.runtime.devices import memory
 from attn_mlir.runtime.devices.base import Device
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.timing import seconds_per_launch
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensors import view, view_as
 
 TARGET = "sm_90a"
 PRODUCTS_PER_CYCLE = (

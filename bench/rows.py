@@ -26,10 +26,10 @@ from rich.table import Table
 
 import attn_mlir as am
 from attn_mlir.runtime.emulator import Emulator
+from attn_mlir.runtime.emulator.core.state import Strand
 from attn_mlir.runtime.emulator.machine.tensorcore import Mma
 from attn_mlir.runtime.emulator.ptx.ast import Instruction
 from attn_mlir.runtime.emulator.ptx.emit import BLOCKED
-from attn_mlir.runtime.emulator.state import Strand
 from attn_mlir.runtime.emulator.trace import Trace
 from attn_mlir.runtime.emulator.trace.costs import mma_steps
 

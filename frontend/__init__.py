@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from attn_mlir.compiling.mla_decode import MlaDecodeSpec
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
-    from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.devices.cuda import CudaDevice
     from attn_mlir.runtime.devices.emulator import EmulatorDevice
-    from attn_mlir.runtime.fat_bundle import FatBundle
+    from attn_mlir.runtime.file.bundle import Bundle
+    from attn_mlir.runtime.file.fat_bundle import FatBundle
     from attn_mlir.runtime.kernel import Kernel, load
 
 __all__ = [
@@ -70,11 +70,11 @@ __all__ = [
 
 _MODULES = {
     "BlockMask": "block_masks.blocks",
-    "Bundle": "runtime.bundle",
+    "Bundle": "runtime.file.bundle",
     "ContiguousKV": "caches",
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
-    "FatBundle": "runtime.fat_bundle",
+    "FatBundle": "runtime.file.fat_bundle",
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",

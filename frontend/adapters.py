@@ -14,7 +14,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import as_float, flag
+from attn_mlir.runtime.call.scalars import as_float, flag
 
 NAMED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 

@@ -13,16 +13,10 @@ from typing import Any
 import numpy as np
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.binding import check_output
-from attn_mlir.runtime.devices import memory
-from attn_mlir.runtime.devices.counters import counters, counters_address
-from attn_mlir.runtime.devices.cuda import stream_handle
-from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.dlpack import Export
-from attn_mlir.runtime.kernel import DeviceChoice, check_device
-from attn_mlir.runtime.manifest import TensorArg
-from attn_mlir.runtime.scalars import MAX_I32
-from attn_mlir.runtime.tensors import (
+from attn_mlir.runtime.call.binding import check_output
+from attn_mlir.runtime.call.dlpack import Export
+from attn_mlir.runtime.call.scalars import MAX_I32
+from attn_mlir.runtime.call.tensors import (
     TensorView,
     dense_strides,
     dtype_bytes,
@@ -30,6 +24,12 @@ from attn_mlir.runtime.tensors import (
     host_array,
     view,
 )
+from attn_mlir.runtime.devices import memory
+from attn_mlir.runtime.devices.counters import counters, counters_address
+from attn_mlir.runtime.devices.cuda import stream_handle
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.file.manifest import TensorArg
+from attn_mlir.runtime.kernel import DeviceChoice, check_device
 
 DEFAULT_STREAMS = (0, 1)  # handles of the default stream; CUDA Runtime API, cudaStreamLegacy
 OUTPUT_ALIGNMENT = 16  # bytes; alignment of tensors that kernels write by tiles

@@ -19,7 +19,7 @@ from attn_mlir.api import mla as dense
 from attn_mlir.api import mla_decode as decoding
 from attn_mlir.api import sparse_mla as sparse
 from attn_mlir.caches import CACHES
-from attn_mlir.runtime.torch_tensors import is_compiling, is_fake, is_tensor, is_tracing
+from attn_mlir.runtime.call.torch_tensors import is_compiling, is_fake, is_tensor, is_tracing
 
 
 @functools.wraps(api.attention, updated=())

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.scalars import as_int
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.scalars import as_int
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, tanh, where
 
 FLOATS = ("f32", "bf16", "f16")

@@ -25,8 +25,8 @@ from attn_mlir.pytorch.kernel_options import check_kernel_options
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.readable import padded
 from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
-from attn_mlir.runtime.scalars import flag
-from attn_mlir.runtime.torch_tensors import is_transformed
+from attn_mlir.runtime.call.scalars import flag
+from attn_mlir.runtime.call.torch_tensors import is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError, TargetError
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.tensors import TensorView, view_as
 from attn_mlir.runtime.devices import memory
 from attn_mlir.runtime.devices.base import Device
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.timing import seconds_per_launch
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensors import TensorView, view_as
 
 Array = npt.NDArray[Any]
 

@@ -20,14 +20,14 @@ import numpy as np
 from attn_mlir._version import __version__
 from attn_mlir.errors import LaunchError, TargetError
 from attn_mlir.runtime.attention_trial import AttentionRun, is_attention, try_attention
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.tensors import dtype_bytes, view_as
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Device
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import Manifest, TensorArg
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.manifest import Manifest, TensorArg
-from attn_mlir.runtime.tensors import dtype_bytes, view_as
 from attn_mlir.tools import makes_machine_code
 
 PACKAGES = (

@@ -12,18 +12,18 @@ from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, TargetError, shown
-from attn_mlir.runtime.binding import Bound, bind
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import Bound, bind
+from attn_mlir.runtime.call.repeats import Repeats
+from attn_mlir.runtime.call.signatures import Reader, Signature
+from attn_mlir.runtime.call.tensors import TensorView, view
+from attn_mlir.runtime.call.torch_tensors import is_tensor, is_tracing
 from attn_mlir.runtime.devices.base import Device, Launch, fitting
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, PlansLaunches
-from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, load_bundles, read_bundles
-from attn_mlir.runtime.repeats import Repeats
-from attn_mlir.runtime.signatures import Reader, Signature
-from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.runtime.torch_tensors import is_tensor, is_tracing
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of, load_bundles, read_bundles
 
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
 

@@ -31,9 +31,9 @@ from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES, refus
 from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.call.scalars import MAX_I32, flag
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.runtime.scalars import MAX_I32, flag
-from attn_mlir.runtime.tensors import TensorView, view
 
 ROTARY = "rotary must be (cos, sin, interleaved)"
 TOKEN_SHAPES = {3: "[tokens, heads, head_dim]", 4: "[batch, n, heads, head_dim]"}

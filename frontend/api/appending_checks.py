@@ -16,7 +16,7 @@ from attn_mlir.api.caches import Cached, Contents, check_found, lengths_of
 from attn_mlir.compiling.appending import BATCH, INDICES, LENGTHS, OFFSETS, SLOTS
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.call.tensors import TensorView
 
 Array = npt.NDArray[Any]
 

@@ -29,9 +29,9 @@ from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
-from attn_mlir.runtime.binding import f32_number
+from attn_mlir.runtime.call.binding import f32_number
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
-from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.schedules.policy.tiling import STREAMED, SWAPPED
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 

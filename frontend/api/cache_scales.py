@@ -16,7 +16,7 @@ from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling.dtypes import NARROW_DTYPES, SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import SCALE_TABLE, Cache
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.schedules.policy.tiling import SCALE_GROUPS, has_scale_groups
 
 POOL_RANK = 4

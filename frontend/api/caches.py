@@ -29,8 +29,8 @@ from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling import options
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE, TABLE, TABLES, Cache
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import MAX_I32
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.scalars import MAX_I32
+from attn_mlir.runtime.call.tensors import TensorView, view
 
 Numbers = npt.NDArray[np.int32]
 Contents = Mapping[str, Numbers | None]

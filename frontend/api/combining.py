@@ -10,8 +10,8 @@ from attn_mlir.api.plan import Allocation, Plan, Seen, Step
 from attn_mlir.arrays import Output
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.spec import LSE_TERMS, MhaSpec
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.tensors import TensorView, view
 
 LSES_RANK = 4  # rank of the parts' LSE if each is one number
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensormap import (
+from attn_mlir.runtime.call.tensormap import (
     ADDRESS_ALIGNMENT_BYTES,
     STRIDE_LIMIT_BYTES,
     STRIDE_MULTIPLE_BYTES,
 )
-from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.call.tensors import TensorView
 
 DENSE = "pass a dense copy, such as {name}.contiguous() of torch or numpy.ascontiguousarray({name})"
 MOVED = "pass a copy, {name}.clone() of torch or {name}.copy() of numpy"

@@ -13,8 +13,8 @@ from attn_mlir.arrays import dense_on_host
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.scale import DESCALES, MAX_SCALE
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.binding import F32_TINY
-from attn_mlir.runtime.tensors import TensorView, host_array, view
+from attn_mlir.runtime.call.binding import F32_TINY
+from attn_mlir.runtime.call.tensors import TensorView, host_array, view
 
 
 def descales_of(

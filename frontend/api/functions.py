@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from attn_mlir.runtime.signatures import Reader, Signature, is_array
+from attn_mlir.runtime.call.signatures import Reader, Signature, is_array
 
 # modules whose functions nobody changes
 LIBRARIES = frozenset({"numpy", "torch", "math", "attn_mlir.trace"})

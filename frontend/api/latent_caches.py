@@ -11,7 +11,7 @@ from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.dialect.attn.cache import TABLES
 from attn_mlir.dialect.attn.latent import ROW_COLUMNS
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.tensors import TensorView, view
 
 
 def latent_cached(

@@ -10,7 +10,7 @@ from attn_mlir.api.descales import table_of
 from attn_mlir.compiling.latent import NARROW, ROPE_FACTORS
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.tensors import TensorView, view
 
 
 def rope_factors(

@@ -20,9 +20,9 @@ from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.scalars import flag, integer
-from attn_mlir.runtime.tensors import TensorView, host_array, view
-from attn_mlir.runtime.torch_tensors import size_met
+from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.runtime.call.tensors import TensorView, host_array, view
+from attn_mlir.runtime.call.torch_tensors import size_met
 
 Numbers = npt.NDArray[np.int32]
 Contents = Mapping[str, Numbers | None]  # of index arrays by name; None: not readable

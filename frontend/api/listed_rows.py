@@ -11,8 +11,8 @@ from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.packed_rows import format_named, stored_rows
 from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import MAX_I32
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.scalars import MAX_I32
+from attn_mlir.runtime.call.tensors import TensorView, view
 
 
 @dataclass(frozen=True)

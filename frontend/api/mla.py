@@ -24,8 +24,8 @@ from attn_mlir.dialect.attn.latent_formats import PLAIN
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.schedules.policy.tiling import query_tiles_for
 
 CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and keys

@@ -31,8 +31,8 @@ from attn_mlir.dialect.attn.latent_formats import PLAIN
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.runtime.tensors import TensorView, view
 
 LAYOUT = "[batch, sq, heads, head_dim]"
 

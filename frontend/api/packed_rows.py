@@ -13,8 +13,8 @@ from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import MAX_I32, integer
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.scalars import MAX_I32, integer
+from attn_mlir.runtime.call.tensors import TensorView, view
 
 BYTES = ("u8", "i8", "e4m3")  # dtypes of a cache that is passed as bytes
 ALIGNED = 16  # bytes: what a thread reads at once

@@ -19,10 +19,16 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
 from attn_mlir.naming import rename
-from attn_mlir.runtime.binding import check_apart
+from attn_mlir.runtime.call.binding import check_apart
+from attn_mlir.runtime.call.tensors import (
+    TensorView,
+    check_has_memory,
+    dense_strides,
+    dtype_bytes,
+    view,
+)
+from attn_mlir.runtime.call.torch_tensors import is_tensor
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
-from attn_mlir.runtime.tensors import TensorView, check_has_memory, dense_strides, dtype_bytes, view
-from attn_mlir.runtime.torch_tensors import is_tensor
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,12 @@ from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import compile, is_recorded
 from attn_mlir.dialect.attn.masks import MASKS
 from attn_mlir.errors import AttnError
-from attn_mlir.runtime.binding import bind
+from attn_mlir.runtime.call.binding import bind
+from attn_mlir.runtime.call.repeats import Repeats
+from attn_mlir.runtime.call.signatures import Reader, Signature, address_of, is_array
+from attn_mlir.runtime.call.tensors import TensorView, dense_strides, view
 from attn_mlir.runtime.devices.launchplan import LaunchPlan
 from attn_mlir.runtime.kernel import DEVICES_BY_VALUE, choose_device, chosen_for_all, planned_on
-from attn_mlir.runtime.repeats import Repeats
-from attn_mlir.runtime.signatures import Reader, Signature, address_of, is_array
-from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 from attn_mlir.trace import Recorded, trace
 
 OPERANDS = frozenset(

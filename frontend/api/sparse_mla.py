@@ -22,9 +22,9 @@ from attn_mlir.compiling.sparse_mla import (
 from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.call.scalars import MAX_I32, integer
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.runtime.scalars import MAX_I32, integer
-from attn_mlir.runtime.tensors import TensorView, view
 
 
 @carried_out

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import MAX_I32, as_int
+from attn_mlir.runtime.call.scalars import MAX_I32, as_int
 
 Array = npt.NDArray[Any]
 

@@ -26,9 +26,9 @@ from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
+from attn_mlir.runtime.call.scalars import integer
+from attn_mlir.runtime.call.tensors import TensorView
 from attn_mlir.runtime.kernel import Machine
-from attn_mlir.runtime.scalars import integer
-from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.trace import MaskMod
 
 EMPTY, PARTIAL, FULL = 0, 1, 2

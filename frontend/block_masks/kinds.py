@@ -23,7 +23,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import check_extents
 from attn_mlir.reference.modifier import host_arrays
-from attn_mlir.runtime.scalars import integer
+from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.trace import MaskMod, trace
 
 CHUNK_SCORES = 1 << 19  # scores evaluated at a time: 4 MiB per node of the predicate

@@ -21,9 +21,9 @@ from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile_afresh
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import TargetError
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.runtime.tensors import view
 from attn_mlir.tools import disassemble
 
 

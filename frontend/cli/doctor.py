@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attn_mlir.runtime.bundle import Bundle
+    from attn_mlir.runtime.file.bundle import Bundle
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def kernels_for(target: str) -> list[Bundle]:
 def _write(folder: Path, targets: Sequence[str]) -> list[Path]:
     """Writes a file for each kernel, with its code for all targets."""
     from attn_mlir.files import make_folder
-    from attn_mlir.runtime.fat_bundle import FatBundle
+    from attn_mlir.runtime.file.fat_bundle import FatBundle
 
     make_folder(folder)
     by_target = [kernels_for(target) for target in targets]
@@ -81,8 +81,8 @@ def _read(path: Path) -> tuple[Callable[[str], list[Bundle]], tuple[str, ...]]:
       SpecError: not a bundle, or a folder without one.
     """
     from attn_mlir.errors import SpecError, TargetError
-    from attn_mlir.runtime.bundle import SUFFIX
-    from attn_mlir.runtime.fat_bundle import bundles_of, load_bundles
+    from attn_mlir.runtime.file.bundle import SUFFIX
+    from attn_mlir.runtime.file.fat_bundle import bundles_of, load_bundles
 
     files = sorted(path.glob(f"*{SUFFIX}"), reverse=True) if path.is_dir() else [path]
     if not files:

@@ -21,10 +21,10 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.reference import Comparison, check_attention
 from attn_mlir.reference.modifier import Modifier
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.waiting import waiting_for
 

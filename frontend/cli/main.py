@@ -22,8 +22,8 @@ from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.files import write_file
 
 if TYPE_CHECKING:
-    from attn_mlir.runtime.bundle import Bundle
-    from attn_mlir.runtime.fat_bundle import FatBundle
+    from attn_mlir.runtime.file.bundle import Bundle
+    from attn_mlir.runtime.file.fat_bundle import FatBundle
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk under the output
 HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
@@ -193,7 +193,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def _bundles(args: argparse.Namespace) -> Bundle | FatBundle:
     """What the file `bundle` holds for `target`, or all of it."""
-    from attn_mlir.runtime.fat_bundle import FatBundle, load_bundles
+    from attn_mlir.runtime.file.fat_bundle import FatBundle, load_bundles
 
     found = load_bundles(args.bundle)
     if args.target is None:
@@ -279,7 +279,7 @@ def _info(args: argparse.Namespace) -> int:
     if args.bundle is None:
         print("attn-mlir info: name a bundle file, or pass --env", file=sys.stderr)
         return 2
-    from attn_mlir.runtime.fat_bundle import bundles_of
+    from attn_mlir.runtime.file.fat_bundle import bundles_of
 
     found = _bundles(args)
     bundle, *others = bundles_of(found)

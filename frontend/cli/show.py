@@ -13,8 +13,8 @@ from rich.table import Table
 from attn_mlir import env
 from attn_mlir.compiling.bundled import request_lines
 from attn_mlir.expr import show
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of
 
 UNWRAPPED = 1 << 14  # columns; more than any line of ours
 

@@ -16,7 +16,7 @@ from attn_mlir.compiling.sequences import table
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import as_int, flag, integer
+from attn_mlir.runtime.call.scalars import as_int, flag, integer
 
 ANGLE_DTYPES = ("bf16", "f16", "f32")
 SLOT_DTYPES = ("i32", "i64")

@@ -13,8 +13,8 @@ from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.manifest import Manifest
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import Manifest
 
 FROM_TEXT = "attn.mha"  # op of a request that the compiler wrote for a kernel made from text
 

@@ -13,7 +13,7 @@ from attn_mlir.compiling.spec import LSE_TERMS
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import flag, integer
 
 OUT_DTYPES = ("bf16", "f16", "f32")
 SINK_DTYPES = ("bf16", "f16", "f32")

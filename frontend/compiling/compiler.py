@@ -29,16 +29,16 @@ from attn_mlir.dialect import _mlir
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.cache import Cache, Key, default_root
-from attn_mlir.runtime.fat_bundle import FatBundle
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.cache import Cache, Key, default_root
+from attn_mlir.runtime.file.fat_bundle import FatBundle
 from attn_mlir.tools import disassemble, find_ptxas, makes_machine_code
 from attn_mlir.waiting import waiting_for
 
 Progress = Callable[[str], None]
 
 TMA_COPY = '{"op":"tma_copy"}'  # stands for the canonical text in keys of the copy kernel
-COMPILER_PACKAGES = ("attn_mlir.dialect", "attn_mlir.passes", "attn_mlir.lowering")
+COMPILER_PACKAGES = tuple(f"attn_mlir.{x}" for x in ("dialect", "schedules", "passes", "lowering"))
 
 _memory: dict[
     tuple[str, str], Bundle

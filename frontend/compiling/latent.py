@@ -16,7 +16,7 @@ from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.scalars import flag
+from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 NOPE_STEP = 64  # a line of 128 bytes of a tile, with which its rope columns begin

@@ -11,7 +11,7 @@ from attn_mlir.compiling.dtypes import DTYPES, dtype_name
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.program import Program
-from attn_mlir.runtime.scalars import flag
+from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.tiling import SCHEDULES
 
 

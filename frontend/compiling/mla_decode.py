@@ -18,7 +18,7 @@ from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import full
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
 
 HEAD_STEP = 8

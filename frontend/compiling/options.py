@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask
-from attn_mlir.runtime.scalars import as_int
+from attn_mlir.runtime.call.scalars import as_int
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,

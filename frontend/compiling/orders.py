@@ -21,7 +21,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import kernel_block, work_tiles
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.binding import GRID_LIMITS
+from attn_mlir.runtime.call.binding import GRID_LIMITS
 from attn_mlir.schedules.policy.held_tiling import held_tiling_for
 from attn_mlir.schedules.policy.tile_order import grows
 from attn_mlir.schedules.policy.tiling import HELD, query_tiles_for

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import open_regular, read_file, reason, write_file
-from attn_mlir.runtime.bundle import MAX_BUNDLE_BYTES, SUFFIX, Bundle
+from attn_mlir.runtime.file.bundle import MAX_BUNDLE_BYTES, SUFFIX, Bundle
 
 
 def file_name(kernel: str, request: str, target: str) -> str:

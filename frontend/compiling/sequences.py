@@ -19,7 +19,7 @@ from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import flag, integer
 
 MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 

@@ -13,7 +13,7 @@ from attn_mlir.compiling.request import option, request
 from attn_mlir.dialect.attn.latent_formats import PLAIN, row_extents, row_operands
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.tiling import SPARSE_SCHEDULES
 
 HEAD_STEP = 8

@@ -18,8 +18,8 @@ from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
+from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.kernel import Machine
-from attn_mlir.runtime.scalars import integer
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAMED, SWAPPED, TILE_N
 
 MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel

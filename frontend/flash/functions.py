@@ -30,9 +30,9 @@ from attn_mlir.flash.options import (
 from attn_mlir.flash.table import BY_NAME, BY_POSITION, NEUTRAL, OF_PARTS
 from attn_mlir.lse import with_sinks
 from attn_mlir.naming import rename
+from attn_mlir.runtime.call.scalars import as_int, flag
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.scalars import as_int, flag
-from attn_mlir.runtime.tensors import TensorView, view
 
 Operands = tuple[Any, Any, Any]  # q, k and v
 

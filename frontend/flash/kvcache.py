@@ -25,9 +25,9 @@ from attn_mlir.lse import with_sinks
 from attn_mlir.masks import full
 from attn_mlir.mods import alibi, compose
 from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.scalars import flag, integer
-from attn_mlir.runtime.tensors import shape_of
 
 CALLED = {
     "k": "k_cache",

@@ -9,7 +9,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.library import check_one_library
 from attn_mlir.masks import Mask, chunked, sliding_window
 from attn_mlir.mods import softcap as capped
-from attn_mlir.runtime.scalars import as_float, as_int, flag, integer
+from attn_mlir.runtime.call.scalars import as_float, as_int, flag, integer
 from attn_mlir.trace import ScoreMod
 
 Window = Sequence[int | None]

@@ -17,7 +17,7 @@ import numpy as np
 
 from attn_mlir.errors import SpecError
 from attn_mlir.library import library_of
-from attn_mlir.runtime.tensors import shape_of, view
+from attn_mlir.runtime.call.tensors import shape_of, view
 
 ANGLE_DTYPES = ("bfloat16", "float16", "float32")
 STEP = 16  # of rotary_dim, the columns that are rotated; FlashAttention has no other

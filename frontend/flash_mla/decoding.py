@@ -15,9 +15,9 @@ from attn_mlir.lse import mark_without_keys
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.scalars import flag, integer
-from attn_mlir.runtime.tensors import shape_of
 
 V_DIM = 512
 MOST_COLUMNS = 576

@@ -10,8 +10,8 @@ from attn_mlir.errors import SpecError
 from attn_mlir.flash_mla.table import NEUTRAL
 from attn_mlir.lse import mark_without_keys
 from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.tensors import shape_of
 
 V_DIM = 512
 INDICES_RANK = 3

@@ -13,8 +13,8 @@ from attn_mlir.calls import append_kv
 from attn_mlir.errors import SpecError
 from attn_mlir.library import check_one_library, in_i32, library_of
 from attn_mlir.naming import renamed
-from attn_mlir.runtime.scalars import integer
-from attn_mlir.runtime.tensors import TensorView, host_array, view
+from attn_mlir.runtime.call.scalars import integer
+from attn_mlir.runtime.call.tensors import TensorView, host_array, view
 
 INDEX_DTYPES = ("i32", "i64")
 CALLED = {

@@ -14,7 +14,7 @@ from attn_mlir.flashinfer.merging import merged, torch
 from attn_mlir.flashinfer.options import NO_LIMIT, TORCH_DTYPES, operand_dtype
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
-from attn_mlir.runtime.scalars import as_int, flag, integer
+from attn_mlir.runtime.call.scalars import as_int, flag, integer
 
 BUFFERS = (
     *("qo_indptr_buf_arr", "paged_kv_indptr_buf_arr", "paged_kv_indices_buf_arr"),

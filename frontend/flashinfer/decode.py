@@ -12,7 +12,7 @@ from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import NEUTRAL, OF_PAGED_RUN, ROTATION
 from attn_mlir.flashinfer.wrapper import Wrapper, check_as_planned
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import flag, integer
 
 ROWS = ("indptr", "indices", "last_page_len")
 BUFFERS = (

@@ -13,7 +13,7 @@ from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_combine
 from attn_mlir.flashinfer.options import tensor
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.tensors import view
 
 torch: Any = importlib.import_module("torch")
 

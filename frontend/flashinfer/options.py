@@ -11,8 +11,8 @@ from attn_mlir.compiling.dtypes import DTYPES, OUT_DTYPES, dtype_name
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.library import in_i32
 from attn_mlir.masks import Mask, sliding_window
-from attn_mlir.runtime.scalars import as_float, as_int, flag
-from attn_mlir.runtime.tensors import check_has_memory, view
+from attn_mlir.runtime.call.scalars import as_float, as_int, flag
+from attn_mlir.runtime.call.tensors import check_has_memory, view
 
 torch: Any = importlib.import_module("torch")
 

@@ -13,7 +13,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import indices, tensor
 from attn_mlir.flashinfer.planned import Factors, Problem
 from attn_mlir.flashinfer.wrapper import Buffers
-from attn_mlir.runtime.scalars import integer
+from attn_mlir.runtime.call.scalars import integer
 
 torch: Any = importlib.import_module("torch")
 

@@ -31,9 +31,9 @@ from attn_mlir.flashinfer.options import (
 from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import softcap
+from attn_mlir.runtime.call.scalars import as_int, flag, integer
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.kernel import machine_of
-from attn_mlir.runtime.scalars import as_int, flag, integer
-from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import MaskMod
 
 torch: Any = importlib.import_module("torch")

@@ -18,7 +18,7 @@ from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import NEUTRAL, OF_PAGED_RUN, OF_PREFILL_RUN, ROTATION
 from attn_mlir.flashinfer.wrapper import Wrapper, lengths_of
-from attn_mlir.runtime.scalars import flag
+from attn_mlir.runtime.call.scalars import flag
 
 ROWS = ("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len")
 BUFFERS = ("paged_kv_indptr_buf", "paged_kv_indices_buf", "paged_kv_last_page_len_buf")

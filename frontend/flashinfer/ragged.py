@@ -16,7 +16,7 @@ from attn_mlir.flashinfer.options import (
 from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper
 from attn_mlir.flashinfer.table import NEUTRAL, OF_PREFILL_RUN, OF_RUN, ROTATION
 from attn_mlir.flashinfer.wrapper import lengths_of
-from attn_mlir.runtime.scalars import flag
+from attn_mlir.runtime.call.scalars import flag
 
 KEYS = "kv_indptr_buf"
 

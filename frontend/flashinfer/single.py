@@ -11,7 +11,7 @@ from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import NO_LIMIT, by_position, tensor
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
-from attn_mlir.runtime.scalars import flag
+from attn_mlir.runtime.call.scalars import flag
 
 
 @outside_graphs

@@ -11,7 +11,7 @@ from typing import Any
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import checked_layout, tensor
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.runtime.scalars import as_int, flag
+from attn_mlir.runtime.call.scalars import as_int, flag
 
 torch: Any = importlib.import_module("torch")
 

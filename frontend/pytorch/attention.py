@@ -13,7 +13,7 @@ from attn_mlir.pytorch.caches import apart
 from attn_mlir.pytorch.graph import traced_call
 from attn_mlir.pytorch.planned import OUTPUT_DTYPES, breaks
 from attn_mlir.pytorch.shapes import at_tracing_time, check_argument
-from attn_mlir.runtime.torch_tensors import is_transformed
+from attn_mlir.runtime.call.torch_tensors import is_transformed
 
 torch: Any = importlib.import_module("torch")
 

@@ -18,8 +18,8 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
 from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op
+from attn_mlir.runtime.call.tensors import TensorView, described
 from attn_mlir.runtime.kernel import machine_of
-from attn_mlir.runtime.tensors import TensorView, described
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 torch: Any = importlib.import_module("torch")

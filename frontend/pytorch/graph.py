@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from attn_mlir.pytorch.attention_call import modified_call
 from attn_mlir.pytorch.call import call
-from attn_mlir.runtime.tensors import described
+from attn_mlir.runtime.call.tensors import described
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import flag, integer
 
 torch: Any = importlib.import_module("torch")
 

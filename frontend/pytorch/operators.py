@@ -20,7 +20,7 @@ from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.readable import readable
-from attn_mlir.runtime.tensors import TensorView, described, view
+from attn_mlir.runtime.call.tensors import TensorView, described, view
 from attn_mlir.tracing.indices import check_indices
 
 torch: Any = importlib.import_module("torch")

@@ -15,7 +15,7 @@ from attn_mlir.api.plan import Plan
 from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.caches import TYPES
 from attn_mlir.pytorch.operators import known
-from attn_mlir.runtime.tensors import described
+from attn_mlir.runtime.call.tensors import described
 
 torch: Any = importlib.import_module("torch")
 

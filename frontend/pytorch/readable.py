@@ -11,7 +11,7 @@ from typing import Any
 
 from attn_mlir import env
 from attn_mlir.api.copyable import misfit
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.tensors import view
 
 torch: Any = importlib.import_module("torch")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.torch_tensors import (
+from attn_mlir.runtime.call.torch_tensors import (
     DIFFERENTIATED,
     NO_GRADIENT,
     check_tensor,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attn_mlir.dialect.attn.evaluation import Modified, evaluate
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import host_array, view
+from attn_mlir.runtime.call.tensors import host_array, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 Array = npt.NDArray[Any]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.dialect.attn.program import TENSOR_DTYPES, CapturedTensor
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.tensors import view
-from attn_mlir.runtime.torch_tensors import check_tensor, is_tensor
+from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.call.torch_tensors import check_tensor, is_tensor
 from attn_mlir.tracing.captured_array import Stand
 from attn_mlir.tracing.captured_object import (
     Held,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, cast
 
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.tensors import view
 
 Captures = Graph = Traced = Any  # of `capture` and `graph`, which know this module
 

@@ -18,7 +18,7 @@ from attn_mlir.dialect.attn.evaluation import value_of
 from attn_mlir.dialect.attn.program import Node, Program
 from attn_mlir.errors import SpecError
 from attn_mlir.reference.modifier import host_arrays
-from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.call.tensors import TensorView
 
 INT32 = np.iinfo(np.int32)
 _NUMPY_TYPES = {"f32": np.float32, "i64": np.int64, "i32": np.int64, "i1": np.bool_}

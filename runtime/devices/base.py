@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from attn_mlir.runtime.binding import Bound
-from attn_mlir.runtime.bundle import Bundle
-
-if TYPE_CHECKING:
-    from attn_mlir.runtime.devices.base import Device
+from attn_mlir.runtime.call.binding import Bound
+from attn_mlir.runtime.file.bundle import Bundle
 
 
 @dataclass(frozen=True)

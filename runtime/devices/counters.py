@@ -18,8 +18,8 @@ import functools
 import os
 import threading
 
+from attn_mlir.runtime.call.tensors import TensorView, dense_strides, element_count
 from attn_mlir.runtime.devices import driver, memory
-from attn_mlir.runtime.tensors import TensorView, dense_strides, element_count
 
 CHUNK = 1 << 18  # counters of a chunk, 1 MiB
 LEAST = 1 << 10  # least counters of a stream

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.runtime.binding import Bound, KernelParam, parameters
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import Bound, KernelParam, parameters
 from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, can_be_planned
 from attn_mlir.runtime.devices.parameters import PackedParameters
+from attn_mlir.runtime.file.bundle import Bundle
 
 PORTABLE_CLUSTER = 8  # CTAs of a cluster without opt-in; CUDA programming guide, clusters
 

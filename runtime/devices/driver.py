@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.errors import LaunchError, TargetError
-from attn_mlir.runtime.recipes import MAP_BYTES
-from attn_mlir.runtime.tensormap import MapDescription
+from attn_mlir.runtime.call.tensormap import MapDescription
+from attn_mlir.runtime.file.recipes import MAP_BYTES
 
 # CUDA errors for a cubin that is not for this GPU or driver; cuda.h, CUresult
 _WRONG_BINARY = {

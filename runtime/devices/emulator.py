@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from attn_mlir.env import settings
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.runtime.binding import Bound, parameters
-from attn_mlir.runtime.bundle import SOURCE, Bundle
+from attn_mlir.runtime.call.binding import Bound, parameters
+from attn_mlir.runtime.call.tensormap import encode
+from attn_mlir.runtime.call.tensors import bytes_at
 from attn_mlir.runtime.devices.base import Launch
-from attn_mlir.runtime.tensormap import encode
-from attn_mlir.runtime.tensors import bytes_at
+from attn_mlir.runtime.file.bundle import SOURCE, Bundle
 from attn_mlir.waiting import waiting_for
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.runtime.binding import Bound
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import Bound
+from attn_mlir.runtime.call.tensormap import encode
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, can_be_planned
 from attn_mlir.runtime.devices.parameters import PackedParameters
-from attn_mlir.runtime.tensormap import encode
+from attn_mlir.runtime.file.bundle import Bundle
 
 
 @dataclass(frozen=True)

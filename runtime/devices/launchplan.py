@@ -2,7 +2,7 @@
 
 A call's parameters depend on shapes, strides, numbers and addresses. A plan keeps the block of
 parameters of one call; each word in it that depends on an address is that address plus a constant
-(in a tensor map its first word, `attn_mlir.runtime.tensormap`). Another launch rewrites these
+(in a tensor map its first word, `attn_mlir.runtime.call.tensormap`). Another launch rewrites these
 words. What depends on addresses is checked with every launch: alignment, and whether an output may
 share memory with another tensor. It does not if their byte ranges are disjoint, or if their
 relative position is that of the checked call. A plan keeps no tensors.
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from attn_mlir.runtime.binding import Bound, parameters
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import Bound, parameters
+from attn_mlir.runtime.call.tensormap import ADDRESS_ALIGNMENT_BYTES, MapDescription
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.parameters import PackedParameters
-from attn_mlir.runtime.manifest import PointerParam
-from attn_mlir.runtime.recipes import TensorMapParam
-from attn_mlir.runtime.tensormap import ADDRESS_ALIGNMENT_BYTES, MapDescription
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import PointerParam
+from attn_mlir.runtime.file.recipes import TensorMapParam
 
 P = TypeVar("P", bound=PackedParameters)
 

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError
-from attn_mlir.runtime.binding import Bound
-from attn_mlir.runtime.devices import driver
-from attn_mlir.runtime.tensors import (
+from attn_mlir.runtime.call.binding import Bound
+from attn_mlir.runtime.call.tensors import (
     TensorView,
     bytes_at,
     dense_strides,
     dtype_bytes,
     element_count,
 )
+from attn_mlir.runtime.devices import driver
 
 
 class _Allocation:

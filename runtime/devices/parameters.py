@@ -6,7 +6,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 
-from attn_mlir.runtime.binding import KernelParam
+from attn_mlir.runtime.call.binding import KernelParam
 
 MAP_ALIGNMENT_BYTES = 64  # cuda.h, CUtensorMap
 WORD_BYTES = 8

@@ -1,7 +1,7 @@
 """A functional machine that executes PTX text for sm_100a and sm_90a."""
 
+from .core.faults import DeadlockError, InstructionLimitError, KernelFault
 from .emulator import Emulator, Stats
-from .faults import DeadlockError, InstructionLimitError, KernelFault
 from .ptx.errors import PtxError
 
 __all__ = [

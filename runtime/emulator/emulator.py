@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 
-from .arguments import (
+from .checkers import Checker, CheckMode, EveryWatch, Finding, checks_named
+from .core.arguments import (
     MAX_BLOCK,
     MAX_GRID,
     MAX_PARAM_BYTES,
@@ -25,20 +26,19 @@ from .arguments import (
     pack_parameters,
     shown,
 )
-from .checkers import Checker, CheckMode, EveryWatch, Finding, checks_named
+from .core.observer import Observer
+from .core.parallel import can_fork, is_divisible, run_divided, translate_ahead
+from .core.scheduler import Schedule, Scheduler
+from .core.state import Launch, Unstarted
 from .isa.translate import Translation
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
-from .observer import Observer
-from .parallel import can_fork, is_divisible, run_divided, translate_ahead
 from .ptx.ast import Kernel, Module
 from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared, reached
 from .ptx.loads import early_reads, waits_for_loads
 from .ptx.parser import parse
 from .ptx.program import Program
-from .scheduler import Schedule, Scheduler
-from .state import Launch, Unstarted
 from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
 
 Target = Literal["sm_100a", "sm_90a"]

@@ -13,7 +13,7 @@ from attn_mlir.runtime.emulator import (
     InstructionLimitError,
     KernelFault,
 )
-from attn_mlir.runtime.emulator.state import Unstarted
+from attn_mlir.runtime.emulator.core.state import Unstarted
 from attn_mlir.validation.emulator.ptx_bench import module, run_lanes, run_module
 
 RNG = np.random.default_rng(6)

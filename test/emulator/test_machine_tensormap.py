@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attn_mlir.runtime.call.tensormap import MapDescription, encode
 from attn_mlir.runtime.emulator.machine.faults import Fault
 from attn_mlir.runtime.emulator.machine.tensormap import decode
-from attn_mlir.runtime.tensormap import MapDescription, encode
 
 
 def words(**fields: int) -> npt.NDArray[np.uint32]:

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import LaunchError, SpecError
-from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault, parallel
+from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault
+from attn_mlir.runtime.emulator.core import parallel
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.validation.emulator.ptx_bench import module
 

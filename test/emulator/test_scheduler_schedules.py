@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.runtime.emulator import DeadlockError, Emulator
-from attn_mlir.runtime.emulator.scheduler import Strategy
+from attn_mlir.runtime.emulator.core.scheduler import Strategy
 from attn_mlir.validation.emulator.ptx_bench import (
     BARRIER,
     PRODUCER_CONSUMER,

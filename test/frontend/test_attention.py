@@ -15,7 +15,7 @@ from attn_mlir import cli
 from attn_mlir.compiling import orders
 from attn_mlir.errors import SpecError
 from attn_mlir.reference import check_attention
-from attn_mlir.runtime import binding
+from attn_mlir.runtime.call import binding
 from attn_mlir.validation.numerics.operands import Foreign
 
 pytestmark = pytest.mark.slow

@@ -18,11 +18,11 @@ from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.reference import Comparison
 from attn_mlir.runtime import doctor
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.fat_bundle import FatBundle
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 Pack = Callable[..., bytes]

@@ -17,9 +17,9 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.naming import ELSEWHERE
 from attn_mlir.reference import Comparison
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
-from attn_mlir.runtime.fat_bundle import FatBundle
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle
 
 Pack = Callable[..., bytes]
 

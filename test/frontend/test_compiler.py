@@ -19,7 +19,7 @@ from attn_mlir.compiling import compiler
 from attn_mlir.dialect import _mlir
 from attn_mlir.dialect._mlir import PROVIDER_PACKAGE, PROVIDER_VERSION
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.runtime.cache import Cache
+from attn_mlir.runtime.file.cache import Cache
 
 Pack = Callable[..., bytes]
 
@@ -272,7 +272,12 @@ def test_source_hash_sees_every_compiler_file(monkeypatch: pytest.MonkeyPatch) -
     digest = compiler.source_hash()
     compiler.source_hash.cache_clear()
     assert len(digest) == 64
-    for needle in ("dialect/_mlir.py", "passes/infrastructure/registry.py", "lowering/__init__.py"):
+    for needle in (
+        "dialect/_mlir.py",
+        "schedules/registry.py",
+        "passes/infrastructure/registry.py",
+        "lowering/__init__.py",
+    ):
         assert any(path.endswith(needle) for path in seen)
 
 

@@ -21,9 +21,9 @@ from attn_mlir.errors import SpecError
 from attn_mlir.files import open_regular, read_file, scratch_folder, write_file
 from attn_mlir.passes.attn_opt import run
 from attn_mlir.passes.opt import reproducer
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.fat_bundle import load_bundles
-from attn_mlir.runtime.hashes import remembered_hash
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import load_bundles
+from attn_mlir.runtime.file.hashes import remembered_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_REGULAR = "it is not a regular file"
@@ -215,7 +215,7 @@ OWN_FILES = {
     "frontend/files.py": "the door",
     "frontend/tools.py": "a temporary folder",
     "lowering/ptxas.py": "a temporary folder",
-    "runtime/cache.py": "a temporary folder in the cache",
+    "runtime/file/cache.py": "a temporary folder in the cache",
 }  # fmt: skip
 OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 
@@ -240,7 +240,7 @@ def opening_calls(text: str) -> Iterator[int]:
 def test_every_path_goes_through_one_door() -> None:
     found = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("dialect", "frontend", "lowering", "passes", "runtime")
+        for folder in ("dialect", "frontend", "lowering", "passes", "runtime", "schedules")
         for path in (ROOT / folder).rglob("*.py")
         if list(opening_calls(path.read_text()))
     }

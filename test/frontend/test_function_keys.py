@@ -12,8 +12,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.api import functions, repeated
-from attn_mlir.runtime.signatures import Signature
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.signatures import Signature
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.trace import trace, where
 
 SHIFT, OTHERS = 1.0, types.ModuleType("others")

@@ -24,9 +24,7 @@ CORE = f"{BUILT} schedules.core schedules.operands"
 ROLES = f"{CORE} schedules.function schedules.kernel schedules.softmax schedules.sources"
 PASSES = f"{DIALECTS} passes schedules"
 REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime schedules.policy trace"
-EMULATOR_CORE = " ".join(
-    f"runtime.emulator.{name}" for name in "faults observer order scheduler state".split()
-)
+EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulator.ptx"
 
 EVERYTHING = (
     f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering lse masks mods "
@@ -94,13 +92,20 @@ ALLOWED = {
     "passes.opt": f"{DIALECTS} passes.infrastructure",
     "passes": f"{DIALECTS} schedules",
     "lowering": PASSES,
-    "runtime": f"{LEAVES}",
+    "runtime": LEAVES,
+    "runtime.file": LEAVES,
+    "runtime.call": f"{LEAVES} runtime.file",
+    "runtime.devices": f"{LEAVES} runtime.call runtime.emulator runtime.file",
+    "runtime.kernel": f"{LEAVES} runtime.call runtime.devices runtime.file",
+    "runtime.attention_trial": f"{LEAVES} runtime.call runtime.devices runtime.file runtime.kernel",
+    "runtime.doctor": f"{LEAVES} runtime",
     "runtime.emulator": "errors files",
     "runtime.emulator.machine": "errors",
     "runtime.emulator.ptx": "errors runtime.emulator.machine",
-    "runtime.emulator.isa": f"errors {EMULATOR_CORE} runtime.emulator.ptx runtime.emulator.machine",
-    "runtime.emulator.checkers": f"errors {EMULATOR_CORE} runtime.emulator.ptx runtime.emulator.machine",
-    "runtime.emulator.trace": f"errors files {EMULATOR_CORE} runtime.emulator.isa runtime.emulator.ptx runtime.emulator.machine",
+    "runtime.emulator.core": "errors runtime.emulator.machine runtime.emulator.ptx",
+    "runtime.emulator.isa": EMULATED,
+    "runtime.emulator.checkers": EMULATED,
+    "runtime.emulator.trace": f"{EMULATED} files runtime.emulator.isa",
     # What measures and validates may look at everything; nothing else may import it.
     "bench": EVERYTHING,
     "validation": EVERYTHING,
@@ -214,15 +219,15 @@ def test_the_table_names_only_what_exists() -> None:
         ("attn_mlir.passes.new", "from attn_mlir.lowering import convert"),
         ("attn_mlir.schedules.core.new", "from attn_mlir.passes import configure"),
         ("attn_mlir.schedules.core.new", "from attn_mlir.schedules.softmax import row"),
-        ("attn_mlir.lowering.new", "from attn_mlir.runtime.bundle import Bundle"),
+        ("attn_mlir.lowering.new", "from attn_mlir.runtime.file.bundle import Bundle"),
         ("attn_mlir.lowering.new", "from attn_mlir.compiling.spec import mha"),
         ("attn_mlir.runtime.new", "import attn_mlir.dialect"),
         ("attn_mlir.runtime.new", "from attn_mlir import reference"),
-        ("attn_mlir.runtime.emulator.new", "from ..tensormap import encode"),
+        ("attn_mlir.runtime.emulator.new", "from ..call.tensormap import encode"),
         ("attn_mlir.runtime.emulator.isa.new", "from attn_mlir.lowering import layouts"),
         ("attn_mlir.runtime.emulator.isa.new", "from ..checkers import Checker"),
         ("attn_mlir.runtime.emulator.ptx.new", "from ..isa import registry"),
-        ("attn_mlir.runtime.emulator.ptx.new", "from ..state import Launch"),
+        ("attn_mlir.runtime.emulator.ptx.new", "from ..core.state import Launch"),
         ("attn_mlir.runtime.emulator.machine.new", "from ..ptx.ast import Instruction"),
         ("attn_mlir.api.new", "from numba_cuda_mlir import mlir"),
         ("attn_mlir.api.new", "import runtime"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.trace import clip, trace, where
 from attn_mlir.tracing.indices import check_indices
 

@@ -16,7 +16,7 @@ from attn_mlir.api import lengths
 from attn_mlir.api.lengths import told_by
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.validation.numerics.operands import i32
 
 pytestmark = pytest.mark.usefixtures("no_compiler")

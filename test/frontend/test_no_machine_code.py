@@ -19,10 +19,10 @@ from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.lowering import assemble
 from attn_mlir.lowering.ptxas import Assembled
 from attn_mlir.runtime import doctor
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.cache import Cache
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.cuda import CudaDevice
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.cache import Cache
 from attn_mlir.validation.gpu.bundles import collect
 from attn_mlir.validation.tiny import SCALE_MANIFEST, SCALE_PTX, assembled
 

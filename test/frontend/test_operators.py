@@ -13,7 +13,7 @@ from attn_mlir.api import plan as plans
 from attn_mlir.arrays import output_like
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import bytes_at, view
+from attn_mlir.runtime.call.tensors import bytes_at, view
 from attn_mlir.schedules.policy.tiling import query_tiles_for
 from attn_mlir.validation.numerics.operands import Foreign
 

@@ -147,7 +147,7 @@ def _bare_environment(folder: Path, place: Path) -> dict[str, str]:
     package.mkdir()
     for path in (ROOT / "frontend").iterdir():
         (package / path.name).symlink_to(path)
-    for name in ("dialect", "passes", "lowering", "runtime"):
+    for name in ("dialect", "schedules", "passes", "lowering", "runtime"):
         (package / name).symlink_to(ROOT / name)
     for module in (numpy, ml_dtypes):
         home = Path(module.__file__).parent

@@ -39,7 +39,7 @@ def test_the_wheel_has_the_product_alone(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     top = {name.split("/")[1] for name in zipfile.ZipFile(wheel).namelist() if name.count("/") > 1}
-    assert {"dialect", "lowering", "passes", "runtime"} <= top
+    assert {"dialect", "lowering", "passes", "runtime", "schedules"} <= top
     assert not top & {"bench", "validation"}
 
 
@@ -92,7 +92,7 @@ HEAVY = {"numba_cuda_mlir", "mlir", "numpy", "rich", "cuda", "torch", "ml_dtypes
     [
         "import attn_mlir",
         "import attn_mlir as am; am.mha(heads=1, head_dim=64, mask=am.causal())",
-        "import attn_mlir.compiling.compiler, attn_mlir.runtime.bundle, attn_mlir.runtime.cache",
+        "import attn_mlir.compiling.compiler, attn_mlir.runtime.file.bundle, attn_mlir.runtime.file.cache",
         "from attn_mlir import cli",
     ],
 )
@@ -110,7 +110,7 @@ def test_a_compile_needs_no_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_runtime_needs_no_compiler() -> None:
     statement = (
-        "import attn_mlir.runtime.kernel, attn_mlir.runtime.doctor, attn_mlir.runtime.cache, "
+        "import attn_mlir.runtime.kernel, attn_mlir.runtime.doctor, attn_mlir.runtime.file.cache, "
         "attn_mlir.reference, attn_mlir.api.attention"
     )
     assert not imported_by(statement) & {"numba_cuda_mlir", "mlir", "torch", "cuda", "rich"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.runtime.manifest import parse_manifest
+from attn_mlir.runtime.file.manifest import parse_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -20,13 +20,13 @@ from attn_mlir.api.appending import append_kv
 from attn_mlir.api.attention import attention
 from attn_mlir.compiling.compiler import compile, recording
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.binding import bind, parameters
+from attn_mlir.runtime.call.binding import bind, parameters
+from attn_mlir.runtime.call.signatures import address_of
+from attn_mlir.runtime.call.tensormap import encode
+from attn_mlir.runtime.call.tensors import TensorView, dense_strides, view
 from attn_mlir.runtime.devices import idle
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.parameters import PackedParameters
-from attn_mlir.runtime.signatures import address_of
-from attn_mlir.runtime.tensormap import encode
-from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 
 BF16 = ml_dtypes.bfloat16
 IDLE = IdleDevice()

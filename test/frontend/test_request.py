@@ -20,8 +20,8 @@ from attn_mlir.compiling.operations import request_of
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.manifest import parse_manifest
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import parse_manifest
 
 SINKS = np.zeros(2, np.float32)
 TRACED = am.mha(

@@ -14,7 +14,7 @@ from attn_mlir.api.sparse_mla import sparse_mla
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.errors import SpecError
 from attn_mlir.flash_mla import flash_mla_sparse_fwd
-from attn_mlir.runtime.tensors import host_array, view
+from attn_mlir.runtime.call.tensors import host_array, view
 
 BF16: Any = ml_dtypes.bfloat16
 

@@ -20,7 +20,7 @@ from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.meaning import record_meaning, recorded_meaning
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.file.bundle import Bundle
 
 TABLE = np.random.default_rng(0).standard_normal((2, 40)).astype(np.float32)
 SHORTS = np.arange(40, dtype=np.int16) - 20

@@ -15,7 +15,7 @@ from attn_mlir.api.mla_decode import plan as plan_decode
 from attn_mlir.api.plan import Plan
 from attn_mlir.api.planners import only_planned
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import host_array, view
+from attn_mlir.runtime.call.tensors import host_array, view
 
 plan_append = only_planned(append_kv)
 BF16 = ml_dtypes.bfloat16

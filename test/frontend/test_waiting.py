@@ -19,7 +19,7 @@ import attn_mlir as am
 from attn_mlir import cli, env, waiting
 from attn_mlir.compiling import compiler
 from attn_mlir.runtime.emulator import Emulator
-from attn_mlir.runtime.emulator.scheduler import Scheduler
+from attn_mlir.runtime.emulator.core.scheduler import Scheduler
 from attn_mlir.waiting import waiting_for
 
 Pack = Callable[..., bytes]

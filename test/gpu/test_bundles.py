@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.validation.gpu import drawn, run
 from attn_mlir.validation.gpu.bundles import collect
 from attn_mlir.validation.gpu.check import HOPPER, checks

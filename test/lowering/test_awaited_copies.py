@@ -12,8 +12,8 @@ import pytest
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import LaunchError
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.schedules import build as b
 from attn_mlir.validation.ws.checks import refused

@@ -11,8 +11,8 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.lowering import layouts
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.lowering.copy_coverage import MAX_BOX_ROWS
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import load
 from attn_mlir.schedules import build as b
 

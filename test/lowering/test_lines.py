@@ -13,8 +13,8 @@ from attn_mlir.dialect.targets.limits import line_of_rows
 from attn_mlir.dialect.ws.dialect import SHORT_LINES
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.lowering.stages import ws_to_nvvm
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.recipes import TensorMapParam
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.recipes import TensorMapParam
 from attn_mlir.validation.ws.kernels import (
     ROWS,
     bundle,

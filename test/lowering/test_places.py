@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.validation.ws.kernels import bundle, copy_op, kernel, poison, role, run, threads
 
 TURNS = 3

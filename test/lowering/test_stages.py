@@ -22,8 +22,8 @@ from attn_mlir.lowering.convert import UPSTREAM
 from attn_mlir.lowering.stages import nvvm_to_ptx, ws_to_nvvm
 from attn_mlir.passes.infrastructure.legality import STAGES, illegal_operations
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.ws.kernels import bundle, kernel, lowered, made, product, threads
 

@@ -104,10 +104,10 @@ def test_the_nearest_tests_come_first() -> None:
     first, tables, *_ = imports.stages("frontend/flash/kvcache.py")
     assert first[0] == "test/frontend/test_flash_kvcache.py"
     assert "test/frontend/test_effects_flash.py" in tables
-    stages = imports.stages("runtime/declared.py")
+    stages = imports.stages("runtime/file/declared.py")
     assert stages[0] == ["test/runtime/test_declared.py"]
     assert "test/runtime/test_bundle.py" in [test for stage in stages for test in stage]
-    for path in ("frontend/api/attention.py", "frontend/torch.py", "runtime/fields.py"):
+    for path in ("frontend/api/attention.py", "frontend/torch.py", "runtime/file/fields.py"):
         every = [test for stage in imports.stages(path) for test in stage]
         assert every and len(every) == len(set(every))
     assert module_of("frontend/__init__.py") == "attn_mlir"

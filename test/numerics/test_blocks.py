@@ -14,9 +14,9 @@ from attn_mlir import mods
 from attn_mlir.block_masks.blocks import Block, Lists, with_block
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.reference import check_attention
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import machine_of
-from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import MaskMod
 from attn_mlir.validation.numerics.mha_check import poisoned
 

@@ -16,7 +16,7 @@ from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect.attn.latent_formats import FORMATS
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla, of_pages
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.manifest import TensorMapParam
+from attn_mlir.runtime.file.manifest import TensorMapParam
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, rows_of, wrong
 
 BF16: Any = ml_dtypes.bfloat16

@@ -20,8 +20,8 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.expr import evaluate
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.tensors import view
 from attn_mlir.validation.numerics.mha_cases import SCHEDULES, Schedule
 from attn_mlir.validation.numerics.mha_check import poisoned
 

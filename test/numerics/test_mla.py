@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.runtime.emulator.emulator import Stats
-from attn_mlir.runtime.recipes import TensorMapParam
+from attn_mlir.runtime.file.recipes import TensorMapParam
 from attn_mlir.validation.numerics import prefill_sweep
 from attn_mlir.validation.numerics.latent import ALONE, E4M3, LatentProblem, NarrowRope, RowFactors
 from attn_mlir.validation.numerics.latent_draws import DRAWS

@@ -17,9 +17,9 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.latent_formats import FORMATS
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.reference import check_mla_decode
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.emulator.emulator import Stats
-from attn_mlir.runtime.manifest import TensorMapParam
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import TensorMapParam
 from attn_mlir.validation.numerics.decode import DecodeProblem
 from attn_mlir.validation.numerics.sparse_cases import poison
 from attn_mlir.validation.numerics.stored import Form

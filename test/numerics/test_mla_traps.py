@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.manifest import TensorMapParam
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import TensorMapParam
 from attn_mlir.validation.numerics.latent import LatentProblem
 from attn_mlir.validation.numerics.stored import Form
 

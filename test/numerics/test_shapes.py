@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir.runtime.emulator.scheduler import Scheduler
+from attn_mlir.runtime.emulator.core.scheduler import Scheduler
 
 Arrays = tuple[Any, Any, Any]
 

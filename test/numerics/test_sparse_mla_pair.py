@@ -13,10 +13,10 @@ import attn_mlir as am
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.expr import evaluate
 from attn_mlir.reference.sparse_mla import SparseAttention
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator.emulator import Stats
-from attn_mlir.runtime.manifest import TensorMapParam
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import TensorMapParam
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
 
 HEADS, BLOCK = 128, 128

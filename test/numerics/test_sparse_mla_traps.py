@@ -16,10 +16,10 @@ from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.expr import evaluate
 from attn_mlir.flash_mla import flash_mla_sparse_fwd
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator.emulator import Stats
-from attn_mlir.runtime.manifest import TensorMapParam
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.manifest import TensorMapParam
 
 BF16: Any = ml_dtypes.bfloat16
 HEADS, COLUMNS, BLOCK = 64, 512, 64

@@ -13,7 +13,7 @@ from attn_mlir.compiling.request import request
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError
 from attn_mlir.lowering.compile import compile_request
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
 
 TARGETS = ("sm_90a", "sm_100a")

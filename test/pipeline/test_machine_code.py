@@ -28,7 +28,7 @@ from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.targets.limits import target_named
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.schedules.policy.tiling import HELD, STREAMED, STREAMED_DECODE
 from attn_mlir.schedules.registry import operations, schedule_for, schedules
 from attn_mlir.validation.numerics.families import FAMILIES, kernels, name

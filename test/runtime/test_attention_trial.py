@@ -15,11 +15,11 @@ import attn_mlir as am
 from attn_mlir.errors import LaunchError, TargetError
 from attn_mlir.runtime import attention_trial as trial
 from attn_mlir.runtime.attention_trial import bf16_floats, bf16_words, try_attention
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.tensors import host_array
 from attn_mlir.runtime.devices import driver, memory, timing
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
-from attn_mlir.runtime.tensors import host_array
+from attn_mlir.runtime.file.bundle import Bundle
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime import binding
-from attn_mlir.runtime.binding import bind, parameters
-from attn_mlir.runtime.manifest import Manifest, parse_manifest
-from attn_mlir.runtime.tensormap import MapDescription
+from attn_mlir.runtime.call import binding
+from attn_mlir.runtime.call.binding import bind, parameters
+from attn_mlir.runtime.call.tensormap import MapDescription
+from attn_mlir.runtime.file.manifest import Manifest, parse_manifest
 
 BF16 = ml_dtypes.bfloat16
 HEADS, KV_HEADS, DIM = 4, 2, 128

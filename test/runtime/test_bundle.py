@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_mlir.errors import AttnError, SpecError, TargetError
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.fat_bundle import read_bundles
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import read_bundles
 from attn_mlir.runtime.kernel import load, named_device
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from attn_mlir.runtime import cache as cache_module
-from attn_mlir.runtime import hashes
-from attn_mlir.runtime.cache import BUNDLE_FILE, Cache, Key, default_root
-from attn_mlir.runtime.trust import read_regular
+from attn_mlir.runtime.file import cache as cache_module
+from attn_mlir.runtime.file import hashes
+from attn_mlir.runtime.file.cache import BUNDLE_FILE, Cache, Key, default_root
+from attn_mlir.runtime.file.trust import read_regular
 
 KEY = Key("0.1.0", "sm_100a", {"request": "a", "sources": "b"})
 Pack = Callable[..., bytes]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from attn_mlir.runtime.call.tensors import TensorView, dense_strides
 from attn_mlir.runtime.devices import counters as module
 from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.devices.counters import CHUNK, counters
-from attn_mlir.runtime.tensors import TensorView, dense_strides
 
 
 class _Driver:

@@ -13,13 +13,13 @@ import pytest
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 from attn_mlir.runtime import kernel as kernels
-from attn_mlir.runtime.binding import KernelParam, bind
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import KernelParam, bind
+from attn_mlir.runtime.call.tensors import TensorView
 from attn_mlir.runtime.devices import cuda, driver
 from attn_mlir.runtime.devices.cuda import CudaDevice, stream_handle
 from attn_mlir.runtime.devices.parameters import PackedParameters
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensors import TensorView
 
 B200 = driver.Gpu(0, "NVIDIA B200", (10, 0), 148, 180 << 30, 232448)
 Pack = Callable[..., bytes]

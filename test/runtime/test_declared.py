@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.declared import MAX_PARAM_TEXT, _declared_params, check_declared
-from attn_mlir.runtime.manifest import parse_manifest
+from attn_mlir.runtime.file.declared import MAX_PARAM_TEXT, _declared_params, check_declared
+from attn_mlir.runtime.file.manifest import parse_manifest
 
 Fields = dict[str, Any]
 Change = Callable[[Fields], object]

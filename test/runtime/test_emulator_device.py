@@ -11,8 +11,8 @@ import pytest
 import attn_mlir as am
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 from attn_mlir.runtime import doctor, kernel
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice, names_of
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import load
 from attn_mlir.validation.gpu import empty_boxes
 

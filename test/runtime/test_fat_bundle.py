@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.tensors import TensorView
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, load_bundles, read_bundles
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of, load_bundles, read_bundles
+from attn_mlir.runtime.file.members import zipped
 from attn_mlir.runtime.kernel import Kernel, load
-from attn_mlir.runtime.members import zipped
-from attn_mlir.runtime.tensors import TensorView
 
 Pack = Callable[..., bytes]
 TARGETS = ("sm_90a", "sm_100a")

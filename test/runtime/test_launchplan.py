@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.binding import Bound, bind, parameters
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import Bound, bind, parameters
+from attn_mlir.runtime.call.repeats import Repeats
+from attn_mlir.runtime.call.tensormap import encode
 from attn_mlir.runtime.devices import idle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.launchplan import LaunchPlan
 from attn_mlir.runtime.devices.parameters import PackedParameters
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel, launching_on
-from attn_mlir.runtime.repeats import Repeats
-from attn_mlir.runtime.tensormap import encode
 from attn_mlir.validation.tiny import (
     SCALE_MANIFEST,
     SCALE_PTX,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from attn_mlir.runtime import locks
-from attn_mlir.runtime.locks import Lock
+from attn_mlir.runtime.file import locks
+from attn_mlir.runtime.file.locks import Lock
 
 
 def test_held_by_one_at_a_time_and_removed(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_lock_held_for_ever(
 ) -> None:
     path = tmp_path / "k.lock"
     code = (
-        "import sys, time, pathlib; from attn_mlir.runtime.locks import Lock\n"
+        "import sys, time, pathlib; from attn_mlir.runtime.file.locks import Lock\n"
         "with Lock(pathlib.Path(sys.argv[1]), 1.0): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.runtime.manifest import (
+from attn_mlir.runtime.file.manifest import (
     PointerParam,
     ScalarParam,
     StrideParam,
     SymbolParam,
     parse_manifest,
 )
-from attn_mlir.runtime.recipes import MapDim, TensorMapParam
+from attn_mlir.runtime.file.recipes import MapDim, TensorMapParam
 
 Fields = dict[str, Any]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.binding import bind, parameters
-from attn_mlir.runtime.fields import Reader
-from attn_mlir.runtime.recipes import MapDim, TensorMapParam, read_tensor_map
-from attn_mlir.runtime.tensormap import MapDescription, describe, encode
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.binding import bind, parameters
+from attn_mlir.runtime.call.tensormap import MapDescription, describe, encode
+from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.file.fields import Reader
+from attn_mlir.runtime.file.recipes import MapDim, TensorMapParam, read_tensor_map
 from attn_mlir.validation.recipes.table import INSTANCES, PAGE, PAGES, Instance
 
 NAMES = list(INSTANCES)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.recipes import MapDim, TensorMapParam
-from attn_mlir.runtime.tensormap import MapDescription, describe, encode
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.call.tensormap import MapDescription, describe, encode
+from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.file.recipes import MapDim, TensorMapParam
 
 L2_128B = 2 << 17  # the promotion that every map of ours asks for
 

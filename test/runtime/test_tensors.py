@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime import dlpack
-from attn_mlir.runtime.dlpack import Export
-from attn_mlir.runtime.tensors import bytes_at, dense_strides, host_array, view
+from attn_mlir.runtime.call import dlpack
+from attn_mlir.runtime.call.dlpack import Export
+from attn_mlir.runtime.call.tensors import bytes_at, dense_strides, host_array, view
 
 
 class OnlyDLPack:

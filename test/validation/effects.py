@@ -27,9 +27,9 @@ from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.request import Request
 from attn_mlir.errors import AttnError
-from attn_mlir.runtime.tensors import bytes_at, view
+from attn_mlir.runtime.call.tensors import bytes_at, view
 
-ARRAYS = ("numpy", "torch", "attn_mlir.runtime.tensors")  # modules of what is read by content
+ARRAYS = ("numpy", "torch", "attn_mlir.runtime.call.tensors")  # modules of what is read by content
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ lanes that merely reconverge do not learn from each other.
 
 from typing import Any
 
+from ..core.state import Cta
 from ..machine.faults import Fault
-from ..state import Cta
 from .engines import EngineChecks
 from .findings import CheckMode, Finding
 from .report import Reporter, current_line

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.state import ALL_LANES
 from ..ptx.kinds import WARP_LANES
-from ..state import ALL_LANES
 from .lanecopies import LaneCopies
 from .touches import Alias
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.observer import StrongKind
+from ..core.order import Order, Place
+from ..core.state import Cta, Strand
 from ..machine.memory import GlobalMemory, SharedMemory
-from ..observer import StrongKind
-from ..order import Order, Place
 from ..ptx.kinds import WARP_LANES
-from ..state import Cta, Strand
 from .clocks import KNOWN, NOBODY, Clock, WarpClocks
 from .findings import User
 from .outside import NOTHING, Bundle, Parts

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..observer import Channel
-from ..order import Scope
-from ..state import Cta, Strand
+from ..core.observer import Channel
+from ..core.order import Scope
+from ..core.state import Cta, Strand
 from .clocks import KNOWN, NEVER, TENSOR, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.observer import StrongKind
+from ..core.order import Order
+from ..core.state import Cta, Strand
 from ..machine.memory import SharedMemory
-from ..observer import StrongKind
-from ..order import Order
-from ..state import Cta, Strand
 from .barriers import MBarrier
 from .clocks import KNOWN, WarpClocks, lanes_in
 from .encounters import ALL, EncounterChecks

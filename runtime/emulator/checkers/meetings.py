@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..order import Order, Place, Scope
+from ..core.order import Order, Place, Scope
 from .clocks import Clock, WarpClocks, lanes_in
 from .outside import Bundle, Outside, united
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ..core.state import Launch, Strand
 from ..ptx.flow import unfenced_products
-from ..state import Launch, Strand
 from .findings import Finding
 from .report import current_line
 from .threads import ThreadChecks

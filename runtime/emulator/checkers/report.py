@@ -4,9 +4,9 @@ import inspect
 from collections import Counter
 from typing import Any
 
+from ..core.state import Cta
 from ..ptx.arrivals import awaits_reads
 from ..ptx.program import Program
-from ..state import Cta
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, Actors, Clock, WarpClocks
 from .findings import Access, CheckError, CheckMode, Finding
 from .shadow import Conflict

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..observer import StrongKind
-from ..order import Scope
+from ..core.observer import StrongKind
+from ..core.order import Scope
 from .shadow import Agreement, Alias, Conflict, Shadow, Steps
 from .strong import Strong, StrongWords
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.order import Scope, order_of_access
+from ..core.state import ALL_LANES, Cluster, Cta, Launch, Strand
 from ..machine.faults import Fault
 from ..machine.memory import ByteRange, GlobalMemory
-from ..order import Scope, order_of_access
 from ..ptx.ast import Instruction
 from ..ptx.kinds import WARP_LANES
-from ..state import ALL_LANES, Cluster, Cta, Launch, Strand
 from .barriers import Barriers
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, NEVER, Actors, Clock, WarpClocks
 from .constants import ConstantReads

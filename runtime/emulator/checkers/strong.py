@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..order import Place, Scope
+from ..core.order import Place, Scope
 from .shadow import Alias, Steps
 
 WORD_BYTES = 4  # accesses are kept by words of this many bytes, each with the bytes that it covers

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.observer import SyncKey
+from ..core.order import Order, Place, Scope, order_of_fence
+from ..core.state import ALL_LANES, Cta, Strand
 from ..machine.memory import GlobalMemory, SharedMemory
-from ..observer import SyncKey
-from ..order import Order, Place, Scope, order_of_fence
-from ..state import ALL_LANES, Cta, Strand
 from .barriers import Barrier, MBarrier
 from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
 from .encounters import ALL

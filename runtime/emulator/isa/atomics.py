@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import Strand
 from ..machine.memory import SharedMemory
 from ..ptx.ast import Instruction, Operand, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import WARP_LANES, Lanes, select
-from ..state import Strand
 from .floating import minmax_values
 from .memory import is_wide, ordered, pieces, polls, space_of
 from .registry import COMMON_TYPES, instruction, runtime

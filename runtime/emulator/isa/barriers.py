@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.order import Order, order_of_barrier
+from ..core.state import ALL_LANES, Cta, NamedBarrier, Strand, add_arrival
 from ..machine.faults import Fault
-from ..order import Order, order_of_barrier
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
-from ..state import ALL_LANES, Cta, NamedBarrier, Strand, add_arrival
 from .collectives import emit_gather, emit_members
 from .control import active_lanes, active_mask
 from .memory import order_name

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from ..faults import lanes_text
+from ..core.faults import lanes_text
+from ..core.state import ALL_LANES, Strand, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand, Pair
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
-from ..state import ALL_LANES, Strand, mask_of_lanes
 from .control import active_lanes, active_mask, converged
 from .floating import minmax_values
 from .registry import instruction, runtime

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..faults import KernelFault
+from ..core.faults import KernelFault
+from ..core.state import Join, Strand, lanes_of_mask, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction
 from ..ptx.emit import FINISHED, Emitter
@@ -17,7 +18,6 @@ from ..ptx.kinds import (
     pair_to_bits,
 )
 from ..ptx.program import NO_SEGMENT
-from ..state import Join, Strand, lanes_of_mask, mask_of_lanes
 from .registry import RUNTIME, instruction, runtime
 
 RUNTIME.update(

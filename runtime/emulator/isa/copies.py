@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import SHARED_WINDOW, SHARED_WINDOW_END, AsyncGroup, Cta, Strand
 from ..machine import bulk, tensormap, tma
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction, Mem, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
-from ..state import SHARED_WINDOW, SHARED_WINDOW_END, AsyncGroup, Cta, Strand
 from .barriers import immediate
 from .control import active_lanes
 from .memory import OFFSET_MASK, shared_target

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.order import Order, order_of_barrier
+from ..core.state import SHARED_WINDOW, Cta, LaunchInspector, Strand
 from ..machine import mbarrier
 from ..machine.faults import Fault
-from ..order import Order, order_of_barrier
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
-from ..state import SHARED_WINDOW, Cta, LaunchInspector, Strand
 from .control import active_lanes
 from .memory import order_name, polls, shared_target
 from .registry import instruction, runtime

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.order import Order, order_of_access
+from ..core.state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
 from ..machine.faults import Fault
 from ..machine.memory import Parts, SharedMemory
-from ..order import Order, order_of_access
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes
-from ..state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
 from .registry import instruction, runtime
 
 Bytes = npt.NDArray[np.uint8]

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import Strand
 from ..ptx.ast import Imm, Instruction
 from ..ptx.emit import Emitter
-from ..state import Strand
 from .control import active_mask
 from .registry import instruction, runtime
 

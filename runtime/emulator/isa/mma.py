@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import SHARED_WINDOW, Strand
 from ..machine import fragments, warpmma
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
-from ..state import SHARED_WINDOW, Strand
 from .collectives import emit_gather
 from .memory import OFFSET_MASK, observe_access
 from .registry import instruction, runtime

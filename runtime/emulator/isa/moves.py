@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import LOCAL_WINDOW, SHARED_WINDOW, Strand
 from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Vec
 from ..ptx.emit import CLOCKS, Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes
-from ..state import LOCAL_WINDOW, SHARED_WINDOW, Strand
 from .registry import FLOATS, INTEGERS, instruction, runtime
 
 _WRAP = 1 << 64  # of addresses

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass, field
 
+from ..core.state import Strand
 from ..ptx.ast import Instruction, Kernel
 from ..ptx.emit import BLOCKED, Emitter
-from ..state import Strand
 from .barriers import immediate
 from .collectives import emit_gather
 from .registry import instruction, runtime

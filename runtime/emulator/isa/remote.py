@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import Cta, Strand
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes
-from ..state import Cta, Strand
 from .atomics import combine
 from .control import active_lanes
 from .memory import shared_target

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import Cta, Strand
 from ..machine.faults import Fault
 from ..machine.tensorcore import Mma
 from ..machine.tmem import register_count
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Vec
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
-from ..state import Cta, Strand
 from .barriers import immediate
 from .collectives import emit_gather
 from .control import active_lanes

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import SHARED_WINDOW, SHARED_WINDOW_END, Strand
 from ..machine.faults import Fault
 from ..machine.mapfields import FIELDS, ORDINAL_FIELDS, replaced
 from ..machine.tensormap import TENSOR_MAP_ALIGNMENT_BYTES, TENSOR_MAP_BYTES
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes
-from ..state import SHARED_WINDOW, SHARED_WINDOW_END, Strand
 from .barriers import immediate
 from .collectives import emit_gather
 from .control import active_lanes

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.state import Cta, Strand
 from ..machine import warpmma
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Register, Vec
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
-from ..state import Cta, Strand
 from .barriers import immediate
 from .collectives import emit_gather
 from .registry import instruction, runtime

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from ..core.observer import Channel, StrongKind, SyncKey
+from ..core.order import Order
+from ..core.state import Cta, LaunchInspector, Strand
 from ..machine.faults import Fault
 from ..machine.watch import MemoryWatch
-from ..observer import Channel, StrongKind, SyncKey
-from ..order import Order
-from ..state import Cta, LaunchInspector, Strand
 
 
 class PartialInspector(LaunchInspector):

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.observer import AccessSpace, Proxy
+from ..core.order import Order
+from ..core.scheduler import Schedule, Scheduler
+from ..core.state import Cluster, Cta, Launch, Strand, Warp
 from ..machine.tensorcore import Mma
 from ..machine.watch import MemoryWatch
-from ..observer import AccessSpace, Proxy
-from ..order import Order
 from ..ptx.emit import BLOCKED
 from ..ptx.layout import lay_out_shared
-from ..scheduler import Schedule, Scheduler
-from ..state import Cluster, Cta, Launch, Strand, Warp
 from .costs import copy_steps, mma_steps, wgmma_steps
 from .ignored import PartialInspector, PartialWatch
 from .program import TimedProgram

@@ -12,8 +12,8 @@ from attn_mlir.api.plan import Plan
 from attn_mlir.api.planners import only_planned
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.masks.text import parse_mask
+from attn_mlir.runtime.call.tensors import TensorView, dense_strides
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.tensors import TensorView, dense_strides
 
 ADDRESS = 1 << 32  # of every operand; a plan reads nothing there
 LATENT, ROPE = 512, 64  # columns of a row of a latent cache

@@ -33,10 +33,10 @@ from attn_mlir.compiling.compiler import compile_tma_copy
 from attn_mlir.errors import AttnError
 from attn_mlir.reference import check_attention
 from attn_mlir.reference.modifier import Modifier
-from attn_mlir.runtime.binding import bind
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import bind
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, read_bundles
+from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of, read_bundles
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.fuzz import changes
 from attn_mlir.validation.fuzz.fuzz_limits import time_limit

@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from attn_mlir.errors import shown
-from attn_mlir.runtime.dlpack import DLTensor, Export
+from attn_mlir.runtime.call.dlpack import DLTensor, Export
 
 Verdict = Literal["right", "wrong", "either"]
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attn_mlir.errors import LaunchError
+from attn_mlir.runtime.call.tensors import TensorView
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.validation.gpu.check import HOPPER, Machine, check
 from attn_mlir.validation.tiny import assembled, kernel_of_text
 

@@ -12,16 +12,16 @@ from attn_mlir.cli.doctor import kernels_for
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime import doctor
 from attn_mlir.runtime.attention_trial import AttentionRun
-from attn_mlir.runtime.binding import bind, parameters
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import bind, parameters
+from attn_mlir.runtime.call.tensormap import MapDescription, encode
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.launchplan import LaunchPlan
 from attn_mlir.runtime.devices.parameters import PackedParameters
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensormap import MapDescription, encode
-from attn_mlir.runtime.tensors import view
 from attn_mlir.validation.gpu.check import BLACKWELL, HOPPER, Machine, check, module, refused
 from attn_mlir.validation.tiny import copy_kernel, kernel_of_text, scale_kernel
 

@@ -6,11 +6,11 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from attn_mlir.runtime.binding import bind, parameters
+from attn_mlir.runtime.call.binding import bind, parameters
+from attn_mlir.runtime.call.tensormap import MapDescription, encode
+from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensormap import MapDescription, encode
-from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check, module
 from attn_mlir.validation.recipes.table import INSTANCES
 from attn_mlir.validation.tiny import kernel_of_text

@@ -15,10 +15,10 @@ import attn_mlir as am
 from attn_mlir.api.plan import Plan
 from attn_mlir.reference import check_attention
 from attn_mlir.reference.sparse_mla import SparseAttention
+from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator.emulator import translated
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.tensors import view
 from attn_mlir.validation.numerics import mha_check, sparse_cases
 from attn_mlir.validation.numerics.mha_cases import Case, Schedule
 from attn_mlir.validation.numerics.sparse_cases import Case as SparseCase

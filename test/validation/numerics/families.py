@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import launching_on
 from attn_mlir.validation.numerics.draws.draw import plain
 from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS, Outcome, Problem

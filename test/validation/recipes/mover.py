@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.runtime.fields import DTYPE_BYTES
+from attn_mlir.runtime.file.fields import DTYPE_BYTES
+from attn_mlir.runtime.file.recipes import SWIZZLE_BYTES
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.runtime.recipes import SWIZZLE_BYTES
 from attn_mlir.validation.tiny import assembled, kernel_of_text
 
 GATHERED = 4  # rows of a copy; PTX ISA, cp.async.bulk.tensor, tile::gather4

@@ -9,7 +9,7 @@ import pytest
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.manifest import attached
 from attn_mlir.lowering.stages import ws_to_nvvm
-from attn_mlir.runtime.manifest import parse_manifest
+from attn_mlir.runtime.file.manifest import parse_manifest
 from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, role
 
 

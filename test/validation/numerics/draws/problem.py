@@ -14,8 +14,8 @@ import numpy.typing as npt
 import attn_mlir as am
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.reference.sums import SUM_BITS
-from attn_mlir.runtime.binding import Bound
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.call.binding import Bound
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, Launch
 from attn_mlir.schedules.policy.tiling import HELD
 from attn_mlir.validation.numerics.stored import Form

@@ -1,6 +1,6 @@
 """Fat bundles: one file with the code of one kernel for several targets.
 
-A fat bundle is a zip without compression of bundle files (`attn_mlir.runtime.bundle`), each named
+A fat bundle is a zip without compression of bundle files (`attn_mlir.runtime.file.bundle`), each named
 after its target: `sm_90a.attn`, `sm_100a.attn`. All of them compute the same from the same
 arguments; which one runs is decided by the device of each call.
 """
@@ -11,16 +11,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.files import write_file
-from attn_mlir.runtime.bundle import SUFFIX, Bundle, read_bundle_file
-from attn_mlir.runtime.manifest import Manifest
-from attn_mlir.runtime.members import read_members, zipped
-
-if TYPE_CHECKING:
-    pass
+from attn_mlir.runtime.file.bundle import SUFFIX, Bundle, read_bundle_file
+from attn_mlir.runtime.file.manifest import Manifest
+from attn_mlir.runtime.file.members import read_members, zipped
 
 MAX_TARGETS = 8  # bundles of one file: far more than there are targets
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.call.tensors import TensorView
 
 MAX_WORK = 100_000  # most steps of numpy's solver, about 10 ms; packed layouts need a few
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .machine.faults import Fault
-from .machine.watch import MemoryWatch
+from ..machine.faults import Fault
+from ..machine.watch import MemoryWatch
 from .order import Order
 
 AccessSpace = Literal["global", "shared", "tmem"]

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
 from attn_mlir.expr import evaluate
-from attn_mlir.runtime.fields import DTYPE_BYTES
-from attn_mlir.runtime.recipes import L2_PROMOTIONS, MAP_BYTES, Merged, TensorMapParam
-from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.call.tensors import TensorView
+from attn_mlir.runtime.file.fields import DTYPE_BYTES
+from attn_mlir.runtime.file.recipes import L2_PROMOTIONS, MAP_BYTES, Merged, TensorMapParam
 
 STRIDE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalStrides
 STRIDE_LIMIT_BYTES = 1 << 40  # cuda.h, cuTensorMapEncodeTiled: globalStrides

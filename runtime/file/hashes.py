@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attn_mlir.errors import SpecError
 from attn_mlir.files import open_regular, write_file
-from attn_mlir.runtime.trust import read_regular
+from attn_mlir.runtime.file.trust import read_regular
 
 HASH_LENGTH = 64  # characters of a sha256 in hex
 SETTLED_SECONDS = 2.0  # ns; a file that changed more recently may change again with the same ctime

@@ -25,10 +25,10 @@ from pathlib import Path
 from attn_mlir import env
 from attn_mlir.errors import AttnError
 from attn_mlir.files import reason, remove_leftovers
-from attn_mlir.runtime.bundle import MAX_BUNDLE_BYTES, Bundle
-from attn_mlir.runtime.hashes import remembered_hash
-from attn_mlir.runtime.locks import LOCK_SUFFIX, Lock, remove_old_locks
-from attn_mlir.runtime.trust import distrust, read_regular
+from attn_mlir.runtime.file.bundle import MAX_BUNDLE_BYTES, Bundle
+from attn_mlir.runtime.file.hashes import remembered_hash
+from attn_mlir.runtime.file.locks import LOCK_SUFFIX, Lock, remove_old_locks
+from attn_mlir.runtime.file.trust import distrust, read_regular
 
 BUNDLE_FILE = "kernel.attn"
 KEY_FILE = "key.json"

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.tensors import TensorView
-from attn_mlir.runtime.torch_tensors import is_ordinary
+from attn_mlir.runtime.call.tensors import TensorView
+from attn_mlir.runtime.call.torch_tensors import is_ordinary
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 import numpy as np
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime import dlpack
-from attn_mlir.runtime.fields import DTYPE_BYTES
-from attn_mlir.runtime.torch_tensors import check_tensor, is_compiling, is_tensor, is_traced
+from attn_mlir.runtime.call import dlpack
+from attn_mlir.runtime.call.torch_tensors import check_tensor, is_compiling, is_tensor, is_traced
+from attn_mlir.runtime.file.fields import DTYPE_BYTES
 
 DeviceKind = Literal["cpu", "cuda"]
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.fields import Dim3
-from attn_mlir.runtime.manifest import Manifest, Param, PointerParam
-from attn_mlir.runtime.recipes import MAP_BYTES, TensorMapParam
+from attn_mlir.runtime.file.fields import Dim3
+from attn_mlir.runtime.file.manifest import Manifest, Param, PointerParam
+from attn_mlir.runtime.file.recipes import MAP_BYTES, TensorMapParam
 
 MAP_ALIGNMENT_BYTES = 64  # PTX ISA, tensor maps
 MAX_PARAM_TEXT = 1000  # most characters of one parameter

@@ -20,10 +20,10 @@ import numpy as np
 
 from attn_mlir.errors import LaunchError
 
+from ..machine.faults import Fault
+from ..ptx.emit import BLOCKED
+from ..ptx.program import NO_SEGMENT
 from .faults import DeadlockError, InstructionLimitError, KernelFault
-from .machine.faults import Fault
-from .ptx.emit import BLOCKED
-from .ptx.program import NO_SEGMENT
 from .state import Cluster, Cta, Engine, Join, Launch, Strand, Wait, Warp
 
 Schedule = Literal["fair", "adversarial"]

@@ -14,8 +14,8 @@ from typing import Literal, cast
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.expr import Expr, from_list
-from attn_mlir.runtime.fields import DTYPE_BYTES, NAME, Dim3, Reader, check_depth
-from attn_mlir.runtime.recipes import TensorMapParam, read_tensor_map
+from attn_mlir.runtime.file.fields import DTYPE_BYTES, NAME, Dim3, Reader, check_depth
+from attn_mlir.runtime.file.recipes import TensorMapParam, read_tensor_map
 
 SCHEMA = 1  # the newest schema that this runtime can read
 

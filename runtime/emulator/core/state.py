@@ -14,16 +14,16 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..machine.mbarrier import MBarrierTable
+from ..machine.memory import GlobalMemory, SharedMemory
+from ..machine.tensorcore import TensorCore
+from ..machine.tmem import TensorMemory
+from ..ptx.kinds import WARP_LANES
+from ..ptx.layout import NO_LOCALS, LocalLayout
+from ..ptx.program import NO_SEGMENT, Program, SegmentFunction
 from .faults import lanes_text
-from .machine.mbarrier import MBarrierTable
-from .machine.memory import GlobalMemory, SharedMemory
-from .machine.tensorcore import TensorCore
-from .machine.tmem import TensorMemory
 from .observer import Inspector, Observer
 from .order import Order
-from .ptx.kinds import WARP_LANES
-from .ptx.layout import NO_LOCALS, LocalLayout
-from .ptx.program import NO_SEGMENT, Program, SegmentFunction
 
 ALL_LANES = (1 << WARP_LANES) - 1
 Dim3 = tuple[int, int, int]

@@ -1,6 +1,6 @@
 """Bundles: the file that the compiler writes and the runtime reads.
 
-A bundle is a zip of `kernel.cubin`, `kernel.ptx`, `bundle.json` (see `attn_mlir.runtime.manifest`
+A bundle is a zip of `kernel.cubin`, `kernel.ptx`, `bundle.json` (see `attn_mlir.runtime.file.manifest`
 for its fields) and, as the source of the PTX, `kernel.mlir`. A bundle for the emulator only has no
 `kernel.cubin`, and null in place of its hash. Reading checks the schema and the hashes, so that a
 damaged file is refused before anything is launched, and compares the manifest with the declarations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import read_file, reason, write_file
-from attn_mlir.runtime.manifest import Manifest, parse_manifest
-from attn_mlir.runtime.members import read_members
+from attn_mlir.runtime.file.manifest import Manifest, parse_manifest
+from attn_mlir.runtime.file.members import read_members
 
 CUBIN = "kernel.cubin"
 PTX = "kernel.ptx"
@@ -129,9 +129,7 @@ class Bundle:
                 )
         ptx, source = (_text(parts, member, name) for member in (PTX, SOURCE))
         if not is_checked:
-            from attn_mlir.runtime.declared import (
-                check_declared,
-            )  # takes 5 ms, which cache hits save
+            from attn_mlir.runtime.file.declared import check_declared
 
             check_declared(manifest, ptx)
         return Bundle(

@@ -24,10 +24,10 @@ import numpy as np
 
 from attn_mlir.errors import LaunchError
 
-from .machine.memory import ByteRange, GlobalMemory
-from .ptx.ast import Instruction, Kernel
-from .ptx.errors import PtxError
-from .ptx.program import Program
+from ..machine.memory import ByteRange, GlobalMemory
+from ..ptx.ast import Instruction, Kernel
+from ..ptx.errors import PtxError
+from ..ptx.program import Program
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SHARED = ("shared", "shared::cta", "shared::cluster")

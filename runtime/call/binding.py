@@ -15,8 +15,12 @@ from typing import Literal
 
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.expr import evaluate, show
-from attn_mlir.runtime.fields import F32_MAX
-from attn_mlir.runtime.manifest import (
+from attn_mlir.runtime.call.overlap import overlap, overlaps_itself
+from attn_mlir.runtime.call.scalars import as_float, integer
+from attn_mlir.runtime.call.tensormap import MapDescription, describe
+from attn_mlir.runtime.call.tensors import TensorView, check_has_memory, view
+from attn_mlir.runtime.file.fields import F32_MAX
+from attn_mlir.runtime.file.manifest import (
     Manifest,
     PointerParam,
     ScalarArg,
@@ -25,11 +29,7 @@ from attn_mlir.runtime.manifest import (
     SymbolParam,
     TensorArg,
 )
-from attn_mlir.runtime.overlap import overlap, overlaps_itself
-from attn_mlir.runtime.recipes import TensorMapParam
-from attn_mlir.runtime.scalars import as_float, integer
-from attn_mlir.runtime.tensormap import MapDescription, describe
-from attn_mlir.runtime.tensors import TensorView, check_has_memory, view
+from attn_mlir.runtime.file.recipes import TensorMapParam
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
 OFFSETS = ("cu_seqlens_q", "cu_seqlens_k", "indptr")  # [sequences + 1]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attn_mlir.expr import Expr, from_list
-from attn_mlir.runtime.fields import DTYPE_BYTES, Reader
+from attn_mlir.runtime.file.fields import DTYPE_BYTES, Reader
 
 # that tensor maps have a code for
 MAP_DTYPES = ("bf16", "f16", "f32", "e4m3", "e5m2", "i32", "i64", "u8")

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError
 
-from .ptx.ast import Kernel, Variable
-from .ptx.errors import PtxError
+from ..ptx.ast import Kernel, Variable
+from ..ptx.errors import PtxError
 from .state import Dim3
 
 Parameter = int | float | bytes | bytearray | npt.NDArray[Any] | np.generic

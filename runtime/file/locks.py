@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attn_mlir import env
 from attn_mlir.files import reason
-from attn_mlir.runtime.trust import open_regular
+from attn_mlir.runtime.file.trust import open_regular
 
 LOCK_SUFFIX = ".lock"
 WORD_SECONDS = 2.0  # seconds after which a waiting process says what it waits for

@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.torch_tensors import check_tensor, is_compiling, is_tensor
+from attn_mlir.runtime.call.torch_tensors import check_tensor, is_compiling, is_tensor
 
 MAX_I32 = 2**31 - 1
 

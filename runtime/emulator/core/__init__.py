@@ -1,0 +1,1 @@
+"""The state of an emulated launch, its order, and what watches it."""
