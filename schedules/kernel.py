@@ -9,7 +9,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.names import default_of
 
-from . import build as b
+from . import emit as b
 from .core.config import Config
 from .core.listed_tiles import ListedTiles
 from .core.mask_tiles import KeyTiles

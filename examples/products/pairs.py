@@ -18,7 +18,7 @@ from collections.abc import Callable
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import kernel_main
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 NAME, TARGETS = "product", ("sm_100a",)
 PAIRS = 2  # of CTAs in a cluster

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import kernel_main
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 NAME, TARGETS = "product", ("sm_100a",)
 ROWS, COLUMNS, DEPTH = 128, 128, 64  # of a tile: of C, and of what a slot holds of K

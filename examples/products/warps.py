@@ -17,7 +17,7 @@ up, adds them up in order. Counters begin as 0 and end so. Any M; N and K in mul
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import kernel_main
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 NAME, TARGETS = "product", ("sm_90a", "sm_100a")
 WARPS = 4  # of each role

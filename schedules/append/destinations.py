@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import arith, ir
 
-from .. import build as b
+from .. import emit as b
 from ..operands.pages import Pages, page_size
 from ..operands.storage import pages_of, root, storage_steps
 

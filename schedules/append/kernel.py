@@ -15,7 +15,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.names import names_of
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.append.destinations import NOWHERE, Destination
 from attn_mlir.schedules.append.narrowing import divisors, stored
 from attn_mlir.schedules.append.roles import WARPS, Place, Problem, Rows, each_row, tokens_of

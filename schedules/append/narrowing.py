@@ -9,7 +9,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 
-from .. import build as b
+from .. import emit as b
 from .destinations import Destination
 from .roles import Place, Problem, each_row, group_count, wide, widened
 

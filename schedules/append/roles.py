@@ -9,7 +9,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.targets.limits import WARP_THREADS
 
-from .. import build as b
+from .. import emit as b
 from ..operands.storage import position_factors, root, storage_steps
 from .destinations import Destination, Token, Told
 

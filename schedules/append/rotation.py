@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir
 
-from .. import build as b
+from .. import emit as b
 from .roles import Place, Problem, Rows, each_row, wide, widened
 
 Value = Any

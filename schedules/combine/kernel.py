@@ -17,7 +17,7 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.registry import NoOptions, register
 
 Value = Any

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 TILE_ROWS = 64
 COLUMNS = 128  # of bf16

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from .. import build as b
+from .. import emit as b
 
 Value = Any
 

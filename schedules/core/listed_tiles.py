@@ -8,7 +8,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn import Block, BlocksOp
 from attn_mlir.dialect.diagnostics import op_error
 
-from .. import build as b
+from .. import emit as b
 from ..operands.sequences import Sequences
 from .config import Config
 from .kv_tiles import Phases, VisitedTiles

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from attn_mlir.dialect.attn.masks import TileRange
 
-from .. import build as b
+from .. import emit as b
 from .kv_tiles import Phases
 from .problem import Problem, Value, WorkTile
 

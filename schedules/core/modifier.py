@@ -8,7 +8,7 @@ from attn_mlir.dialect._mlir import arith, ir, tensor
 from attn_mlir.dialect.attn import KeepOp, SinkOp
 from attn_mlir.dialect.diagnostics import op_error
 
-from .. import build as b
+from .. import emit as b
 
 Value = Any
 _CAST = "builtin.unrealized_conversion_cast"  # drops the sign of an element type

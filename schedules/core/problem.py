@@ -8,7 +8,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.schedules.policy.tile_order import grows
 
-from .. import build as b
+from .. import emit as b
 from ..operands.gathered import GatheredRows
 from ..operands.position_scales import PositionFactors
 from ..operands.scales import Factors

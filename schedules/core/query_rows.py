@@ -14,7 +14,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 
-from .. import build as b
+from .. import emit as b
 from ..operands.sequences import Sequence, Sequences
 from .config import Config
 

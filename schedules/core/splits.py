@@ -9,7 +9,7 @@ tiles of the parts of a sequence are tiles of their own.
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from .. import build as b
+from .. import emit as b
 from ..operands.sequences import Sequence
 
 Value = Any

@@ -7,7 +7,7 @@ hides its score. Entries are read a tile ahead of their rows.
 from dataclasses import dataclass
 from typing import Any
 
-from .. import build as b
+from .. import emit as b
 from .sequences import Sequence
 
 Value = Any

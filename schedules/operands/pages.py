@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from attn_mlir.dialect._mlir import ir
 
-from .. import build as b
+from .. import emit as b
 from .sequences import Sequence, Sequences
 
 Value = Any

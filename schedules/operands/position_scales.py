@@ -10,7 +10,7 @@ from typing import Any
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import arith, ir
 
-from .. import build as b
+from .. import emit as b
 from .pages import Pages, page_size
 from .sequences import Sequence as Place
 from .sequences import Sequences

@@ -8,7 +8,7 @@ that no array makes a kernel read outside it.
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from .. import build as b
+from .. import emit as b
 
 Value = Any
 

@@ -18,7 +18,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 
-from .. import build as b
+from .. import emit as b
 
 Value = Any
 

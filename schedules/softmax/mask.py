@@ -13,7 +13,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
-from .. import build as b
+from .. import emit as b
 from ..core.kv_tiles import Test
 from ..core.problem import Problem, Value, WorkTile
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from attn_mlir.dialect import ws
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Problem, Value
 
 HIDDEN_BELOW = (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attn_mlir.dialect import ws
 
-from .. import build as b
+from .. import emit as b
 from ..core.config import Configured
 from ..core.kv_tiles import Test, VisitedTiles
 from ..core.problem import Problem, Value, WorkTile

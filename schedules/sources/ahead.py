@@ -12,7 +12,7 @@ those of 16, hence `SHORT`. More tiles are slower (11.1 us with four).
 
 from attn_mlir.dialect._mlir import ir
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.sequences import Dense
 from .kv_source import FetchedKV

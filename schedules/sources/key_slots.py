@@ -15,7 +15,7 @@ from typing import NamedTuple
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.targets.limits import LINE_BYTES
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..core.query_rows import as_multiplied
 from .kv_source import KEYS, ROPE, KVSource

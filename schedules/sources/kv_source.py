@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, Protocol
 
-from .. import build as b
+from .. import emit as b
 from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.pages import Pages

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from .. import build as b
+from .. import emit as b
 from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.gathered import GatheredRows

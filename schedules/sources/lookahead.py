@@ -6,7 +6,7 @@ What a table says may come from memory, which takes longer than a slot is waited
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .. import build as b
+from .. import emit as b
 from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Value
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Value, WorkTile
 from ..operands.pages import Pages, page_size
 

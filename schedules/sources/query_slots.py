@@ -7,7 +7,7 @@ the first product begins when the first part of either is in shared memory.
 from collections.abc import Sequence
 from functools import partial
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..core.query_rows import as_multiplied
 from .key_slots import AwaitedSlots

@@ -16,7 +16,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.position_scales import PositionFactors
 from ..operands.storage import are_alike, is_part_of_rows, page_size_of, storage_steps

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from attn_mlir.dialect import ws
 
-from .. import build as b
+from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from .key_slots import KeySlots
 from .kv_source import KEYS, VALUES, KVSource, Side

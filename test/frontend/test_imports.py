@@ -19,7 +19,7 @@ PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 
 LEAVES = "_version env errors expr files tools waiting"
 DIALECTS = f"{LEAVES} dialect"
-BUILT = f"{DIALECTS} schedules.build schedules.policy schedules.registry"
+BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
 CORE = f"{BUILT} schedules.core schedules.operands"
 ROLES = f"{CORE} schedules.function schedules.kernel schedules.softmax schedules.sources"
 PASSES = f"{DIALECTS} passes schedules"
@@ -70,7 +70,7 @@ ALLOWED = {
     "schedules": "",  # but for its rooms: each has a line
     "schedules.policy": "dialect.attn dialect.orders dialect.targets errors",
     "schedules.registry": DIALECTS,
-    "schedules.build": DIALECTS,
+    "schedules.emit": DIALECTS,
     "schedules.copy": BUILT,
     "schedules.combine": f"{BUILT} schedules.core.entries",
     "schedules.operands": BUILT,

@@ -15,7 +15,7 @@ from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.validation.ws.checks import refused
 from attn_mlir.validation.ws.clusters import built, compiled
 from attn_mlir.validation.ws.pair_gathers import ROWS, gathered_product

@@ -12,7 +12,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.validation.ws.kernels import normal, poison
 
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}

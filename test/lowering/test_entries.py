@@ -12,7 +12,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.validation.ws.gathers import rows_of_a_table
 
 COUNT, COLUMNS = 64, 64

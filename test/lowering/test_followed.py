@@ -12,7 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.lowering import followed, structure
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.validation.ws.gathers import rows_of_a_table
 
 COUNT, COLUMNS = 16, 128

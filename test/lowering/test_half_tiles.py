@@ -14,7 +14,7 @@ from attn_mlir.lowering.copy_coverage import MAX_BOX_ROWS
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import load
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 ROWS = 64
 

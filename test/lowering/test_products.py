@@ -15,7 +15,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 ROWS = 64  # of a product
 DTYPES = {

@@ -13,7 +13,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.passes.analysis.protocol.skeleton import processes
 from attn_mlir.passes.plan_memory import arrivals
 from attn_mlir.passes.verify_rings import prove
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.validation.ws.clusters import (
     built,
     everyone,

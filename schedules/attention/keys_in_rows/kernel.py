@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.keys_in_rows.roles import SwappedStorage, attend, leave, multiply
 from attn_mlir.schedules.attention.streaming.policy import (
     check_config,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.core.splits import JoinedParts, Part, Workspace
 from attn_mlir.schedules.policy.tiling import Pieces

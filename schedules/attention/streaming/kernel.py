@@ -23,7 +23,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.streaming.combine_in_kernel import JoinStorage, join
 from attn_mlir.schedules.attention.streaming.policy import (
     check_config,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.widen import WideQueries, widened

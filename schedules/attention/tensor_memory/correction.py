@@ -1,6 +1,6 @@
 """The correction role: keeps the accumulators in step with the row maximum, then normalises them."""
 
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import VisitedTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 

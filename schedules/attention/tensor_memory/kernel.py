@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory.correction import correction
 from attn_mlir.schedules.attention.tensor_memory.mma import mma
 from attn_mlir.schedules.attention.tensor_memory.policy import MhaConfig, Options, configure

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.sources.key_slots import AwaitedSlots
 from attn_mlir.schedules.sources.transport import values_in

@@ -15,7 +15,7 @@ relative to 0. `online` has the formulas for one row.
 import math
 from collections.abc import Callable
 
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.row import Row, is_large

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.sources.key_slots import KeySlots, parts_of, ring_of_parts
 from attn_mlir.schedules.sources.query_slots import QuerySlots

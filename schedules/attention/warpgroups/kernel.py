@@ -19,7 +19,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage, attend
 from attn_mlir.schedules.attention.warpgroups.values import TRANSPOSING_WARPS, TransposedValues
 from attn_mlir.schedules.core.config import IN_TURN, NARROW_BITS, NARROW_RESCALE_THRESHOLD, Config

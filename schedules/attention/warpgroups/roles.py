@@ -17,7 +17,7 @@ the assembler would wait for it.
 from collections.abc import Sequence
 
 from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.row import Row

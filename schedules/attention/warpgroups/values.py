@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.targets.limits import WARP_THREADS
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import NARROW_BITS
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.policy.held_tiling import held_parts

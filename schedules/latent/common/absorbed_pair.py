@@ -18,7 +18,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.targets.limits import shared_tile_bytes
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import NARROW_BITS
 
 from .absorbed import Absorbed, Work, attend, either_begun, pieces, where

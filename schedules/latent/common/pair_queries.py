@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 from .absorbed import Absorbed
 

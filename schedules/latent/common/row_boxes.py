@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.pages import Pages
 from attn_mlir.schedules.sources.paged_rows import PagedRows

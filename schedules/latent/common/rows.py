@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.operands.storage import latent_rows_of
 from attn_mlir.schedules.operands.widen import EXPONENT_BITS, MANTISSA_WIDTH, widened
 

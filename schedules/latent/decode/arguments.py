@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.mask_tiles import KeyTiles

@@ -1,7 +1,7 @@
 """Two warpgroups each own half of O's columns; one hands the other the factors that rescale O."""
 
 from attn_mlir.dialect import ws
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import every_tile

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.latent.common import absorbed_pair as pair

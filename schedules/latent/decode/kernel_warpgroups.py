@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.decode.arguments import (

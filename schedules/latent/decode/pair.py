@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.compute import WORD_BITS
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import Test
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.mask import hide_words

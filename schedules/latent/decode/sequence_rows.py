@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.operands.pages import Pages
 from attn_mlir.schedules.operands.sequences import Sequence, Sequences
 

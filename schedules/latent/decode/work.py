@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.row import Row

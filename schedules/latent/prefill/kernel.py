@@ -25,7 +25,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.limits import Target, shared_tile_bytes
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory import kernel as tensor_memory
 from attn_mlir.schedules.attention.tensor_memory import policy
 from attn_mlir.schedules.attention.tensor_memory.kernel import WARPS_PER_GROUP

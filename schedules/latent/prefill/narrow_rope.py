@@ -19,7 +19,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.pages import Pages, page_size
 from attn_mlir.schedules.operands.position_scales import PositionFactors

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory.storage import Stages, Storage, values_ring
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.core.query_rows import columns_of, element_of

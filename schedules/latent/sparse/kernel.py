@@ -16,7 +16,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import NARROW_BITS, Config
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.latent.common import absorbed

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.latent.common.absorbed_pair import PairSlots
 from attn_mlir.schedules.latent.common.rows import LOADERS, PAIR_WARPS, WideRows
 from attn_mlir.schedules.latent.sparse import pair as roles

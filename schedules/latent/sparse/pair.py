@@ -8,7 +8,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.compute import WORD_BITS
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 from ..common import absorbed_pair
 from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, leave

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS
 from ..common.rows import WideRows

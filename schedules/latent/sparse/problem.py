@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 from attn_mlir.dialect.ws.compute import WORD_BITS
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.splits import Parts
 from attn_mlir.schedules.softmax.row import Row

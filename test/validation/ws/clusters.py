@@ -13,7 +13,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.kernel import Kernel, load
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 TILE_ROWS, TILE_COLUMNS = 64, 64
 PAIR_ROWS, PAIR_COLUMNS, PAIR_DEPTH = 128, 64, 64  # of a CTA, of a pair, of a slot

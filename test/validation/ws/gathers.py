@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 
 def rows_of_a_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.schedules import build as b
+from attn_mlir.schedules import emit as b
 
 ROWS = 64  # of a CTA
 AT_ONCE = 2  # blocks that threads copy
