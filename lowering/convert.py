@@ -9,35 +9,18 @@ from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.passes.infrastructure import analyses
 from attn_mlir.passes.infrastructure.registry import register
 
-from . import (
-    chosen_rows,
-    clock,
-    cluster_coverage,
-    clusters,
-    control,
-    copies,
-    copy_coverage,
-    coverage,
-    dot,
-    elementwise,
-    exponential,
-    grid,
-    groups,
-    keep,
-    lanes,
-    prefetch,
-    registers,
-    repeat,
-    rings,
-    row_copies,
-    tiles,
-)
+from .access import chosen_rows, groups, lanes
+from .checks import cluster_coverage, copy_coverage, coverage
+from .compute import dot, elementwise, exponential, keep, registers, repeat
+from .copies import copies, prefetch, row_copies
+from .frame import clock, control, grid, tiles
+from .frame.structure import lower_kernel, thread_count
 from .manifest import attach, describe
+from .rings import clusters, rings
 from .sm_90a import coverage as sm_90a_coverage
 from .sm_90a import products
 from .sm_100a import coverage as sm_100a_coverage
 from .sm_100a import gather, matmul
-from .structure import lower_kernel, thread_count
 
 FAMILIES = (
     chosen_rows,

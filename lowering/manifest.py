@@ -13,8 +13,8 @@ from attn_mlir.expr import Expr, to_list
 from attn_mlir.passes.analysis.protocol.integers import sizes
 from attn_mlir.passes.plan_memory import memory_map, sides
 
-from .grid import is_programmatic
-from .parameters import Signature
+from .frame.grid import is_programmatic
+from .state.parameters import Signature
 
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text

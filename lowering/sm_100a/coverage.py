@@ -11,6 +11,7 @@ from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import FOLD_COLUMNS, HALF_ROWS
 from attn_mlir.passes.infrastructure.analyses import analysed
 
+from ..access.tensor_memory import products_of
 from ..layouts import PART_ELEMENTS, line_elements, mma_k
 from ..state.checks import (
     COLUMN_BITS,
@@ -26,7 +27,6 @@ from ..state.checks import (
     cut_from,
 )
 from .descriptors import ELEMENT_CODES
-from .tensor_memory import products_of
 
 MMA_ROWS = 128
 HALF_STEP = 8  # columns of an access to a tile of 64 rows

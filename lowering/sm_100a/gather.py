@@ -22,13 +22,13 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, loop, when
 
-from ..clusters import as_cluster, counted_at, in_role, number_in, receivers
-from ..context import Lowering, lowers
-from ..copies import box_offset
-from ..followed import issuing
-from ..inline_ptx import kept_apart
+from ..access.inline_ptx import kept_apart
+from ..copies.copies import box_offset
 from ..layouts import SWIZZLE_BYTES, chunk_count
-from ..rings import announce
+from ..rings.clusters import as_cluster, counted_at, in_role, number_in, receivers
+from ..rings.followed import issuing
+from ..rings.rings import announce
+from ..state.lowering import Lowering, lowers
 
 Value = Any
 

@@ -8,12 +8,12 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, constant, i1
 
-from ..context import Lowering, lowers
-from ..inline_ptx import opaque
+from ..access.inline_ptx import opaque
+from ..access.matrix_descriptors import advanced, matrix_descriptor
 from ..layouts import SWIZZLE_BYTES, line_elements, mma_k, tensor_columns
-from ..matrix_descriptors import advanced, matrix_descriptor
 from ..state.checks import MMA_MAX_COLUMNS
 from ..state.handles import TileRef
+from ..state.lowering import Lowering, lowers
 from .descriptors import ELEMENT_CODES, instruction_descriptor, shared_operand
 
 Value = Any

@@ -11,12 +11,12 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, vector
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS
 
-from ..context import Lowering, lowers
+from ..access.matrix_descriptors import ADDRESS_UNIT_BITS, low_word
+from ..access.values import words_of_strips
 from ..layouts.fragments import accumulator, operand_a
 from ..layouts.inference import Constraints, constrains
-from ..layouts.values import words_of_strips
-from ..matrix_descriptors import ADDRESS_UNIT_BITS, low_word
 from ..state.handles import Fragment
+from ..state.lowering import Lowering, lowers
 from .descriptors import ELEMENT_NAMES, a_registers, sum_registers, warpgroup_operand
 from .wgmma import Registers, Walk, Wgmma, issue_wgmma, wait_wgmma
 

@@ -14,7 +14,7 @@ from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 
 from ..layouts import Layout, line_elements
-from ..tensors import view_of
+from .tensors import view_of
 
 # Allowed element widths of tiles with columns; narrow elements share a register or cell.
 COLUMN_BITS = (8, 16, 32)

@@ -11,8 +11,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 from attn_mlir.dialect.scalars import INT, constant
 
-from ..barriers import BarrierRun
 from ..layouts import Layout, tensor_offset
+from .barriers import BarrierRun
 
 Value = Any
 

@@ -26,6 +26,12 @@ PASSES = f"{DIALECTS} passes schedules"
 REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime schedules.policy trace"
 EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulator.ptx"
 
+
+def lowered(rooms: str) -> str:
+    """What a room of `lowering/` may import: the passes, and these rooms below it."""
+    return " ".join([DIALECTS, "passes", *(f"lowering.{room}" for room in rooms.split())])
+
+
 EVERYTHING = (
     f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering lse masks mods "
     "naming passes pytorch reference runtime schedules torch trace tracing transformers validation"
@@ -92,6 +98,16 @@ ALLOWED = {
     "passes.opt": f"{DIALECTS} passes.infrastructure",
     "passes": f"{DIALECTS} schedules",
     "lowering": PASSES,
+    "lowering.layouts": DIALECTS,
+    "lowering.state": lowered("layouts"),
+    "lowering.access": lowered("layouts state"),
+    "lowering.rings": lowered("layouts state access"),
+    "lowering.copies": lowered("layouts state access rings"),
+    "lowering.compute": lowered("layouts state access rings copies"),
+    "lowering.sm_90a": lowered("layouts state access rings copies compute"),
+    "lowering.sm_100a": lowered("layouts state access rings copies compute"),
+    "lowering.checks": lowered("layouts state access rings copies compute sm_90a sm_100a"),
+    "lowering.frame": lowered("layouts state access rings copies compute sm_90a sm_100a checks"),
     "runtime": LEAVES,
     "runtime.file": LEAVES,
     "runtime.call": f"{LEAVES} runtime.file",

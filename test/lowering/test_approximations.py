@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attn_mlir.lowering.approximations import BINARY, MAX_ANGLE, MAX_QUOTIENT, UNARY
+from attn_mlir.lowering.compute.approximations import BINARY, MAX_ANGLE, MAX_QUOTIENT, UNARY
 from attn_mlir.validation.ws.kernels import ROWS, kernel, poison, run, threads
 
 COLUMNS = 64

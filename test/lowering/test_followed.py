@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from attn_mlir.dialect import ws
-from attn_mlir.lowering import followed, structure
+from attn_mlir.lowering.frame import structure
+from attn_mlir.lowering.rings.rings import followed
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
 from attn_mlir.schedules import emit as b

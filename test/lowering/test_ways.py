@@ -9,7 +9,7 @@ import pytest
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import VerifyError
-from attn_mlir.lowering.ways import ways_of
+from attn_mlir.lowering.state.instances import ways_of
 from attn_mlir.validation.ws.kernels import copy_op, kernel, role, run
 
 BF16 = ml_dtypes.bfloat16

@@ -1,0 +1,73 @@
+"""Shuffles: the value of one lane of a warp, given to all; and votes: a truth value of each lane, as a word."""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
+from attn_mlir.dialect.scalars import compare, constant, i32, select
+from attn_mlir.dialect.targets.limits import WARP_THREADS
+
+from ..layouts.fragments import row_per_lane, row_per_thread, row_per_warp
+from ..layouts.inference import Constraints, constrains
+from ..state.handles import Fragment
+from ..state.lowering import FULL_WARP, Lowering, lowers
+from .values import moved, own_place
+
+Value = Any
+
+
+def from_lane(value: Value, lane: Value) -> Value:
+    """The value that lane `lane` holds."""
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
+    clamp = constant(WARP_THREADS - 1)
+    return nvvm.ShflOp(constant(FULL_WARP), value, lane, clamp, kind, results=[value.type]).res
+
+
+@constrains(ws.SpreadOp)
+def _constrain(c: Constraints, op: ws.SpreadOp) -> None:
+    c.fixes(op, op.lanes, row_per_lane(c.warps))
+
+
+@constrains(ws.BitsOp)
+def _constrain_bits(c: Constraints, op: ws.BitsOp) -> None:
+    c.fixes(op, op.rows, row_per_thread(c.warps))
+    c.fixes(op, op.words, row_per_warp(c.warps))
+
+
+@lowers(ws.BitsOp)
+def _bits(low: Lowering, op: ws.BitsOp) -> None:
+    kind = ir.Attribute.parse("#nvvm<vote_sync_kind ballot>")
+    everyone = constant(FULL_WARP)
+    words = [
+        nvvm.VoteSyncOp(everyone, part, kind, results=[i32()]).result for part in low[op.rows].parts
+    ]
+    low[op.words] = Fragment(ws.FragmentType(op.words.type), low.layouts[op.words], tuple(words))
+
+
+@lowers(ws.SpreadOp)
+def _spread(low: Lowering, op: ws.SpreadOp) -> None:
+    kind, layout = ws.FragmentType(op.line.type), low.layouts[op.line]
+    lanes: Fragment = low[op.lanes]
+    (axis,) = layout.axes
+    own = own_place(low, layout, axis)
+    if layout.is_single:
+        found = [_element(lanes, moved(own, offset)) for offset in layout.strip_offsets]
+        low[op.line] = Fragment(kind, layout, tuple(found))
+        return
+    found = [_element(lanes, moved(own, offset)) for offset in layout.element_offsets]
+    parts: list[Value] = []
+    for width in layout.part_widths:
+        some, found = found[:width], found[width:]
+        vectors = ir.VectorType.get([width], kind.element)
+        parts.append(vector.FromElementsOp(vectors, some).result)
+    low[op.line] = Fragment(kind, layout, tuple(parts))
+
+
+def _element(lanes: Fragment, number: Value) -> Value:
+    """Element `number` of a fragment, fetched from the lane that holds it."""
+    lane = arith.AndIOp(number, constant(WARP_THREADS - 1)).result
+    first, *others = lanes.parts
+    found = from_lane(first, lane)
+    for turn, part in enumerate(others, 1):
+        found = select(compare("sge", number, turn * WARP_THREADS), from_lane(part, lane), found)
+    return found

@@ -1,0 +1,1 @@
+"""Arithmetic on fragments, by element and by small products in registers."""

@@ -1,0 +1,1 @@
+"""Copies between global and shared memory, and prefetches."""

@@ -1,0 +1,155 @@
+"""Copies of chosen rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
+
+The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t +
+T, t + 2 T, ..., so that neighbours read neighbouring bytes of one row. Where a row is several whole
+lines of 128 bytes, the units of the first line are numbered, and a thread copies the same ones of each
+line: with constants between their places, and by one look at what the row is.
+
+Table entries that have been read ahead are held by one lane per row, in every warp, and are passed
+by shuffles to the lanes that copy the row. Copies that threads wait for have another order, in which each
+thread holds the entries of its own rows (`awaited_copies`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, nvvm
+from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
+from attn_mlir.dialect.targets.limits import WARP_THREADS
+
+from ..access.lanes import from_lane
+from ..layouts.fragments import row_per_lane
+from ..layouts.inference import Constraints, constrains
+from ..layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
+from ..rings.awaited_copies import copy_lines, is_awaited, rows_of_threads
+from ..state.handles import Fragment, TileRef
+from ..state.lowering import Lowering, bytes_behind, element_pointer, lowers
+
+Value = Any
+
+_LINE_UNITS = SWIZZLE_BYTES // UNIT_BYTES
+
+
+@constrains(ws.CopyRowsOp)
+def _constrain(c: Constraints, op: ws.CopyRowsOp) -> None:
+    scheme = rows_of_threads(op, c.warps) if is_awaited(op) else row_per_lane(c.warps)
+    for entry in op.entries:
+        c.fixes(op, entry, scheme)
+
+
+@lowers(ws.CopyRowsOp)
+def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
+    if is_awaited(op):
+        copy_lines(low, op)
+        return
+    tile = low.tile(op.target)
+    rows, columns = tile.kind.shape
+    width = columns // unit_elements(ws.element_bits(tile.kind.element))
+    threads = low.active.op.threads_per_group
+    lines = _lines(op, tile, threads)
+    width //= lines
+    for number in range(rows * width // threads):
+        row, unit = _unit(low.active.thread, number * threads, width, threads)
+        first, last = number * threads // width, ((number + 1) * threads - 1) // width
+        entries = [_entry(low[entry], row, range(first, last + 1)) for entry in op.entries]
+        _copy(low, op, tile, row, unit, entries, lines)
+
+
+def _lines(op: ws.CopyRowsOp, tile: TileRef, threads: int) -> int:
+    """How many lines of a row a thread copies the same units of; 1 where it is not so."""
+    line = line_elements(ws.element_bits(tile.kind.element))
+    _, column_dim = list[int](op.dims)
+    is_whole = tile.kind.shape[1] % line == tile.first_column % line == 0
+    is_known = not ir.MemRefType(op.source.type).is_dynamic_dim(column_dim)
+    has_room = tile.kind.shape[0] * _LINE_UNITS % threads == 0
+    return tile.kind.shape[1] // line if is_whole and is_known and has_room else 1
+
+
+def _entry(entries: Fragment, row: Value, rows: range) -> Value:
+    """The entry of a row, which is one of `rows`, fetched from the lane that holds it."""
+    lane = arith.AndIOp(row, constant(WARP_THREADS - 1)).result
+    found: Value = None
+    for number in range(rows.start // WARP_THREADS, (rows.stop - 1) // WARP_THREADS + 1):
+        here = from_lane(entries.parts[number], lane)
+        if found is None:
+            found = here
+        else:
+            found = select(compare("sge", row, number * WARP_THREADS), here, found)
+    return found
+
+
+def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, Value]:
+    """Row of unit number `thread + first`, and the unit's number in that row; i32.
+
+    Args:
+      thread: i32, the thread's number among `threads`.
+      first: number of units before this turn's.
+      width: units in a row.
+      threads: of the group.
+    """
+
+    def quotient(value: Value) -> Value:
+        return arith.DivUIOp(value, constant(width)).result
+
+    def rest(value: Value) -> Value:
+        return arith.RemUIOp(value, constant(width)).result
+
+    if threads % width == 0:  # the unit's number in its row is the same in every turn
+        return INT.add(quotient(thread), first // width), rest(thread)
+    number = INT.add(thread, first)
+    return quotient(number), rest(number)
+
+
+def _copy(
+    low: Lowering,
+    op: ws.CopyRowsOp,
+    tile: TileRef,
+    row: Value,
+    unit: Value,
+    entries: Sequence[Value],
+    lines: int,
+) -> None:
+    """Copies one unit of each line of the row that the region chooses; zeros for elements outside the
+    tensor."""
+    row_dim, column_dim = list[int](op.dims)
+    block = op.body.blocks[0]
+    for argument, value in zip(block.arguments, [row, *entries], strict=True):
+        low[argument] = value
+    *body, last = block.operations
+    low.lower_block(body)
+    wide = unit_elements(ws.element_bits(tile.kind.element))
+    coords = [low[coord] for coord in op.coords]
+    found = INT.add(coords[row_dim], low[last.value])
+    exists = INT.both(
+        compare("sge", found, 0), compare("slt", found, low.extent(op.source, row_dim))
+    )
+    coords[column_dim] = INT.add(coords[column_dim], INT.mul(unit, wide))
+    if ir.MemRefType(op.source.type).is_dynamic_dim(column_dim):
+        end = low.extent(op.source, column_dim)
+        exists = INT.both(exists, compare("slt", coords[column_dim], end))
+        coords[column_dim] = select(exists, coords[column_dim], constant(0))
+    coords[row_dim] = select(exists, found, constant(0))
+    place, start = _place(tile, row, unit), element_pointer(low, op.source, coords)
+    size = select(exists, constant(UNIT_BYTES), constant(0))
+    for line in range(lines):
+        nvvm.CpAsyncOp(
+            low.shared_pointer(place, line * tile.pitch * SWIZZLE_BYTES),
+            bytes_behind(start, line * SWIZZLE_BYTES),
+            ir.IntegerAttr.get(i32(), UNIT_BYTES),
+            ir.Attribute.parse("#nvvm<load_cache_modifier cg>"),
+            cpSize=size,
+        )
+
+
+def _place(tile: TileRef, row: Value, unit: Value) -> Value:
+    """i32: byte offset of a unit of a swizzled tile; see `layouts.shared`."""
+    left = tile.first_column // unit_elements(ws.element_bits(tile.kind.element))
+    column = INT.add(unit, left) if left else unit
+    chunk = arith.DivUIOp(column, constant(_LINE_UNITS)).result
+    inner = arith.RemUIOp(column, constant(_LINE_UNITS)).result
+    flipped = arith.XOrIOp(inner, arith.AndIOp(row, constant(ATOM_ROWS - 1)).result).result
+    line = INT.add(INT.mul(chunk, tile.pitch), row)
+    return INT.add(
+        INT.add(tile.address, INT.mul(line, SWIZZLE_BYTES)), INT.mul(flipped, UNIT_BYTES)
+    )

@@ -1,0 +1,1 @@
+"""The frame of a kernel: its function, roles, loops and work tiles."""

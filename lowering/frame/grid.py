@@ -1,0 +1,105 @@
+"""Order between CTAs and between kernels: counters in global memory, and dependent launches.
+
+The counter wraps: `atom.inc` turns count - 1 into 0, so that the last arrival resets it. The
+threads of a group synchronise before one of them arrives, so that it releases what all of them have
+written, and after it, so that all see what it has acquired of other CTAs; both are cumulative (PTX
+ISA, memory consistency model, causality order).
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, llvm, nvvm, scf
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.scalars import INT, compare, constant, i32
+from attn_mlir.dialect.targets.limits import WARP_THREADS
+
+from ..access.groups import meet, meet_with
+from ..rings.followed import issuing
+from ..state.checks import Site, check_warpgroups, covers
+from ..state.lowering import FULL_WARP, Lowering, element_pointer, lowers, uniform
+
+Value = Any
+
+
+@lowers(ws.ArriveLastOp)
+def _arrive_last(low: Lowering, op: ws.ArriveLastOp) -> None:
+    meet(low)
+    last = INT.sub(low[op.count], 1)
+    branch = scf.IfOp(compare("eq", low.active.thread, 0), [i32()], has_else=True)
+    with ir.InsertionPoint(branch.then_block):
+        place = element_pointer(low, op.counter, [low[coord] for coord in op.coords])
+        before = llvm.AtomicRMWOp(
+            llvm.AtomicBinOp.uinc_wrap, place, last, llvm.AtomicOrdering.acq_rel, syncscope="device"
+        ).res
+        scf.YieldOp([before])
+    with ir.InsertionPoint(branch.else_block):
+        scf.YieldOp([constant(0)])
+    found = branch.results_[0]
+    if low.active.op.threads_per_group > WARP_THREADS:
+        low[op.is_last] = meet_with(low, compare("eq", found, last))
+        return
+    found = uniform(found)
+    nvvm.SyncWarpOp(constant(FULL_WARP))
+    low[op.is_last] = compare("eq", found, last)
+
+
+@covers(ws.ArriveLastOp)
+def _check_arrive_last(site: Site, op: ws.ArriveLastOp) -> None:
+    if site.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(site, op, "an arrival of several warps")
+    site.check_inout(op, op.counter)
+
+
+@lowers(ws.GridDependencyWaitOp)
+def _grid_dependency_wait(low: Lowering, op: ws.GridDependencyWaitOp) -> None:
+    nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.wait)
+
+
+@lowers(ws.LaunchDependentsOp)
+def _launch_dependents(low: Lowering, op: ws.LaunchDependentsOp) -> None:
+    with issuing(low):
+        nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.launch_dependents)
+
+
+TOUCHING = (  # operations that access tensors
+    ws.CopyInOp,
+    ws.CopyOutOp,
+    ws.ReduceOutOp,
+    ws.CopyRowsOp,
+    ws.GatherInOp,
+    ws.LoadGlobalOp,
+    ws.StoreGlobalOp,
+    ws.LoadRowsOp,
+    ws.StoreRowsOp,
+    ws.StoreEntryOp,
+    ws.ElementOp,
+    ws.ArriveLastOp,
+    ws.DrawOp,
+)
+
+
+def is_programmatic(kernel: ws.KernelOp) -> bool:
+    """Whether a kernel may start before the previous one in the stream has finished."""
+    return any(isinstance(op, ws.GridDependencyWaitOp) for op in ws.inside(kernel))
+
+
+def check_waits(kernel: ws.KernelOp) -> None:
+    """Checks that roles of a kernel that may start early wait before they access any tensor.
+
+    Raises:
+      VerifyError: on the operation that accesses one.
+    """
+    if not is_programmatic(kernel):
+        return
+    for role in kernel.roles():
+        for op in role.body.blocks[0].operations:
+            if isinstance(op, ws.GridDependencyWaitOp):
+                break
+            for inner in (op, *ws.inside(op)):
+                if isinstance(inner, TOUCHING) or (isinstance(inner, ws.TilesOp) and inner.ends):
+                    raise op_error(
+                        inner,
+                        f"touches a tensor in role {role.label} before ws.grid_dependency_wait at "
+                        "the start of the role: an earlier kernel may still be running",
+                    )

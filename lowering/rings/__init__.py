@@ -1,0 +1,1 @@
+"""Rings: slots, barriers, and handovers within a CTA and across a cluster."""

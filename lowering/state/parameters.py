@@ -1,0 +1,251 @@
+"""The kernel's parameters: which ones it has, and how the runtime computes each of them.
+
+The list has what the kernel's operations use. An entry is the key by which lowerings find the
+function's argument, and it makes the recipe in the bundle.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.errors import VerifyError
+from attn_mlir.expr import Expr, names
+from attn_mlir.passes.analysis.protocol.integers import (
+    Integers,
+    NoExpressionError,
+    known_at_launch,
+)
+
+from ..layouts import SWIZZLE_BYTES, SWIZZLES, line_elements, unit_elements
+from .tensors import TensorMap, view_of
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A tensor's address."""
+
+    argument: str
+
+
+@dataclass(frozen=True)
+class Stride:
+    """A tensor's stride along one dimension, in elements, i64."""
+
+    argument: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A run-time size, i32."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar argument of the call."""
+
+    argument: str
+
+
+_ORDER = (TensorMap, Pointer, Stride, Symbol, Scalar)
+
+
+Parameter = TensorMap | Pointer | Stride | Symbol | Scalar
+
+
+class Signature:
+    """The parameters of one kernel in order, with the symbols and expressions that they use."""
+
+    def __init__(self, kernel: ws.KernelOp):
+        self.kernel = kernel
+        self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+        self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
+        self._wide: set[str] = set()  # operations in which threads access several columns at a time
+        self._gathered: set[Parameter] = set()  # maps of rows that copies gather
+        self._integers = Integers(kernel)
+        found: dict[Parameter, None] = {}
+        for parameter in self._scan(kernel):
+            found.setdefault(parameter)
+        self.parameters = sorted(found, key=self._order)
+
+    def _order(self, parameter: "Parameter") -> tuple[int, bool, int]:
+        """Sort key: by kind, then in the order of the call's arguments.
+
+        Maps of rows that are gathered come first: who copies most has the address of all parameters, and
+        the assembler adds what lies before a map to it again in each turn.
+        """
+        called = getattr(parameter, "argument", None)
+        names = list(self._arguments)
+        place = 0 if called is None else names.index(called)
+        return _ORDER.index(type(parameter)), parameter not in self._gathered, place
+
+    def argument_type(self, name: str) -> Any:
+        """The MLIR type of the argument of that name."""
+        return self._arguments[name].type
+
+    def _name_of(self, value: Any) -> str | None:
+        """The name of the argument that a value is; None for other values."""
+        return next((name for name, found in self._arguments.items() if found == value), None)
+
+    def aligned_arguments(self) -> set[str]:
+        """The arguments that threads access by more than an element at a time."""
+        mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
+        return mapped | self._wide
+
+    def row_multiple(self, argument: str) -> int:
+        """Elements of one access where threads load or store chosen rows of an argument; else 1."""
+        kind = ir.MemRefType(self.argument_type(argument))
+        return unit_elements(ws.element_bits(kind.element_type)) if argument in self._wide else 1
+
+    def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
+        """The tensor map of a copy between a tile of the kernel and a tensor."""
+        kind = ws.TileType(tile.type)
+        is_apart = ws.pitch_rows(tile) != kind.shape[0] and ws.lines_of(kind) > 1
+        return self._map(tensor, kind, dims, is_apart=is_apart)
+
+    def prefetch_map(self, op: ws.PrefetchBoxOp) -> TensorMap:
+        """The tensor map of a prefetch: that of a copy to a whole tile."""
+        return self._map(op.source, op.kind, op.dims)
+
+    def _map(self, tensor: Any, kind: Any, dims: Any, *, is_apart: bool = False) -> TensorMap:
+        """The tensor map of tiles of a kind."""
+        *row_dims, column_dim = list[int](dims)
+        view, bits = view_of(self.kernel, tensor), ws.element_bits(kind.element)
+        (rows, columns), line = kind.shape, kind.line_bytes
+        return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, line, is_apart)
+
+    def gather_map(self, op: ws.GatherInOp) -> TensorMap:
+        """The tensor map of a gather copy, whose boxes are 128-byte lines of one row."""
+        kind = ws.TileType(op.target.type)
+        row, column = list[int](op.dims)
+        bits = ws.element_bits(kind.element)
+        view = view_of(self.kernel, op.source)
+        line = line_elements(bits)
+        return TensorMap(view, (row,), column, 1, line, bits, SWIZZLE_BYTES, is_apart=True)
+
+    def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
+        """The name of a run-time size, or a static size itself."""
+        name = self._name_of(extent.source)
+        assert name is not None
+        static = ir.MemRefType(extent.source.type)
+        if not static.is_dynamic_dim(extent.dim.value):
+            return static.get_dim_size(extent.dim.value)
+        return Symbol(self._dims[name][extent.dim.value])
+
+    def strides(self, pitch: ws.PitchOp) -> list[Stride]:
+        """The strides whose quotient a pitch is; one where the inner one is 1."""
+        name, dim = view_of(self.kernel, pitch.source).argument, pitch.dim.value
+        dense = len(self._dims[name]) - 1
+        return [Stride(name, axis) for axis in (dim, dim + 1) if axis != dense]
+
+    def _scan(self, op: Any) -> Iterator[Parameter]:
+        for region in op.operation.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    yield from self._used(inner)
+                    yield from self._scan(inner)
+
+    def _used(self, op: Any) -> Iterator[Parameter]:
+        if isinstance(op, ws.CopyInOp):
+            yield self.tensor_map(op.source, op.target, op.dims)
+        elif isinstance(op, ws.PrefetchBoxOp):
+            yield self.prefetch_map(op)
+        elif isinstance(op, ws.GatherInOp):
+            self._gathered.add(self.gather_map(op))
+            yield self.gather_map(op)
+        elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
+            yield self.tensor_map(op.target, op.source, op.dims)
+        elif isinstance(op, ws.StoreGlobalOp):
+            if len(ws.FragmentType(op.fragment.type).shape) == 2:
+                self._wide.add(view_of(self.kernel, op.target).argument)
+            yield from self._addressed(op.target)
+        elif isinstance(op, ws.LoadGlobalOp):
+            if len(ws.FragmentType(op.fragment.type).shape) == 2:
+                self._wide.add(view_of(self.kernel, op.source).argument)
+            yield from self._addressed(op.source)
+        elif isinstance(op, ws.StoreRowsOp):
+            if len(ws.FragmentType(op.fragment.type).shape) == 2:
+                self._wide.add(view_of(self.kernel, op.target).argument)
+            yield from self._addressed(op.target)
+        elif isinstance(op, ws.LoadRowsOp):
+            self._wide.add(view_of(self.kernel, op.source).argument)
+            yield from self._addressed(op.source)
+        elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
+            yield from self._addressed(op.counter)
+        elif isinstance(op, ws.StoreEntryOp):
+            yield from self._addressed(op.target)
+        elif isinstance(op, ws.CopyRowsOp):
+            self._wide.add(view_of(self.kernel, op.source).argument)
+            yield from self._addressed(op.source)
+        elif isinstance(op, ws.ExtentOp):
+            symbol = self.symbol(op)
+            if isinstance(symbol, Symbol):
+                yield symbol
+        elif isinstance(op, ws.PitchOp):
+            yield from self.strides(op)
+        elif isinstance(op, ws.ElementOp | ws.PrefetchLineOp):
+            yield from self._addressed(op.source)
+        elif isinstance(op, ws.TilesOp):
+            for ends in op.ends:
+                yield from self._addressed(ends)
+        for operand in op.operation.operands:
+            name = self._name_of(operand)
+            if name is not None and not isinstance(operand.type, ir.MemRefType):
+                yield Scalar(name)
+
+    def _addressed(self, tensor: Any) -> Iterator[Parameter]:
+        """The parameters that threads need to address elements of a tensor."""
+        name = view_of(self.kernel, tensor).argument
+        yield Pointer(name)
+        dims = self._dims[name]
+        yield from (Stride(name, axis) for axis in range(len(dims) - 1))
+        yield from (Symbol(symbol) for symbol in dims if symbol)
+
+    def expression(self, value: Any) -> Expr:
+        """An i32 of the kernel as an expression over the call's symbols and scalars.
+
+        Raises:
+          VerifyError: it depends on values that are not known before the launch.
+        """
+        try:
+            expr = self._integers(value)
+        except NoExpressionError as error:
+            got = getattr(getattr(error.owner, "operation", None), "name", "a block argument")
+        else:
+            unknown = sorted(names(expr) - known_at_launch(self.kernel))
+            if not unknown:
+                return expr
+            got = ", ".join(unknown)
+        raise VerifyError(
+            f"'ws.tiles' op expects extents known at launch, got {got}", op="ws.tiles"
+        )
+
+    def recipes(self) -> list[dict[str, Any]]:
+        """The parameters as the bundle describes them."""
+        return [self._recipe(parameter) for parameter in self.parameters]
+
+    def _recipe(self, parameter: Parameter) -> dict[str, Any]:
+        match parameter:
+            case TensorMap() as tensor_map:
+                merged = tensor_map.merged()
+                return {
+                    "kind": "tensor_map",
+                    "tensor": tensor_map.argument,
+                    "box": tensor_map.box(),
+                    "swizzle": SWIZZLES[tensor_map.line_bytes],
+                    "dims": tensor_map.dims(),
+                    **({} if merged is None else {"merged": merged}),
+                }
+            case Pointer(argument):
+                return {"kind": "pointer", "tensor": argument}
+            case Stride(argument, axis):
+                return {"kind": "stride", "tensor": argument, "axis": axis, "type": "i64"}
+            case Symbol(name=symbol):
+                return {"kind": "symbol", "symbol": symbol, "type": "i32"}
+            case Scalar(argument):
+                kind = str(self.argument_type(argument))
+                return {"kind": "scalar", "scalar": argument, "type": kind}
