@@ -48,14 +48,14 @@ class _Field(NamedTuple):
       words: the class that a type or attribute must have, for messages.
       test: whether a type or attribute is of that class.
       misfit: what is wrong with the parameters of a type of ours; None for others.
-      count: how many values it has.
+      arity: how many values it has.
     """
 
     name: str
     words: str
     test: Callable[[Any], bool]
     misfit: Callable[[Any], str] | None
-    count: _Count
+    arity: _Count
 
 
 class _Values(NamedTuple):
@@ -137,13 +137,13 @@ class Guard:
             len(regions),
         )
 
-    def _field(self, name: str, constraint: Any, count: _Count = _ONE) -> _Field:
+    def _field(self, name: str, constraint: Any, arity: _Count = _ONE) -> _Field:
         misfit = getattr(constraint, "misfit", None)
-        return _Field(name, self._words(constraint), self._test(constraint), misfit, count)
+        return _Field(name, self._words(constraint), self._test(constraint), misfit, arity)
 
     def _values(self, kind: str, segments: str, declared: list[Any]) -> _Values:
         fields = [self._field(x.name, x.constraint, self._counts[x.variadicity]) for x in declared]
-        return _Values(kind, segments, fields, all(field.count == _ONE for field in fields))
+        return _Values(kind, segments, fields, all(field.arity == _ONE for field in fields))
 
     def _check(self, op: Any, fields: _Fields) -> bool:
         """Checks the classes of attributes, operand types and result types.
@@ -190,7 +190,7 @@ class Guard:
             counts = [int(count) for count in got]
             if len(counts) == len(fields) and all(map(_is_count, fields, counts)):
                 return counts
-        names = ", ".join(f"{field.name} ({field.count.words})" for field in fields)
+        names = ", ".join(f"{field.name} ({field.arity.words})" for field in fields)
         raise _Misfit(f"attribute '{name}' with an i32 count for each of {names}, got {got}")
 
     def _test(self, constraint: Any) -> Callable[[Any], bool]:
@@ -236,4 +236,4 @@ def _check_attribute(field: _Field, got: Any) -> None:
 
 def _is_count(field: _Field, count: int) -> bool:
     """Whether a field may have `count` values."""
-    return field.count.least <= count <= field.count.most
+    return field.arity.least <= count <= field.arity.most
