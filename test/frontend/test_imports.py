@@ -22,15 +22,11 @@ DIALECTS = f"{LEAVES} dialect"
 BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
 CORE = f"{BUILT} schedules.core schedules.operands"
 ROLES = f"{CORE} schedules.function schedules.kernel schedules.softmax schedules.sources"
-PASSES = f"{DIALECTS} passes schedules"
+LOW = "dialect passes lowering.layouts"
+STATE = f"{LOW} lowering.state"
+RINGS = f"{STATE} lowering.access lowering.rings"
 REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime schedules.policy trace"
 EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulator.ptx"
-
-
-def lowered(rooms: str) -> str:
-    """What a room of `lowering/` may import: the passes, and these rooms below it."""
-    return " ".join([DIALECTS, "passes", *(f"lowering.{room}" for room in rooms.split())])
-
 
 EVERYTHING = (
     f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering lse masks mods "
@@ -97,17 +93,26 @@ ALLOWED = {
     "passes.analysis": f"{DIALECTS} passes.infrastructure",
     "passes.opt": f"{DIALECTS} passes.infrastructure",
     "passes": f"{DIALECTS} schedules",
-    "lowering": PASSES,
-    "lowering.layouts": DIALECTS,
-    "lowering.state": lowered("layouts"),
-    "lowering.access": lowered("layouts state"),
-    "lowering.rings": lowered("layouts state access"),
-    "lowering.copies": lowered("layouts state access rings"),
-    "lowering.compute": lowered("layouts state access rings copies"),
-    "lowering.sm_90a": lowered("layouts state access rings copies compute"),
-    "lowering.sm_100a": lowered("layouts state access rings copies compute"),
-    "lowering.checks": lowered("layouts state access rings copies compute sm_90a sm_100a"),
-    "lowering.frame": lowered("layouts state access rings copies compute sm_90a sm_100a checks"),
+    "lowering": "lowering.assemble lowering.convert lowering.stages",  # `__init__` alone
+    "lowering.layouts": "dialect",
+    "lowering.state": f"{LOW} errors expr",
+    "lowering.access": STATE,
+    "lowering.rings": f"{STATE} lowering.access",
+    "lowering.copies": RINGS,
+    "lowering.compute": f"{STATE} lowering.access",
+    "lowering.sm_90a": f"{STATE} lowering.access",
+    "lowering.sm_100a": f"{RINGS} lowering.copies",
+    "lowering.checks": RINGS,
+    "lowering.frame": f"{RINGS} lowering.checks lowering.copies",
+    "lowering.ptxas": "errors files tools",
+    "lowering.source": "dialect passes.infrastructure",
+    "lowering.manifest": f"{STATE} expr lowering.frame",
+    "lowering.convert": f"{RINGS} lowering.checks lowering.compute lowering.copies lowering.frame "
+    "lowering.manifest lowering.sm_100a lowering.sm_90a",
+    "lowering.assemble": f"{DIALECTS} passes lowering.manifest lowering.ptxas lowering.source",
+    "lowering.stages": "lowering.convert passes.infrastructure",
+    "lowering.compile": f"{DIALECTS} passes schedules.copy lowering.assemble lowering.manifest "
+    "lowering.ptxas lowering.source lowering.stages",
     "runtime": LEAVES,
     "runtime.file": LEAVES,
     "runtime.call": f"{LEAVES} runtime.file",

@@ -10,7 +10,7 @@ import pytest
 
 from attn_mlir.dialect import ws
 from attn_mlir.lowering.frame import structure
-from attn_mlir.lowering.rings.rings import followed
+from attn_mlir.lowering.rings import followed
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
 from attn_mlir.schedules import emit as b
