@@ -11,7 +11,7 @@ TRANSFORMERS ?= 5.23.0
 GPU_BUNDLES ?= build/gpu-bundles.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help setup torch demo test skipped lit pytest long lint format numerics mutants conformance differential gpu-bundles gpu bench clean distclean
+.PHONY: help setup torch demo test skipped lit pytest long lint format count numerics mutants conformance differential gpu-bundles gpu bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ build/typing/attn_mlir: $(wildcard frontend/*) Makefile
 	@for path in frontend/*; do ln -s ../../../$$path $@/$${path##*/}; done
 	@for folder in bench dialect passes lowering runtime schedules test/validation; do ln -s ../../../$$folder $@/$${folder##*/}; done
 	@touch $@
+
+count: setup  ## lines of the product by room (COUNT_ARGS=)
+	@$(BIN)/python docs/tools/count_lines.py $(COUNT_ARGS)
 
 format: $(VENV)/.installed-lint  ## let ruff write the layout
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
