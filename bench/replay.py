@@ -9,7 +9,7 @@ machine code. A unit takes an instruction of a warp every so many clocks (`UNITS
 `LATENCIES`, products are served in the order in which they are issued, at the rate of the tensor core. Keys and values
 are always there; of a branch the side is taken on which no maximum moves. So it tells which unit and which wait bounds a
 loop, and compares two orders of the same work. It says too little, by up to a third of what was counted on an H200 in loops
-of 16 bits (docs/kernel.md#what-bounds-8-bits): bandwidth of shared memory, bank conflicts and the L2 cache are not in it, nor how
+of 16 bits (schedules/attention/warpgroups/README.md#what-bounds-8-bits): bandwidth of shared memory, bank conflicts and the L2 cache are not in it, nor how
 warps of one part take turns on a real one (here goes on the one that can and has not issued for longest).
 
 Printed are the mean and the range over some numbers of clocks by which groups begin one after the other.

@@ -67,7 +67,7 @@ def routed(
 def _swaps(spec: MhaSpec, sq: int) -> bool:
     """Whether a target with tensor memory computes few queries as columns of products.
 
-    Where every count of `bench/rows.py` is for it (docs/kernel.md): from 17 rows on, and sizes that fill
+    Where every count of `bench/rows.py` is for it (schedules/attention/keys_in_rows/README.md): from 17 rows on, and sizes that fill
     the rows of a product. With fewer, the busiest unit of the kernel that streams has less to do, and
     memory decides.
     """

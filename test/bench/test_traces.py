@@ -21,8 +21,9 @@ def names(svg: str) -> set[str]:
 def test_every_picture_can_be_drawn_and_is_on_a_page() -> None:
     drawn = {path.stem for path in DOCS.glob("*.svg")} - OTHERS
     assert drawn == set(PICTURES)
-    pages = "".join(path.read_text() for path in DOCS.glob("*.md"))
-    assert all(f"]({name}.svg)" in pages for name in drawn)
+    places = (DOCS, DOCS.parent / "schedules")
+    pages = "".join(page.read_text() for place in places for page in place.rglob("*.md"))
+    assert all(f"{name}.svg)" in pages for name in drawn)
 
 
 @pytest.mark.slow

@@ -71,7 +71,8 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    places = (ROOT / "docs", ROOT / "schedules")
+    return [ROOT / "README.md", *sorted(path for place in places for path in place.rglob("*.md"))]
 
 
 def blocks(page: Path, text: str | None = None) -> Iterator[Block]:

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "schedules").rglob("*.md")),
+]
 SYSTEMS = ROOT / "docs" / "systems.md"
 NAMES = (
     "SM100MHA2Q",
@@ -102,10 +106,34 @@ def wrong_with(span: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_paths_of_a_page_are_there(page: Path) -> None:
     found = {span: wrong_with(span) for span in spans(page)}
     assert {span: why for span, why in found.items() if why} == {}
+
+
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+_HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+@functools.cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    headings = _HEADING.findall(_FENCED.sub("", page.read_text()))
+    plain = (re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in headings)
+    return frozenset(heading.replace(" ", "-") for heading in plain)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    wrong: list[str] = []
+    for target, anchor in _LINK.findall(_FENCED.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        file = (page.parent / target).resolve() if target else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            wrong.append(f"{target}#{anchor}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_t28_both_ctas_free_tensor_memory_when_neither_works(plain: Bundle) -> N
 
 
 def test_memory_of_a_cta(plain: Bundle) -> None:
-    """As in docs/kernel.md, but for eight chunks of 128 columns; O is staged where keys were."""
+    """As in schedules/latent/sparse/README.md, but for eight chunks of 128 columns; O is staged where keys were."""
     regions: Any = plain.report["memory_map"]
     places = {x["what"]: (x["begin"], x["end"]) for x in regions}
     extents = {name: end - begin for name, (begin, end) in places.items()}

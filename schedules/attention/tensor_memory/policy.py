@@ -133,7 +133,7 @@ def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int
 
     Up to head size 128 exponentials take the special-function unit about as long as products take the
     tensor core, and fewer polynomials make a turn longer. Beyond, with query tiles that take turns, they
-    hardly change it, and each takes 5 instructions instead of 1 (docs/kernel.md#exponentials).
+    hardly change it, and each takes 5 instructions instead of 1 (schedules/attention/tensor_memory/README.md#exponentials).
     """
     products = (head_dim + v_head_dim) * PRODUCT_CLOCKS * element_bits // 16
     exponentials = max(TILE_N) * EXPONENTIAL_CLOCKS

@@ -91,7 +91,7 @@ class TransposedValues(LoadedValues):
     scores, the first would wait for the scores of the other group as well, if that issues them in between, and
     both would begin their exponentials at the same time. So of two groups each issues the first product before
     its scores. Three groups, and groups with one product for all columns, would gain nothing
-    (docs/kernel.md#what-bounds-8-bits).
+    (schedules/attention/warpgroups/README.md#what-bounds-8-bits).
     """
 
     def __init__(self, problem: Problem):
