@@ -1,4 +1,4 @@
-"""Runs the benchmarks and writes their tables into docs/performance.md.
+"""Runs the benchmarks and writes their tables into docs/lab/performance.md.
 
     python bench/report.py                   everything, FlashAttention-4 included (minutes the first time)
     python bench/report.py sass --no-peer    one part, without the peer
@@ -22,7 +22,7 @@ from typing import Any
 from attn_mlir.bench._sass import OPCODES
 from attn_mlir.bench._stats import BUILD, ROOT, Spread
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "lab" / "performance.md"
 REPETITIONS = 10  # of every compile
 
 

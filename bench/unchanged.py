@@ -44,7 +44,7 @@ def families(only: str) -> Iterator[tuple[str, Any]]:
 
 
 def configurations(only: str) -> Iterator[tuple[str, Any]]:
-    """The configurations and variants of docs/performance.md, compiled."""
+    """The configurations and variants of docs/lab/performance.md, compiled."""
     import attn_mlir as am
     from attn_mlir.bench import _variants
 

@@ -17,7 +17,7 @@ are not split.
 
 The parts: as many as multiprocessors stream keys at the speed of memory (`STREAM_SHARE`), divided
 by the ranges of keys that differ, a sequence's of one head each; and no more than there are
-multiprocessors for. docs/performance.md#decoding has what was measured.
+multiprocessors for. docs/lab/performance.md#decoding has what was measured.
 """
 
 from __future__ import annotations

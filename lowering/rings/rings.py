@@ -11,7 +11,7 @@ consistency; async proxy):
   arrival, for the slot itself, in either direction, or for a buffer that the handover guards; before
   a `ws.barrier` if a role issues products on what its own threads wrote;
 * shared memory that threads read and an engine fills next: the same before the arrival, which otherwise
-  may overtake reads that are still on their way (wrong results on an H200, docs/performance.md);
+  may overtake reads that are still on their way (wrong results on an H200, docs/lab/performance.md);
 * shared memory that copies of threads write and an engine reads: the same after the wait, as the
   arrival happens when a copy completes, and no thread can execute a fence before it;
 * none before an arrival directly behind another one that has it, which covers what was before both;

@@ -72,7 +72,11 @@ class Block:
 def pages() -> list[Path]:
     """All pages."""
     places = (ROOT / "docs", ROOT / "schedules")
-    return [ROOT / "README.md", *sorted(path for place in places for path in place.rglob("*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted(path for place in places for path in place.rglob("*.md")),
+    ]
 
 
 def blocks(page: Path, text: str | None = None) -> Iterator[Block]:

@@ -75,7 +75,7 @@ def test_speeds_are_those_of_the_page_about_performance() -> None:
     """Cell by cell, for the same head size, mask and length."""
     of_page = {
         tuple(cells[:2]): cells[2:]
-        for line in (ROOT / "docs" / "performance.md").read_text().splitlines()
+        for line in (ROOT / "docs" / "lab" / "performance.md").read_text().splitlines()
         if line.count(" : ") == 6 and (cells := [x.strip() for x in line.strip("|").split("|")])
     }
     table = README[README.index("<!-- speed: begin -->") : README.index("<!-- speed: end -->")]
