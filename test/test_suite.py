@@ -39,7 +39,8 @@ for path in sys.argv[1:]:
 def failures(*paths: Path) -> str:
     """The modules that cannot be imported without the optional packages, each with the reason."""
     command = [sys.executable, "-c", IMPORT_ALL, *map(str, paths)]
-    environment = {**os.environ, "PYTHONPATH": "docs/tools"}  # as in pyproject.toml
+    places = ["docs/tools", os.environ.get("PYTHONPATH", "")]  # as in pyproject.toml
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     done = subprocess.run(
         command, cwd=TEST.parent, env=environment, capture_output=True, text=True, check=False
     )
