@@ -1,7 +1,7 @@
 """The table of schedules, and the choice of one for an operation on a target.
 
 A schedule is a class under `@register` in a module that `MODULES` lists. It says which operation it
-computes and which properties of a target it needs, chooses its configuration and builds its kernel. Passes
+computes and which features of a target it needs, chooses its configuration and builds its kernel. Passes
 use this table and name no schedule.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import TargetError
 
@@ -49,15 +50,13 @@ class Schedule(Protocol):
       operation: the class of the operation.
       options: a frozen dataclass whose fields, all with defaults and described under `Attributes:`,
         become options of `attn-configure`.
+      needs: the features without which a target cannot run its kernels.
     """
 
     name: ClassVar[str]
     operation: ClassVar[type[Any]]
     options: ClassVar[type[Any]]
-
-    def lacks(self, target: Target) -> str:
-        """The property that the schedule needs and the target lacks; "" if it lacks none."""
-        ...
+    needs: ClassVar[frozenset[Feature]]
 
     def takes(self, op: Any, target: Target) -> bool:
         """Whether an operation that names no schedule gets this one; one of a target at most."""
@@ -129,9 +128,10 @@ def schedule_for(op: Any, target: Target) -> Schedule:
         if not of_kind:
             known = ", ".join(s.name for s in schedules() if isinstance(op, s.operation))
             raise op_error(op, f"expects {SCHEDULE} of {known}, got {named}")
-    applying = [schedule for schedule in of_kind if not schedule.lacks(target)]
+    applying = [schedule for schedule in of_kind if schedule.needs <= target.features]
     if not applying:
-        missing = "; ".join(f"{s.name} needs {s.lacks(target)}" for s in of_kind) or "there is none"
+        lacking = [f"{s.name} needs {target.missing(s.needs)}" for s in of_kind]
+        missing = "; ".join(lacking) or "there is none"
         raise TargetError(f"no schedule of {name} applies to {target.chip}: {missing}")
     if named is not None:
         return applying[0]

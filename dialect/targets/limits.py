@@ -2,16 +2,16 @@
 
 The one place with these figures. Schedules choose by them, never by a chip's name. "table" means
 "Features and Technical Specifications per Compute Capability", 9.0 and 10.0, of the CUDA C++
-Programming Guide; other sources are sections of the PTX ISA. A test compares limits with the
-assembler.
+Programming Guide; other sources are sections of the PTX ISA. A test compares limits and features
+with the assembler.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-from attn_mlir.errors import TargetError
+from attn_mlir.errors import SpecError, TargetError
 
-Accumulator = Literal["tensor", "registers"]
+from .features import Feature, in_words
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,9 @@ class Target:
 
     Attributes:
       chip: as `ptxas -arch` spells it.
-      features: PTX version for the backend.
-      accumulator: where products of the tensor core leave their sums: in tensor memory, or in the
-        registers of the warpgroup that issues them.
-      rows_per_product: rows of A and D of one product, its M.
+      backend_features: PTX version for the backend.
+      features: what the chip has instructions for.
+      rows_per_product: rows of A and D of its largest product, its M.
       tensor_columns: columns of a multiprocessor's tensor memory, of 128 lanes x 32 bits each.
       smem_bytes: shared memory that a CTA may ask for.
       registers: 32-bit registers of a multiprocessor.
@@ -34,16 +33,11 @@ class Target:
       named_barriers: number in a CTA; barrier 0 is the one of all its threads.
       cluster_ctas: most CTAs of a cluster: on every machine with this chip, and where the kernel
         opts in to more.
-      has_gather: whether one copy of the copy engine can take rows from four places.
-      has_launch_control: whether a CTA can take over the work of one that has not started
-        (clusterlaunchcontrol).
-      has_packed_f32: whether f32 instructions can compute two elements at once.
-      has_max3: whether a maximum instruction takes three f32 operands.
     """
 
     chip: str
-    features: str
-    accumulator: Accumulator
+    backend_features: str
+    features: frozenset[Feature]
     rows_per_product: int
     tensor_columns: int
     smem_bytes: int
@@ -54,17 +48,10 @@ class Target:
     warps_per_cta: int
     named_barriers: int
     cluster_ctas: tuple[int, int]
-    has_gather: bool
-    has_launch_control: bool
-    has_packed_f32: bool
-    has_max3: bool
 
-    def lacks_sums_in(self, accumulator: Accumulator) -> str:
-        """What a kernel misses whose products leave their sums there; empty where they do."""
-        if self.accumulator == accumulator:
-            return ""
-        names = {"tensor": "tensor memory", "registers": "registers"}
-        return f"products that accumulate in {names[accumulator]}"
+    def missing(self, needs: Iterable[Feature]) -> str:
+        """The needed features that the chip lacks, in words; empty if it has all of them."""
+        return in_words(frozenset(needs) - self.features)
 
     def launch_registers(self, warpgroups: int) -> int:
         """Registers of each thread at launch, for a CTA of `warpgroups` warpgroups that uses `setmaxnreg`.
@@ -86,13 +73,24 @@ class Target:
         return self.launch_registers(warpgroups) * warpgroups
 
 
+SHARED_FEATURES = frozenset(
+    {
+        Feature.WARP_PRODUCTS,  # mma.sync.m16n8k16: from sm_80
+        Feature.NARROW_WARP_PRODUCTS,  # mma.sync with .e4m3 and .e5m2: from sm_89
+        Feature.COPY_ENGINE,  # cp.async.bulk.tensor: from sm_90
+        Feature.CLUSTERS,  # .cluster: from sm_90
+        Feature.REGISTER_BUDGETS,  # setmaxnreg: sm_90a, sm_100a
+    }
+)
+"""Of all the targets of this package."""
+
 TARGETS = {
     target.chip: target
     for target in (
         Target(
             chip="sm_90a",
-            features="+ptx88",
-            accumulator="registers",  # wgmma.mma_async
+            backend_features="+ptx88",
+            features=SHARED_FEATURES | {Feature.WARPGROUP_PRODUCTS},  # wgmma: sm_90a alone
             rows_per_product=64,  # wgmma.mma_async: M of every shape
             tensor_columns=0,
             smem_bytes=232448,  # table: 227 KB per thread block
@@ -103,15 +101,18 @@ TARGETS = {
             warps_per_cta=32,  # table: 1024 threads
             named_barriers=16,  # barrier{.cta}
             cluster_ctas=(8, 16),  # guide, Thread Block Clusters: 8 everywhere, 16 on request
-            has_gather=False,  # cp.async.bulk.tensor .tile::gather4: from sm_100
-            has_launch_control=False,  # clusterlaunchcontrol: from sm_100
-            has_packed_f32=False,  # fma .f32x2: from sm_100
-            has_max3=False,  # max with three inputs: from sm_100
         ),
         Target(
             chip="sm_100a",
-            features="+ptx88",
-            accumulator="tensor",  # tcgen05.mma
+            backend_features="+ptx88",
+            features=SHARED_FEATURES
+            | {
+                Feature.TENSOR_MEMORY,  # tcgen05.mma
+                Feature.GATHER_COPIES,  # cp.async.bulk.tensor .tile::gather4: from sm_100
+                Feature.LAUNCH_CONTROL,  # clusterlaunchcontrol: from sm_100
+                Feature.PACKED_F32,  # fma .f32x2: from sm_100
+                Feature.MAX3,  # max with three inputs: from sm_100
+            },
             rows_per_product=128,  # tcgen05.mma: M with .cta_group::1, all lanes used
             tensor_columns=512,  # Tensor Memory
             smem_bytes=232448,  # table: 227 KB per thread block
@@ -122,10 +123,6 @@ TARGETS = {
             warps_per_cta=32,  # table: 1024 threads
             named_barriers=16,  # barrier{.cta}
             cluster_ctas=(8, 16),  # guide, Thread Block Clusters: 8 everywhere, 16 on request
-            has_gather=True,  # cp.async.bulk.tensor .tile::gather4
-            has_launch_control=True,  # clusterlaunchcontrol
-            has_packed_f32=True,  # fma .f32x2
-            has_max3=True,  # max with three inputs
         ),
     )
 }
@@ -163,6 +160,17 @@ def tensor_tile_columns(rows: int, columns: int, element_bits: int) -> int:
     if rows == HALF_ROWS:
         columns = min(columns, FOLD_COLUMNS)
     return columns * element_bits // 32
+
+
+def register_target(target: Target) -> Target:
+    """Makes a target known under its chip's name, as a folder of another project does.
+
+    Raises:
+      SpecError: another target has the name.
+    """
+    if TARGETS.setdefault(target.chip, target) != target:
+        raise SpecError(f"two targets are named {target.chip}")
+    return target
 
 
 def target_named(chip: str) -> Target:

@@ -21,6 +21,7 @@ from attn_mlir.compiling.schedules import check_claimed, check_no_stages
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
@@ -164,7 +165,7 @@ def mla(
     }
     spec = _spec_of(operands, told, options)
     chip = target_named(target)
-    if chip.accumulator == "registers":
+    if Feature.TENSOR_MEMORY not in chip.features:
         check_claimed(tile_order, target)
         check_no_stages(spec, target)
         if spec.has_helper:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.splits import MAX_SPLITS, check_num_splits, chosen_splits, key_tiles
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.kernel import Machine
@@ -43,7 +44,8 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -
     Raises:
       SpecError: the target has none for it.
     """
-    if not target_named(target).lacks_sums_in("tensor"):
+    features = target_named(target).features
+    if Feature.TENSOR_MEMORY in features:
         scaled = 0 if spec.indices or spec.form is None else spec.form.scaled_columns
         has_pairs = is_for_pairs(spec.heads, spec.kv_group, scaled_columns=scaled)
         return PAIR_DECODE if has_pairs else TENSOR_DECODE
@@ -58,7 +60,8 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -
             f"{target} has no kernel for indices and {spec.heads} heads: schedule {STREAMED_DECODE} has one "
             f"for multiples of {STREAM_ROWS}"
         )
-    return STREAMED_DECODE if spec.indices else HELD_DECODE
+    has_groups = Feature.WARPGROUP_PRODUCTS in features
+    return STREAMED_DECODE if spec.indices or not has_groups else HELD_DECODE
 
 
 def check_scope_splits(num_splits: object, scope_count: int) -> int:

@@ -11,6 +11,7 @@ import dataclasses
 
 from attn_mlir.compiling.schedules import check_registers, check_tensor
 from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.policy.tiling import (
@@ -45,7 +46,7 @@ def routed(
       SpecError: an option that no schedule of the machine supports.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
-    if target.accumulator == "tensor":
+    if Feature.TENSOR_MEMORY in target.features:
         check_tensor(spec, target.chip)
         if spec.schedule is not None or listed or spec.block is not None:
             return spec
@@ -61,6 +62,7 @@ def routed(
     page = 0 if spec.cache is None else spec.cache.page_size
     fits = STREAM_KEYS in key_tiles_for(page)
     streams = (few and fits and not listed) or in_parts or has_scales
+    streams = streams or Feature.WARPGROUP_PRODUCTS not in target.features
     return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, constant, i32, when
+from attn_mlir.dialect.targets.features import Feature
 
 from ..layouts.fragments import COLUMN, ROW, WORD_BITS, Access, Layout
 from ..layouts.matrices import SPLIT, Matrices, matrices_of
@@ -51,7 +52,7 @@ def _matrices(
 ) -> Iterator[tuple[Access, Sequence[Value]]]:
     """Loads a swizzled tile by `ldmatrix`; yields an access for each register."""
     unit = unit_elements(ws.element_bits(tile.kind.element))
-    is_apart = low.target.has_packed_f32
+    is_apart = Feature.PACKED_F32 in low.target.features
     pointer = _swizzled_places(low, tile, matrices.addresses, is_apart=is_apart)
     count = len(matrices.steps)
     major = "col" if matrices.is_transposed else "row"

@@ -22,8 +22,8 @@ from ..state.checks import (
     COLUMN_BITS,
     Layouts,
     Site,
+    check_features,
     check_line,
-    check_need,
     check_one_thread,
     check_operation,
     check_warpgroups,
@@ -61,6 +61,7 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
         has_short_lines |= _is_in_short_lines(op)
     layouts: dict[Any, Layout] = {}
     for role in roles:
+        check_features(role, target)
         end = sum(role.warp_range)
         if end > target.warps_per_cta:
             raise op_error(
@@ -73,7 +74,7 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
                 _check_lines(op)
             if op.operation.name.partition(".")[0] in DIALECTS:
                 check_scalar(op)
-            check_need(op, target)
+            check_features(op, target)
         layouts.update(layouts_of(role))
         for op in ws.inside(role):
             check_operation(Site(role, layouts), op)

@@ -12,6 +12,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, math, vector
 from attn_mlir.dialect.scalars import i32
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 
 from ..access.inline_ptx import add_round_down
@@ -55,7 +56,7 @@ def _pattern(op: ws.Exp2Op, layout: Layout, target: Target) -> list[bool]:
     columns = layout.element_offsets
     period, count = op.fma_period.value, op.fma_count.value
     begin, end = op.fma_begin.value, op.fma_end.value
-    if not period or layout.moves(COLUMN) or not target.has_packed_f32:
+    if not period or layout.moves(COLUMN) or Feature.PACKED_F32 not in target.features:
         return [False] * len(columns)
     return [begin <= c < end and c % period >= period - count for c in columns]
 

@@ -62,7 +62,7 @@ def lower_kernel(kernel: ws.KernelOp, target: Target) -> Lowering:
     """
     check_waits(kernel)
     low = Lowering(kernel, target, check_kernel(kernel, target))
-    chip = f'#nvvm.target<chip = "{target.chip}", features = "{target.features}", O = 3>'
+    chip = f'#nvvm.target<chip = "{target.chip}", features = "{target.backend_features}", O = 3>'
     name = f"{kernel.sym_name.value}_module"
     module = gpu.GPUModuleOp(name, targets=ir.ArrayAttr.get([ir.Attribute.parse(chip)]))
     body = module.bodyRegion.blocks.append()

@@ -1,7 +1,7 @@
 """The registry of checks, and conditions that several of them share.
 
 A check refuses a legal `ws` operation for which the lowering has no code. Each family of lowerings
-registers its own with `covers`. A table names the operations that only some targets have.
+registers its own with `covers`. A table says which feature of a target an operation needs.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 
 from ..layouts import Layout, line_elements
@@ -43,23 +44,21 @@ class Site:
 Check = Callable[[Site, Any], None]  # raises VerifyError
 
 
-@dataclass(frozen=True)
-class Need:
-    """What an operation needs of a target: in words for messages, and as a predicate."""
-
-    what: str
-    is_met: Callable[[Target], bool]
-
-
 _CHECKS: dict[str, list[Check]] = {}
-_NEEDS: dict[str, Need] = {
-    ws.ProductOp.OPERATION_NAME: Need(
-        "products into registers", lambda target: target.accumulator == "registers"
-    ),
-    ws.GatherInOp.OPERATION_NAME: Need("gather copies", lambda target: target.has_gather),
-    ws.ClaimOp.OPERATION_NAME: Need(
-        "cluster launch control", lambda target: target.has_launch_control
-    ),
+_NEEDS = {
+    operation.OPERATION_NAME: feature
+    for operation, feature in (
+        (ws.MmaOp, Feature.TENSOR_MEMORY),
+        (ws.ProductOp, Feature.WARPGROUP_PRODUCTS),
+        (ws.SettleOp, Feature.WARPGROUP_PRODUCTS),
+        (ws.CopyInOp, Feature.COPY_ENGINE),
+        (ws.CopyOutOp, Feature.COPY_ENGINE),
+        (ws.ReduceOutOp, Feature.COPY_ENGINE),
+        (ws.PrefetchBoxOp, Feature.COPY_ENGINE),
+        (ws.GatherInOp, Feature.GATHER_COPIES),
+        (ws.CopyAcrossOp, Feature.CLUSTERS),
+        (ws.ClaimOp, Feature.LAUNCH_CONTROL),
+    )
 }
 
 
@@ -73,11 +72,22 @@ def covers(operation: Any) -> Callable[[Check], Check]:
     return register
 
 
-def check_need(op: Any, target: Target) -> None:
-    """Raises VerifyError if the target lacks what an operation needs."""
-    need = _NEEDS.get(op.operation.name)
-    if need is not None and not need.is_met(target):
-        raise op_error(op, f"needs {need.what}, {target.chip} has none")
+def check_features(op: Any, target: Target) -> None:
+    """Raises VerifyError if the target lacks a feature that an operation needs."""
+    if lacking := target.missing(_features_for(op)):
+        raise op_error(op, f"needs {lacking}, {target.chip} has none")
+
+
+def _features_for(op: Any) -> tuple[Feature, ...]:
+    """The features that an operation needs."""
+    if isinstance(op, ws.DotOp):
+        bits = ws.element_bits(ws.FragmentType(op.a.type).element)
+        is_narrow = bits == NARROW_BITS
+        return (Feature.NARROW_WARP_PRODUCTS if is_narrow else Feature.WARP_PRODUCTS,)
+    if isinstance(op, ws.RoleOp):
+        return (Feature.REGISTER_BUDGETS,) if op.register_count else ()
+    feature = _NEEDS.get(op.operation.name)
+    return () if feature is None else (feature,)
 
 
 def check_operation(site: Site, op: Any) -> None:

@@ -14,6 +14,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.names import names_of
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.append.destinations import NOWHERE, Destination
@@ -42,10 +43,7 @@ class Append:
     name: ClassVar[str] = "append"
     operation: ClassVar[type[Any]] = attn.AppendOp
     options: ClassVar[type[Any]] = NoOptions
-
-    def lacks(self, target: Target) -> str:
-        """Nothing: no product is taken."""
-        return ""
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.COPY_ENGINE})
 
     def takes(self, op: attn.AppendOp, target: Target) -> bool:
         """Any."""

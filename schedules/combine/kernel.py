@@ -16,6 +16,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.registry import NoOptions, register
@@ -111,10 +112,7 @@ class Combine:
     name: ClassVar[str] = "combine"
     operation: ClassVar[type[Any]] = attn.CombineOp
     options: ClassVar[type[Any]] = NoOptions
-
-    def lacks(self, target: Target) -> str:
-        """Nothing: the kernel has no matrix products."""
-        return ""
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.COPY_ENGINE})
 
     def takes(self, op: attn.CombineOp, target: Target) -> bool:
         """Any combination."""

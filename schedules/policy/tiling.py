@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, LINE_BYTES, Target, shared_tile_bytes
 from attn_mlir.errors import SpecError
 
@@ -467,14 +468,15 @@ def query_tiles_for(
 ) -> int | None:
     """1 if all rows fit one query tile; else None, which leaves the number to the head sizes.
 
-    2 where sums lie in registers and three query tiles would compute more than `spare` rows per
+    2 where warpgroups multiply and three query tiles would compute more than `spare` rows per
     existing row.
     """
     count, rows = sq * packed_heads(target, group), target.rows_per_product
     if count <= rows:
         return 1
     most = -(-count // (MOST_GROUPS * rows)) * MOST_GROUPS * rows
-    return 2 if target.accumulator == "registers" and most > count * spare else None
+    has_groups = Feature.WARPGROUP_PRODUCTS in target.features
+    return 2 if has_groups and most > count * spare else None
 
 
 def tiling_for(

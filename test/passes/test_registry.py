@@ -14,6 +14,7 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.dialect.attn.mha import name_schedule
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import SpecError, TargetError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
@@ -48,9 +49,7 @@ class Registers:
     name: ClassVar[str] = "mha-registers"
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
-
-    def lacks(self, target: Target) -> str:
-        return "" if target.accumulator == "registers" else "products that accumulate in registers"
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARPGROUP_PRODUCTS})
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         return op.head_dim <= 128
@@ -136,9 +135,7 @@ def test_one_schedule_takes_an_operation(known: dict[str, Any]) -> None:
         run_pipeline(module(), "attn-configure{target=sm_90a}")
     known.clear()
     registry.register(Registers)
-    with pytest.raises(
-        TargetError, match="to sm_100a: mha-registers needs products that accumulat"
-    ):
+    with pytest.raises(TargetError, match="to sm_100a: mha-registers needs asynchronous products"):
         run_pipeline(module(), "attn-configure{target=sm_100a}")
 
 
@@ -166,5 +163,5 @@ def test_an_operation_may_name_its_schedule() -> None:
     known = "mha, mha-registers, mha-swapped, rival"
     with pytest.raises(VerifyError, match=f"expects attn.schedule of {known}, got nobody"):
         run_pipeline(named("nobody"), "attn-configure{target=sm_90a}")
-    with pytest.raises(TargetError, match="applies to sm_100a: rival needs products that accumul"):
+    with pytest.raises(TargetError, match="applies to sm_100a: rival needs asynchronous product"):
         run_pipeline(named("rival"), "attn-configure{target=sm_100a}")

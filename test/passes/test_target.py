@@ -13,6 +13,7 @@ from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import TARGETS, WARPGROUP_THREADS, target_named
 from attn_mlir.errors import TargetError
 from attn_mlir.lowering.ptxas import assemble
@@ -22,6 +23,25 @@ pytestmark = pytest.mark.ptxas
 
 CHIPS = sorted(TARGETS)
 SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32"
+INSTRUCTIONS = {
+    Feature.TENSOR_MEMORY: "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [a1], 32;",
+    Feature.WARPGROUP_PRODUCTS: "wgmma.fence.sync.aligned;",
+    Feature.WARP_PRODUCTS: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    "{f0, f1, f2, f3}, {a0, a1, a2, a3}, {a4, a5}, {f0, f1, f2, f3};",
+    Feature.NARROW_WARP_PRODUCTS: "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+    "{f0, f1, f2, f3}, {a0, a1, a2, a3}, {a4, a5}, {f0, f1, f2, f3};",
+    Feature.COPY_ENGINE: "cp.async.bulk.tensor.2d.shared::cta.global.tile"
+    ".mbarrier::complete_tx::bytes [a1], [d1, {a1, a1}], [a1];",
+    Feature.GATHER_COPIES: "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4"
+    ".mbarrier::complete_tx::bytes [a1], [d1, {a1, a1, a1, a1, a1}], [a1];",
+    Feature.CLUSTERS: "mapa.shared::cluster.u32 a2, a1, a0;",
+    Feature.LAUNCH_CONTROL: "clusterlaunchcontrol.try_cancel.async.shared::cta"
+    ".mbarrier::complete_tx::bytes.b128 [a1], [a1];",
+    Feature.REGISTER_BUDGETS: f"{SETMAXNREG} 64;",
+    Feature.PACKED_F32: "fma.rn.f32x2 d1, d1, d1, d1;",
+    Feature.MAX3: "max.f32 f0, f0, f0, f0;",
+}
+"""An instruction of each feature, that the assembler accepts where a chip has it."""
 
 
 def attention(schedule: str | None = None) -> ir.Module:
@@ -73,19 +93,20 @@ def test_the_assembler_knows_the_same_limits(chip: str) -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_assembler_knows_the_same_instructions(chip: str) -> None:
+    for feature, body in INSTRUCTIONS.items():
+        assert bool(accepts(chip, body)) == (feature in target_named(chip).features), body
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_limits_go_with_features(chip: str) -> None:
+    """A chip without tensor memory has no columns of it; one without clusters runs single CTAs."""
     target = target_named(chip)
-    for has, body in (
-        (target.has_packed_f32, "fma.rn.f32x2 d1, d1, d1, d1;"),
-        (target.has_max3, "max.f32 f0, f0, f0, f0;"),
-        (target.has_gather,
-         "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
-         " [a1], [d1, {a1, a1, a1, a1, a1}], [a1];"),
-        (target.has_launch_control,
-         "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [a1], [a1];"),
-        (target.tensor_columns > 0, "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [a1], 32;"),
-        (target.accumulator == "registers", "wgmma.fence.sync.aligned;"),
-    ):  # fmt: skip
-        assert bool(accepts(chip, body)) == has, body
+    assert (target.tensor_columns > 0) == (Feature.TENSOR_MEMORY in target.features)
+    assert (target.cluster_ctas > (1, 1)) == (Feature.CLUSTERS in target.features)
+
+
+def test_every_feature_has_an_instruction_here() -> None:
+    assert set(INSTRUCTIONS) == set(Feature)
 
 
 def test_the_module_keeps_its_target() -> None:
@@ -107,7 +128,7 @@ def test_a_schedule_may_need_what_a_target_lacks(pipeline: str) -> None:
     """The table of schedules says what is missing; the chip's name is nowhere compared."""
     with pytest.raises(
         TargetError,
-        match="no schedule of attn.mha applies to sm_90a: mha needs products that accumulate in te",
+        match="no schedule of attn.mha applies to sm_90a: mha needs accumulators in tensor mem",
     ):
         run_pipeline(attention(schedule="mha"), f"{pipeline}{{target=sm_90a}}")
 

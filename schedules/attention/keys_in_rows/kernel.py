@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.keys_in_rows.roles import SwappedStorage, attend, leave, multiply
@@ -84,10 +85,7 @@ class MhaSwapped:
     name: ClassVar[str] = SWAPPED
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
-
-    def lacks(self, target: Target) -> str:
-        """Tensor memory: products into registers have 64 rows for a warpgroup of their own."""
-        return target.lacks_sums_in("tensor")
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.TENSOR_MEMORY, Feature.COPY_ENGINE})
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """No operation that does not ask for it."""

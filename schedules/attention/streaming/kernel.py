@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.streaming.combine_in_kernel import JoinStorage, join
@@ -116,15 +117,14 @@ class MhaStreaming:
     name: ClassVar[str] = STREAMED
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
-
-    def lacks(self, target: Target) -> str:
-        """Nothing: warps multiply on every target."""
-        return ""
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        """Attention of 8 bits, where there is no other kernel for it."""
+        """What no products of several warps compute on the target: 8 bits, or anything."""
+        if Feature.TENSOR_MEMORY in target.features:
+            return False
         narrow = ws.element_bits(op.element_type) == NARROW_BITS
-        return narrow and target.accumulator == "registers"
+        return narrow or Feature.WARPGROUP_PRODUCTS not in target.features
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs the heads of a group into a tile, and gives the ring what shared memory is left.
@@ -169,7 +169,8 @@ class MhaStreaming:
         with attention_kernel(function, op, StreamConfig) as (kernel, problem, source):
             kind = StreamStorage if op.join is None else JoinStorage
             box_rows = source.box_rows if isinstance(source, PagedKV) else 0
-            _emit_roles(problem, kind(problem, target, box_rows), source)
+            has_budgets = Feature.REGISTER_BUDGETS in target.features
+            _emit_roles(problem, kind(problem, target, box_rows), source, has_budgets=has_budgets)
         return kernel
 
 
@@ -242,7 +243,11 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
         raise op_error(op, f"expects head_tiles of {allowed}, got {config.head_tiles}")
 
 
-def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> None:
+def _emit_roles(
+    problem: Problem, storage: StreamStorage, source: FetchedKV, *, has_budgets: bool
+) -> None:
+    """Emits the roles; without register budgets the warps share registers equally."""
+
     def work(body: Callable[[WorkTile], None]) -> None:
         """The work tiles of a role, from when the kernels before this one are over."""
         b.grid_dependency_wait()
@@ -253,7 +258,7 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> 
     attend_warps = storage.groups * storage.strips
     has_three = attend_warps > WARPGROUP or joining == WARPGROUP
     attending, others = (0, 0)
-    if has_three:
+    if has_three and has_budgets:
         kind = "one" if attend_warps == WARPGROUP else "tiles" if storage.q_tiles > 1 else "slices"
         has_wide_pairs = storage.has_pairs and problem.shares_rows and joining > 0
         kind = "lists" if isinstance(source, GatheredKV) or has_wide_pairs else kind

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import Test, visit
@@ -85,7 +86,7 @@ class StreamStorage:
         self.slices, self.slice_columns = slices
         self.handed = slices.handed
         self.q_tiles, self.groups = config.q_tiles, config.q_tiles * self.slices
-        self.has_pairs = target.has_packed_f32
+        self.has_pairs = Feature.PACKED_F32 in target.features
         columns = self.slices * self.slice_columns
         loaded = query_slot_rows(config.packed_heads)
         queries = b.tile([loaded, problem.columns], element, "shared")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory.correction import correction
@@ -35,10 +36,9 @@ class MhaTensor:
     name: ClassVar[str] = TILED
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
-
-    def lacks(self, target: Target) -> str:
-        """Tensor memory, where this kernel keeps S, P and O."""
-        return target.lacks_sums_in("tensor")
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention."""

@@ -13,6 +13,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn import Block, MhaOp
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.attention.tensor_memory.softmax import PIECE_COLUMNS
@@ -197,7 +198,7 @@ def default_config(
         softmax_registers=softmax,
         correction_registers=correction,
         other_registers=other,
-        exp2_period=polynomials if target.has_packed_f32 else 0,
+        exp2_period=polynomials if Feature.PACKED_F32 in target.features else 0,
         rescale_threshold=NARROW_RESCALE_THRESHOLD if is_narrow else Config.rescale_threshold,
         tile_order=tile_order,
     )

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules import emit as b
@@ -98,10 +99,9 @@ class MhaRegisters:
     name: ClassVar[str] = HELD
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
-
-    def lacks(self, target: Target) -> str:
-        """Products that leave their sums in registers, for which this kernel divides its roles."""
-        return target.lacks_sums_in("registers")
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention whose operands have one type of 16 or 8 bits."""

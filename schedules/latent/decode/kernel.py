@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.entries import CONFIG
@@ -37,10 +38,9 @@ class MlaDecode:
     name: ClassVar[str] = TENSOR_DECODE
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
     options: ClassVar[type[Any]] = NoOptions
-
-    def lacks(self, target: Target) -> str:
-        """Tensor memory for 512 columns of O, and copies that gather rows."""
-        return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
+    )
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
         """All but what pairs of CTAs take."""

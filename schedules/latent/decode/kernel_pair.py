@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.entries import CONFIG
@@ -34,6 +35,10 @@ class MlaDecodePair(MlaDecode):
     """Latent attention after absorption, of 128 heads in a pair of CTAs."""
 
     name: ClassVar[str] = PAIR_DECODE
+    needs: ClassVar[frozenset[Feature]] = MlaDecode.needs | {
+        Feature.CLUSTERS,
+        Feature.REGISTER_BUDGETS,
+    }
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
         """What pairs have a kernel for."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.attention.streaming.kernel import MhaStreaming, Options
 from attn_mlir.schedules.core.entries import CONFIG
@@ -29,14 +30,13 @@ class MlaDecodeStreaming:
     name: ClassVar[str] = STREAMED_DECODE
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
     options: ClassVar[type[Any]] = Options
-
-    def lacks(self, target: Target) -> str:
-        """Nothing: warps multiply on every target."""
-        return ""
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """What there is no other kernel for."""
-        return op.is_listed and not target.lacks_sums_in("registers")
+        """What no products of several warps compute on the target: rows by lists, or anything."""
+        if Feature.TENSOR_MEMORY in target.features:
+            return False
+        return op.is_listed or Feature.WARPGROUP_PRODUCTS not in target.features
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """As `mha-streaming`.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, WorkTile
@@ -36,10 +37,9 @@ class MlaDecodeRegisters:
     name: ClassVar[str] = HELD_DECODE
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
     options: ClassVar[type[Any]] = NoOptions
-
-    def lacks(self, target: Target) -> str:
-        """Products that leave their sums in registers."""
-        return target.lacks_sums_in("registers")
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
         """Whole sequences: a tile of 64 rows takes as long if few of them are there, and less than single warps do."""

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.orders import LOOPING_ORDERS
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target, shared_tile_bytes
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory import kernel as tensor_memory
@@ -86,10 +87,9 @@ class MlaTensor:
     name: ClassVar[str] = "mla"
     operation: ClassVar[type[Any]] = attn.MlaOp
     options: ClassVar[type[Any]] = policy.Options
-
-    def lacks(self, target: Target) -> str:
-        """Tensor memory, for which this kernel divides its roles."""
-        return target.lacks_sums_in("tensor")
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
 
     def takes(self, op: attn.MlaOp, target: Target) -> bool:
         """Any."""
@@ -158,10 +158,9 @@ class MlaRegisters:
     name: ClassVar[str] = "mla-registers"
     operation: ClassVar[type[Any]] = attn.MlaOp
     options: ClassVar[type[Any]] = warpgroups.Options
-
-    def lacks(self, target: Target) -> str:
-        """Products that leave their sums in registers, for which this kernel divides its roles."""
-        return target.lacks_sums_in("registers")
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
 
     def takes(self, op: attn.MlaOp, target: Target) -> bool:
         """Any."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import NARROW_BITS, Config
@@ -75,12 +76,11 @@ class SparseMla:
     name: ClassVar[str] = "sparse-mla"
     operation: ClassVar[type[Any]] = attn.SparseMlaOp
     options: ClassVar[type[Any]] = NoOptions
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
+    )
     ctas: ClassVar[int] = 1  # that work on a query together
     config: ClassVar[type[SparseConfig]] = SparseConfig
-
-    def lacks(self, target: Target) -> str:
-        """Tensor memory for 512 columns of O, and copies that gather rows."""
-        return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
 
     def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
         """All but what pairs of CTAs take."""

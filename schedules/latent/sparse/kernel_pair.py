@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.latent.common.absorbed_pair import PairSlots
@@ -60,6 +61,10 @@ class SparseMlaPair(SparseMla):
     """Sparse latent attention of 128 heads in a pair of CTAs, with O in tensor memory."""
 
     name: ClassVar[str] = SPARSE_PAIR
+    needs: ClassVar[frozenset[Feature]] = SparseMla.needs | {
+        Feature.CLUSTERS,
+        Feature.REGISTER_BUDGETS,
+    }
     ctas: ClassVar[int] = ws.PAIR
     config: ClassVar[type[SparseConfig]] = PairConfig
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.latent.common.rows import WideRows
 from attn_mlir.schedules.latent.sparse.pair import SparsePairStorage, move
@@ -30,6 +31,7 @@ class SparseMlaPairThreads(SparseMlaPair):
     """Sparse latent attention of 128 heads in a pair of CTAs, of rows that threads copy."""
 
     name: ClassVar[str] = SPARSE_PAIR_THREADS
+    needs: ClassVar[frozenset[Feature]] = SparseMlaPair.needs - {Feature.GATHER_COPIES}
 
     def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
         """None: it is asked for by name."""
