@@ -12,6 +12,7 @@ from attn_mlir import env
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn.operands import Request
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import AttnError, VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure import analyses, pipeline
@@ -86,7 +87,7 @@ class _Report:
 
 
 def compile_request(
-    request: Request, *, target: str = "sm_100a", progress: Progress | None = None
+    request: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> bytes:
     """Compiles a kernel to the bytes of a bundle file.
 

@@ -22,7 +22,7 @@ from attn_mlir.errors import LaunchError, TargetError
 from attn_mlir.runtime.attention_trial import AttentionRun, is_attention, try_attention
 from attn_mlir.runtime.call.tensors import dtype_bytes, view_as
 from attn_mlir.runtime.devices import driver
-from attn_mlir.runtime.devices.base import Device
+from attn_mlir.runtime.devices.base import TARGETS, Device
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.file.bundle import Bundle
@@ -34,7 +34,6 @@ PACKAGES = (
     "numba-cuda-mlir", "nvidia-cuda-nvcc", "cuda-bindings", "cuda-core", "numpy",
     "ml_dtypes",
 )  # fmt: skip
-TARGETS = ("sm_90a", "sm_100a")  # chips that kernels are compiled for
 EXTENTS = (
     77,
     200,

@@ -17,9 +17,9 @@ from attn_mlir.runtime.call.repeats import Repeats
 from attn_mlir.runtime.call.signatures import Reader, Signature
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.call.torch_tensors import is_tensor, is_tracing
-from attn_mlir.runtime.devices.base import Device, Launch, fitting
+from attn_mlir.runtime.devices.base import TARGETS, Device, Launch, fitting
 from attn_mlir.runtime.devices.cuda import CudaDevice
-from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, PlansLaunches
 from attn_mlir.runtime.file.bundle import Bundle

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from attn_mlir.cli.doctor import add_doctor
 from attn_mlir.cli.prebuild import add_prebuild
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.files import write_file
 
@@ -130,7 +131,7 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     _add_spec(parser, heads=16, kv_heads=None)
     parser.add_argument(
         "--target",
-        default="sm_100a",
+        default=DEFAULT_TARGET,
         help="the chip, or several separated by commas, whose code then is in one file (%(default)s)",
     )
     parser.add_argument("-o", "--output", type=Path, help="bundle file (default: only the cache)")
@@ -301,7 +302,7 @@ def _info(args: argparse.Namespace) -> int:
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compile attention for the GPU that there is, or for sm_100a, run it on the GPU or on the "
+        f"Compile attention for the GPU that there is, or for {DEFAULT_TARGET}, run it on the GPU or on the "
         "emulator, compare it with float64, and show what was built. Exits with 1 when the numbers are wrong."
     )
     _add_spec(parser, heads=2, kv_heads=1)

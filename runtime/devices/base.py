@@ -9,6 +9,8 @@ from typing import Protocol
 from attn_mlir.runtime.call.binding import Bound
 from attn_mlir.runtime.file.bundle import Bundle
 
+TARGETS = ("sm_90a", "sm_100a")  # chips that kernels are compiled for, on a GPU the last that fits
+
 
 @dataclass(frozen=True)
 class Launch:

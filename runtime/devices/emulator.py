@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from attn_mlir.runtime.emulator import Emulator
     from attn_mlir.runtime.emulator.trace import Names
 
-TARGETS = ("sm_90a", "sm_100a")
 MAX_WARPS = 32  # most threads of a CTA; CUDA programming guide, technical specifications
 MAX_BARRIERS = 1024  # warps or barriers of one name: far above any kernel
 _FIRST_ADDRESS = (
@@ -37,8 +36,8 @@ class EmulatorDevice:
       seed: seed of the adversarial schedule.
       multiprocessors: number of CTAs of a persistent kernel.
       trace: file to which each launch, also a failing one, writes a trace as Chrome trace JSON.
-      target: the chip for which `am.*` calls on this device compile, `sm_90a` or `sm_100a`; None
-        for the default. Bundles of either target run.
+      target: the chip for which `am.*` calls on this device compile, one that the emulator runs;
+        None for the default. Bundles of all these chips run.
       check: which checkers run: "all", "none" or names (docs/emulator.md). None for the value of
         ATTN_MLIR_CHECK, but no checkers if a trace is written.
     """
@@ -53,8 +52,8 @@ class EmulatorDevice:
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
             raise SpecError(f"schedule must be 'fair' or 'adversarial', got {self.schedule!r}")
-        if self.target not in (None, *TARGETS):
-            allowed = ", ".join(TARGETS)
+        if self.target is not None and self.target not in (chips := _chips()):
+            allowed = ", ".join(chips)
             raise SpecError(f"target must be None or one of {allowed}, got {self.target!r}")
 
     def _checks(self) -> str:
@@ -69,9 +68,9 @@ class EmulatorDevice:
 
     def refusal(self, bundle: Bundle) -> str | None:
         """Why the emulator cannot run the bundle: an unknown target; else None."""
-        if bundle.target in TARGETS:
+        if bundle.target in (chips := _chips()):
             return None
-        return f"the emulator runs {' and '.join(TARGETS)}, the bundle is for {bundle.target}"
+        return f"the emulator runs {', '.join(chips)}, the bundle is for {bundle.target}"
 
     def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
         """Runs the kernel to its end on tensors in host memory; `stream` must be None.
@@ -97,10 +96,9 @@ class EmulatorDevice:
             return Launch(self.name, bound.grid, warp_instructions=0, seconds=0.0)
         from attn_mlir.runtime.emulator import Emulator
 
-        target = "sm_90a" if bundle.target == "sm_90a" else "sm_100a"
         names = False if self.trace is None else names_of(bundle.report)
         emulator = Emulator(
-            target=target,
+            target=bundle.target,
             schedule=self.schedule,
             seed=self.seed,
             trace=names,
@@ -131,6 +129,13 @@ class EmulatorDevice:
             warp_instructions=stats.warp_instructions,
             seconds=stats.seconds,
         )
+
+
+def _chips() -> tuple[str, ...]:
+    """The names of the chips that the emulator stands for."""
+    from attn_mlir.runtime.emulator.machine.chips import CHIPS
+
+    return tuple(CHIPS)
 
 
 def names_of(report: dict[str, object]) -> Names:

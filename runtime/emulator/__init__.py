@@ -1,4 +1,4 @@
-"""A functional machine that executes PTX text for sm_100a and sm_90a."""
+"""A functional machine that executes PTX text for the chips of `machine.chips`."""
 
 from .core.faults import DeadlockError, InstructionLimitError, KernelFault
 from .emulator import Emulator, Stats

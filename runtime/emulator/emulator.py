@@ -31,6 +31,7 @@ from .core.parallel import can_fork, is_divisible, run_divided, translate_ahead
 from .core.scheduler import Schedule, Scheduler
 from .core.state import Launch, Unstarted
 from .isa.translate import Translation
+from .machine.chips import CHIPS, DEFAULT_CHIP
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
 from .ptx.ast import Kernel, Module
@@ -41,7 +42,6 @@ from .ptx.parser import parse
 from .ptx.program import Program
 from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
 
-Target = Literal["sm_100a", "sm_90a"]
 Numeric = Literal["float32", "fused"]
 
 MAX_SHARED_BYTES = 232448  # per CTA, 227 KiB; spec-ptx 8
@@ -155,7 +155,7 @@ class Emulator:
 
     def __init__(
         self,
-        target: Target = "sm_100a",
+        target: str = DEFAULT_CHIP,
         schedule: Schedule = "fair",
         seed: int = 0,
         *,
@@ -172,7 +172,7 @@ class Emulator:
         instruction_limit: int = INSTRUCTION_LIMIT,
     ):
         for value, allowed, what in (
-            (target, get_args(Target), "emulator target"),
+            (target, tuple(CHIPS), "emulator target"),
             (schedule, get_args(Schedule), "schedule"),
             (numeric, get_args(Numeric), "numeric"),
             (check_mode, get_args(CheckMode), "check_mode"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_ptxas_agrees_which_target_has_what(tmp_path: Path) -> None:
             if "line " in line
         }
         assert len(lines) == len(lacking), "ptxas refuses each line"
+
+
+@pytest.mark.ptxas
+def test_ptxas_agrees_what_code_for_several_chips_has(tmp_path: Path) -> None:
+    """A chip without a row of its own: sm_90 has what is neither of sm_90a nor of sm_100a alone."""
+    try:
+        program = find_ptxas()
+    except TargetError as error:
+        pytest.skip(str(error))
+    rows = [row.example for row in families() if not row.reason]
+    refused = {n for n, row in enumerate(rows) if "sm_90 has no '" in (refusal(row, "sm_90") or "")}
+    there = [kernel_text(row, "sm_90") for n, row in enumerate(rows) if n not in refused]
+    assert "error" not in _ptxas(program, there, "sm_90", tmp_path)
+    said = _ptxas(program, [kernel_text(rows[n], "sm_90") for n in refused], "sm_90", tmp_path)
+    assert len(set(re.findall(r"line (\d+); error", said))) == len(refused)
 
 
 def _example_signature(example: str) -> str:

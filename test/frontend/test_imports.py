@@ -66,7 +66,7 @@ ALLOWED = {
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} adapters api block_masks mods pytorch runtime trace",
     "transformers": "calls errors masks mods pytorch trace",
-    "cli": f"{LEAVES} compiling dialect.attn masks reference runtime",
+    "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
     "dialect": "errors",
     "passes.infrastructure": DIALECTS,
     "schedules": "",  # but for its rooms: each has a line

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..machine.chips import CHIPS
 from ..machine.mbarrier import MBarrierTable
 from ..machine.memory import GlobalMemory, SharedMemory
 from ..machine.tensorcore import TensorCore
@@ -467,7 +468,7 @@ def _special_registers(warp: Warp) -> dict[str, Any]:
         "%warpid": warp.index,
         "%nwarpid": 64,
         "%smid": 0,
-        "%nsmid": 148 if launch.target.startswith("sm_10") else 132,
+        "%nsmid": CHIPS[launch.target].multiprocessors,
         "%gridid": 1,
         "%cluster_ctarank": cta.rank,
         "%cluster_nctarank": shape[0] * shape[1] * shape[2],

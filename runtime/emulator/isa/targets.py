@@ -1,53 +1,66 @@
-"""Which instructions exist on one target only (spec-ptx; ptxas agrees, see coverage)."""
+"""Which extension an instruction belongs to (spec-ptx; ptxas agrees, see coverage)."""
 
+from ..machine.chips import CHIPS, Extension, chips_with
 from ..ptx.ast import Instruction
 from ..ptx.errors import PtxError
 
-_BLACKWELL_TYPES = frozenset(
-    "f32x2 e2m1x2 e2m3x2 e3m2x2 ue8m0x2 e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4 b8 b8x16".split()
+_HEADS = {
+    "wgmma": Extension.WARPGROUP_PRODUCTS,
+    "setmaxnreg": Extension.REGISTER_BUDGETS,
+    "tcgen05": Extension.TENSOR_MEMORY,
+    "clusterlaunchcontrol": Extension.LAUNCH_CONTROL,
+}
+_ARITHMETIC = frozenset("cvt add sub mul fma ldmatrix stmatrix".split())
+_NARROW_TYPES = frozenset(
+    "e2m1x2 e2m3x2 e3m2x2 ue8m0x2 e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4 b8 b8x16 rs".split()
 )
-_BLACKWELL_COPIES = frozenset(
-    "cta_group::1 cta_group::2 tile::gather4 tile::scatter4 cp_mask".split()
-)
+_BOX_FORMS = frozenset("cta_group::1 cta_group::2 tile::gather4 tile::scatter4 cp_mask".split())
 _WIDE = frozenset("b64 u64 s64 f64".split())
 _TINY = frozenset("e4m3x2 e5m2x2".split())
 _HALVES = frozenset("f16 bf16".split())
 
 
-def only_target(instruction: Instruction) -> str | None:
-    """The one target that has an instruction, or None when both have it."""
+def extension_of(instruction: Instruction) -> Extension | None:
+    """The extension that an instruction belongs to; None if every chip has it."""
     head, parts = instruction.parts[0], instruction.parts
-    if head == "wgmma":
-        return "sm_90a"
     words = frozenset(parts)
-    if head in ("tcgen05", "clusterlaunchcontrol"):
-        is_blackwell = True
-    elif head in ("cvt", "add", "sub", "mul", "fma", "ldmatrix", "stmatrix"):
-        is_blackwell = bool(words & _BLACKWELL_TYPES) or "rs" in words
-        is_blackwell |= head == "cvt" and "bf16x2" in words and bool(words & _TINY)
-        is_blackwell |= (
-            head in ("add", "sub", "fma") and parts[-2:-1] == ("f32",) and parts[-1] in _HALVES
-        )
-    elif head in ("min", "max"):
-        is_blackwell = len(instruction.operands) == 4
-    elif head == "redux":
-        is_blackwell = parts[-1] == "f32"
-    elif head in ("ld", "st"):
-        is_blackwell = "v8" in words or ("v4" in words and parts[-1] in _WIDE) or "bulk" in words
-    elif head == "cp":
-        is_blackwell = bool(words & _BLACKWELL_COPIES)
-    else:
-        is_blackwell = head == "tensormap" and "swizzle_atomicity" in words
-    return "sm_100a" if is_blackwell else None
+    if head in _ARITHMETIC:
+        return _arithmetic(head, parts)
+    if head in ("min", "max") and len(instruction.operands) == 4:
+        return Extension.THREE_OPERANDS
+    if head == "redux" and parts[-1] == "f32":
+        return Extension.F32_REDUCTIONS
+    if head in ("ld", "st"):
+        is_wide = "v8" in words or ("v4" in words and parts[-1] in _WIDE) or "bulk" in words
+        return Extension.WIDE_ACCESSES if is_wide else None
+    if head == "cp" and words & _BOX_FORMS:
+        return Extension.BOX_FORMS
+    if head == "tensormap" and "replace" in words:
+        return Extension.BOX_FORMS if "swizzle_atomicity" in words else Extension.MAP_FIELDS
+    return _HEADS.get(head)
+
+
+def _arithmetic(head: str, parts: tuple[str, ...]) -> Extension | None:
+    """The extension of arithmetic, a conversion, or a move of matrices, by its types."""
+    words = frozenset(parts)
+    if "f32x2" in words:
+        return Extension.PACKED_F32
+    if words & _NARROW_TYPES or (head == "cvt" and "bf16x2" in words and words & _TINY):
+        return Extension.NARROW_TYPES
+    is_mixed = parts[-2:-1] == ("f32",) and parts[-1] in _HALVES
+    return Extension.MIXED_SUMS if is_mixed and head in ("add", "sub", "fma") else None
 
 
 def check_target(text: str, instruction: Instruction, target: str) -> None:
     """Refuse an instruction that a target does not have; an empty target has all.
 
     Raises:
-      PtxError: naming the target that has it.
+      PtxError: naming the targets that have it.
     """
-    only = only_target(instruction)
-    if target and only not in (None, target):
-        message = f"{target} has no '{instruction.opcode}': it needs {only}"
-        raise PtxError.at(text, instruction.line, message)
+    extension = extension_of(instruction)
+    known = CHIPS[target].extensions if target in CHIPS else frozenset[Extension]()
+    if not target or extension is None or extension in known:
+        return
+    needed = " or ".join(chips_with(extension))
+    message = f"{target} has no '{instruction.opcode}': it needs {needed}"
+    raise PtxError.at(text, instruction.line, message)

@@ -22,6 +22,7 @@ from ..core.observer import AccessSpace, Proxy
 from ..core.order import Order
 from ..core.scheduler import Schedule, Scheduler
 from ..core.state import Cluster, Cta, Launch, Strand, Warp
+from ..machine.chips import CHIPS
 from ..machine.tensorcore import Mma
 from ..machine.watch import MemoryWatch
 from ..ptx.emit import BLOCKED
@@ -173,8 +174,7 @@ class Trace(PartialInspector):
         self.kernel = launch.program.kernel.name
         self.target = launch.target
         _, self._dynamic_base = lay_out_shared(launch.program.module, launch.program.kernel)
-        count = 148 if launch.target.startswith("sm_10") else 132  # SMs of a B200, an H200
-        self._sms = [(0, sm) for sm in range(count)]
+        self._sms = [(0, sm) for sm in range(CHIPS[launch.target].multiprocessors)]
 
     def started(self, cluster: Cluster) -> None:
         """The CTAs of a cluster begin, when as many SMs are free."""
