@@ -107,17 +107,26 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"attn_mlir.{name}")
     if name not in _MODULES:
+        if not name.startswith("_") and (make := _mask_function(name)) is not None:
+            return make
         raise AttributeError(f"module 'attn_mlir' has no attribute '{name}'{_hint(name)}")
     value = getattr(importlib.import_module(f"attn_mlir.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
+def _mask_function(name: str) -> Any:
+    """The function of a mask that type checkers do not know, as its file registered it."""
+    from attn_mlir.masks import function_named
+
+    return function_named(name)
+
+
 def _hint(name: str) -> str:
     """What a mask that has another name in the dialect is called here, as the end of a message."""
     if name.startswith("_"):
         return ""
-    from attn_mlir.masks.kinds import PYTHON_NAMES
+    from attn_mlir.masks import PYTHON_NAMES
 
     return "".join(f": am.{ours}" for ours, theirs in PYTHON_NAMES.items() if theirs == name)
 

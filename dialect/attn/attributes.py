@@ -37,7 +37,13 @@ MASK_ATTRIBUTES: tuple[type[ext.Attribute], ...] = tuple(_BY_MASK.values())
 
 
 def mask_to_attr(mask: Mask) -> ir.Attribute:
-    """Returns the attribute of a mask, in the current context."""
+    """Returns the attribute of a mask, in the current context.
+
+    Raises:
+      SpecError: a mask whose class was registered after the dialect had been made.
+    """
+    if type(mask) not in _BY_MASK:
+        raise SpecError(f"mask {mask} came too late: import its module before a kernel is made")
     i64 = ir.IntegerType.get_signless(64)
     values = (getattr(mask, field.name) for field in _fields(mask))
     return _BY_MASK[type(mask)].get(

@@ -17,18 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.attn.masks import (
-    MASKS,
-    AndMask,
-    CausalMask,
-    ChunkedMask,
-    Mask,
-    NotMask,
-    NullMask,
-    OrMask,
-    PrefixMask,
-    WindowMask,
-)
+from attn_mlir.dialect.attn.masks import KINDS
 
 WIDTH = 110  # characters of a line of an example's arguments
 _EXAMPLE = re.compile(r"^Example:\s*", re.MULTILINE)
@@ -190,20 +179,11 @@ def _shown(kind: Any) -> tuple[str, str]:
 
 def _masks() -> Iterator[str]:
     """Every mask with an example of its attribute."""
-    causal, chunked = CausalMask(), ChunkedMask(512)
-    examples: dict[type[Mask], Mask] = {
-        type(mask): mask
-        for mask in (
-            *(NullMask(), causal, WindowMask(127, 0), chunked, PrefixMask(100)),
-            *(AndMask(causal, chunked), OrMask(chunked, PrefixMask(100)), NotMask(chunked)),
-        )
-    }
-    for kind in MASKS:
-        text = examples[kind].attribute
+    for keyword, kind in KINDS.items():
+        text = kind.example.attribute
         example = f"func.func private @example() attributes {{mask = {text}}}"
-        yield _entry(
-            f"`#attn.{kind.keyword}`", _docstring(kind).partition("\n\nRaises:")[0], example
-        )
+        told = _docstring(kind.mask).partition("\n\nRaises:")[0]
+        yield _entry(f"`#attn.{keyword}`", told, example)
 
 
 def page() -> str:

@@ -21,6 +21,7 @@ from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.files import write_file
+from attn_mlir.masks.text import examples, parse_mask
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.file.bundle import Bundle
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk under the output
 HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
-MASK_HELP = (
-    "such as full, causal, window:127 (keys before a query; window:127,64 also those behind it, inf for "
-    "all), chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,7 +120,7 @@ def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | No
     parser.add_argument("--kv-heads", type=int, default=kv_heads, help=f"KV heads ({fewer})")
     parser.add_argument("--head-dim", type=int, default=128, help=HEAD_DIM_HELP)
     parser.add_argument("--dtype", default="bf16", help="bf16, f16, e4m3 or e5m2 (%(default)s)")
-    parser.add_argument("--mask", default="causal", help=MASK_HELP)
+    parser.add_argument("--mask", default="causal", help=f"{examples()} (%(default)s)")
 
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +140,6 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 def _compile(args: argparse.Namespace) -> int:
     from attn_mlir.compiling.compiler import compile, compile_afresh, for_targets
     from attn_mlir.compiling.spec import mha
-    from attn_mlir.masks.text import parse_mask
 
     spec = mha(
         heads=args.heads,
@@ -216,7 +212,6 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     from attn_mlir.cli.experiment import device_of, run_attention
-    from attn_mlir.masks.text import parse_mask
 
     trial = run_attention(
         _bundles(args),
@@ -319,7 +314,6 @@ def _demo(args: argparse.Namespace) -> int:
     from attn_mlir.cli.demo import demo
     from attn_mlir.cli.experiment import device_of
     from attn_mlir.compiling.spec import mha
-    from attn_mlir.masks.text import parse_mask
 
     spec = mha(
         heads=args.heads,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attn_mlir.compiling.dtypes import SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.dialect.attn.masks import public
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask
@@ -197,9 +198,9 @@ def mask(value: object) -> Mask:
       SpecError: none of `attn_mlir.masks`.
     """
     if not isinstance(value, Mask):
+        made = ", ".join(f"{kind.make.__name__}()" for kind in public() if kind.make is not None)
         raise SpecError(
-            f"mask {shown(value)} has no kernel: supported are full(), causal(), "
-            "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
+            f"mask {shown(value)} has no kernel: supported are {made} and what &, | and ~ make of them"
         )
     return value
 

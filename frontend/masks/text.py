@@ -12,29 +12,29 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import cast
 
-from attn_mlir.dialect.attn.masks import PYTHON_NAMES
+from attn_mlir.dialect.attn.masks import Kind, Mask, public
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
-
-ALLOWED = "full, causal, window:LEFT or window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
 
 MAX_DIGITS = 10  # of a number
 MAX_DEPTH = 64  # of nested ~ and ( )
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z_]+)(?::(?P<numbers>[0-9a-z,]*))?)")
-_NAMES: dict[
-    str, tuple[tuple[int, ...], Callable[..., Mask]]
-] = {  # names, with their numbers of parameters
-    "null": ((0,), full),
-    "causal": ((0,), causal),
-    "window": ((1, 2), sliding_window),
-    "chunked": ((1,), chunked),
-    "prefix": ((1,), prefix_lm),
-}
-_NAMES.update({name: _NAMES[keyword] for name, keyword in PYTHON_NAMES.items()})
+
+
+def allowed() -> str:
+    """What a mask may be as text."""
+    return f"{', '.join(kind.usage for kind in public())}, joined by &, |, ~ and ( )"
+
+
+def examples() -> str:
+    """Masks as text, for the help of a command."""
+    texts = [
+        f"{kind.example} ({kind.note})" if kind.note else str(kind.example) for kind in public()
+    ]
+    return f"such as {', '.join(texts)}, a&b, a|b, ~a"
 
 
 def parse_mask(text: str) -> Mask:
@@ -44,7 +44,7 @@ def parse_mask(text: str) -> Mask:
       SpecError: no mask; the message quotes the text and lists what is allowed.
     """
     if not isinstance(cast(object, text), str):
-        raise SpecError(f"mask must be text, got {shown(text)}: supported are {ALLOWED}")
+        raise SpecError(f"mask must be text, got {shown(text)}: supported are {allowed()}")
     return _Parser(text).parse()
 
 
@@ -99,15 +99,19 @@ class _Parser:
                 raise self._error()
             return mask
         token = self._token
-        if token is None or token["name"] not in _NAMES:
+        kind = None if token is None else self._kind(token["name"])
+        if token is None or kind is None or kind.make is None:
             raise self._error()
-        counts, make = _NAMES[token["name"]]
         words = [] if token["numbers"] is None else token["numbers"].split(",")
         numbers = [self._number(word) for word in words]
-        if len(numbers) not in counts:
+        if len(numbers) not in kind.counts:
             raise self._error()
         self._token = self._next()
-        return make(*numbers)
+        return kind.make(*numbers)
+
+    def _kind(self, name: str) -> Kind | None:
+        """The entry of the mask with this name."""
+        return next((kind for kind in public() if name in kind.names), None)
 
     @contextlib.contextmanager
     def _deeper(self) -> Generator[None]:
@@ -128,4 +132,4 @@ class _Parser:
         return int(word)
 
     def _error(self) -> SpecError:
-        return SpecError(f"mask {shown(self._text)} has no kernel: supported are {ALLOWED}")
+        return SpecError(f"mask {shown(self._text)} has no kernel: supported are {allowed()}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import attn_mlir as am
-from attn_mlir.dialect.attn.masks import MASKS, PYTHON_NAMES
+from attn_mlir import masks
+from attn_mlir.dialect.attn.masks import KINDS, MASKS, PYTHON_NAMES, public
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
 from attn_mlir.masks import __all__ as PUBLIC
@@ -72,7 +74,7 @@ def test_text(text: str, mask: Mask) -> None:
 
 
 def test_names_of_masks_elsewhere_are_told() -> None:
-    constructors = set(PUBLIC) - {"Mask"}
+    constructors = set(PUBLIC) - {"Mask", "PYTHON_NAMES"}
     keywords = {mask.keyword for mask in MASKS}
     assert {PYTHON_NAMES.get(name, name) for name in constructors} <= keywords
     for ours, theirs in PYTHON_NAMES.items():
@@ -83,6 +85,19 @@ def test_names_of_masks_elsewhere_are_told() -> None:
         am.mask  # noqa: B018
     with pytest.raises(SpecError, match=r"None for no limit \(-1 in #attn.window, inf on the comm"):
         sliding_window(-1)
+
+
+def test_the_table_of_masks_says_all_of_them() -> None:
+    """A mask's text, its function and its row of the page follow from its entry, or are held to it."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "masks.md").read_text()
+    for kind in public():
+        assert kind.make is not None
+        name = kind.make.__name__
+        assert getattr(am, name) is kind.make is getattr(masks, name)
+        assert parse_mask(str(kind.example)) == kind.example
+        assert f"| `am.{name}(" in page and f"`#attn.{kind.mask.keyword}" in page
+    assert {kind.mask for kind in KINDS.values()} == set(MASKS)
+    assert set(PUBLIC) - {"Mask", "PYTHON_NAMES"} == {kind.make.__name__ for kind in public()}  # pyright: ignore
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,21 @@
-"""The masks of the `attn` dialect, one file each; a new mask is a new file and a line here."""
+"""The masks of the `attn` dialect; the file of each registers it, and a new mask is a new file."""
 
-from . import combined
+from . import all_files, combined
 from .arithmetic import INTS, Arith, ColumnRange, IntArith, TileRange
 from .base import Edges, Mask
-from .causal import CausalMask
-from .chunked import ChunkedMask
+from .causal import CausalMask, causal
+from .chunked import ChunkedMask, chunked
 from .combined import AndMask, NotMask, OrMask
-from .null import NullMask
-from .prefix import PrefixMask
-from .window import WindowMask
+from .null import NullMask, full
+from .prefix import PrefixMask, prefix_lm
+from .registry import KINDS, MASKS, PYTHON_NAMES, Kind, makes, public, register
+from .window import WindowMask, sliding_window
 
 Mask.combinations = combined  # `combined` needs the class of masks, so masks do not import it
 
-MASKS: tuple[type[Mask], ...] = (
-    NullMask,
-    CausalMask,
-    WindowMask,
-    ChunkedMask,
-    PrefixMask,
-    AndMask,
-    OrMask,
-    NotMask,
-)
-
-PYTHON_NAMES = {"full": "null", "sliding_window": "window", "prefix_lm": "prefix"}
-"""Keywords of masks by the names of the functions of `attn_mlir` that make them, where these differ."""
-
 __all__ = [
     "INTS",
+    "KINDS",
     "MASKS",
     "PYTHON_NAMES",
     "AndMask",
@@ -37,6 +25,7 @@ __all__ = [
     "ColumnRange",
     "Edges",
     "IntArith",
+    "Kind",
     "Mask",
     "NotMask",
     "NullMask",
@@ -44,4 +33,13 @@ __all__ = [
     "PrefixMask",
     "TileRange",
     "WindowMask",
+    "all_files",
+    "causal",
+    "chunked",
+    "full",
+    "makes",
+    "prefix_lm",
+    "public",
+    "register",
+    "sliding_window",
 ]

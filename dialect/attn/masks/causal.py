@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .arithmetic import Arith, ColumnRange
 from .base import Edges, Mask
+from .registry import makes
 
 T = TypeVar("T")
 
@@ -46,3 +47,12 @@ class CausalMask(Mask):
     def __str__(self) -> str:
         """`causal`."""
         return "causal"
+
+
+@makes(CausalMask, example=CausalMask(), usage="causal")
+def causal() -> Mask:
+    """Query i of sq sees keys 0 ... i + sk - sq: the last query sees the last key.
+
+    A query that sees no key gives 0 and an LSE of minus infinity.
+    """
+    return CausalMask()

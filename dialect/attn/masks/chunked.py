@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .arithmetic import Arith, ColumnRange, in_digits
 from .base import Edges, Mask, check_parameter
+from .registry import makes
 
 T = TypeVar("T")
 
@@ -59,3 +60,16 @@ class ChunkedMask(Mask):
     def __str__(self) -> str:
         """`chunked:512`."""
         return f"chunked:{in_digits(self.size)}"
+
+
+@makes(ChunkedMask, example=ChunkedMask(512), usage="chunked:SIZE")
+def chunked(size: int) -> Mask:
+    """A query sees the keys of the chunk that contains its own position.
+
+    Chunk c holds keys c x size ... (c + 1) x size - 1; `chunked(size) & causal()` for local causal
+    attention.
+
+    Raises:
+      SpecError: a size that is not from 1 to 2^30.
+    """
+    return ChunkedMask(size)

@@ -19,7 +19,11 @@ from attn_mlir.errors import SpecError
 
 from .arithmetic import Arith, ColumnRange, TileRange, ordered
 from .base import Edges, Mask
+from .causal import CausalMask
+from .chunked import ChunkedMask
 from .null import NullMask
+from .prefix import PrefixMask
+from .registry import Kind, register
 
 T = TypeVar("T")
 
@@ -276,3 +280,9 @@ def _joined(kind: type[_Pair], parts: list[Mask]) -> Mask:
     for part in parts[1:]:
         joined = kind(joined, part)
     return joined
+
+
+_CHUNKS = ChunkedMask(512)
+register(Kind(AndMask, AndMask(CausalMask(), _CHUNKS)))
+register(Kind(OrMask, OrMask(_CHUNKS, PrefixMask(64))))
+register(Kind(NotMask, NotMask(_CHUNKS)))

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .arithmetic import Arith, ColumnRange
 from .base import Edges, Mask
+from .registry import makes
 
 T = TypeVar("T")
 
@@ -39,3 +40,9 @@ class NullMask(Mask):
     def __str__(self) -> str:
         """`full`."""
         return "full"
+
+
+@makes(NullMask, example=NullMask(), usage="full")
+def full() -> Mask:
+    """Every query sees every key."""
+    return NullMask()

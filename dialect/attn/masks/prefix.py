@@ -13,6 +13,8 @@ from typing import Any, ClassVar, TypeVar
 
 from .arithmetic import Arith, ColumnRange, in_digits
 from .base import Edges, Mask, check_parameter
+from .causal import causal
+from .registry import makes
 
 T = TypeVar("T")
 
@@ -57,3 +59,14 @@ class PrefixMask(Mask):
     def __str__(self) -> str:
         """`prefix:64`."""
         return f"prefix:{in_digits(self.length)}"
+
+
+@makes(PrefixMask, example=PrefixMask(64), usage="prefix:LENGTH")
+def prefix_lm(length: int) -> Mask:
+    """A query sees the first `length` keys, and the keys after them causally.
+
+    Raises:
+      SpecError: a length that is not from 0 to 2^30.
+    """
+    mask = PrefixMask(length)
+    return mask if length else causal()

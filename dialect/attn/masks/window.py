@@ -11,8 +11,13 @@ left 1, right 0, sq 3, sk 4 (x: visible):      left 0, right 2, sq 3, sk 2; row 
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from attn_mlir.errors import SpecError
+
 from .arithmetic import Arith, ColumnRange, in_digits
 from .base import Edges, Mask, check_parameter
+from .causal import causal
+from .null import full
+from .registry import makes
 
 T = TypeVar("T")
 
@@ -77,3 +82,31 @@ class WindowMask(Mask):
 
 def _text(limit: int) -> str:
     return "inf" if limit == UNLIMITED else in_digits(limit)
+
+
+@makes(
+    WindowMask,
+    example=WindowMask(127, 0),
+    usage="window:LEFT or window:LEFT,RIGHT",
+    note="keys before a query and behind it; window:127 for none behind, window:127,64, inf for all",
+)
+def sliding_window(left: int | None, right: int | None = 0) -> Mask:
+    """A query sees its own position, `left` keys before it and `right` keys after it.
+
+    Args:
+      left, right: at least 0; None for no limit.
+
+    Raises:
+      SpecError: a limit below 0, or above 2^30.
+    """
+    for name, limit in (("left", left), ("right", right)):
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise SpecError(
+                f"{name} of a sliding window must be an integer of at least 0, or None for no "
+                f"limit (-1 in #attn.window, inf on the command line), got {limit!r:.40}"
+            )
+    if left is None and right is None:
+        return full()
+    if left is None and right == 0:
+        return causal()
+    return WindowMask(UNLIMITED if left is None else left, UNLIMITED if right is None else right)
