@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, LatentRowsOp, ScaledOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, LatentRowsOp, MhaOp, ScaledOp
 from attn_mlir.dialect.attn.names import names_of, operand_names
 from attn_mlir.dialect.diagnostics import op_error
 
-from .operands.storage import tensors_of
+from .operands.storage import OperandStorage
 
 Value = Any
 
@@ -38,11 +38,19 @@ def check_function(function: Any, op: Any) -> None:
     if len(operations) != 2:
         names = ", ".join(other.operation.name for other in operations)
         raise op_error(function, f"expects one {own} and func.return, got {names}")
-    operands = tensors_of(op)
+    operands = _stored_tensors(op)
     if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
     if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
         raise op_error(operations[1], f"expects to return o, or o and lse, of the {own}")
+
+
+def _stored_tensors(op: Any) -> list[Value]:
+    """The tensors of an operation's operands: one of keys and of values that share their rows."""
+    operands = list(op.operation.operands)
+    if isinstance(op, MhaOp) and op.shares_rows:
+        operands.remove(op.v)
+    return [OperandStorage.of(operand).root for operand in operands]
 
 
 def captures_of(function: Any) -> list[Capture]:

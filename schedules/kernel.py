@@ -18,15 +18,9 @@ from .core.problem import Problem, Value, WorkTile
 from .core.splits import JoinedParts, Parts, Workspace
 from .function import Capture, captures_of, check_function
 from .operands.position_scales import position_factors_of
-from .operands.storage import (
-    check_storage,
-    dimension_names,
-    factors_of,
-    gathered_of,
-    pages_of,
-    root,
-    sequences_of,
-)
+from .operands.scales import Factors
+from .operands.storage import OperandStorage, StoredKeys
+from .operands.storage_checks import check_storage
 from .sources.kv_source import FetchedKV, PagedKV, TensorKV
 from .sources.listed_copies import GatheredKV
 
@@ -111,22 +105,25 @@ def attention_kernel(
       VerifyError: the function computes something else as well, the operation has no configuration
         of this kind, or its score modifier is not element-wise.
     """
-    check_storage(op, may_share_rows=kind.shares_rows)
+    q, k, v = storages = [OperandStorage.of(operand) for operand in (op.q, op.k, op.v)]
+    check_storage(op, q, k, v, may_share_rows=kind.shares_rows)
     with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
         tensors.setdefault("v", tensors["k"])
-        captured = {**captured, root(op.k): tensors["k"]}
-        keys = sequences_of(op.k, tensors["k"], captured)
-        visited = ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles
+        captured = {**captured, k.root: tensors["k"]}
+        keys, values = k.keys(tensors["k"], captured), v.keys(tensors["v"], captured)
+        blocks = op.blocks
         problem = Problem(
             **tensors | {"q": (tensors["q"],)},
-            factors=factors_of(op, captured),
-            position_factors=position_factors_of(op, captured),
+            factors=Factors(*(storage.scale_table(captured) for storage in storages)),
+            position_factors=position_factors_of(k, v, captured),
             parts=_parts(op, tensors, captured, config.tile_n),
             tile_counter=None if op.tile_counter is None else captured[op.tile_counter.counter],
-            query_sequences=sequences_of(op.q, tensors["q"], captured),
-            key_sequences=keys,
+            query_sequences=q.queries(tensors["q"], captured),
+            key_sequences=keys.sequences,
             modifier=Modifier(op, captured),
-            visited=visited,
+            visited=KeyTiles
+            if blocks is None
+            else ListedTiles.of(blocks, captured, config, keys.sequences),
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,
@@ -137,7 +134,7 @@ def attention_kernel(
             mask=op.mask_rule,
             config=config,
         )
-        yield kernel, problem, _source(op, problem, captured)
+        yield kernel, problem, _source(problem, keys, values)
 
 
 def _parts(
@@ -153,14 +150,13 @@ def _parts(
     return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
 
 
-def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> FetchedKV:
+def _source(problem: Problem, keys: StoredKeys, values: StoredKeys) -> FetchedKV:
     """The source that loads tiles of keys and values."""
-    if (gathered := gathered_of(op.k, problem.k, captured)) is not None:
-        return GatheredKV(problem, gathered)
-    keys, values = pages_of(op.k, problem.k, captured), pages_of(op.v, problem.v, captured)
-    if keys is None or values is None:
+    if keys.lists is not None:
+        return GatheredKV(problem, keys.lists)
+    if keys.pages is None or values.pages is None:
         return TensorKV(problem)
-    return PagedKV(problem, keys, values)
+    return PagedKV(problem, keys.pages, values.pages)
 
 
 @contextmanager
@@ -213,7 +209,7 @@ def _declared(
         if is_output:
             dims = [leading.get(name, name) for name in dims]
         else:
-            dims = dimension_names(getattr(op, label), dims)
+            dims = OperandStorage.of(getattr(op, label)).dimension_names(dims)
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
         arguments.append(b.Argument(label, "out" if is_output else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))

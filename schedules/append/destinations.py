@@ -15,7 +15,7 @@ from attn_mlir.dialect._mlir import arith, ir
 
 from .. import emit as b
 from ..operands.pages import Pages, page_size
-from ..operands.storage import pages_of, root, storage_steps
+from ..operands.storage import OperandStorage
 
 Value = Any
 
@@ -84,29 +84,22 @@ class Destination:
     scales: "Destination | None"
 
     @staticmethod
-    def of(cache: Value, tensor: Value, arguments: Mapping[Value, Value]) -> "Destination":
-        """The destination that the storage operations of a cache of `attn.append` describe."""
-        names = ("indices", "starts", "lengths", "factors", "scales")
-        found: dict[str, Any] = dict.fromkeys(names)
-        counts_new = True
-        for step in storage_steps(cache):
-            match step:
-                case attn.SelectedOp():
-                    found["indices"] = arguments[step.indices]
-                case attn.TrimmedOp():
-                    found["starts"] = arguments[step.counts]
-                case attn.LimitedOp():
-                    found["lengths"] = arguments[step.lengths]
-                    counts_new = not step.excludes_queries
-                case attn.ScaledOp() if step.is_per_position:
-                    own = arguments[root(step.factors)]
-                    found["scales"] = Destination.of(step.factors, own, arguments)
-                case attn.ScaledOp():
-                    found["factors"] = arguments[step.factors]
-                case _:
-                    pass
-        pages = pages_of(cache, tensor, arguments)
-        return Destination(tensor, pages, counts_new=counts_new, **found)
+    def of(cache: OperandStorage, arguments: Mapping[Value, Value]) -> "Destination":
+        """The destination in a cache of `attn.append`, by how it is stored."""
+        tensor, scales = arguments[cache.root], cache.position_scales
+        lengths, selection, padding = cache.lengths, cache.selection, cache.padding
+        return Destination(
+            tensor=tensor,
+            pages=cache.keys(tensor, arguments).pages,
+            indices=None if selection is None else arguments[selection.indices],
+            starts=None if padding is None else arguments[padding.counts],
+            lengths=None if lengths is None else arguments[lengths.lengths],
+            counts_new=lengths is None or not lengths.excludes_queries,
+            factors=cache.scale_table(arguments),
+            scales=None
+            if scales is None
+            else Destination.of(OperandStorage.of(scales.factors), arguments),
+        )
 
     def _count(self) -> Value:
         """Number of sequences."""

@@ -7,7 +7,7 @@ The 16-byte units of a row lie in neighbouring threads, so that rows are whole l
 wherever they go; K and V are read before either is written, which keeps more of them in flight.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -21,7 +21,7 @@ from attn_mlir.schedules.append.destinations import NOWHERE, Destination
 from attn_mlir.schedules.append.narrowing import divisors, stored
 from attn_mlir.schedules.append.roles import WARPS, Place, Problem, Rows, each_row, tokens_of
 from attn_mlir.schedules.append.rotation import rotated
-from attn_mlir.schedules.operands.storage import position_factors, root, storage_steps
+from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.registry import NoOptions, register
 
 Value = Any
@@ -59,55 +59,55 @@ class Append:
           VerifyError: the function computes something else as well, or the caches lie in views that
             no kernel writes to.
         """
-        _check(function, op)
-        kernel = b.declare_kernel(function.sym_name.value, _arguments(function, op))
+        keys, values = (OperandStorage.of(cache) for cache in (op.k_cache, op.v_cache))
+        _check(function, op, (keys, values))
+        arguments = _arguments(function, op, (keys, values))
+        kernel = b.declare_kernel(function.sym_name.value, arguments)
         with ir.InsertionPoint(kernel.body.blocks[0]):
             given = dict(zip(function.arguments, kernel.body.blocks[0].arguments, strict=True))
-            _emit(Problem.of(op, given))
+            _emit(Problem.of(op, keys, values, given))
         return kernel
 
 
-def _check(function: Any, op: attn.AppendOp) -> None:
+def _check(function: Any, op: attn.AppendOp, caches: Sequence[OperandStorage]) -> None:
     """Raises VerifyError for a function that the kernel does not cover."""
     block = list(function.body.blocks[0].operations)
     others = [other for other in block if not isinstance(other, STORAGE)]
     if len(others) != 2 or list(others[1].operation.operands):
         names = ", ".join(other.operation.name for other in others)
         raise op_error(function, f"expects one attn.append and an empty func.return, got {names}")
-    caches = [root(op.k_cache), root(op.v_cache)]
-    if [*caches, op.k_new, op.v_new] != list(function.arguments)[:4]:
+    tensors = [storage.root for storage in caches]
+    if [*tensors, op.k_new, op.v_new] != list(function.arguments)[:4]:
         raise op_error(op, "expects the function's first arguments as its first operands, in order")
-    for cache in (op.k_cache, op.v_cache):
-        steps: list[Any] = [type(step) for step in storage_steps(cache)]
-        if len(set(steps)) != len(steps) or attn.RaggedOp in steps:
+    for storage in caches:
+        steps: list[Any] = [type(step) for step in storage.steps]
+        if len(set(steps)) != len(steps) or storage.offsets is not None:
             raise op_error(
                 op, "expects caches that each storage operation looks at once, not ragged"
             )
         if len(op.slots) and set(steps) - {attn.ScaledOp}:
             raise op_error(op, "expects slots of caches as they are stored")
-        scales = position_factors(cache)
-        if (
-            scales is not None
-            and attn.logical_type(scales.factors).shape[2] != attn.logical_type(cache).shape[2]
-        ):
+        scales, logical = storage.position_scales, attn.logical_type(storage.operand)
+        if scales is not None and attn.logical_type(scales.factors).shape[2] != logical.shape[2]:
             raise op_error(op, "expects factors of positions for each head")
-        is_paged = attn.PagedOp in steps or attn.PagedCsrOp in steps
-        if is_paged and {attn.SelectedOp, attn.TrimmedOp} & set(steps):
+        is_moved = storage.selection is not None or storage.padding is not None
+        if storage.pages is not None and is_moved:
             raise op_error(op, "expects sequences in pages to be neither selected nor trimmed")
 
 
-def _arguments(function: Any, op: attn.AppendOp) -> list[b.Argument]:
+def _arguments(
+    function: Any, op: attn.AppendOp, caches: Sequence[OperandStorage]
+) -> list[b.Argument]:
     """The function's arguments; extents of one name are equal."""
-    kinds: list[Any] = [type(step) for step in storage_steps(op.k_cache)]
-    pool = root(op.k_cache).type
-    written = [root(x) for x in (op.k_cache, op.v_cache)]
-    scales = [position_factors(x) for x in (op.k_cache, op.v_cache)]
-    written += [root(step.factors) for step in scales if step is not None]
+    pool = caches[0].root.type
+    written = [cache.root for cache in caches]
+    scales = [cache.position_scales for cache in caches]
+    written += [OperandStorage.of(step.factors).root for step in scales if step is not None]
     is_batch = op.k_new.type.rank > 3
     if not pool.is_dynamic_dim(1):
         cache = ("pages", "", "", "")
     else:
-        own_rows = is_batch and attn.SelectedOp not in kinds
+        own_rows = is_batch and caches[0].selection is None
         cache = ("batch" if own_rows else "rows", "sk", "", "")
     tokens = ("batch", "sq") if is_batch else ("tokens",)
     per_token = [x for values in (op.slots, op.positions, op.sequences) for x in values]

@@ -10,7 +10,7 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from .. import emit as b
-from ..operands.storage import position_factors, root, storage_steps
+from ..operands.storage import OperandStorage
 from .destinations import Destination, Token, Told
 
 Value = Any
@@ -66,21 +66,24 @@ class Problem:
     has_own_scale_table: bool
 
     @staticmethod
-    def of(op: attn.AppendOp, given: Mapping[Value, Value]) -> "Problem":
-        """The problem of an operation whose function's arguments are those of the kernel."""
-        caches = (op.k_cache, op.v_cache)
-        k, v = (Destination.of(x, given[root(x)], given) for x in caches)
+    def of(
+        op: attn.AppendOp,
+        keys: OperandStorage,
+        values: OperandStorage,
+        given: Mapping[Value, Value],
+    ) -> "Problem":
+        """The problem of an operation with these caches, whose function's arguments are the kernel's."""
         return Problem(
-            k=k,
-            v=v,
+            k=Destination.of(keys, given),
+            v=Destination.of(values, given),
             k_new=given[op.k_new],
             v_new=given[op.v_new],
             told=Told.of(op, given),
             angles=tuple(given[angle] for angle in op.angles),
             rotary_dim=op.rotary_dim,
             interleaved=op.is_interleaved,
-            is_listed_apart=_lists(op.k_cache) != _lists(op.v_cache),
-            has_own_scale_table=_has_own_scale_table(op),
+            is_listed_apart=_lists(keys) != _lists(values),
+            has_own_scale_table=not len(op.slots) and _has_own_scale_table(keys),
         )
 
     @property
@@ -136,22 +139,21 @@ class Problem:
         return Token(number, (number,), exists, sequence, number, self.token_count())
 
 
-def _lists(cache: Value) -> list[Value]:
-    """What tells where a cache's positions are."""
-    steps = (step for step in storage_steps(cache) if not isinstance(step, attn.ScaledOp))
+def _lists(cache: OperandStorage) -> list[Value]:
+    """The arrays that say where a cache's positions are."""
+    steps = (step for step in cache.steps if not isinstance(step, attn.ScaledOp))
     return [value for step in steps for value in list(step.operation.operands)[1:]]
 
 
-def _has_own_scale_table(op: attn.AppendOp) -> bool:
+def _has_own_scale_table(cache: OperandStorage) -> bool:
     """Whether factors of positions are found by other lists than the elements that they are of."""
-    step = position_factors(op.k_cache)
-    return step is not None and not len(op.slots) and _pages(step.factors) != _pages(op.k_cache)
+    step = cache.position_scales
+    return step is not None and _pages(OperandStorage.of(step.factors)) != _pages(cache)
 
 
-def _pages(cache: Value) -> list[Value]:
-    """What lists the pages of a cache; nothing where it has none."""
-    steps = (x for x in storage_steps(cache) if isinstance(x, attn.PagedOp | attn.PagedCsrOp))
-    return [value for step in steps for value in list(step.operation.operands)[1:]]
+def _pages(cache: OperandStorage) -> list[Value]:
+    """The arrays that list the pages of a cache; none without pages."""
+    return [] if cache.pages is None else list(cache.pages.operation.operands)[1:]
 
 
 def group_count(of: Destination) -> int:

@@ -9,10 +9,9 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.schedules.policy.tile_order import grows
 
 from .. import emit as b
-from ..operands.gathered import GatheredRows
 from ..operands.position_scales import PositionFactors
 from ..operands.scales import Factors
-from ..operands.sequences import Sequence, Sequences
+from ..operands.sequences import KeySequences, QuerySequences, Sequence
 from ..operands.widen import LIFT
 from .config import NARROW_BITS, Config
 from .kv_tiles import VisitedTiles
@@ -81,8 +80,8 @@ class Problem:
     lse: Value | None
     scale: Value
     parts: Parts | None
-    query_sequences: Sequences
-    key_sequences: Sequences
+    query_sequences: QuerySequences
+    key_sequences: KeySequences
     factors: Factors
     position_factors: tuple[PositionFactors, PositionFactors] | None
     heads: int
@@ -148,10 +147,9 @@ class Problem:
         if self.parts is not None:
             part, batch = self.parts.of(batch, self.query_sequences.count())
         queries = self.query_sequences.of(batch)
-        if isinstance(lists := self.key_sequences, GatheredRows):
-            keys = lists.of_query(batch, self.queries.first_position(block, 0))
-        else:
-            keys = self.key_sequences.of(batch, queries)
+        keys = self.key_sequences.of_query(
+            batch, queries, lambda: self.queries.first_position(block, 0)
+        )
         results = queries
         if self.parts is not None and part is not None:
             results = self.parts.results_of(part, queries)
@@ -167,9 +165,9 @@ class Problem:
         """The operands of `ws.tiles` that an order needs beside the tile space."""
         if self.config.tile_order == "counter":
             return {"packing": [self.section()]}
-        if self.config.tile_order != "ragged":
+        if self.config.tile_order != "ragged" or (packed := self.query_sequences.packed()) is None:
             return {}
-        ends, rows = self.query_sequences.packed()
+        ends, rows = packed
         size = b.constant(self.queries.positions_per_work_tile)
         return {"ends": [ends], "packing": [self.query_sequences.count(), rows, size]}
 

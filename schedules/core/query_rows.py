@@ -15,7 +15,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
-from ..operands.sequences import Sequence, Sequences
+from ..operands.sequences import QuerySequences, Sequence
 from .config import Config
 
 Value = Any
@@ -38,7 +38,7 @@ class Queries:
     q: tuple[Value, ...]
     o: Value
     lse: Value | None
-    sequences: Sequences
+    sequences: QuerySequences
     heads: int
     group: int
     config: Config

@@ -4,6 +4,7 @@ What lists say decides over no address by itself: a number that is no row stands
 hides its score. Entries are read a tile ahead of their rows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,18 +42,14 @@ class GatheredRows:
         """Entries of a list."""
         return b.extent(self.indices, 2)
 
-    def packed(self) -> tuple[Value, Value]:
-        """Never of queries, whose order it would tell."""
-        raise AssertionError("queries are not gathered")
-
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """All entries of a list."""
         return Sequence((), None, self.longest(), False)
 
-    def of_query(self, batch: Value, position: Value) -> Sequence:
+    def of_query(self, batch: Value, queries: Sequence, position: Callable[[], Value]) -> Sequence:
         """The entries of one query's list that count."""
-        length = self.longest()
+        query, length = position(), self.longest()
         if self.lengths is not None:
-            own = b.element(self.lengths, [batch, position])
+            own = b.element(self.lengths, [batch, query])
             length = b.INT.min(b.INT.max(own, 0), length)
         return Sequence((), None, length, False)

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
-from .sequences import Sequence, Sequences
+from .sequences import KeySequences, Sequence, SharedByQueries
 
 Value = Any
 
 
-class Pages(Sequences, Protocol):
+class Pages(KeySequences, Protocol):
     """The sequences of one operand, in pages."""
 
     @property
@@ -50,7 +50,7 @@ def _sequence(length: Value) -> Sequence:
 
 
 @dataclass(frozen=True)
-class TablePages:
+class TablePages(SharedByQueries):
     """Pages of sequence b: table[b, 0], table[b, 1], ...
 
     Attributes:
@@ -75,10 +75,6 @@ class TablePages:
         """All pages of a row."""
         return b.INT.mul(b.extent(self.table, 1), page_size(self.pool))
 
-    def packed(self) -> tuple[Value, Value]:
-        """Never of queries, whose order it would tell."""
-        raise AssertionError("queries have no pages")
-
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """As long as the table has room for."""
         return _sequence(self.longest())
@@ -93,7 +89,7 @@ class TablePages:
 
 
 @dataclass(frozen=True)
-class CsrPages:
+class CsrPages(SharedByQueries):
     """Pages of sequence b: indices[offsets[b]], ..., indices[offsets[b + 1] - 1].
 
     Attributes:
@@ -121,10 +117,6 @@ class CsrPages:
     def longest(self) -> Value:
         """All pages there are."""
         return b.INT.mul(b.extent(self.indices, 0), page_size(self.pool))
-
-    def packed(self) -> tuple[Value, Value]:
-        """Never of queries, whose order it would tell."""
-        raise AssertionError("queries have no pages")
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """(n - 1) x page + last of n pages; none where offsets are in the wrong order."""

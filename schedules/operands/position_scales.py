@@ -3,7 +3,7 @@
 Factors of pages outside the pool and of positions behind the end of the sequence count as 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ from attn_mlir.dialect._mlir import arith, ir
 
 from .. import emit as b
 from .pages import Pages, page_size
+from .sequences import KeySequences
 from .sequences import Sequence as Place
-from .sequences import Sequences
-from .storage import pages_of, position_factors, root, sequences_of
+from .storage import Arguments, OperandStorage
 
 Value = Any
 
@@ -31,20 +31,19 @@ class PositionFactors:
     """
 
     tensor: Value
-    sequences: Sequences
+    sequences: KeySequences
     pages: Pages | None
     group: int
 
     @classmethod
-    def of(cls, operand: Value, arguments: Mapping[Value, Value]) -> "PositionFactors | None":
-        """The factors of an operand of attention, or None; `arguments` as in `sequences_of`."""
-        step = position_factors(operand)
-        if step is None:
+    def of(cls, storage: OperandStorage, arguments: Arguments) -> "PositionFactors | None":
+        """The factors of an operand of attention, as arguments of the kernel; None without any."""
+        if (step := storage.position_scales) is None:
             return None
-        tensor = arguments[root(step.factors)]
-        lies = (step.factors, tensor, arguments)
+        own = OperandStorage.of(step.factors)
+        lies = own.keys(arguments[own.root], arguments)
         group = attn.logical_type(step.source).shape[3] // step.groups
-        return cls(tensor, sequences_of(*lies), pages_of(*lies), group)
+        return cls(lies.tensor, lies.sequences, lies.pages, group)
 
     @property
     def lists(self) -> tuple[Value, ...]:
@@ -106,8 +105,8 @@ class PositionFactors:
 
 
 def position_factors_of(
-    op: attn.MhaOp, arguments: Mapping[Value, Value]
+    k: OperandStorage, v: OperandStorage, arguments: Arguments
 ) -> tuple[PositionFactors, PositionFactors] | None:
     """The factors of k and of v, or None; either both have factors or neither."""
-    k, v = (PositionFactors.of(operand, arguments) for operand in (op.k, op.v))
-    return None if k is None or v is None else (k, v)
+    keys, values = (PositionFactors.of(storage, arguments) for storage in (k, v))
+    return None if keys is None or values is None else (keys, values)

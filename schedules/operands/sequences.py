@@ -5,8 +5,9 @@ storage operations of the `attn` dialect. Numbers read from index arrays are cla
 that no array makes a kernel read outside it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .. import emit as b
 
@@ -45,6 +46,18 @@ class Sequence:
         return tensor if self.is_whole else b.limit(tensor, self.row(self.length), dim)
 
 
+class Packed(NamedTuple):
+    """Sequences that lie one after the other.
+
+    Attributes:
+      ends: [batch + 1], i32.
+      rows: of the tensor that holds them, i32.
+    """
+
+    ends: Value
+    rows: Value
+
+
 class Sequences(Protocol):
     """The sequences of one operand."""
 
@@ -60,10 +73,6 @@ class Sequences(Protocol):
         """Sequence number `batch`; for keys, `queries` is the sequence of queries that sees them."""
         ...
 
-    def packed(self) -> tuple[Value, Value]:
-        """The array of ends, and the tensor's rows, for sequences that lie one after the other."""
-        ...
-
     @property
     def differ(self) -> bool:
         """Whether their lengths may differ."""
@@ -75,8 +84,40 @@ class Sequences(Protocol):
         ...
 
 
+class QuerySequences(Sequences, Protocol):
+    """The sequences of queries."""
+
+    def packed(self) -> Packed | None:
+        """How they lie one after the other; None where each has a place in a dimension of its own."""
+        ...
+
+
+class KeySequences(Sequences, Protocol):
+    """The sequences of keys."""
+
+    def of_query(self, batch: Value, queries: Sequence, position: Callable[[], Value]) -> Sequence:
+        """The keys of a work tile.
+
+        Args:
+          batch: number of its sequence.
+          queries: the sequence of its queries.
+          position: emits the position of its first query.
+        """
+        ...
+
+
+class SharedByQueries:
+    """Keys that all queries of a sequence see: what `KeySequences` asks beside `Sequences`."""
+
+    def of_query(
+        self: Sequences, batch: Value, queries: Sequence, position: Callable[[], Value]
+    ) -> Sequence:
+        """The whole sequence."""
+        return self.of(batch, queries)
+
+
 @dataclass(frozen=True)
-class Dense:
+class Dense(SharedByQueries):
     """Sequences of a tensor [batch, sequence, heads, columns], all of one length."""
 
     tensor: Value
@@ -95,9 +136,8 @@ class Dense:
         """The tensor's second extent."""
         return b.extent(self.tensor, 1)
 
-    def packed(self) -> tuple[Value, Value]:
-        """Never called: `attn-configure` chooses the order that needs it for ragged sequences only."""
-        raise AssertionError("sequences have a dimension of their own")
+    def packed(self) -> None:
+        """They are not."""
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The sequence at index `batch` of the first dimension."""
@@ -105,7 +145,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Ragged:
+class Ragged(SharedByQueries):
     """Sequences of a tensor [total, heads, columns]: b lies in rows ends[b] to ends[b + 1] - 1.
 
     Attributes:
@@ -132,9 +172,9 @@ class Ragged:
         """The caller's bound."""
         return self.most
 
-    def packed(self) -> tuple[Value, Value]:
+    def packed(self) -> Packed:
         """The ends, and the rows of the tensor."""
-        return self.ends, b.extent(self.tensor, 0)
+        return Packed(self.ends, b.extent(self.tensor, 0))
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The rows between two ends; no rows where the second end is below the first."""
@@ -146,7 +186,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Shortened:
+class Shortened(SharedByQueries):
     """Sequences of which some positions are left out.
 
     Attributes:
@@ -163,10 +203,6 @@ class Shortened:
     def longest(self) -> Value:
         """As `inner`, of which these are parts."""
         return self.inner.longest()
-
-    def packed(self) -> tuple[Value, Value]:
-        """As `inner`."""
-        return self.inner.packed()
 
 
 @dataclass(frozen=True)
@@ -198,7 +234,18 @@ class Limited(Shortened):
 
 
 @dataclass(frozen=True)
-class Selected:
+class LimitedQueries(Limited):
+    """Queries of which only the first `lengths[b]` exist."""
+
+    inner: QuerySequences
+
+    def packed(self) -> Packed | None:
+        """As `inner`."""
+        return self.inner.packed()
+
+
+@dataclass(frozen=True)
+class Selected(SharedByQueries):
     """Sequences chosen from others: b is sequence indices[b] of `inner`.
 
     Attributes:
@@ -226,10 +273,6 @@ class Selected:
     def longest(self) -> Value:
         """As `inner`."""
         return self.inner.longest()
-
-    def packed(self) -> tuple[Value, Value]:
-        """Never called: it is for queries, which are never selected."""
-        raise AssertionError("queries are not selected")
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The chosen sequence; an index outside is clamped."""

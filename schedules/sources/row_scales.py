@@ -19,7 +19,7 @@ from attn_mlir.dialect.diagnostics import op_error
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.position_scales import PositionFactors
-from ..operands.storage import are_alike, is_part_of_rows, page_size_of, storage_steps
+from ..operands.storage import OperandStorage
 
 SLOTS = 2  # softmax of one query tile may be a key tile ahead of the other
 
@@ -40,19 +40,26 @@ class RowFactors:
 
     @classmethod
     def of(
-        cls, op: attn.MlaOp, arguments: Mapping[Value, Value], tile_n: int
+        cls,
+        op: attn.MlaOp,
+        storages: Mapping[str, OperandStorage],
+        arguments: Mapping[Value, Value],
+        tile_n: int,
     ) -> "RowFactors | None":
         """Of an operation, with its ring; None without factors.
 
+        Args:
+          storages: how its operands are stored, by their names.
+
         Raises:
           VerifyError: nope and rope have other factors than one another, or only Q or K has any, or they
-        lie otherwise than rows do.
+            lie otherwise than rows do.
         """
-        _check(op)
+        _check(op, storages)
         if op.has_narrow_rope:
             return None
-        queries = PositionFactors.of(op.q_nope, arguments)
-        keys = PositionFactors.of(op.k_nope, arguments)
+        queries = PositionFactors.of(storages["q_nope"], arguments)
+        keys = PositionFactors.of(storages["k_nope"], arguments)
         if queries is None or keys is None:
             return None
         ring = b.Ring("factors", b.tile([tile_n], ir.F32Type.get(), "shared"), stages=SLOTS)
@@ -99,9 +106,9 @@ class RowFactors:
         return {column: b.times_rows(scores, rows) for column, scores in found.items()}
 
 
-def _check(op: attn.MlaOp) -> None:
+def _check(op: attn.MlaOp, storages: Mapping[str, OperandStorage]) -> None:
     """See `RowFactors.of`."""
-    found = {name: _factors(op, name) for name in ("q_nope", "q_rope", "k_nope", "k_rope", "v")}
+    found = {name: _factors(op, name, storage) for name, storage in storages.items()}
     if op.has_narrow_rope:
         others = [x for x, factors in found.items() if factors is not None and x != "k_rope"]
         if others:
@@ -113,8 +120,9 @@ def _check(op: attn.MlaOp) -> None:
             raise op_error(op, f"expects the same factors of {side}_nope and {side}_rope")
         if nope is None:
             continue
-        lies = getattr(op, f"{side}_nope")
-        if page_size_of(nope) or is_part_of_rows(nope) or not are_alike(nope, lies):
+        lies = OperandStorage.of(nope)
+        is_alike = lies.is_alike(storages[f"{side}_nope"])
+        if lies.pages is not None or lies.is_part_of_rows or not is_alike:
             raise op_error(op, f"expects factors of {side}_nope to be stored as it is")
         if attn.logical_type(nope).shape[3] != 1:
             raise op_error(op, f"expects one factor of {side}_nope for all columns of a row")
@@ -122,9 +130,9 @@ def _check(op: attn.MlaOp) -> None:
         raise op_error(op, "expects factors of rows for queries and keys, or for neither")
 
 
-def _factors(op: attn.MlaOp, name: str) -> Value | None:
+def _factors(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None:
     """The factors of an operand: of rows, or of v of sequences and heads."""
-    steps = [x for x in storage_steps(getattr(op, name)) if isinstance(x, attn.ScaledOp)]
+    steps = storage.scales
     if len(steps) > 1:
         raise op_error(op, f"expects {name} to be scaled once")
     if not steps:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.operands.storage import latent_rows_of
+from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.operands.widen import EXPONENT_BITS, MANTISSA_WIDTH, widened
 
 Value = Any
@@ -241,10 +241,10 @@ class NarrowRows:
 Source = WideRows | NarrowRows
 
 
-def source_of(rows: Value, arguments: Mapping[Value, Value]) -> Source:
+def source_of(storage: OperandStorage, arguments: Mapping[Value, Value]) -> Source:
     """Where the rows of an operand come from; `arguments` are those of the kernel by the function's."""
-    if (owner := latent_rows_of(rows)) is None:
-        return WideRows(arguments[rows])
+    if (owner := storage.latent_rows) is None:
+        return WideRows(arguments[storage.operand])
     factors, wide = (
         next((arguments[x] for x in some), None) for some in (owner.factors, owner.wide)
     )

@@ -17,14 +17,8 @@ from attn_mlir.schedules.core.splits import Parts
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, Opened, opened
 from attn_mlir.schedules.operands.pages import Pages
 from attn_mlir.schedules.operands.scales import Factors
-from attn_mlir.schedules.operands.storage import (
-    check_pages,
-    dimension_names,
-    latent_rows_of,
-    pages_of,
-    root,
-    sequences_of,
-)
+from attn_mlir.schedules.operands.storage import OperandStorage, latent_rows_of
+from attn_mlir.schedules.operands.storage_checks import check_pages, check_queries
 from attn_mlir.schedules.sources.kv_source import KVSource, PagedKV, TensorKV
 
 from ..common.rows import source_of
@@ -81,12 +75,12 @@ def found_kernel(
     Raises:
       VerifyError: as `decode_kernel`.
     """
-    rank = attn.stored_type(op.kv).rank
+    storage, rank = OperandStorage.of(op.kv), attn.stored_type(op.kv).rank
     if op.is_listed:
         rows, lists, own_dims = ROW_DIMS[rank], LIST_DIMS, LISTED_DIMS
     else:
-        check_pages(op, op.kv)
-        rows, lists, own_dims = dimension_names(op.kv, KEY_DIMS[rank]), {}, TENSOR_DIMS
+        check_pages(op, storage)
+        rows, lists, own_dims = storage.dimension_names(KEY_DIMS[rank]), {}, TENSOR_DIMS
     dims = {**lists, **dict.fromkeys(("kv_scale", "kv_rope"), rows)}
     with opened(function, op, own_dims, kind, dims, cluster=ctas) as opening:
         kernel, tensors, captured, config = opening
@@ -96,10 +90,12 @@ def found_kernel(
             for value in getattr(op, name)
         }
         own = {name: value for name, value in tensors.items() if name != "kv"}
-        make = SparseDecode if op.is_listed else partial(SequenceDecode, **_places(op, opening))
+        make = SparseDecode
+        if not op.is_listed:
+            make = partial(SequenceDecode, **_places(op, storage, opening))
         problem = make(
             **dict.fromkeys(("indices", "topk_length", "sinks"), None) | given | own,
-            source=source_of(op.kv, {**captured, root(op.kv): tensors["kv"]}),
+            source=source_of(storage, {**captured, storage.root: tensors["kv"]}),
             max_logits=None,
             page_table=None,
             batch_of_query=None,
@@ -115,15 +111,27 @@ def found_kernel(
         yield kernel, problem
 
 
-def _places(op: attn.MlaDecodeOp, opening: Opened[Any]) -> dict[str, Any]:
-    """Where the sequences of an operation lie, and what queries see of them."""
+def _places(op: attn.MlaDecodeOp, storage: OperandStorage, opening: Opened[Any]) -> dict[str, Any]:
+    """Where the sequences of an operation lie, and which keys queries see."""
     _, tensors, captured, _ = opening
+    keys = storage.keys(tensors["kv"], captured)
     return {
-        "queries": sequences_of(op.q, tensors["q"], captured),
-        "keys": sequences_of(op.kv, tensors["kv"], captured),
-        "pages": pages_of(op.kv, tensors["kv"], captured),
+        "queries": _queries(op).queries(tensors["q"], captured),
+        "keys": keys.sequences,
+        "pages": keys.pages,
         "mask": op.mask_rule,
     }
+
+
+def _queries(op: attn.MlaDecodeOp) -> OperandStorage:
+    """How queries are stored.
+
+    Raises:
+      VerifyError: in a way that there is no code for.
+    """
+    storage = OperandStorage.of(op.q)
+    check_queries(op, "q", storage)
+    return storage
 
 
 def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
@@ -146,13 +154,15 @@ def decode_kernel(
       VerifyError: the function computes something else as well, or the operation has no
         configuration of this kind, or operands whose storage has no code.
     """
-    check_pages(op, op.kv)
+    queries, rows = _queries(op), OperandStorage.of(op.kv)
+    check_pages(op, rows)
     with opened(function, op, TENSOR_DIMS, kind, cluster=ctas) as (
         kernel,
         tensors,
         captured,
         config,
     ):
+        keys = rows.keys(tensors["kv"], captured)
         problem = Problem(
             q=(tensors["q"],),
             k=tensors["kv"],
@@ -161,8 +171,8 @@ def decode_kernel(
             lse=tensors["lse"],
             scale=tensors["scale"],
             parts=_parts(op, tensors),
-            query_sequences=sequences_of(op.q, tensors["q"], captured),
-            key_sequences=sequences_of(op.kv, tensors["kv"], captured),
+            query_sequences=queries.queries(tensors["q"], captured),
+            key_sequences=keys.sequences,
             factors=Factors(None, None, None),
             position_factors=None,
             heads=op.heads,
@@ -177,7 +187,7 @@ def decode_kernel(
             visited=KeyTiles,
             config=config,
         )
-        yield kernel, problem, pages_of(op.kv, problem.k, captured)
+        yield kernel, problem, keys.pages
 
 
 def rows_of(problem: Problem, pages: Pages | None) -> KVSource:

@@ -11,7 +11,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.operands.pages import Pages
-from attn_mlir.schedules.operands.sequences import Sequence, Sequences
+from attn_mlir.schedules.operands.sequences import KeySequences, QuerySequences, Sequence
 
 from ..common.rows import ABSENT, NarrowRows
 from ..sparse.problem import NOWHERE, Query, SparseDecode, Value, is_below
@@ -26,8 +26,8 @@ class SequenceDecode(SparseDecode):
       mask: which positions a query sees, in closed form.
     """
 
-    queries: Sequences
-    keys: Sequences
+    queries: QuerySequences
+    keys: KeySequences
     pages: Pages | None
     mask: Mask
 

@@ -11,18 +11,15 @@ from attn_mlir.schedules.core.mask_tiles import KeyTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
-from attn_mlir.schedules.operands.storage import (
-    are_alike,
+from attn_mlir.schedules.operands.scales import Factors
+from attn_mlir.schedules.operands.sequences import KeySequences
+from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys
+from attn_mlir.schedules.operands.storage_checks import (
     check_alike,
     check_pages,
     check_queries,
     check_rows,
-    first_column,
-    is_part_of_rows,
-    page_size_of,
-    pages_of,
-    sequences_of,
-    values_factors,
+    check_scales,
 )
 from attn_mlir.schedules.sources.kv_source import KVSource, TensorKV
 from attn_mlir.schedules.sources.paged_rows import PagedRows
@@ -32,6 +29,7 @@ from .narrow_rope import NarrowRope
 from .roles import Common, LatentKV, Rope, RopePages, RopeRows
 
 CACHE_DIMS = {4: ("rows", "positions", "", "")}  # of k_rope, where it is a cache without pages
+OPERANDS = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
 TENSOR_DIMS = {
     "q_nope": QUERY_DIMS,
     "q_rope": QUERY_DIMS,
@@ -71,11 +69,14 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
       VerifyError: the function computes something else as well, or the operation has no
         configuration of this kind, or operands whose storage has no code.
     """
-    _check_storage(op)
-    dims = TENSOR_DIMS | {"k_rope": CACHE_DIMS if _has_own_sequences(op) else KEY_DIMS}
+    storages = {name: OperandStorage.of(getattr(op, name)) for name in OPERANDS}
+    _check_storage(op, storages)
+    nope, rope = storages["k_nope"], storages["k_rope"]
+    is_apart = _has_own_sequences(nope, rope)
+    dims = TENSOR_DIMS | {"k_rope": CACHE_DIMS if is_apart else KEY_DIMS}
     with opened(function, op, dims, kind) as (kernel, tensors, captured, config):
-        keys = sequences_of(op.k_nope, tensors["k_nope"], captured)
-        rope = sequences_of(op.k_rope, tensors["k_rope"], captured)
+        keys = nope.keys(tensors["k_nope"], captured).sequences
+        rope_keys = rope.keys(tensors["k_rope"], captured)
         problem = Problem(
             q=(tensors["q_nope"], tensors["q_rope"]),
             k=tensors["k_nope"],
@@ -84,9 +85,9 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             lse=tensors["lse"],
             scale=tensors["scale"],
             parts=None,
-            query_sequences=sequences_of(op.q_nope, tensors["q_nope"], captured),
-            key_sequences=Common(keys, rope) if _has_own_sequences(op) else keys,
-            factors=values_factors(op, captured),
+            query_sequences=storages["q_nope"].queries(tensors["q_nope"], captured),
+            key_sequences=Common(keys, rope_keys.sequences) if is_apart else keys,
+            factors=Factors(None, None, storages["v"].scale_table(captured)),
             position_factors=None,
             heads=op.heads,
             kv_heads=op.kv_heads,
@@ -100,41 +101,49 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             visited=KeyTiles,
             config=config,
         )
-        factors = RowFactors.of(op, captured, config.tile_n)
+        factors = RowFactors.of(op, storages, captured, config.tile_n)
         if op.has_narrow_rope:
-            narrow = NarrowRope.of(op.k_rope, tensors["k_rope"], captured)
+            narrow = NarrowRope.of(rope, rope_keys, captured)
             yield OpenedLatent(kernel, problem, TensorKV(problem), narrow, factors)
         else:
-            rope_source = _rope(op, tensors["k_rope"], captured, config.tile_n)
+            own = rope_keys.sequences if is_apart else None
+            rope_source = _rope(rope_keys, own, rope.first_column, config.tile_n)
             yield OpenedLatent(kernel, problem, LatentKV(problem, rope_source), None, factors)
 
 
-def _rope(op: attn.MlaOp, tensor: Any, captured: Mapping[Any, Any], tile_n: int) -> Rope:
-    """Where the columns that all heads share come from."""
-    column = first_column(op.k_rope)
-    if (pages := pages_of(op.k_rope, tensor, captured)) is not None:
-        return RopePages(PagedRows(pages, tile_n, first_column=column))
-    own = sequences_of(op.k_rope, tensor, captured) if _has_own_sequences(op) else None
-    return RopeRows(tensor, column, own)
+def _rope(keys: StoredKeys, own: KeySequences | None, column: int, tile_n: int) -> Rope:
+    """Where the columns that all heads share come from.
+
+    Args:
+      keys: k_rope.
+      own: its sequences; None where they lie as those of k_nope do.
+      column: of its rows at which it begins.
+    """
+    if keys.pages is not None:
+        return RopePages(PagedRows(keys.pages, tile_n, first_column=column))
+    return RopeRows(keys.tensor, column, own)
 
 
-def _has_own_sequences(op: attn.MlaOp) -> bool:
+def _has_own_sequences(nope: OperandStorage, rope: OperandStorage) -> bool:
     """Whether k_rope lies in a cache, and not as k_nope does."""
-    ranks = {attn.stored_type(x).rank for x in (op.k_nope, op.k_rope)}
-    return len(ranks) > 1 or is_part_of_rows(op.k_rope) or not are_alike(op.k_nope, op.k_rope)
+    ranks = {attn.stored_type(x.operand).rank for x in (nope, rope)}
+    return len(ranks) > 1 or rope.is_part_of_rows or not nope.is_alike(rope)
 
 
-def _check_storage(op: attn.MlaOp) -> None:
+def _check_storage(op: attn.MlaOp, storages: Mapping[str, OperandStorage]) -> None:
     """Refuses storage that the schedule has no source for.
 
     Raises:
-      VerifyError: nope and rope of queries, or k_nope and v, lie differently, or in pages.
+      VerifyError: nope and rope of queries, or k_nope and v, lie differently, or in pages, or v is
+        scaled twice.
     """
-    check_alike(op, q_nope=op.q_nope, q_rope=op.q_rope)
-    check_alike(op, k_nope=op.k_nope, v=op.v)
-    check_queries(op, "q_nope", op.q_nope)
-    check_pages(op, op.k_rope)
-    if page_size_of(op.k_nope):
+    q_nope, q_rope, k_nope, k_rope, v = (storages[name] for name in OPERANDS)
+    check_alike(op, q_nope=q_nope, q_rope=q_rope)
+    check_alike(op, k_nope=k_nope, v=v)
+    check_queries(op, "q_nope", q_nope)
+    check_pages(op, k_rope)
+    if k_nope.pages is not None:
         raise op_error(op, "expects k_nope and v as tensors, not in pages")
     for name in ("q_nope", "q_rope", "k_nope", "v"):
-        check_rows(op, name)
+        check_rows(op, name, storages[name])
+    check_scales(op, v)

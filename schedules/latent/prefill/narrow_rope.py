@@ -23,9 +23,9 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.pages import Pages, page_size
 from attn_mlir.schedules.operands.position_scales import PositionFactors
+from attn_mlir.schedules.operands.sequences import KeySequences
 from attn_mlir.schedules.operands.sequences import Sequence as Place
-from attn_mlir.schedules.operands.sequences import Sequences
-from attn_mlir.schedules.operands.storage import first_column, pages_of, sequences_of
+from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys
 from attn_mlir.schedules.operands.widen import widened
 
 PIECE_BYTES = 32  # of a thread: two reads of 16 bytes; with four, a single warp spills
@@ -49,18 +49,18 @@ class NarrowRope:
     tensor: Value
     first: int
     columns: int
-    sequences: Sequences
+    sequences: KeySequences
     pages: Pages | None
     factors: PositionFactors | None
 
     @classmethod
-    def of(cls, operand: Value, tensor: Value, arguments: Mapping[Value, Value]) -> "NarrowRope":
-        """Of the operand `k_rope` of `attn.mla`; arguments as of `sequences_of`."""
-        lies = (operand, tensor, arguments)
-        factors = PositionFactors.of(operand, arguments)
-        columns = attn.logical_type(operand).shape[3]
-        first = first_column(operand)
-        return cls(tensor, first, columns, sequences_of(*lies), pages_of(*lies), factors)
+    def of(
+        cls, storage: OperandStorage, keys: StoredKeys, arguments: Mapping[Value, Value]
+    ) -> "NarrowRope":
+        """The operand `k_rope` of `attn.mla`, in a kernel with these arguments."""
+        factors = PositionFactors.of(storage, arguments)
+        columns, first = attn.logical_type(storage.operand).shape[3], storage.first_column
+        return cls(keys.tensor, first, columns, keys.sequences, keys.pages, factors)
 
     def places(self, tile: WorkTile) -> list[Place]:
         """Where the rows of a work tile's sequence lie, and its factors."""

@@ -17,8 +17,8 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import VisitedTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.core.query_rows import side_by_side
+from attn_mlir.schedules.operands.sequences import KeySequences, Shortened
 from attn_mlir.schedules.operands.sequences import Sequence as Positions
-from attn_mlir.schedules.operands.sequences import Sequences, Shortened
 from attn_mlir.schedules.sources.kv_source import KEYS, ROPE, VALUES, Side, TensorKV
 from attn_mlir.schedules.sources.paged_rows import PagedRows
 
@@ -31,7 +31,7 @@ class Common(Shortened):
       other: sequences of that one.
     """
 
-    other: Sequences
+    other: KeySequences
 
     @property
     def lists(self) -> tuple[Value, ...]:
@@ -77,7 +77,7 @@ class RopeRows:
 
     tensor: Value
     first_column: int
-    sequences: Sequences | None
+    sequences: KeySequences | None
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """The coordinates of the tile's first row, where index arrays may say them."""

@@ -24,7 +24,7 @@ from attn_mlir.schedules.latent.common import absorbed
 from attn_mlir.schedules.latent.common.rows import LOADERS, WIDENERS, WideRows, source_of
 from attn_mlir.schedules.latent.sparse import roles
 from attn_mlir.schedules.latent.sparse.problem import Query, SparseProblem, SparseStorage
-from attn_mlir.schedules.operands.storage import latent_rows_of
+from attn_mlir.schedules.operands.storage import OperandStorage, latent_rows_of
 from attn_mlir.schedules.policy import tiling
 from attn_mlir.schedules.registry import NoOptions, register
 
@@ -132,7 +132,7 @@ class SparseMla:
             values = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
             stored = {value: values[label] for label, value in operands.items()}
             problem = SparseProblem(
-                source=source_of(op.kv, stored),
+                source=source_of(OperandStorage.of(op.kv), stored),
                 **{label: values.get(label) for label in SEEN},
                 page_size=op.page_size,
                 heads=op.heads,
