@@ -21,8 +21,6 @@ from .operands.position_scales import position_factors_of
 from .operands.scales import Factors
 from .operands.storage import OperandStorage, StoredKeys
 from .operands.storage_checks import check_storage
-from .sources.kv_source import FetchedKV, PagedKV, TensorKV
-from .sources.listed_copies import GatheredKV
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 Dims = Mapping[
@@ -95,8 +93,10 @@ def opened(
 @contextmanager
 def attention_kernel(
     function: Any, op: attn.MhaOp, kind: type[Config]
-) -> Generator[tuple[ws.KernelOp, Problem, FetchedKV]]:
+) -> Generator[tuple[ws.KernelOp, Problem, tuple[StoredKeys, StoredKeys]]]:
     """The kernel of a function of one attention operation; what is built inside is its body.
+
+    Yields the kernel, its problem, and how it finds keys and values.
 
     Args:
       kind: the class of the operation's configuration.
@@ -134,7 +134,7 @@ def attention_kernel(
             mask=op.mask_rule,
             config=config,
         )
-        yield kernel, problem, _source(problem, keys, values)
+        yield kernel, problem, (keys, values)
 
 
 def _parts(
@@ -148,15 +148,6 @@ def _parts(
         size = None if keys is None else keys // tile_n
         return JoinedParts(tensors["o"], tensors["q"], workspace, size=size)
     return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
-
-
-def _source(problem: Problem, keys: StoredKeys, values: StoredKeys) -> FetchedKV:
-    """The source that loads tiles of keys and values."""
-    if keys.lists is not None:
-        return GatheredKV(problem, keys.lists)
-    if keys.pages is None or values.pages is None:
-        return TensorKV(problem)
-    return PagedKV(problem, keys.pages, values.pages)
 
 
 @contextmanager

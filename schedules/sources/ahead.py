@@ -15,14 +15,14 @@ from attn_mlir.dialect._mlir import ir
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.sequences import Dense
-from .kv_source import FetchedKV
+from .kv_source import StreamedKV
 
 LINE_ELEMENTS = 1024  # of a list, that one CTA asks for
 TILES = 3  # of keys, that a work tile asks for
 SHORT = 4  # most key tiles of a work tile that asks for any
 
 
-def fetch_ahead(problem: Problem, source: FetchedKV) -> None:
+def fetch_ahead(problem: Problem, source: StreamedKV) -> None:
     """Asks for what the first work tile of a CTA begins with; one thread."""
     number = b.cta()
     for array in dict.fromkeys((*problem.key_sequences.lists, *source.lists)):

@@ -1,12 +1,17 @@
 """Where the tiles of keys and values come from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
+
+from attn_mlir.dialect import ws
 
 from .. import emit as b
 from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.pages import Pages
+from ..operands.storage import StoredKeys
+from .lookahead import each_turn
 from .paged_rows import PagedRows
 
 Side = Literal["keys", "values", "rope"]
@@ -16,19 +21,17 @@ ROPE: Side = "rope"  # the columns of keys that all heads share, where a source 
 
 
 class KVSource(Protocol):
-    """Where keys and values come from.
+    """Keys and values that the copy engine brings into a slot.
 
-    What has to be read to find a tile is read before its copies wait for their slots: `find` reads it,
-    and hands it to the copies of its turn.
-
-    Attributes:
-      reads: whether anything has to be; only where there are tiles may it be.
+    Entries that say where a tile lies are read before its copies wait for their slots: `find` reads them,
+    and hands them to the copies of its turn.
     """
 
-    reads: ClassVar[bool]
-
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
-        """Where the tile of a turn lies, i32 each; anything for a turn that does not come."""
+        """Where the tile of a turn lies, i32 each; anything for a turn that does not come.
+
+        Only where there are tiles may anything be read.
+        """
         ...
 
     def load(
@@ -52,26 +55,122 @@ class KVSource(Protocol):
         ...
 
 
-class FetchedKV(KVSource, Protocol):
-    """A source of which something can be asked for ahead; see `ahead`."""
+class Streamed(Protocol):
+    """The rings of a kernel past whose queries keys and values stream.
+
+    Attributes:
+      q, k, v: of queries, of keys and of values; the last two may be one.
+      columns: of a tile of values.
+    """
+
+    q: b.Ring
+    k: b.Ring
+    v: b.Ring
+    columns: int
+
+
+class StreamedKV(Protocol):
+    """Keys and values that fill their rings, whoever copies them.
+
+    Attributes:
+      by_threads: whether all threads of some warps copy, 16 bytes at a time; else one thread starts copies
+        of the copy engine.
+    """
+
+    by_threads: ClassVar[bool]
+
+    @property
+    def box_rows(self) -> int:
+        """Rows of each copy into a slot."""
+        ...
 
     @property
     def lists(self) -> tuple[Value, ...]:
-        """The index arrays that `find` reads."""
+        """The index arrays that say where keys and values lie."""
         ...
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
         """Asks the L2 cache for keys and values from `first_column` on, where that reads nothing."""
         ...
 
+    def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
+        """Fills the rings of K and V with what a work tile visits, in the order K(0) V(0) K(1) V(1) ...
 
-class TensorKV:
-    """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
+        Args:
+          begin: emits what is copied before the first tile.
+        """
+        ...
 
-    reads: ClassVar[bool] = False
+
+class CopiedKV(ABC):
+    """Keys and values in boxes of the copy engine: a `KVSource` and a `StreamedKV`."""
+
+    by_threads: ClassVar[bool] = False
 
     def __init__(self, problem: Problem):
         self._problem = problem
+
+    @property
+    @abstractmethod
+    def box_rows(self) -> int:
+        """As of `StreamedKV`."""
+
+    @property
+    @abstractmethod
+    def lists(self) -> tuple[Value, ...]:
+        """As of `StreamedKV`."""
+
+    @abstractmethod
+    def fetch(self, tile: WorkTile, first_column: Value) -> None:
+        """As of `StreamedKV`."""
+
+    @abstractmethod
+    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
+        """As of `KVSource`."""
+
+    @abstractmethod
+    def load(
+        self,
+        side: Side,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
+        column: int = 0,
+    ) -> None:
+        """As of `KVSource`."""
+
+    def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
+        """One thread starts the copies; index arrays are read two key tiles ahead."""
+        problem = self._problem
+        config, visited = problem.config, problem.key_tiles(tile)
+
+        def find(turn: Value | int) -> list[Value]:
+            return self.find(tile, visited, turn)
+
+        def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
+            column = visited.first_column(turn)
+            both: list[tuple[Side, b.Ring, int]] = [(VALUES, rings.k, problem.columns)]
+            if not problem.shares_rows:
+                both = [(KEYS, rings.k, problem.columns), (VALUES, rings.v, rings.columns)]
+            for side, ring, columns in both:
+                slot = ring.acquire()
+                part = as_filled(slot, config.tile_n, columns, problem.stored)
+                self.load(side, part, tile, column, found, is_whole=is_whole)
+                b.commit(slot, "copy_engine")
+
+        each_turn(visited, find if self.lists else None, fill, begin)
+
+
+class TensorKV(CopiedKV):
+    """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
+
+    @property
+    def box_rows(self) -> int:
+        """Those of a tile."""
+        return self._problem.config.tile_n
 
     @property
     def lists(self) -> tuple[Value, ...]:
@@ -110,15 +209,13 @@ class TensorKV:
         b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
 
 
-class PagedKV:
+class PagedKV(CopiedKV):
     """Keys and values in pages. Keys behind the sequence may be anything, since the mask hides their
     scores; values there are zero, whose product with a probability of 0 has to be 0."""
 
-    reads: ClassVar[bool] = True
-
     def __init__(self, problem: Problem, keys: Pages, values: Pages):
         """Of the pages of keys and of values, which have one size."""
-        self._queries = problem.queries
+        super().__init__(problem)
         self._keys, self._values = (PagedRows(x, problem.config.tile_n) for x in (keys, values))
         self._lists = (*keys.lists, *values.lists)
         self._are_together = keys.lists == values.lists
@@ -171,4 +268,17 @@ class PagedKV:
             values.load_until_end(slot, tile, head, first_column, entries)
 
     def _head(self, tile: WorkTile) -> Callable[[], Value]:
-        return lambda: self._queries.kv_head(tile.head)
+        return lambda: self._problem.queries.kv_head(tile.head)
+
+
+def copied_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> CopiedKV:
+    """The source of keys and values that the copy engine brings: from pages, or from tensors."""
+    if keys.pages is None or values.pages is None:
+        return TensorKV(problem)
+    return PagedKV(problem, keys.pages, values.pages)
+
+
+def as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:
+    """A slot as a tile of these rows and columns, or as its boxes side by side."""
+    box_rows, _ = ws.TileType(slot.type).shape
+    return b.view(slot, [box_rows, rows // box_rows * columns], element)

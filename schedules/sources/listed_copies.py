@@ -1,11 +1,13 @@
 """Keys and values in rows that lists name: a source whose rows threads copy, 16 bytes each."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 from .. import emit as b
-from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.gathered import GatheredRows
+from ..operands.storage import StoredKeys
+from .kv_source import Streamed, StreamedKV, copied_kv
 
 NOWHERE = -1  # a row that no tensor has
 
@@ -13,20 +15,43 @@ NOWHERE = -1  # a row that no tensor has
 class GatheredKV:
     """Keys and values in rows that lists name; a work tile has the heads of one query."""
 
-    reads: ClassVar[bool] = False
+    by_threads: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, lists: GatheredRows):
         self._problem, self._lists = problem, lists
 
     @property
+    def box_rows(self) -> int:
+        """Those of a tile."""
+        return self._problem.config.tile_n
+
+    @property
     def lists(self) -> tuple[Value, ...]:
-        """None."""
+        """None: they are read entry by entry."""
         return ()
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
         """Nothing: where rows lie is in lists."""
 
-    def entries(self, tile: WorkTile, first_column: Value) -> Value:
+    def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
+        """Some warps copy the rows, which are keys and values; entries are read a key tile ahead."""
+        problem = self._problem
+        config, visited = problem.config, problem.key_tiles(tile)
+
+        def entries(turn: Value | int) -> Value:
+            return self._entries(tile, visited.first_column(turn))
+
+        def turn_of(turn: Value, found: Value) -> list[Value]:
+            slot = rings.k.acquire()
+            rows = b.view(slot, [config.tile_n, problem.columns], problem.stored)
+            b.copy_rows(self._lists.rows, rows, [0, 0], [0, 1], lambda _, entry: entry, found)
+            b.commit(slot, "thread_copies")
+            return [entries(b.INT.add(turn, 1))]
+
+        begin()
+        b.loop(0, visited.count, [entries(0)], turn_of)
+
+    def _entries(self, tile: WorkTile, first_column: Value) -> Value:
         """The rows of a tile of keys: a fragment [tile_n], `NOWHERE` for entries that do not count.
 
         Any rows for a tile in front of the first one.
@@ -44,14 +69,9 @@ class GatheredKV:
         found = b.load_global(indices, [count], [tile.batch, position, first_column], [2])
         return b.map_rows(kept, found)
 
-    def gather(self, slot: Value, entries: Value) -> None:
-        """Fills a ring slot [tile_n, columns] with these rows; to be committed by `thread_copies`."""
-        b.copy_rows(self._lists.rows, slot, [0, 0], [0, 1], lambda _, entry: entry, entries)
 
-    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
-        """Nothing: `entries` reads them."""
-        return []
-
-    def load(self, *_: Any, **__: Any) -> None:
-        """Never called: threads `gather` keys."""
-        raise AssertionError("rows by lists are copied by threads")
+def streamed_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> StreamedKV:
+    """The source of keys and values that fill their rings: rows by lists, or what the copy engine brings."""
+    if keys.lists is not None:
+        return GatheredKV(problem, keys.lists)
+    return copied_kv(problem, keys, values)

@@ -1,16 +1,12 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-from attn_mlir.dialect import ws
+from typing import Protocol
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from .key_slots import KeySlots
-from .kv_source import KEYS, VALUES, KVSource, Side
-from .listed_copies import GatheredKV
-from .lookahead import each_turn
+from .kv_source import VALUES, KVSource, Streamed, StreamedKV
 from .query_slots import QuerySlots
 
 
@@ -81,20 +77,6 @@ def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
         b.release(slot, "copy_engine")
 
 
-class Streamed(Protocol):
-    """The rings that `stream` fills.
-
-    Attributes:
-      q, k, v: of queries, of keys and of values; the last two may be one.
-      columns: of a tile of values.
-    """
-
-    q: b.Ring
-    k: b.Ring
-    v: b.Ring
-    columns: int
-
-
 def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
     """Fills Q; one thread."""
     for way in range(problem.config.q_tiles):
@@ -104,55 +86,9 @@ def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
         b.commit(slot, "copy_engine")
 
 
-def gather(problem: Problem, storage: Streamed, source: GatheredKV, tile: WorkTile) -> None:
-    """Fills the ring of rows that are keys and values, as lists name them; some warps.
-
-    Entries are read a turn ahead.
-    """
-    config, visited = problem.config, problem.key_tiles(tile)
-
-    def entries(turn: Value | int) -> Value:
-        return source.entries(tile, visited.first_column(turn))
-
-    def turn_of(turn: Value, found: Value) -> list[Value]:
-        slot = storage.k.acquire()
-        source.gather(b.view(slot, [config.tile_n, problem.columns], problem.stored), found)
-        b.commit(slot, "thread_copies")
-        return [entries(b.INT.add(turn, 1))]
-
-    b.loop(0, visited.count, [entries(0)], turn_of)
-
-
-def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread."""
-    config, visited = problem.config, problem.key_tiles(tile)
-
-    def find(turn: Value | int) -> list[Value]:
-        return source.find(tile, visited, turn)
-
-    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
-        column = visited.first_column(turn)
-        both: list[tuple[Side, b.Ring, int]] = [(VALUES, storage.k, problem.columns)]
-        if not problem.shares_rows:
-            both = [(KEYS, storage.k, problem.columns), (VALUES, storage.v, storage.columns)]
-        for side, ring, columns in both:
-            slot = ring.acquire()
-            part = as_filled(slot, config.tile_n, columns, problem.stored)
-            source.load(side, part, tile, column, found, is_whole=is_whole)
-            b.commit(slot, "copy_engine")
-
-    each_turn(
-        visited,
-        find if source.reads else None,
-        fill,
-        lambda: load_queries(problem, storage, tile),
-    )
-
-
-def as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:
-    """A slot as a tile of these rows and columns, or as its boxes side by side."""
-    box_rows, _ = ws.TileType(slot.type).shape
-    return b.view(slot, [box_rows, rows // box_rows * columns], element)
+def stream(problem: Problem, storage: Streamed, source: StreamedKV, tile: WorkTile) -> None:
+    """Fills Q once, then the rings of K and V; one thread."""
+    source.fill(storage, tile, lambda: load_queries(problem, storage, tile))
 
 
 def values_in(problem: Problem, slot: Value) -> Value:

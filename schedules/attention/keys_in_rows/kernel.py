@@ -38,7 +38,7 @@ from attn_mlir.schedules.policy.tiling import (
     swapped_stages,
 )
 from attn_mlir.schedules.registry import register
-from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
 from attn_mlir.schedules.sources.transport import stream
 
 ELEMENT_TYPES = ("bf16", "f16")
@@ -121,7 +121,8 @@ class MhaSwapped:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, SwappedConfig) as (kernel, problem, source):
+        with attention_kernel(function, op, SwappedConfig) as (kernel, problem, stored):
+            source = copied_kv(problem, *stored)
             _emit_roles(problem, SwappedStorage(problem), source)
         return kernel
 
@@ -149,7 +150,7 @@ def _check(op: attn.MhaOp, config: SwappedConfig) -> None:
         raise op_error(op, f"expects tile_m of {allowed}, got {config.tile_m}")
 
 
-def _emit_roles(problem: Problem, storage: SwappedStorage, source: KVSource) -> None:
+def _emit_roles(problem: Problem, storage: SwappedStorage, source: CopiedKV) -> None:
     def work(body: Callable[[WorkTile], None]) -> None:
         """The work tiles of a role, from when the kernels before this one are over."""
         b.grid_dependency_wait()

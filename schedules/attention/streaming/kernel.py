@@ -53,9 +53,9 @@ from attn_mlir.schedules.policy.tiling import (
 )
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.ahead import fetch_ahead
-from attn_mlir.schedules.sources.kv_source import FetchedKV, PagedKV
-from attn_mlir.schedules.sources.listed_copies import GatheredKV
-from attn_mlir.schedules.sources.transport import epilogue, gather, load_queries, stream
+from attn_mlir.schedules.sources.kv_source import StreamedKV
+from attn_mlir.schedules.sources.listed_copies import streamed_kv
+from attn_mlir.schedules.sources.transport import epilogue, load_queries, stream
 
 WARPGROUP = 4  # warps that attend together, with registers of their own
 MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many registers
@@ -166,11 +166,12 @@ class MhaStreaming:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, StreamConfig) as (kernel, problem, source):
+        with attention_kernel(function, op, StreamConfig) as (kernel, problem, stored):
+            source = streamed_kv(problem, *stored)
             kind = StreamStorage if op.join is None else JoinStorage
-            box_rows = source.box_rows if isinstance(source, PagedKV) else 0
             has_budgets = Feature.REGISTER_BUDGETS in target.features
-            _emit_roles(problem, kind(problem, target, box_rows), source, has_budgets=has_budgets)
+            storage = kind(problem, target, source.box_rows)
+            _emit_roles(problem, storage, source, has_budgets=has_budgets)
         return kernel
 
 
@@ -244,7 +245,7 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
 
 
 def _emit_roles(
-    problem: Problem, storage: StreamStorage, source: FetchedKV, *, has_budgets: bool
+    problem: Problem, storage: StreamStorage, source: StreamedKV, *, has_budgets: bool
 ) -> None:
     """Emits the roles; without register budgets the warps share registers equally."""
 
@@ -261,7 +262,7 @@ def _emit_roles(
     if has_three and has_budgets:
         kind = "one" if attend_warps == WARPGROUP else "tiles" if storage.q_tiles > 1 else "slices"
         has_wide_pairs = storage.has_pairs and problem.shares_rows and joining > 0
-        kind = "lists" if isinstance(source, GatheredKV) or has_wide_pairs else kind
+        kind = "lists" if source.by_threads or has_wide_pairs else kind
         attending, others = REGISTERS[kind]
     warps = attend_warps // storage.roles
     for role in range(storage.roles):
@@ -283,12 +284,12 @@ def _emit_roles(
         rest += 2
     with b.role("load", first=rest, warps=1, lanes=1, registers=others):
         b.launch_dependents()
-        if isinstance(source, GatheredKV):
+        if source.by_threads:
             work(lambda tile: load_queries(problem, storage, tile))
         else:
             fetch_ahead(problem, source)
             work(lambda tile: stream(problem, storage, source, tile))
-    if isinstance(source, GatheredKV):
+    if source.by_threads:
         left = MOST_WARPS - rest - 1
         with b.role("gather", first=rest + 1, warps=left, registers=others):
-            work(lambda tile: gather(problem, storage, source, tile))
+            work(lambda tile: source.fill(storage, tile, lambda: None))

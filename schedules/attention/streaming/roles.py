@@ -30,7 +30,7 @@ from attn_mlir.schedules.softmax.state import (
     weigh,
     with_sink,
 )
-from attn_mlir.schedules.sources.transport import as_filled
+from attn_mlir.schedules.sources.kv_source import as_filled
 
 from .position_scales import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
 
@@ -74,8 +74,8 @@ class StreamStorage:
       has_pairs: whether f32 lie in pairs, in neighbouring registers.
     """
 
-    def __init__(self, problem: Problem, target: Target, box_rows: int = 0):
-        """For a problem whose keys and values come in boxes of so many rows, or of whole tiles.
+    def __init__(self, problem: Problem, target: Target, box_rows: int):
+        """For a problem whose keys and values come in boxes of so many rows.
 
         Boxes of several lines lie side by side, so that a copy fills each; as rows of one tile they would
         be a copy for each 128-byte column.
@@ -97,7 +97,7 @@ class StreamStorage:
         has_one_code = problem.position_factors is None and self.slice_columns % line == 0
         self.roles = self.q_tiles if has_one_code else self.groups
         is_cut = widest > line and problem.columns % line == columns % line == 0
-        rows = box_rows if box_rows and is_cut else config.tile_n
+        rows = box_rows if is_cut else config.tile_n
         keys = b.tile([rows, config.tile_n // rows * widest], stored, "shared")
         self.k = self.v = b.Ring("kv", keys, stages=config.kv_stages)
         self._declare_found(problem)

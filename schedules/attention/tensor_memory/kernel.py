@@ -23,7 +23,7 @@ from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import attention_kernel, every_tile, every_tile_with_queries
 from attn_mlir.schedules.policy.tiling import TILED
 from attn_mlir.schedules.registry import register
-from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.kv_source import KVSource, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, load
 
 WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
@@ -55,8 +55,8 @@ class MhaTensor:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, MhaConfig) as (kernel, problem, source):
-            config = MhaConfig.of(op)
+        with attention_kernel(function, op, MhaConfig) as (kernel, problem, stored):
+            config, source = MhaConfig.of(op), copied_kv(problem, *stored)
             emit_roles(problem, config, Storage(problem, config.stages), source)
         return kernel
 

@@ -42,7 +42,7 @@ from attn_mlir.schedules.policy.held_tiling import (
 from attn_mlir.schedules.policy.tile_order import default_order
 from attn_mlir.schedules.policy.tiling import HELD, MAX_HEAD_DIM, Tiling, packed_heads
 from attn_mlir.schedules.registry import register
-from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.kv_source import KVSource, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, load
 
 CACHED_IN_TURN = 8  # scores that a thread modifies at a time by elements that many scores share
@@ -140,7 +140,8 @@ class MhaRegisters:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, HeldConfig) as (kernel, problem, source):
+        with attention_kernel(function, op, HeldConfig) as (kernel, problem, stored):
+            source = copied_kv(problem, *stored)
             emit_roles(problem, HeldConfig.of(op), HeldStorage(problem), source)
         return kernel
 

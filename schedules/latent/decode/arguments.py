@@ -15,11 +15,9 @@ from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.core.splits import Parts
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, Opened, opened
-from attn_mlir.schedules.operands.pages import Pages
 from attn_mlir.schedules.operands.scales import Factors
-from attn_mlir.schedules.operands.storage import OperandStorage, latent_rows_of
+from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys, latent_rows_of
 from attn_mlir.schedules.operands.storage_checks import check_pages, check_queries
-from attn_mlir.schedules.sources.kv_source import KVSource, PagedKV, TensorKV
 
 from ..common.rows import source_of
 from ..sparse.problem import SparseDecode
@@ -141,8 +139,8 @@ def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
 @contextmanager
 def decode_kernel(
     function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
-) -> Generator[tuple[ws.KernelOp, Problem, Pages | None]]:
-    """The kernel of a function of one `attn.mla_decode` of whole sequences, and their pages, if they have any.
+) -> Generator[tuple[ws.KernelOp, Problem, StoredKeys]]:
+    """The kernel of a function of one `attn.mla_decode` of whole sequences, and how it finds them.
 
     What is built inside is its body.
 
@@ -187,9 +185,4 @@ def decode_kernel(
             visited=KeyTiles,
             config=config,
         )
-        yield kernel, problem, keys.pages
-
-
-def rows_of(problem: Problem, pages: Pages | None) -> KVSource:
-    """Rows of whole sequences, by copies of whole key tiles: of a tensor, or of pages."""
-    return TensorKV(problem) if pages is None else PagedKV(problem, pages, pages)
+        yield kernel, problem, keys

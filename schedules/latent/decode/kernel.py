@@ -19,7 +19,6 @@ from attn_mlir.schedules.latent.decode.arguments import (
     decode_kernel,
     finds_rows,
     found_kernel,
-    rows_of,
 )
 from attn_mlir.schedules.latent.decode.policy import DecodeConfig, chosen_config
 from attn_mlir.schedules.latent.decode.work import WalkedStorage, WalkedWork
@@ -27,7 +26,7 @@ from attn_mlir.schedules.latent.sparse import kernel as sparse
 from attn_mlir.schedules.latent.sparse.problem import SparseStorage
 from attn_mlir.schedules.policy.tiling import TENSOR_DECODE
 from attn_mlir.schedules.registry import NoOptions, register
-from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, stream
 
 
@@ -65,12 +64,13 @@ class MlaDecode:
             with found_kernel(function, op, DecodeConfig) as (kernel, found):
                 sparse.emit_roles(found, SparseStorage(found))
             return kernel
-        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
-            _emit_roles(problem, WalkedStorage(problem), rows_of(problem, pages))
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, rows):
+            source = copied_kv(problem, rows, rows)
+            _emit_roles(problem, WalkedStorage(problem), source)
         return kernel
 
 
-def _emit_roles(problem: Problem, storage: WalkedStorage, source: KVSource) -> None:
+def _emit_roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> None:
     def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
         """A role that works on a tile's blocks wherever they come from."""
         return lambda tile: role(problem, storage, WalkedWork(problem, tile))

@@ -66,8 +66,8 @@ class MlaDecodePair(MlaDecode):
             with found_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, found):
                 emit_pair_roles(found)
             return kernel
-        with decode_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, problem, pages):
-            _emit_roles(problem, boxes_of(problem, pages, KEYS))
+        with decode_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, problem, rows):
+            _emit_roles(problem, boxes_of(problem, rows.pages, KEYS))
         return kernel
 
 

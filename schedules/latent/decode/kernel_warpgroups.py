@@ -18,13 +18,12 @@ from attn_mlir.schedules.latent.decode.arguments import (
     configure_whole,
     decode_kernel,
     finds_rows,
-    rows_of,
 )
 from attn_mlir.schedules.latent.decode.policy import DecodeConfig
 from attn_mlir.schedules.latent.decode.warpgroups import HeldLatentStorage, attend, follow
 from attn_mlir.schedules.policy.tiling import HELD_DECODE
 from attn_mlir.schedules.registry import NoOptions, register
-from attn_mlir.schedules.sources.kv_source import KVSource
+from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, stream
 
 ATTEND, FOLLOW, REST = 240, 168, 96  # registers of a thread; 168 of each of three warpgroups
@@ -59,12 +58,13 @@ class MlaDecodeRegisters:
         Raises:
           VerifyError: as `decode_kernel`.
         """
-        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, pages):
-            _emit_roles(problem, HeldLatentStorage(problem), rows_of(problem, pages))
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, rows):
+            source = copied_kv(problem, rows, rows)
+            _emit_roles(problem, HeldLatentStorage(problem), source)
         return kernel
 
 
-def _emit_roles(problem: Problem, storage: HeldLatentStorage, source: KVSource) -> None:
+def _emit_roles(problem: Problem, storage: HeldLatentStorage, source: CopiedKV) -> None:
     def move(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
         stream(problem, storage, source, tile)
         b.launch_dependents()

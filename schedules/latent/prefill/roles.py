@@ -11,7 +11,7 @@ of nope + rope columns reads the slot.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import VisitedTiles
@@ -130,8 +130,6 @@ class RopePages:
 
 class LatentKV:
     """Keys as nope and rope, and values, of which k_nope and v lie as tensors."""
-
-    reads: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, rope: Rope):
         """Of a problem whose K is k_nope."""
