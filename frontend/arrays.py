@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.binding import check_output
@@ -33,6 +34,12 @@ from attn_mlir.runtime.kernel import DeviceChoice, check_device
 
 DEFAULT_STREAMS = (0, 1)  # handles of the default stream; CUDA Runtime API, cudaStreamLegacy
 OUTPUT_ALIGNMENT = 16  # bytes; alignment of tensors that kernels write by tiles
+
+
+_NUMPY_TYPES = {
+    "f16": "f2", "f32": "f4", "f64": "f8", "bool": "?",
+    "i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "i64": "i8",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,21 @@ def dense_on_host(value: object, name: str) -> object:
     return np.array(host_array(found), order="C")
 
 
+def host_arrays(arrays: Mapping[str, object]) -> dict[str, npt.NDArray[Any]]:
+    """Arrays of any library as numpy arrays that alias them.
+
+    Raises:
+      SpecError: one that is not in the host's memory.
+    """
+    found: dict[str, npt.NDArray[Any]] = {}
+    for name, value in arrays.items():
+        tensor = view(value, name)
+        if tensor.device != "cpu":
+            raise SpecError(f"{name} is on {tensor.place}: the reference computes on the host")
+        found[name] = host_array(tensor, _numpy_dtype(tensor.dtype))
+    return found
+
+
 def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> Any:
     """A numpy array on the device of `model`: itself in host memory, else a copy on the GPU.
 
@@ -280,11 +302,12 @@ def _library(model: object) -> str:
 
 
 def _numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The dtype of numpy; that of bf16 is another package's, which is imported on first use."""
     if dtype == "bf16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype({"f16": np.float16, "f32": np.float32}[dtype])
+    return np.dtype(_NUMPY_TYPES[dtype])
 
 
 def _through_dlpack(model: object, like: TensorView, shape: tuple[int, ...], dtype: str) -> Output:

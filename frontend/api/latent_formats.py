@@ -9,7 +9,7 @@ import numpy as np
 from attn_mlir.api.packed_rows import BYTES, stored_rows
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, LatentFormat
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.reference.latent_formats import BF16, Array, packed, rows_f64
+from attn_mlir.latent_rows import BF16, Array, packed, rows_f64
 from attn_mlir.runtime.call.tensors import TensorView, host_array, view
 
 FLOATS = {"bf16": BF16, "f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}

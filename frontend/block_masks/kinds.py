@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from attn_mlir.arrays import host_arrays
 from attn_mlir.block_masks.arguments import (
     BLOCK_SIZE,
     Array,
@@ -22,7 +23,6 @@ from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import check_extents
-from attn_mlir.reference.modifier import host_arrays
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.trace import MaskMod, trace
 

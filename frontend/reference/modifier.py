@@ -6,23 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.evaluation import Modified, evaluate
 from attn_mlir.dialect.attn.program import Program
-from attn_mlir.errors import SpecError
-from attn_mlir.runtime.call.tensors import host_array, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 Array = npt.NDArray[Any]
-
-_DTYPES = {
-    "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16), "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64), "i8": np.dtype(np.int8), "u8": np.dtype(np.uint8),
-    "i16": np.dtype(np.int16), "u16": np.dtype(np.uint16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "bool": np.dtype(np.bool_),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,18 +56,3 @@ class Modifier:
             "k": np.arange(keys)[None, :],
         }
         return evaluate(self.program, at, self.tensors, scores.dtype)
-
-
-def host_arrays(arrays: Mapping[str, object]) -> dict[str, Array]:
-    """Arrays of any library as numpy arrays that alias them.
-
-    Raises:
-      SpecError: one that is not in the host's memory.
-    """
-    found: dict[str, Array] = {}
-    for name, value in arrays.items():
-        tensor = view(value, name)
-        if tensor.device != "cpu":
-            raise SpecError(f"{name} is on {tensor.place}: the reference computes on the host")
-        found[name] = host_array(tensor, _DTYPES[tensor.dtype])
-    return found

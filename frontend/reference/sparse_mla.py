@@ -152,7 +152,7 @@ def check_sparse_mla(
 
     Args:
       given: the kernel's.
-      kv: [rows, head_dim]; rows of more than q's precision, as `latent_formats.rows_f64` finds them,
+      kv: [rows, head_dim]; rows of more than q's precision, as `latent_rows.rows_f64` finds them,
         are the truth as they are, and rounded in the yardstick.
       options: of `sparse_mla_f64`, as its other arguments.
 

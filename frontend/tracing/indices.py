@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.evaluation import value_of
 from attn_mlir.dialect.attn.program import Node, Program
 from attn_mlir.errors import SpecError
-from attn_mlir.reference.modifier import host_arrays
 from attn_mlir.runtime.call.tensors import TensorView
 
 INT32 = np.iinfo(np.int32)

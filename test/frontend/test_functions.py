@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from attn_mlir import trace as tr
+from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.evaluation import evaluate
-from attn_mlir.reference.modifier import host_arrays
 
 Array = npt.NDArray[Any]
 

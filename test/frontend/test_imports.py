@@ -29,7 +29,7 @@ REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime sche
 EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulator.ptx"
 
 EVERYTHING = (
-    f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer library lowering lse masks mods "
+    f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer latent_rows library lowering lse masks mods "
     "naming passes pytorch reference runtime schedules torch trace tracing transformers validation"
 )
 
@@ -47,18 +47,18 @@ ALLOWED = {
     "adapters": "errors runtime",
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
+    "latent_rows": "dialect.attn",
     "library": "errors",
     "lse": "arrays library",
     "masks": f"{LEAVES} dialect.attn",
     "mods": f"{LEAVES} runtime trace",
     "naming": "errors",
     "trace": f"{LEAVES} dialect.attn tracing",
-    "tracing": f"{LEAVES} dialect.attn reference.modifier runtime",
-    "reference": f"{LEAVES} caches dialect.attn masks runtime trace",
+    "tracing": f"{LEAVES} arrays dialect.attn runtime",
+    "reference": f"{LEAVES} arrays caches dialect.attn masks runtime trace",
     "compiling": f"{LEAVES} dialect masks runtime schedules.policy trace",
-    "block_masks": f"{LEAVES} {REQUEST} reference",
-    "api": f"{LEAVES} {REQUEST} block_masks caches naming",
-    "api.latent_formats": f"{LEAVES} {REQUEST} api reference.latent_formats",
+    "block_masks": f"{LEAVES} {REQUEST}",
+    "api": f"{LEAVES} {REQUEST} block_masks caches latent_rows naming",
     "calls": "api caches pytorch runtime",
     "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
     "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",

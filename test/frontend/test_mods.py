@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from attn_mlir import mods
+from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.errors import SpecError
-from attn_mlir.reference.modifier import host_arrays
 from attn_mlir.trace import trace
 
 Array = npt.NDArray[Any]

@@ -14,10 +14,10 @@ flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
 
 import attn_mlir as am  # noqa: E402
 from attn_mlir import mods  # noqa: E402
+from attn_mlir.arrays import host_arrays  # noqa: E402
 from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.call import as_tensor  # noqa: E402
-from attn_mlir.reference.modifier import host_arrays  # noqa: E402
 from attn_mlir.torch import flex_attention  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 from attn_mlir.validation.effects import only_planned  # noqa: E402

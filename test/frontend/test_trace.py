@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_mlir import trace as tr
+from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.program import Program, never_negative
 from attn_mlir.errors import SpecError
-from attn_mlir.reference.modifier import host_arrays
 
 Array = npt.NDArray[Any]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attn_mlir.api.latent_formats import pack_latent
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
-from attn_mlir.reference.latent_formats import rows_f64
+from attn_mlir.latent_rows import rows_f64
 from attn_mlir.reference.sparse_mla import (
     SparseAttention,
     check_sparse_mla,
