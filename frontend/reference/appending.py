@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.reference.caches import pages_of, stored, stored_scales
 
 Array = npt.NDArray[Any]
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # finite number of each type
@@ -39,80 +40,45 @@ class Place(NamedTuple):
     v_scale: tuple[int, int] | None
 
 
-def stored(cache: ContiguousKV | PagedKV) -> tuple[Array, Array]:
-    """K and V as views [lines, offsets, heads, columns] of the cache's own memory."""
-    if isinstance(cache, ContiguousKV):
-        return cache.k, cache.v
-    return _sides(cache, cache.k_pages, cache.v_pages)
-
-
-def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
-    """Factors as views [lines, offsets, heads, groups]; None where positions have none of their own."""
-    k, v = cache.k_scale, cache.v_scale
-    if k is None or np.ndim(k) < stored(cache)[0].ndim:
-        return None
-    return (k, v) if isinstance(cache, ContiguousKV) else _sides(cache, k, v)
-
-
-def _sides(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Array]:
-    """Both pools, or the halves of one, by position."""
-    if v is None:
-        k, v = k[:, 0], k[:, 1]
-    return (k.swapaxes(1, 2), v.swapaxes(1, 2)) if cache.layout == "HND" else (k, v)
-
-
 def appended(
-    cache: ContiguousKV | PagedKV,
-    k_new: Array,
-    v_new: Array,
-    positions: Array | None = None,
-    *,
-    batch_indices: Array | None = None,
-    cu_seqlens: Array | None = None,
-    slot_mapping: Array | None = None,
-    rotary: Rotary | None = None,
+    cache: ContiguousKV | PagedKV, k_new: Array, v_new: Array, *where: Array | None, **told: Any
 ) -> tuple[Array, Array]:
     """The values that `append_kv` writes, in float64 before rounding; NaN where it writes nothing.
 
-    Tokens without a place are left out, whatever the arrays hold.
+    Args:
+      k_new, v_new, where, told: as of `moved`.
 
     Returns:
       For keys and for values [lines, offsets, heads, columns], as `stored`.
     """
     found = [np.full(side.shape, np.nan) for side in stored(cache)]
     own = stored_scales(cache)
-    told = (positions, batch_indices, cu_seqlens, slot_mapping)
-    for place, rows in _moved(cache, k_new, v_new, told, rotary):
+    for place, rows in moved(cache, k_new, v_new, *where, **told):
         for number, (side, row) in enumerate(zip(found, rows, strict=True)):
-            where = place[3 + number]
-            if where is None:
+            at = place[3 + number]
+            if at is None:
                 continue
             if own is not None:
                 scale = own[number][place[5 + number]].astype(np.float64)
-                side[where] = row / np.repeat(scale, row.shape[1] // scale.shape[1], 1)
+                side[at] = row / np.repeat(scale, row.shape[1] // scale.shape[1], 1)
             elif k_new.dtype == stored(cache)[0].dtype:
-                side[where] = row
+                side[at] = row
             else:
                 name = ("k_scale", "v_scale")[number]
-                side[where] = row / _scale(cache, name, place.sequence, len(row))[:, None]
+                side[at] = row / _scale(cache, name, place.sequence, len(row))[:, None]
     return found[0], found[1]
 
 
 def measured(
-    cache: ContiguousKV | PagedKV,
-    k_new: Array,
-    v_new: Array,
-    positions: Array | None = None,
-    *,
-    batch_indices: Array | None = None,
-    cu_seqlens: Array | None = None,
-    slot_mapping: Array | None = None,
-    rotary: Rotary | None = None,
+    cache: ContiguousKV | PagedKV, k_new: Array, v_new: Array, *where: Array | None, **told: Any
 ) -> tuple[Array, Array]:
     """The factors that `append_kv` writes, in float32 and before they are rounded; NaN where none.
 
     Of each group of columns the largest element over the largest number of the cache's 8 bits, between
     2^-80 and 2^80, or 2^-14 and 2^15 for factors of f16.
+
+    Args:
+      k_new, v_new, where, told: as of `moved`.
 
     Returns:
       For keys and for values [lines, offsets, heads, groups], as `stored_scales`.
@@ -122,26 +88,34 @@ def measured(
     least, most = (2.0**-14, 2.0**15) if scales[0].dtype == np.float16 else (2.0**-80, 2.0**80)
     largest = np.float32(LARGEST[stored(cache)[0].dtype.name])
     found = [np.full(side.shape, np.nan, np.float32) for side in scales]
-    told = (positions, batch_indices, cu_seqlens, slot_mapping)
-    for place, rows in _moved(cache, k_new, v_new, told, rotary):
-        for side, row, where in zip(found, rows, place[5:], strict=True):
-            if where is not None:
-                groups: Array = np.abs(row).reshape(
-                    len(row), -1, row.shape[1] // side[where].shape[1]
-                )
+    for place, rows in moved(cache, k_new, v_new, *where, **told):
+        for side, row, at in zip(found, rows, place[5:], strict=True):
+            if at is not None:
+                groups: Array = np.abs(row).reshape(len(row), -1, row.shape[1] // side[at].shape[1])
                 factor = np.fmax.reduce(groups, 2, initial=0.0).astype(np.float32) / largest
-                side[where] = np.clip(factor, np.float32(least), np.float32(most))
+                side[at] = np.clip(factor, np.float32(least), np.float32(most))
     return found[0], found[1]
 
 
-def _moved(
+def moved(
     cache: ContiguousKV | PagedKV,
     k_new: Array,
     v_new: Array,
-    told: tuple[Array | None, ...],
-    rotary: Rotary | None,
+    positions: Array | None = None,
+    *,
+    batch_indices: Array | None = None,
+    cu_seqlens: Array | None = None,
+    slot_mapping: Array | None = None,
+    rotary: Rotary | None = None,
 ) -> Iterator[tuple[Place, tuple[Array, Array]]]:
-    """Where each token goes, with its key, rotated, and its value, [heads, columns] in float64."""
+    """Where each token goes, with its key, rotated, and its value, [heads, columns] in float64.
+
+    Tokens without a place are left out, whatever the arrays hold.
+
+    Args:
+      k_new, v_new, positions, batch_indices, cu_seqlens, slot_mapping, rotary: as of `append_kv`.
+    """
+    told = (positions, batch_indices, cu_seqlens, slot_mapping)
     for place in places(cache, k_new.shape[:-2], *told):
         key = k_new[place.token].astype(np.float64)
         if rotary is not None:
@@ -231,21 +205,13 @@ def _batch(cache: ContiguousKV | PagedKV) -> int:
     return len(cache.page_table) if cache.page_table is not None else len(cache.indptr) - 1
 
 
-def _pages(cache: PagedKV, b: int, side: int) -> Array:
-    """The page numbers of a sequence."""
-    if cache.page_table is None:
-        return cache.indices[cache.indptr[b] : cache.indptr[b + 1]]
-    pages = cache.page_table[b]
-    return pages[side] if pages.ndim > 1 else pages
-
-
 def _end(cache: ContiguousKV | PagedKV, b: int, count: int) -> int:
     """The length of a sequence including its new tokens."""
     if cache.seqused is not None:
         return int(cache.seqused[b]) + (0 if cache.counts_new else count)
     if isinstance(cache, ContiguousKV):
         return cache.k.shape[1]
-    size, pages = stored(cache)[0].shape[1], len(_pages(cache, b, 0))
+    size, pages = stored(cache)[0].shape[1], len(pages_of(cache, b)[0])
     if cache.page_table is not None:
         return pages * size
     return (pages - 1) * size + int(cache.last_page_len[b]) if pages else 0
@@ -257,7 +223,7 @@ def _place(cache: ContiguousKV | PagedKV, b: int, place: int, side: int) -> tupl
     if isinstance(cache, ContiguousKV):
         line, offset = b if cache.batch_idx is None else int(cache.batch_idx[b]), place
         return (line, offset) if 0 <= line < lines and 0 <= place < offsets else None
-    pages = _pages(cache, b, side)
+    pages = pages_of(cache, b)[side]
     if not 0 <= place < len(pages) * offsets:
         return None
     line, offset = int(pages[place // offsets]), place % offsets

@@ -27,27 +27,48 @@ def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array
         begin = 0 if cache.leftpad is None else int(cache.leftpad[b])
         span = np.s_[row, begin : _length(cache, b, queries, cache.k.shape[1])]
         return _real(cache.k[span], cache.k_scale, span), _real(cache.v[span], cache.v_scale, span)
-    k, v = _pools(cache, cache.k_pages, cache.v_pages)
-    size = k.shape[1]
+    keys_in, values_in = pages_of(cache, b)
+    k, v = stored(cache)
+    size, count = k.shape[1], len(keys_in)
     if cache.page_table is not None:
-        pages = cache.page_table[b]
-        length = _length(cache, b, queries, pages.shape[-1] * size)
+        length = _length(cache, b, queries, count * size)
     else:
-        pages = cache.indices[cache.indptr[b] : cache.indptr[b + 1]]
-        length = (len(pages) - 1) * size + int(cache.last_page_len[b]) if len(pages) else 0
+        length = (count - 1) * size + int(cache.last_page_len[b]) if count else 0
     number, row = np.divmod(np.arange(length), size)
-    of_keys, of_values = pages if pages.ndim > 1 else (pages, pages)
-    keys, values = k[of_keys[number], row], v[of_values[number], row]
-    if np.ndim(cache.k_scale) < k.ndim:
+    keys, values = k[keys_in[number], row], v[values_in[number], row]
+    if (scales := stored_scales(cache)) is None:
         return keys, values
-    k_scale, v_scale = _pools(cache, cache.k_scale, cache.v_scale)
-    own = (of_keys, of_values) if cache.scale_table is None else (cache.scale_table[b],) * 2
+    own = (keys_in, values_in) if cache.scale_table is None else (cache.scale_table[b],) * 2
     places = [(x[number], row) for x in own]
-    return _real(keys, k_scale, places[0]), _real(values, v_scale, places[1])
+    return _real(keys, scales[0], places[0]), _real(values, scales[1], places[1])
 
 
-def _pools(cache: PagedKV, k: Any, v: Any) -> tuple[Array, Array]:
-    """Arrays of K and V, or of their factors, as [pages, page, heads, ...]."""
+def pages_of(cache: PagedKV, b: int) -> tuple[Array, Array]:
+    """The numbers of the pages of keys and of values of sequence b."""
+    if cache.page_table is None:
+        pages = cache.indices[cache.indptr[b] : cache.indptr[b + 1]]
+        return pages, pages
+    pages = cache.page_table[b]
+    return (pages[0], pages[1]) if pages.ndim > 1 else (pages, pages)
+
+
+def stored(cache: ContiguousKV | PagedKV) -> tuple[Array, Array]:
+    """K and V as views [lines, offsets, heads, columns] of the cache's own memory."""
+    if isinstance(cache, ContiguousKV):
+        return cache.k, cache.v
+    return _sides(cache, cache.k_pages, cache.v_pages)
+
+
+def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
+    """Factors as views [lines, offsets, heads, groups]; None where positions have none of their own."""
+    k, v = cache.k_scale, cache.v_scale
+    if k is None or np.ndim(k) < stored(cache)[0].ndim:
+        return None
+    return (k, v) if isinstance(cache, ContiguousKV) else _sides(cache, k, v)
+
+
+def _sides(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Array]:
+    """Both pools, or the halves of one, by position."""
     if v is None:
         k, v = k[:, 0], k[:, 1]
     return (k.swapaxes(1, 2), v.swapaxes(1, 2)) if cache.layout == "HND" else (k, v)

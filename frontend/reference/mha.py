@@ -1,6 +1,6 @@
-"""Multi-head attention: the formula in float64 (the truth) and in a kernel's types (the yardstick).
+"""Multi-head attention: one formula, in float64 (the truth) and in a kernel's types (the yardstick).
 
-Both compute blocks of query rows against all keys, so that memory grows with the sequence and not
+It computes blocks of query rows against all keys, so that memory grows with the sequence and not
 with its square. Layout is `[batch, sequence, heads, head_dim]`; query head h reads KV head h //
 (heads / kv_heads); a row that sees no key gives 0 and an LSE of minus infinity.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
+from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
 from attn_mlir.reference.modifier import Modifier
-from attn_mlir.reference.sums import cut_product
-from attn_mlir.reference.weights import weighed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
@@ -41,56 +40,9 @@ class Attention:
     lse: Array
 
 
-def attention_f64(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    mask: Mask | None = None,
-    scale: float | None = None,
-    score_mod: ScoreMod | None = None,
-    mask_mod: MaskMod | None = None,
-    sinks: object | None = None,
-    modifier: Modifier | None = None,
-    first_batch: int = 0,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-) -> Attention:
-    """The truth: `softmax(mod(scale * q k^T), mask) v` in float64, whatever the operands' dtype.
-
-    Args:
-      q: [batch, sq, heads, head_dim].
-      k: [batch, sk, kv_heads, head_dim].
-      v: [batch, sk, kv_heads, head_dim_v].
-      mask: which keys a query sees; by default all.
-      scale: multiplies the scores; 1 / sqrt(head_dim) by default.
-      score_mod, mask_mod: as in `attention`.
-      sinks: [heads], logits of a key without a value, which affects O but not LSE.
-      modifier: these three, already traced, in place of them.
-      first_batch: number of the first batch entry for modifiers; see `sequences`.
-      q_descale, k_descale, v_descale: factors of the operands, as in `attention`; 1 by default.
-
-    Returns:
-      O and LSE in float64.
-
-    Raises:
-      SpecError: shapes that do not fit together, or functions that cannot be traced.
-    """
-    factor = _check(q, k, v, scale)
-    modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
-    tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
-    of_scores, of_values = tables[0] * tables[1], tables[2]
-    o = np.zeros((*q.shape[:3], v.shape[3]), np.float64)
-    lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float64)
-    for b, h, rows, visible in _blocks(q, k, mask or full()):
-        g = h // (q.shape[2] // k.shape[2])
-        keys, values = k[b, :, g].astype(np.float64), v[b, :, g].astype(np.float64)
-        scores = q[b, rows, h].astype(np.float64) @ keys.T * (factor * of_scores[b, g])
-        p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
-        o[b, rows, h] = p.weights @ values / p.divisor[:, None] * of_values[b, g]
-        lse[b, h, rows] = p.lse
-    return Attention(o, lse)
+def attention_f64(q: Array, k: Array, v: Array, **options: Any) -> Attention:
+    """The truth: `attention` in float64, whatever the operands' dtype; options as there."""
+    return attention(EXACT, q, k, v, **options)
 
 
 def attention_yardstick(
@@ -98,26 +50,15 @@ def attention_yardstick(
     k: Array,
     v: Array,
     *,
-    mask: Mask | None = None,
-    scale: float | None = None,
-    score_mod: ScoreMod | None = None,
-    mask_mod: MaskMod | None = None,
-    sinks: object | None = None,
-    modifier: Modifier | None = None,
-    first_batch: int = 0,
     out_dtype: npt.DTypeLike | None = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
     score_bits: int | None = None,
     p_dtype: npt.DTypeLike | None = None,
+    **options: Any,
 ) -> Attention:
-    """The same formula in a kernel's types: its error is what these types make unavoidable.
+    """`attention` in a kernel's types: its error is what these types make unavoidable.
 
-    Scores, row maximum, exponentials and sums are float32; P is rounded to the operands' dtype
-    before the second product, while the row sum is of P before rounding; O is rounded to
-    `out_dtype` at the end. P of 8 bits is multiplied by `weights.NARROW_P` while it is rounded, since
-    small numbers lose less there.
+    P of 8 bits is multiplied by `weights.NARROW_P` while it is rounded, since small numbers lose less
+    there.
 
     If O's type is finer than P's, the rounding of P shows, and where few weights decide it does not
     average out: those of equal keys are all rounded alike. How far each is rounded depends on the
@@ -129,34 +70,62 @@ def attention_yardstick(
     alone may be wrong by.
 
     Args:
-      out_dtype: dtype of O; by default the operands'.
-      p_dtype: what P is rounded to; by default q's.
-      score_bits: bits that sums of Q K^T keep, as `cut_product` says; all of float32 by default. Other
-        arguments as in `attention_f64`.
+      out_dtype: dtype of O; by default P's.
+      p_dtype: what P is rounded to; by default q's dtype.
+      score_bits, options: as of `Arithmetic` and of `attention`.
+    """
+    types = replace(KERNEL, p=p_dtype, o=out_dtype, score_bits=score_bits)
+    return attention(types, q, k, v, **options)
+
+
+def attention(
+    types: Arithmetic,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    sinks: object | None = None,
+    modifier: Modifier | None = None,
+    first_batch: int = 0,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+) -> Attention:
+    """The formula: `softmax(mod(scale * q k^T), mask) v`.
+
+    Args:
+      types: that it computes in; P has q's dtype if they name none, and O P's.
+      q: [batch, sq, heads, head_dim].
+      k: [batch, sk, kv_heads, head_dim].
+      v: [batch, sk, kv_heads, head_dim_v].
+      mask: which keys a query sees; by default all.
+      scale: multiplies the scores; 1 / sqrt(head_dim) by default.
+      score_mod, mask_mod: as in `attn_mlir.attention`.
+      sinks: [heads], logits of a key without a value, which affects O but not LSE.
+      modifier: these three, already traced, in place of them.
+      first_batch: number of the first batch entry for modifiers; see `sequences`.
+      q_descale, k_descale, v_descale: factors of the operands, as in `attn_mlir.attention`; 1 by default.
 
     Raises:
-      as `attention_f64`.
-
-    Returns:
-      O in `out_dtype`, LSE in float32.
+      SpecError: shapes that do not fit together, or functions that cannot be traced.
     """
-    factor = np.float32(_check(q, k, v, scale))
+    types, number = types.settled(q.dtype), np.dtype(types.number).type
+    factor = number(_check(q, k, v, scale))
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
     tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
-    of_scores, of_values = (x.astype(np.float32) for x in (tables[0] * tables[1], tables[2]))
-    dtype = np.dtype(q.dtype if p_dtype is None else p_dtype)
-    output = np.dtype(dtype if out_dtype is None else out_dtype)
-    o = np.zeros((*q.shape[:3], v.shape[3]), output)
-    lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
+    of_scores, of_values = (x.astype(number) for x in (tables[0] * tables[1], tables[2]))
+    o = np.zeros((*q.shape[:3], v.shape[3]), types.o)
+    lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, number)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
-        keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
-        queries = q[b, rows, h].astype(np.float32)
-        sums = cut_product(queries, keys, score_bits) if score_bits else queries @ keys.T
-        scores = sums * (factor * of_scores[b, g])
+        scores = types.scores(q[b, rows, h], k[b, :, g]) * (factor * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
-        product = weighed(p.weights, values, dtype, output)
-        o[b, rows, h] = (product / p.divisor[:, None] * of_values[b, g]).astype(output)
+        product = types.product(p.weights, v[b, :, g])
+        o[b, rows, h] = (product / p.divisor[:, None] * of_values[b, g]).astype(o.dtype)
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
 

@@ -1,23 +1,38 @@
-"""Latent attention before absorption: the formulas of `mha` over rows of two parts side by side.
+"""Latent attention before absorption: the formula of `mha` over rows of two parts side by side.
 
 Depth-wise a score is one sum over nope and rope columns, as a kernel adds it up.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.masks import Mask
-from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
+from attn_mlir.reference.mha import Attention, attention
 from attn_mlir.trace import ScoreMod
 
 Array = npt.NDArray[Any]
 
 
-def mla_f64(
+def mla_f64(*operands: Array, **options: Any) -> Attention:
+    """The truth: `mla` in float64; arguments as there."""
+    return mla(EXACT, *operands, **options)
+
+
+def mla_yardstick(
+    *operands: Array, out_dtype: npt.DTypeLike | None = None, **options: Any
+) -> Attention:
+    """`mla` in a kernel's types: arguments as there, and `out_dtype` as of `attention_yardstick`."""
+    return mla(replace(KERNEL, o=out_dtype), *operands, **options)
+
+
+def mla(
+    types: Arithmetic,
     q_nope: Array,
     q_rope: Array,
     k_nope: Array,
@@ -31,9 +46,10 @@ def mla_f64(
     k_descale: Array | None = None,
     v_descale: Array | None = None,
 ) -> Attention:
-    """The truth: `softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), mask) v` in float64.
+    """The formula: `softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), mask) v`.
 
     Args:
+      types: that it computes in; P has v's dtype if they name none.
       q_nope, q_rope: [batch, sq, heads, columns].
       k_nope: [batch, sk, kv_heads, columns of q_nope]; k_rope: [batch, sk, 1, columns of q_rope].
       v: [batch, sk, kv_heads, v_head_dim].
@@ -42,39 +58,16 @@ def mla_f64(
       k_rope_descale: [batch, sk], factors of k_rope.
       q_descale: [batch, sq, heads] or [batch, sq], of rows of q_nope and q_rope.
       k_descale: [batch, sk], of positions of k_nope and k_rope.
-      v_descale: as of `attention_f64`.
+      v_descale: as of `attention`.
 
     Raises:
       SpecError: shapes that do not belong together.
     """
     k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
+    options: dict[str, Any] = {"mask": mask, "scale": scale, "v_descale": v_descale}
     scaled = _scaled_scores(q, k, q_descale, k_descale)
-    return attention_f64(q, k, v, mask=mask, scale=scale, score_mod=scaled, v_descale=v_descale)
-
-
-def mla_yardstick(
-    q_nope: Array,
-    q_rope: Array,
-    k_nope: Array,
-    k_rope: Array,
-    v: Array,
-    *,
-    scale: float,
-    mask: Mask | None = None,
-    out_dtype: npt.DTypeLike | None = None,
-    k_rope_descale: Array | None = None,
-    q_descale: Array | None = None,
-    k_descale: Array | None = None,
-    v_descale: Array | None = None,
-) -> Attention:
-    """The same formula in a kernel's types; arguments as of `mla_f64` and `attention_yardstick`."""
-    k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
-    q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
-    scaled = _scaled_scores(q, k, q_descale, k_descale)
-    options: dict[str, Any] = {"score_mod": scaled, "v_descale": v_descale, "out_dtype": out_dtype}
-    options["p_dtype"] = v.dtype
-    return attention_yardstick(q, k, v, mask=mask, scale=scale, **options)
+    return attention(types.settled(v.dtype), q, k, v, score_mod=scaled, **options)
 
 
 def _scaled_scores(

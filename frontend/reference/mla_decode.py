@@ -1,30 +1,36 @@
-"""Latent attention after absorption: the formulas of `mha` and of `sparse_mla` over rows of a latent cache.
+"""Latent attention after absorption: the formula of `mha` or of `sparse_mla` over rows of a latent cache.
 
 A row is a key, and its first 512 columns are the value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.masks import Mask
-from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
-from attn_mlir.reference.sparse_mla import (
-    V_DIM,
-    SparseAttention,
-    sparse_mla_f64,
-    sparse_mla_yardstick,
-)
+from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
+from attn_mlir.reference.mha import Attention, attention
+from attn_mlir.reference.sparse_mla import V_DIM, sparse_mla
 from attn_mlir.reference.verdict import Comparison, compare
 
 Array = npt.NDArray[Any]
 
 
-def mla_decode_f64(
+def mla_decode_f64(q: Array, kv: Array, **options: Any) -> Attention:
+    """The truth: `mla_decode` in float64; options as there."""
+    return mla_decode(EXACT, q, kv, **options)
+
+
+def mla_decode_yardstick(q: Array, kv: Array, **options: Any) -> Attention:
+    """`mla_decode` in a kernel's types: P rounded to q's dtype, O to it at the end."""
+    return mla_decode(KERNEL, q, kv, **options)
+
+
+def mla_decode(
+    types: Arithmetic,
     q: Array,
     kv: Array,
     *,
@@ -34,9 +40,10 @@ def mla_decode_f64(
     topk_length: Array | None = None,
     sinks: Array | None = None,
 ) -> Attention:
-    """The truth: softmax over the rows of each sequence, or over those that lists name, in float64.
+    """The formula: softmax over the rows of each sequence, or over those that lists name.
 
     Args:
+      types: that it computes in.
       q: [batch, sq, heads, head_dim].
       kv: [batch, sk, 1, head_dim], the sequences' rows; or with `indices` [rows, head_dim], all rows of
         the cache.
@@ -53,24 +60,19 @@ def mla_decode_f64(
       SpecError: shapes that do not belong together.
     """
     if indices is None:
-        return attention_f64(q, kv, kv[..., :V_DIM], scale=scale, mask=mask, sinks=sinks)
-    return _listed(sparse_mla_f64, q, kv, indices, topk_length, sinks, scale)
-
-
-def mla_decode_yardstick(
-    q: Array,
-    kv: Array,
-    *,
-    scale: float,
-    mask: Mask | None = None,
-    indices: Array | None = None,
-    topk_length: Array | None = None,
-    sinks: Array | None = None,
-) -> Attention:
-    """The same in a kernel's types: P rounded to q's dtype, O to it at the end, as of `mla_decode_f64`."""
-    if indices is None:
-        return attention_yardstick(q, kv, kv[..., :V_DIM], scale=scale, mask=mask, sinks=sinks)
-    return _listed(sparse_mla_yardstick, q, kv, indices, topk_length, sinks, scale)
+        return attention(types, q, kv, kv[..., :V_DIM], scale=scale, mask=mask, sinks=sinks)
+    batch, sq, heads, columns = q.shape
+    found = sparse_mla(
+        types,
+        q.reshape(batch * sq, heads, columns),
+        kv,
+        np.reshape(indices, (batch * sq, indices.shape[-1])),
+        scale=scale,
+        topk_length=None if topk_length is None else np.reshape(topk_length, -1),
+        sinks=sinks,
+    )
+    lse = found.lse.reshape(batch, sq, heads).transpose(0, 2, 1)
+    return Attention(found.o.reshape(batch, sq, heads, V_DIM), lse)
 
 
 def check_mla_decode(q: Array, kv: Array, o: Array, lse: Array, **options: Any) -> Comparison:
@@ -79,32 +81,7 @@ def check_mla_decode(q: Array, kv: Array, o: Array, lse: Array, **options: Any) 
     Args:
       q, kv: the operands.
       o, lse: the kernel's results.
-      options: of `mla_decode_f64`, as its other arguments.
+      options: of `mla_decode`, as its other arguments.
     """
     truth, yardstick = (f(q, kv, **options) for f in (mla_decode_f64, mla_decode_yardstick))
     return compare(o, lse, truth, yardstick)
-
-
-def _listed(
-    formula: Callable[..., SparseAttention],
-    q: Array,
-    kv: Array,
-    indices: Array,
-    topk_length: Array | None,
-    sinks: Array | None,
-    scale: float,
-) -> Attention:
-    """A formula of single queries for those of all sequences."""
-    batch, sq, *row = q.shape
-    lengths = None if topk_length is None else np.reshape(topk_length, -1)
-    found = formula(
-        q.reshape(batch * sq, *row),
-        kv,
-        np.reshape(indices, (batch * sq, indices.shape[-1])),
-        scale=scale,
-        topk_length=lengths,
-        sinks=sinks,
-    )
-    heads = q.shape[2]
-    lse = found.lse.reshape(batch, sq, heads).transpose(0, 2, 1)
-    return Attention(found.o.reshape(batch, sq, heads, V_DIM), lse)

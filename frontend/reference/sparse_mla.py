@@ -1,17 +1,17 @@
-"""Sparse latent attention: the formula in float64 (the truth) and in a kernel's types (the yardstick)."""
+"""Sparse latent attention: one formula, in float64 (the truth) and in a kernel's types (the yardstick)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
 from attn_mlir.reference.mha import Attention
 from attn_mlir.reference.verdict import Comparison, compare
-from attn_mlir.reference.weights import weighed
 
 Array = npt.NDArray[Any]
 
@@ -71,7 +71,24 @@ def of_pages(
     return found
 
 
-def sparse_mla_f64(
+def sparse_mla_f64(q: Array, kv: Array, indices: Array, **options: Any) -> SparseAttention:
+    """The truth: `sparse_mla` in float64; options as there."""
+    return sparse_mla(EXACT, q, kv, indices, **options)
+
+
+def sparse_mla_yardstick(
+    q: Array, kv: Array, indices: Array, *, out_dtype: npt.DTypeLike | None = None, **options: Any
+) -> SparseAttention:
+    """`sparse_mla` in a kernel's types: float32, P rounded as that of `attention_yardstick` is.
+
+    Args:
+      out_dtype: of O; q's when left out, or bf16 where that has 8 bits.
+    """
+    return sparse_mla(replace(KERNEL, o=out_dtype), q, kv, indices, **options)
+
+
+def sparse_mla(
+    types: Arithmetic,
     q: Array,
     kv: Array,
     indices: Array,
@@ -80,68 +97,33 @@ def sparse_mla_f64(
     topk_length: Array | None = None,
     sinks: Array | None = None,
 ) -> SparseAttention:
-    """The truth: softmax over the rows that each list names, in float64.
+    """The formula: softmax over the rows that each list names.
 
     Args:
+      types: that it computes in; P has q's dtype if they name none, and O one of 16 bits.
       q: [s_q, heads, head_dim].
       kv: [rows, head_dim], of which the first 512 columns are values.
       indices, topk_length: as of `counting`.
       scale: of the scores.
       sinks: [heads], logits of a key without a value, which counts in O alone.
     """
-    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, None)
-
-
-def sparse_mla_yardstick(
-    q: Array,
-    kv: Array,
-    indices: Array,
-    *,
-    scale: float,
-    topk_length: Array | None = None,
-    sinks: Array | None = None,
-    out_dtype: Any = None,
-) -> SparseAttention:
-    """The same in a kernel's types: float32, P rounded to q's dtype, O to its own at the end.
-
-    P of 8 bits is rounded as that of `attention_yardstick` is.
-
-    Args:
-      q, kv, indices, scale, topk_length, sinks: as of `sparse_mla_f64`.
-      out_dtype: of O; q's when left out, or bf16 where that has 8 bits.
-    """
-    output = np.dtype(out_dtype or (BF16 if q.dtype.itemsize == 1 else q.dtype))
-    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, output)
-
-
-def _attention(
-    q: Array,
-    kv: Array,
-    lists: list[npt.NDArray[np.int64]],
-    scale: float,
-    sinks: Array | None,
-    output: np.dtype[Any] | None,
-) -> SparseAttention:
-    """Both formulas: with a type of O in float32, with weights and results rounded as a kernel rounds them."""
-    precision = np.float64 if output is None else np.float32
-    shape = q.shape[:2]
-    o = np.zeros((*shape, V_DIM), output or precision)
-    lse, top = (np.full(shape, -np.inf, precision) for _ in range(2))
-    for number, entries in enumerate(lists):
+    types = types.settled(q.dtype, BF16 if q.dtype.itemsize == 1 else q.dtype)
+    number, shape = np.dtype(types.number).type, q.shape[:2]
+    o = np.zeros((*shape, V_DIM), types.o)
+    lse, top = (np.full(shape, -np.inf, number) for _ in range(2))
+    for row, entries in enumerate(counting(indices, len(kv), topk_length)):
         if not len(entries):
             continue
-        keys = kv[entries].astype(precision)
-        scores = q[number].astype(precision) @ keys.T * precision(scale)
-        top[number] = scores.max(1)
-        weights = np.exp(scores - top[number][:, None])
-        total: Array = weights.sum(1, dtype=precision)
-        lse[number] = top[number] + np.log(total)
+        scores = types.scores(q[row], kv[entries]) * number(scale)
+        top[row] = scores.max(1)
+        weights = np.exp(scores - top[row][:, None])
+        total: Array = weights.sum(1, dtype=number)
+        lse[row] = top[row] + np.log(total)
         if sinks is not None:
             with np.errstate(over="ignore"):
-                total = total + np.exp(sinks.astype(precision) - top[number])
-        values = keys[:, :V_DIM]
-        product = weights @ values if output is None else weighed(weights, values, q.dtype, o.dtype)
-        o[number] = (product / total[:, None]).astype(o.dtype)
+                total = total + np.exp(sinks.astype(number) - top[row])
+        product = types.product(weights, kv[entries, :V_DIM])
+        o[row] = (product / total[:, None]).astype(o.dtype)
     return SparseAttention(o, lse, top)
 
 
@@ -154,7 +136,7 @@ def check_sparse_mla(
       given: the kernel's.
       kv: [rows, head_dim]; rows of more than q's precision, as `latent_rows.rows_f64` finds them,
         are the truth as they are, and rounded in the yardstick.
-      options: of `sparse_mla_f64`, as its other arguments.
+      options: of `sparse_mla`, as its other arguments.
 
     Returns:
       The verdict on O and LSE, and one on the largest logits in the place of LSE.

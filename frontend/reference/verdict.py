@@ -9,10 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.errors import SpecError
-from attn_mlir.masks import Mask
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
-from attn_mlir.reference.modifier import Modifier
-from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
@@ -129,24 +126,11 @@ def check_attention(
     v: Array,
     o: Array,
     lse: Array | None,
-    *,
-    mask: Mask | None = None,
-    scale: float | None = None,
-    score_mod: ScoreMod | None = None,
-    mask_mod: MaskMod | None = None,
-    sinks: object | None = None,
-    modifier: Modifier | None = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
+    **options: Any,
 ) -> Comparison:
-    """Judges a kernel's O and LSE for these operands; arguments as `attention_f64` and `compare`."""
-    options: dict[str, Any] = {"mask": mask, "scale": scale, "score_mod": score_mod}
-    options.update(mask_mod=mask_mod, sinks=sinks, modifier=modifier)
-    options.update(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    """Judges a kernel's O and LSE for these operands; options as of `mha.attention`."""
     truth = attention_f64(q, k, v, **options)
-    yardstick = attention_yardstick(q, k, v, out_dtype=o.dtype, **options)
-    return compare(o, lse, truth, yardstick)
+    return compare(o, lse, truth, attention_yardstick(q, k, v, out_dtype=o.dtype, **options))
 
 
 def _by_row_group(own: Array) -> Array:

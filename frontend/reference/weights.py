@@ -24,7 +24,7 @@ def largest_weights(dtype: np.dtype[Any], output: np.dtype[Any]) -> list[np.floa
 
 
 def weighed(weights: Array, values: Array, dtype: np.dtype[Any], output: np.dtype[Any]) -> Array:
-    """Weights [rows, keys] @ values [keys, columns] in float32, where weights are rounded to `dtype`.
+    """Weights [rows, keys] @ values [keys, columns] in their dtype, where weights are rounded to `dtype`.
 
     Args:
       weights: of which the largest of a row is 1.
@@ -36,7 +36,7 @@ def weighed(weights: Array, values: Array, dtype: np.dtype[Any], output: np.dtyp
     options = largest_weights(dtype, output)
     with np.errstate(invalid="ignore", over="ignore"):
         products = [
-            (weights * largest).astype(dtype).astype(np.float32) @ values / largest
+            (weights * largest).astype(dtype).astype(weights.dtype) @ values / largest
             for largest in options
         ]
         if len(products) == 1:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir.reference.appending import appended, measured, places, stored, stored_scales
+from attn_mlir.reference.appending import appended, measured, places
+from attn_mlir.reference.caches import stored, stored_scales
 from attn_mlir.validation.numerics.appends import BF16, CASES, E4M3, ROWS, Case, bits, check
 from attn_mlir.validation.numerics.stored import Form
 

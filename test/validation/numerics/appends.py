@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import attn_mlir as am
-from attn_mlir.reference.appending import appended, measured, stored, stored_scales
+from attn_mlir.reference.appending import appended, measured
+from attn_mlir.reference.caches import stored, stored_scales
 from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
