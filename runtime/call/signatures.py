@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attn_mlir.runtime.call.tensors import TensorView
-from attn_mlir.runtime.call.torch_tensors import is_ordinary
+from attn_mlir.runtime.call.torch_tensors import layout_of
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,8 @@ def _know_torch() -> None:
     """Registers torch's tensors and parameters, and its dtypes as values, if torch is loaded."""
     torch: Any = sys.modules["torch"]
     for known in (torch.Tensor, torch.nn.Parameter):
-        _KINDS[known] = Kind(_layout_of_torch, known.data_ptr)
+        _KINDS[known] = Kind(layout_of, known.data_ptr)
     _OF_TORCH.add(torch.dtype)
-
-
-def _layout_of_torch(tensor: Any) -> Hashable | None:
-    if not is_ordinary(tensor):
-        return None
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 def _layout_of_numpy(array: Any) -> Hashable | None:

@@ -4,7 +4,7 @@ A tensor need not be what its memory holds. A subclass has a meaning of its own,
 tracer records what is done with its tensors, `torch.func` puts batches and tangents around tensors whose class
 is `torch.Tensor`, and a gradient may be wanted. `check_tensor` tells these apart. Every array argument passes
 through it: those of `attn_mlir` by `tensors.view`, those of `attn_mlir.torch` also before they are traced, and
-those of calls that come again by `is_ordinary`.
+those of calls that come again by `layout_of`.
 
 PyTorch is never imported here.
 """
@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, cast
 
 from attn_mlir.errors import SpecError
 
@@ -35,14 +37,19 @@ FAKES = frozenset(
 )  # subclasses that stand for a plain tensor which is traced
 
 
-class _Torch(NamedTuple):
-    """The parts of PyTorch that are asked.
+@dataclass(frozen=True, slots=True)
+class _Torch:
+    """The parts of PyTorch that are asked, and functions of it that every call asks.
 
     Attributes:
       plain: classes whose tensors are what their memory holds, unless `torch.func` is at work.
       transforms: what `torch.func` keeps: how tensors are wrapped, and whether a function is transformed.
       forward: forward-mode derivatives.
       in_autograd, before_dispatch: keys of the dispatcher, which take half a microsecond to look up.
+      with_gradients: whether gradients are recorded.
+      transform, recording, modes: the transformation of `torch.func` and the recording of
+        `torch.jit.trace` that are at work, None without; and the number of dispatch modes.
+      includes: whether the dispatcher has a key added.
     """
 
     module: Any
@@ -52,21 +59,31 @@ class _Torch(NamedTuple):
     forward: Any
     in_autograd: Any
     before_dispatch: Any
+    with_gradients: Callable[[], bool]
+    transform: Callable[[], object]
+    recording: Callable[[], object]
+    modes: Callable[[], int]
+    includes: Callable[[Any], bool]
 
 
 @functools.cache
 def _parts() -> _Torch:
     torch: Any = sys.modules["torch"]
     plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    keys = torch._C.DispatchKey
+    c, keys = torch._C, torch._C.DispatchKey
     return _Torch(
         torch,
         plain,
-        torch._C,
-        torch._C._functorch,
+        c,
+        c._functorch,
         torch.autograd.forward_ad,
         keys.AutogradFunctionality,
         keys.PreDispatch,
+        torch.is_grad_enabled,
+        c._functorch.maybe_current_level,
+        c._get_tracing_state,
+        c._len_torch_dispatch_stack,
+        c._dispatch_tls_is_dispatch_key_included,
     )
 
 
@@ -79,7 +96,11 @@ def is_tensor(value: object) -> bool:
 
 def is_fake(value: object) -> bool:
     """Whether a value stands for a plain tensor which is traced."""
-    kind = type(value)
+    return _is_fake_class(type(value))
+
+
+@functools.lru_cache(maxsize=256)
+def _is_fake_class(kind: type) -> bool:
     return (kind.__module__, kind.__name__) in FAKES
 
 
@@ -138,7 +159,7 @@ def check_derivative(tensor: Any, name: str) -> None:
       SpecError: says how to call without derivatives.
     """
     torch = _parts()
-    is_enabled = torch.module.is_grad_enabled()
+    is_enabled = torch.with_gradients()
     layer = tensor
     while True:
         if layer.requires_grad and is_enabled:
@@ -170,7 +191,7 @@ def is_differentiated() -> bool:
 
 def is_transformed() -> bool:
     """Whether a transformation of `torch.func` is at work: vmap, grad, vjp, jvp, functionalize."""
-    return _parts().transforms.maybe_current_level() is not None
+    return _parts().transform() is not None
 
 
 def is_traced(tensor: Any) -> bool:
@@ -183,18 +204,21 @@ def is_traced(tensor: Any) -> bool:
     )
 
 
-def is_ordinary(tensor: Any) -> bool:
-    """Whether a tensor of a plain class, in memory, takes part in no derivative and stands for itself.
+def layout_of(tensor: Any) -> tuple[Hashable, ...] | None:
+    """Shape, strides, dtype and device of a tensor of a plain class that stands for itself; else None.
 
-    What `check_tensor` finds out in a hundredth of the time, since calls that come again ask; such a tensor
-    also has an address, which those that `torch.func` wraps refuse to tell.
+    That is one in memory that takes part in no derivative: what `check_tensor` finds out in a hundredth of the
+    time, since calls that come again ask. It also has an address, which those that `torch.func` wraps refuse
+    to tell.
     """
     torch = _parts()
-    return (
-        not tensor.is_neg()
-        and torch.forward._current_level < 0
-        and not (tensor.requires_grad and torch.module.is_grad_enabled())
-    )
+    if (
+        tensor.is_neg()
+        or torch.forward._current_level >= 0
+        or (tensor.requires_grad and torch.with_gradients())
+    ):
+        return None
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 def is_tracing() -> bool:
@@ -206,13 +230,12 @@ def is_tracing() -> bool:
     if "torch" not in sys.modules:
         return False
     torch = _parts()
-    c = torch.c
-    if torch.transforms.maybe_current_level() is not None or c._get_tracing_state() is not None:
+    if torch.transform() is not None or torch.recording() is not None:
         return True
-    if c._dispatch_tls_is_dispatch_key_included(torch.before_dispatch):
+    if torch.includes(torch.before_dispatch):
         return True
-    count = c._len_torch_dispatch_stack()
-    return count > 0 and any(_records(c._get_dispatch_stack_at(i)) for i in range(count))
+    count = torch.modes()
+    return count > 0 and any(_records(torch.c._get_dispatch_stack_at(i)) for i in range(count))
 
 
 def _records(mode: Any) -> bool:
