@@ -8,10 +8,9 @@ such as `attn_mlir::attention_call`: under `torch.compile`, `torch.export`, `tor
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 from attn_mlir.api import appending
 from attn_mlir.api import attention as api
@@ -21,65 +20,31 @@ from attn_mlir.api import sparse_mla as sparse
 from attn_mlir.caches import CACHES
 from attn_mlir.runtime.call.torch_tensors import is_compiling, is_fake, is_tensor, is_tracing
 
-
-@functools.wraps(api.attention, updated=())
-def attention(*arguments: Any, **options: Any) -> Any:
-    """See `api.attention`."""
-    if _is_traced(arguments, options):
-        from attn_mlir.pytorch.attention import attention_in_graph
-
-        return attention_in_graph(*arguments, **options)
-    return api.attention(*arguments, **options)
+P = ParamSpec("P")
 
 
-@functools.wraps(appending.append_kv, updated=())
-def append_kv(*arguments: Any, **options: Any) -> None:
-    """See `api.appending.append_kv`."""
-    if _is_traced(arguments, options):
-        from attn_mlir.pytorch.appending import append_in_graph
+def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
+    """A function of `api`, in whose place tracers of PyTorch see the operator for it."""
+    name = function.__name__
 
-        return append_in_graph(*arguments, **options)
-    return appending.append_kv(*arguments, **options)
+    @functools.wraps(function, updated=())
+    def call(*arguments: P.args, **options: P.kwargs) -> Any:
+        if _is_traced(arguments, options):
+            from attn_mlir.pytorch.in_graphs import IN_GRAPHS
 
+            return IN_GRAPHS[name](*arguments, **options)
+        return function(*arguments, **options)
 
-@functools.wraps(dense.mla, updated=())
-def mla(*arguments: Any, **options: Any) -> Any:
-    """See `api.mla.mla`."""
-    if _is_traced(arguments, options):
-        from attn_mlir.pytorch.latent import mla_in_graph
-
-        return mla_in_graph(*arguments, **options)
-    return dense.mla(*arguments, **options)
+    known = vars(function)
+    vars(call).update(planner=known["planner"], __signature__=known["__signature__"])
+    return call
 
 
-@functools.wraps(sparse.sparse_mla, updated=())
-def sparse_mla(*arguments: Any, **options: Any) -> Any:
-    """See `api.sparse_mla.sparse_mla`."""
-    if _is_traced(arguments, options):
-        from attn_mlir.pytorch.latent import sparse_mla_in_graph
-
-        return sparse_mla_in_graph(*arguments, **options)
-    return sparse.sparse_mla(*arguments, **options)
-
-
-@functools.wraps(decoding.mla_decode, updated=())
-def mla_decode(*arguments: Any, **options: Any) -> Any:
-    """See `api.mla_decode.mla_decode`."""
-    if _is_traced(arguments, options):
-        from attn_mlir.pytorch.latent import mla_decode_in_graph
-
-        return mla_decode_in_graph(*arguments, **options)
-    return decoding.mla_decode(*arguments, **options)
-
-
-for _own, _planned in (
-    (attention, api.attention),
-    (append_kv, appending.append_kv),
-    (mla, dense.mla),
-    (sparse_mla, sparse.sparse_mla),
-    (mla_decode, decoding.mla_decode),
-):
-    vars(_own).update(planner=vars(_planned)["planner"], __signature__=inspect.signature(_planned))
+attention = _or_operator(api.attention)
+append_kv = _or_operator(appending.append_kv)
+mla = _or_operator(dense.mla)
+sparse_mla = _or_operator(sparse.sparse_mla)
+mla_decode = _or_operator(decoding.mla_decode)
 
 
 def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:

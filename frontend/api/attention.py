@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.descales import check_scaled, descales_of
-from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
+from attn_mlir.api.lengths import NONE_TOLD, LengthArguments, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
-from attn_mlir.api.planners import carried_out, only_planned
+from attn_mlir.api.planners import carried_out, declared_by, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
@@ -39,40 +40,46 @@ if TYPE_CHECKING:
     from attn_mlir.block_masks.blocks import BlockMask
 
 
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """The arguments of `attention`, which says what they are."""
+
+    q: Any
+    k: Any
+    v: Any = None
+    _: KW_ONLY
+    mask: Mask | None = None
+    score_mod: ScoreMod | None = None
+    mask_mod: MaskMod | None = None
+    block_mask: BlockMask | None = None
+    sinks: Any = None
+    scale: float | None = None
+    return_lse: bool = False
+    out_dtype: object = None
+    cu_seqlens_q: Any = None
+    cu_seqlens_k: Any = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
+    seqused_q: Any = None
+    seqused_k: Any = None
+    cache_seqlens: Any = None
+    cache_counts_new: bool = False
+    q_descale: Any = None
+    k_descale: Any = None
+    v_descale: Any = None
+    query_tiles: int | None = None
+    tile_order: str | None = None
+    schedule: str | None = None
+    num_splits: int = 1
+    split_size: int | None = None
+    out: Any = None
+    device: DeviceChoice = None
+    stream: object | None = None
+
+
 @carried_out
-def attention(
-    q: Any,
-    k: Any,
-    v: Any = None,
-    *,
-    mask: Mask | None = None,
-    score_mod: ScoreMod | None = None,
-    mask_mod: MaskMod | None = None,
-    block_mask: BlockMask | None = None,
-    sinks: Any = None,
-    scale: float | None = None,
-    return_lse: bool = False,
-    out_dtype: object = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    cache_seqlens: Any = None,
-    cache_counts_new: bool = False,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    query_tiles: int | None = None,
-    tile_order: str | None = None,
-    schedule: str | None = None,
-    num_splits: int = 1,
-    split_size: int | None = None,
-    out: Any = None,
-    device: DeviceChoice = None,
-    stream: object | None = None,
-) -> Plan:
+@declared_by(AttentionCall)
+def attention(call: AttentionCall) -> Plan:
     """softmax(scale * q k^T, masked) v for every batch entry and head.
 
     The first call for a head count, head size, dtype and mask compiles; later ones, also of other
@@ -136,93 +143,68 @@ def attention(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
+    k, v, k_descale, v_descale = call.k, call.v, call.k_descale, call.v_descale
     cache = None
     if isinstance(k, CACHES):
         cache = cached(k)
-        check_replaced(
-            cache,
-            v=v,
-            cu_seqlens_k=cu_seqlens_k,
-            max_seqlen_k=max_seqlen_k,
-            seqused_k=seqused_k,
-            cache_seqlens=cache_seqlens,
-            cache_counts_new=cache_counts_new,
-            k_descale=k_descale,
-            v_descale=v_descale,
-        )
+        check_replaced(cache, call)
         k_descale, v_descale = cache.scales or (k_descale, v_descale)
     elif v is None:
         raise SpecError("v is missing: only a cache in the place of k holds the values as well")
     given = {"k": k, "v": v} if cache is None else cache.operands
-    operands = {name: view(value, name) for name, value in {"q": q, **given}.items()}
-    told = told_by(
-        operands,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-        seqused_q=seqused_q,
-        seqused_k=seqused_k,
-        cache_seqlens=cache_seqlens,
-        cache_counts_new=cache_counts_new,
-        cache=cache,
-    )
-    if out is not None and out_dtype is None:
-        out_dtype = output_dtype_of(out)
-    spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
-    spec = dataclasses.replace(
-        spec, query_tiles=query_tiles, tile_order=tile_order, schedule=schedule
-    )
-    factors = (q_descale, k_descale, v_descale)
+    operands = {name: view(value, name) for name, value in {"q": call.q, **given}.items()}
+    told = told_by(operands, LengthArguments.of(call), cache=cache)
+    out_dtype = call.out_dtype
+    if call.out is not None and out_dtype is None:
+        out_dtype = output_dtype_of(call.out)
+    spec = spec_of(operands, call.mask, out_dtype=out_dtype, return_lse=call.return_lse, told=told)
+    chosen = {"query_tiles": call.query_tiles, "tile_order": call.tile_order}
+    spec = dataclasses.replace(spec, schedule=call.schedule, **chosen)
+    factors = (call.q_descale, k_descale, v_descale)
     descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
-    check_sinks(sinks, spec.heads)
-    lists: Mapping[str, object] = {}
-    machine = machine_of(device, operands["q"])
-    if block_mask is not None:
+    check_sinks(call.sinks, spec.heads)
+    mask_mod, lists = call.mask_mod, dict[str, object]()
+    machine = machine_of(call.device, operands["q"])
+    if call.block_mask is not None:
         from attn_mlir.block_masks.blocks import of_call
 
-        spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands, machine)
-    spec = routed(spec, told.sizes["sq"], machine, in_parts=split_size is not None)
-    split = _split(split_size, num_splits, sinks, spec, told, machine)
-    own_sinks = sinks if split is None or split.joined else None
-    modifier, captured = trace(score_mod, mask_mod, own_sinks)
-    for mod in (score_mod, mask_mod):
+        spec, mask_mod, lists = of_call(
+            call.block_mask, spec, mask_mod, call.mask, call.q, operands, machine
+        )
+    spec = routed(spec, told.sizes["sq"], machine, in_parts=call.split_size is not None)
+    split = _split(call, spec, told, machine)
+    own_sinks = call.sinks if split is None or split.joined else None
+    modifier, captured = trace(call.score_mod, mask_mod, own_sinks)
+    for mod in (call.score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_captured(captured, told.sizes)
-    scale = check_scale(scale, spec.head_dim)
+    scale = check_scale(call.scale, spec.head_dim)
     check_scaled(descales, scale, told.names)
     return planned(
-        q,
+        call.q,
         operands,
         dataclasses.replace(spec, modifier=modifier),
         {**descales, **lists, **captured},
         told,
         split=split,
-        out=out,
+        out=call.out,
         scale=scale,
-        device=device,
-        stream=stream,
+        device=call.device,
+        stream=call.stream,
     )
 
 
 plan = only_planned(attention)
 
 
-def _split(
-    split_size: int | None,
-    num_splits: int,
-    sinks: object,
-    spec: MhaSpec,
-    told: Told,
-    machine: Machine,
-) -> Split | None:
-    """How the keys of a call are split; None if they are not. Arguments and errors as `attention`."""
-    if split_size is not None:
-        size, count = fixed_split(split_size, num_splits, spec, told.sizes, machine)
+def _split(call: AttentionCall, spec: MhaSpec, told: Told, machine: Machine) -> Split | None:
+    """How the keys of a call are split; None if they are not. Errors as `attention`."""
+    if call.split_size is not None:
+        size, count = fixed_split(call.split_size, call.num_splits, spec, told.sizes, machine)
         is_empty = 0 in told.sizes.values()
-        return None if is_empty else Split(count, sinks, joined=True, size=size)
-    count = split_count(num_splits, spec, told.sizes, lambda: machine)
-    return Split(count, sinks, joins_parts(spec)) if count > 1 else None
+        return None if is_empty else Split(count, call.sinks, joined=True, size=size)
+    count = split_count(call.num_splits, spec, told.sizes, lambda: machine)
+    return Split(count, call.sinks, joins_parts(spec)) if count > 1 else None
 
 
 def planned(

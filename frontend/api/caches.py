@@ -85,19 +85,19 @@ class Cached:
     names: Mapping[str, str]
 
 
-def check_replaced(cache: Cached, **given: object) -> None:
+def check_replaced(cache: Cached, call: object) -> None:
     """Refuses arguments of `attention` that the fields of a cache replace.
 
     Args:
-      given: values of arguments by name; None and False count as not given.
+      call: which has them; None and False count as not given.
 
     Raises:
       SpecError: names the first one.
     """
-    for name, value in given.items():
-        is_of_tensors = name in _SCALE_NAMES and cache.scales is None
+    for name, field in _REPLACED_BY.items():
+        value, is_of_tensors = getattr(call, name), name in _SCALE_NAMES and cache.scales is None
         if value is not None and value is not False and not is_of_tensors:
-            raise SpecError(f"{name} is for k and v as tensors: the cache has {_REPLACED_BY[name]}")
+            raise SpecError(f"{name} is for k and v as tensors: the cache has {field}")
 
 
 def cached(cache: ContiguousKV | PagedKV) -> Cached:

@@ -8,7 +8,7 @@ arrays on a GPU only if `ATTN_MLIR_CHECK_LENGTHS` is set, since that waits for t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 import numpy as np
@@ -75,37 +75,59 @@ class _Side:
     lengths: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
+@dataclass(frozen=True)
+class LengthArguments:
+    """The arguments of a call that give lengths; `attention` says what they are."""
+
+    cu_seqlens_q: object = None
+    cu_seqlens_k: object = None
+    max_seqlen_q: object = None
+    max_seqlen_k: object = None
+    seqused_q: object = None
+    seqused_k: object = None
+    cache_seqlens: object = None
+    cache_counts_new: bool = False
+
+    @staticmethod
+    def of(call: object) -> LengthArguments:
+        """Those of a declared call, which has them among others."""
+        return LengthArguments(**{name: getattr(call, name) for name in _NAMES})
+
+    def of_queries(self) -> LengthArguments:
+        """Those of queries alone."""
+        return LengthArguments(**{x: getattr(self, x) for x in _NAMES if x.endswith("_q")})
+
+
+_NAMES = tuple(x.name for x in fields(LengthArguments))
+
+
 def told_by(
     operands: Mapping[str, TensorView],
+    given: LengthArguments | None = None,
     *,
-    cu_seqlens_q: object = None,
-    cu_seqlens_k: object = None,
-    max_seqlen_q: object = None,
-    max_seqlen_k: object = None,
-    seqused_q: object = None,
-    seqused_k: object = None,
-    cache_seqlens: object = None,
-    cache_counts_new: bool = False,
     cache: Cached | None = None,
     called: Mapping[str, str] = MappingProxyType({}),
 ) -> Told:
-    """The lengths that these arguments of `attention` give.
+    """The lengths that these arguments give.
 
     Args:
       operands: q, k and v.
+      given: None where the operands alone give them, or a cache does.
       cache: the cache that k and v are from, which gives the lengths of keys; None without one.
       called: the caller's names of q and k, if they differ.
 
     Raises:
       SpecError: contradictory arguments, arrays of a wrong kind or, if readable, wrong contents.
     """
+    given = given or LengthArguments()
+    seqused_k, cache_seqlens = given.seqused_k, given.cache_seqlens
     if cache_seqlens is not None and seqused_k is not None:
         raise SpecError("seqused_k and cache_seqlens both tell how many keys count: pass one")
-    if flag("cache_counts_new", cache_counts_new) and cache_seqlens is None:
+    if flag("cache_counts_new", given.cache_counts_new) and cache_seqlens is None:
         raise SpecError("cache_counts_new says what cache_seqlens counts: pass cache_seqlens")
-    if cache_counts_new:
+    if given.cache_counts_new:
         seqused_k, cache_seqlens = cache_seqlens, None
-    used_q = {"seqused_q": seqused_q} if seqused_q is not None else {}
+    used_q = {"seqused_q": given.seqused_q} if given.seqused_q is not None else {}
     used_k: dict[str, object] = {"seqused_k": seqused_k, "cache_seqlens": cache_seqlens}
     used_k = {name: value for name, value in used_k.items() if value is not None}
     names: Mapping[str, str] = called
@@ -114,19 +136,20 @@ def told_by(
         used_k, names = dict(cache.lengths), {**called, **cache.names}
         shape, counted_by = (cache.batch, cache.most), cache.counted_by
     q, k = names.get("q", "q"), names.get("k", "k")
-    queries = _Side("q", operands["q"].shape, q, q, cu_seqlens_q, max_seqlen_q, used_q)
-    keys = _Side("k", shape, k, counted_by, cu_seqlens_k, max_seqlen_k, used_k)
+    queries = _Side("q", operands["q"].shape, q, q, given.cu_seqlens_q, given.max_seqlen_q, used_q)
+    keys = _Side("k", shape, k, counted_by, given.cu_seqlens_k, given.max_seqlen_k, used_k)
     kinds = Lengths(
-        ragged_q=cu_seqlens_q is not None,
-        ragged_k=cu_seqlens_k is not None,
-        used_q=seqused_q is not None,
+        ragged_q=given.cu_seqlens_q is not None,
+        ragged_k=given.cu_seqlens_k is not None,
+        used_q=given.seqused_q is not None,
         used_k="seqused_k" in used_k,
         cached_k="cache_seqlens" in used_k,
     )
     check_ranks(operands, kinds, names)
-    given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
+    offsets = {"cu_seqlens_q": given.cu_seqlens_q, "cu_seqlens_k": given.cu_seqlens_k}
+    values = {**offsets, **used_q, **used_k}
     called_by = {name: names.get(name, name) for name in kinds.tensors}
-    words = {n: as_i32(given[n], called, all_count=True) for n, called in called_by.items()}
+    words = {n: as_i32(values[n], called, all_count=True) for n, called in called_by.items()}
     arrays = {name: dense_on_host(words[name], called) for name, called in called_by.items()}
     batch = _batch((queries, keys), arrays, names)
     told = arrays if cache is None else {**cache.arrays, **arrays}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from attn_mlir.api.attention import check_scale, output_dtype_of
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_factors import rope_factors, row_factors
-from attn_mlir.api.lengths import Told, told_by
+from attn_mlir.api.lengths import LengthArguments, Told, told_by
 from attn_mlir.api.packed_rows import rope_cached
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
-from attn_mlir.api.planners import carried_out, only_planned
+from attn_mlir.api.planners import carried_out, declared_by, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
@@ -32,40 +33,46 @@ from attn_mlir.schedules.policy.tiling import query_tiles_for
 CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and keys
 
 
+@dataclass(frozen=True, eq=False)
+class MlaCall:
+    """The arguments of `mla`, which says what they are."""
+
+    q_nope: Any
+    q_rope: Any
+    k_nope: Any
+    k_rope: Any
+    v: Any
+    _: KW_ONLY
+    mask: Mask | None = None
+    scale: float
+    return_lse: bool = False
+    out_dtype: object = None
+    cu_seqlens_q: Any = None
+    cu_seqlens_k: Any = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
+    seqused_q: Any = None
+    seqused_k: Any = None
+    cache_seqlens: Any = None
+    cache_counts_new: bool = False
+    q_descale: Any = None
+    k_descale: Any = None
+    v_descale: Any = None
+    k_rope_descale: Any = None
+    kv_format: str = PLAIN
+    query_tiles: int | None = None
+    tile_order: str | None = None
+    num_qk_stages: int | None = None
+    num_pv_stages: int | None = None
+    ordered_softmax: bool = False
+    out: Any = None
+    device: DeviceChoice = None
+    stream: object | None = None
+
+
 @carried_out
-def mla(
-    q_nope: Any,
-    q_rope: Any,
-    k_nope: Any,
-    k_rope: Any,
-    v: Any,
-    *,
-    mask: Mask | None = None,
-    scale: float,
-    return_lse: bool = False,
-    out_dtype: object = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    cache_seqlens: Any = None,
-    cache_counts_new: bool = False,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    k_rope_descale: Any = None,
-    kv_format: str = PLAIN,
-    query_tiles: int | None = None,
-    tile_order: str | None = None,
-    num_qk_stages: int | None = None,
-    num_pv_stages: int | None = None,
-    ordered_softmax: bool = False,
-    out: Any = None,
-    device: DeviceChoice = None,
-    stream: object | None = None,
-) -> Plan:
+@declared_by(MlaCall)
+def mla(call: MlaCall) -> Plan:
     """Latent attention whose keys and values are projected for each head, as in prefill.
 
     softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), masked) v for every batch entry and head; the
@@ -114,59 +121,42 @@ def mla(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    cache = rope_cached(kv_format, k_rope) if isinstance(k_rope, CACHES) else None
-    if cache is None and kv_format != PLAIN:
-        raise SpecError(
-            f"kv_format is for k_rope in a cache, got {shown(kv_format, 40)} for a tensor"
-        )
-    if cache is not None:
+    cache, k_rope = None, call.k_rope
+    if isinstance(k_rope, CACHES):
+        cache = rope_cached(call.kv_format, k_rope)
         k_rope = cache.operands["k"]
-        _check_replaced(
-            seqused_k=seqused_k, cache_seqlens=cache_seqlens, cache_counts_new=cache_counts_new
+        _check_replaced(call)
+    elif call.kv_format != PLAIN:
+        raise SpecError(
+            f"kv_format is for k_rope in a cache, got {shown(call.kv_format, 40)} for a tensor"
         )
-        if k_rope_descale is not None:
-            raise SpecError("k_rope_descale is for k_rope as a tensor: the cache has k_scale")
-    given = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
+    given = {name: getattr(call, name) for name in ("q_nope", "q_rope", "k_nope", "k_rope", "v")}
+    given["k_rope"] = k_rope
     operands = {name: view(value, name) for name, value in given.items()}
     _check_dtypes(operands, cache)
     sides = {"q": operands["q_nope"], "k": operands["k_nope"], "v": operands["v"]}
-    queries: dict[str, Any] = {
-        "cu_seqlens_q": cu_seqlens_q,
-        "max_seqlen_q": max_seqlen_q,
-        "seqused_q": seqused_q,
-    }
-    told = told_by(
-        sides,
-        cu_seqlens_k=cu_seqlens_k,
-        max_seqlen_k=max_seqlen_k,
-        seqused_k=seqused_k,
-        cache_seqlens=cache_seqlens,
-        cache_counts_new=cache_counts_new,
-        called=CALLED,
-        **queries,
-    )
+    lengths = LengthArguments.of(call)
+    told = told_by(sides, lengths, called=CALLED)
     if cache is not None:
         rows = {"q": sides["q"], **cache.operands}
-        told = _both(told, told_by(rows, cache=cache, called=CALLED, **queries), cache)
+        told_of_rows = told_by(rows, lengths.of_queries(), cache=cache, called=CALLED)
+        told = _both(told, told_of_rows, cache)
     _check_shapes(operands, cache)
-    if out is not None and out_dtype is None:
-        out_dtype = output_dtype_of(out)
-    factors = rope_factors(operands, k_rope_descale, cache)
-    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    out_dtype = call.out_dtype
+    if call.out is not None and out_dtype is None:
+        out_dtype = output_dtype_of(call.out)
+    factors = rope_factors(operands, call.k_rope_descale, cache)
+    descales = {name: getattr(call, name) for name in ("q_descale", "k_descale", "v_descale")}
     factors |= row_factors(operands, told.sizes["batch"], descales)
-    machine = machine_of(device, operands["q_nope"])
+    machine = machine_of(call.device, operands["q_nope"])
     target = machine.target or DEFAULT_TARGET
-    options: dict[str, Any] = {"mask": mask, "out_dtype": out_dtype, "return_lse": return_lse}
-    options |= {
-        "rope_factors": k_rope_descale is not None,
-        "num_qk_stages": num_qk_stages,
-        "num_pv_stages": num_pv_stages,
-        "ordered_softmax": ordered_softmax,
-    }
+    kept = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
+    options: dict[str, Any] = {name: getattr(call, name) for name in kept}
+    options |= {"out_dtype": out_dtype, "rope_factors": call.k_rope_descale is not None}
     spec = _spec_of(operands, told, options)
     chip = target_named(target)
     if Feature.TENSOR_MEMORY not in chip.features:
-        check_claimed(tile_order, target)
+        check_claimed(call.tile_order, target)
         check_no_stages(spec, target)
         if spec.has_helper:
             allowed = ", ".join(WIDE_DTYPES)
@@ -174,22 +164,23 @@ def mla(
                 ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)
             )
             raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
+    query_tiles = call.query_tiles
     if query_tiles is None:
         query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
-        if spec.has_helper and tile_order == "clc":
+        if spec.has_helper and call.tile_order == "clc":
             query_tiles = 1
-    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
-    stream = stream_of(stream, device, q_nope, operands["q_nope"])
+    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=call.tile_order)
+    stream = stream_of(call.stream, call.device, call.q_nope, operands["q_nope"])
     arguments = {
         **operands,
         **factors,
         **told.arrays,
         **told.scalars,
-        "scale": model_scale(scale),
+        "scale": model_scale(call.scale),
     }
     names = {} if cache is None else {"k_rope": cache.names.get("k", "k")}
-    on = (device, stream, target)
-    return _planned(spec, arguments, operands, names, model=q_nope, out=out, on=on)
+    on = (call.device, stream, target)
+    return _planned(spec, arguments, operands, names, model=call.q_nope, out=call.out, on=on)
 
 
 plan = only_planned(mla)
@@ -267,15 +258,18 @@ def _both(tensors: Told, rows: Told, cache: Cached) -> Told:
     )
 
 
-def _check_replaced(**given: object) -> None:
-    """Refuses lengths that a cache tells.
+def _check_replaced(call: MlaCall) -> None:
+    """Refuses what a cache in the place of `k_rope` tells.
 
     Raises:
       SpecError: names the argument.
     """
-    for name, value in given.items():
+    for name in ("seqused_k", "cache_seqlens", "cache_counts_new"):
+        value = getattr(call, name)
         if value is not None and value is not False:
             raise SpecError(f"{name} is for k_rope as a tensor: the cache has seqused")
+    if call.k_rope_descale is not None:
+        raise SpecError("k_rope_descale is for k_rope as a tensor: the cache has k_scale")
 
 
 def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan import Plan
@@ -16,6 +16,26 @@ from attn_mlir.api.repeated import Repeated
 from attn_mlir.naming import check_options
 
 P = ParamSpec("P")
+C = TypeVar("C")
+
+
+def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callable[P, Plan]]:
+    """Makes a planner of a function whose only argument is a declared call.
+
+    Args:
+      call: a frozen dataclass, whose fields are the planner's parameters.
+    """
+
+    def planner_of(function: Callable[[C], Plan]) -> Callable[P, Plan]:
+        vars(call)["__init__"].__qualname__ = function.__qualname__  # which Python's errors name
+
+        @functools.wraps(function)
+        def planner(*arguments: P.args, **options: P.kwargs) -> Plan:
+            return function(call(*arguments, **options))
+
+        return _with_parameters(planner, inspect.signature(call), Plan)
+
+    return planner_of
 
 
 def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
@@ -61,6 +81,9 @@ def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
 def _with_signature(function: Any, planner: Callable[..., Plan], returned: Any) -> Any:
     """The function with the planner's signature and another return type."""
     function.planner = planner
-    signature = inspect.signature(planner)
+    return _with_parameters(function, inspect.signature(planner), returned)
+
+
+def _with_parameters(function: Any, signature: inspect.Signature, returned: Any) -> Any:
     function.__signature__ = signature.replace(return_annotation=returned)
     return function

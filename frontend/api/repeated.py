@@ -44,11 +44,7 @@ from attn_mlir.trace import Recorded, trace
 OPERANDS = frozenset(
     "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale extra_kv extra_kv_scale".split()
 )  # arrays whose elements no planner reads
-INDICES = frozenset(
-    "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "
-    "v_descale k_rope_descale positions batch_indices slot_mapping indices topk_length extra_indices "
-    "extra_topk_length page_table batch_of_query".split()
-)  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
+ARRAY = "Any"  # annotation of an argument that is an array; on a GPU no planner reads its elements
 LINE = 256  # bytes; where a piece of a workspace begins, as allocations do
 APART = 1 << 40  # bytes between the addresses that stand for arguments
 _STAND_IN = object()  # owner of views that stand for arrays
@@ -210,7 +206,9 @@ class Repeated:
 
     def __init__(self, planner: Callable[..., Any]):
         self._planner = planner
-        self._names = list(inspect.signature(planner).parameters)
+        parameters = inspect.signature(planner).parameters
+        self._names = list(parameters)
+        self._arrays = {name for name, x in parameters.items() if x.annotation == ARRAY}
         self._plans = Repeats[RepeatedPlan]()
         self._settings: object = None
 
@@ -255,7 +253,7 @@ class Repeated:
         views = [view(array, "array") for array in signature.arrays]
         on_gpu = all(x.device == "cuda" for x in views)
         names = {name for name, value in given.items() if is_array(value)}
-        if not names <= (OPERANDS | INDICES if on_gpu else OPERANDS):
+        if not names <= (self._arrays if on_gpu else OPERANDS):
             return None
         compound = [value for value in given.values() if type(value) in _PARTS or _is_tuple(value)]
         if compound and not on_gpu:

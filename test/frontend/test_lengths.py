@@ -44,7 +44,7 @@ def arguments(changes: dict[str, Any]) -> dict[str, Any]:
 def told(changes: dict[str, Any]) -> lengths.Told:
     given = arguments(changes)
     operands = {name: view(given.pop(name), name) for name in ("q", "k", "v")}
-    return told_by(operands, **given)
+    return told_by(operands, lengths.LengthArguments(**given))
 
 
 @pytest.mark.parametrize(

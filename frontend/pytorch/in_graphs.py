@@ -1,0 +1,18 @@
+"""The functions that PyTorch's tracers see in place of those of `attn_mlir.calls`, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attn_mlir.pytorch.appending import append_in_graph
+from attn_mlir.pytorch.attention import attention_in_graph
+from attn_mlir.pytorch.latent import mla_decode_in_graph, mla_in_graph, sparse_mla_in_graph
+
+IN_GRAPHS: Mapping[str, Callable[..., Any]] = {
+    "attention": attention_in_graph,
+    "append_kv": append_in_graph,
+    "mla": mla_in_graph,
+    "sparse_mla": sparse_mla_in_graph,
+    "mla_decode": mla_decode_in_graph,
+}
