@@ -12,6 +12,7 @@ from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.merging import merged, torch
 from attn_mlir.flashinfer.options import NO_LIMIT, TORCH_DTYPES, operand_dtype
+from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
 from attn_mlir.runtime.call.scalars import as_int, flag, integer
@@ -78,6 +79,7 @@ class MultiLevelCascadeAttentionWrapper:
         "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len num_qo_heads "
         "num_kv_heads head_dim page_size causal pos_encoding_mode use_fp16_qk_reduction sm_scale window_left "
         f"logits_soft_cap {ROTATION} q_data_type kv_data_type",
+        options=Problem.scored,
     )
     def plan(
         self,
@@ -90,11 +92,9 @@ class MultiLevelCascadeAttentionWrapper:
         head_dim: int,
         page_size: int,
         causal: bool = False,
-        sm_scale: float | None = None,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
         q_data_type: object = "float16",
         kv_data_type: object = None,
+        **scores: Any,
     ) -> None:
         """What the following calls of `run` have in common.
 
@@ -112,16 +112,13 @@ class MultiLevelCascadeAttentionWrapper:
         given = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         rows = [_of_levels(n, x, count) for n, x in zip(ROWS, given, strict=True)]
         dtype = operand_dtype(q_data_type, "q_data_type")
+        window_left = scores.get("window_left", NO_LIMIT)
         if count > 1 and as_int(window_left) != NO_LIMIT:
             raise SpecError(
                 f"window_left must be -1 with {count} levels, got {shown(window_left, 40)}: each would count "
                 "it over its own keys alone"
             )
         columns = integer("head_dim", head_dim, 1)
-        scores: dict[str, Any] = {
-            "sm_scale": sm_scale,
-            "window_left": window_left,
-        }
         is_causal = flag("causal", causal)
         self._dtype = None  # until all levels have their plan
         for number, level in enumerate(self._levels):
@@ -136,7 +133,6 @@ class MultiLevelCascadeAttentionWrapper:
                 head_dim,
                 page_size,
                 causal=is_causal and number == count - 1,
-                logits_soft_cap=logits_soft_cap,
                 q_data_type=q_data_type,
                 kv_data_type=kv_data_type,
                 o_data_type="float32" if columns <= MAX_F32_HEAD_DIM else None,

@@ -73,6 +73,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode "
         f"window_left logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale {ROTATION} "
         "non_blocking block_tables seq_lens fixed_split_size disable_split_kv q_len_per_req",
+        options=Problem.scored,
     )
     def plan(
         self,
@@ -83,19 +84,17 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         num_kv_heads: int,
         head_dim: int,
         page_size: int,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
         q_data_type: object = "float16",
         kv_data_type: object = None,
         o_data_type: object = None,
         data_type: object = None,
-        sm_scale: float | None = None,
         fixed_split_size: int | None = None,
         disable_split_kv: bool = False,
         q_len_per_req: int = 1,
         *,
         window_right: int = 0,
         is_causal: bool | None = None,
+        **scores: Any,
     ) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
@@ -131,10 +130,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
                 data_type if kv_data_type is None else kv_data_type,
                 o_data_type,
             ),
-            window_left=window_left,
             window_right=window_right if is_aligned else NO_LIMIT,
-            cap=logits_soft_cap,
-            scale=sm_scale,
+            **scores,
         ).with_parts(
             self._buffers.device,
             {"batch": len(told.lengths), "sq": rows, "sk": max(told.lengths, default=0)},
@@ -202,6 +199,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         NEUTRAL,
         "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left logits_soft_cap sm_scale "
         f"{ROTATION}",
+        options=Problem.scored,
     )
     def forward(
         self,
@@ -210,18 +208,16 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         q_scale: float | None = None,
         k_scale: Any = None,
         v_scale: Any = None,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
-        sm_scale: float | None = None,
         *,
         return_lse: bool = False,
+        **scores: Any,
     ) -> Any:
         """`run`, and what its scores are: from then on that counts in the place of what `plan` was told.
 
         Args:
           others: see `plan` and `run`.
         """
-        self._score(q, window_left=window_left, cap=logits_soft_cap, scale=sm_scale)
+        self._score(q, **scores)
         factors = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
         return self.run(q, paged_kv_cache, return_lse=return_lse, **factors)
 

@@ -98,6 +98,7 @@ class Problem:
         dtypes: tuple[object, object, object],
         *,
         called: tuple[str, str, str] = ("q_data_type", "kv_data_type", "o_data_type"),
+        causal: object = False,
         window_right: object = None,
         mask_mod: MaskMod | None = None,
         **scores: Any,
@@ -108,7 +109,7 @@ class Problem:
           sizes: num_qo_heads, num_kv_heads, head_dim, and v_head_dim or None: as head_dim.
           dtypes: of q, of k and v, and of O: None takes that of q.
           called: the dtypes, by the caller.
-          window_right, mask_mod: see `Problem`; scores: see `scored`.
+          window_right, mask_mod: see `Problem`; causal, scores: see `scored`.
 
         Raises:
           SpecError: one that has no kernel.
@@ -127,21 +128,21 @@ class Problem:
             out_dtype=output_dtype(dtypes[2], called[2]),
             window_right=window_right,
             mask_mod=mask_mod,
-        ).scored(**scores)
+        ).scored(causal, **scores)
 
     def scored(
         self,
-        *,
         causal: object = False,
+        *,
         window_left: object = NO_LIMIT,
-        cap: object = None,
-        scale: float | None = None,
+        logits_soft_cap: object = None,
+        sm_scale: float | None = None,
     ) -> Problem:
         """The same with other scores.
 
         Args:
           causal: counts without a `mask_mod`.
-          cap: None, 0 or less: none.
+          window_left, logits_soft_cap, sm_scale: as of `BatchDecodeWithPagedKVCacheWrapper.plan`.
 
         Raises:
           SpecError: one that has no meaning.
@@ -152,8 +153,8 @@ class Problem:
             mask=mask_of(is_causal, window_left, self.window_right),
             causal=is_causal,
             window_left=window_left,
-            cap=max(number("logits_soft_cap", cap, 0.0), 0.0),
-            scale=None if scale is None else check_scale(scale, name="sm_scale"),
+            cap=max(number("logits_soft_cap", logits_soft_cap, 0.0), 0.0),
+            scale=None if sm_scale is None else check_scale(sm_scale, name="sm_scale"),
         )
 
     def within(self, window_left: object) -> Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.adapters import adapter
@@ -33,20 +33,32 @@ class PrefillWrapper(Wrapper):
         qo_indptr: Any,
         sk: Sequence[int],
         room: int,
-        sizes: tuple[int, int, int, int | None],
-        dtypes: tuple[object, object, object],
-        masks: tuple[Any, Any],
-        parts: Mapping[str, Any],
-        **scores: Any,
+        page: int = 1,
+        *,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim_qk: int,
+        head_dim_vo: int | None = None,
+        custom_mask: Any = None,
+        packed_custom_mask: Any = None,
+        causal: bool = False,
+        sm_scale: float | None = None,
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        q_data_type: object = "float16",
+        kv_data_type: object = None,
+        o_data_type: object = None,
+        fixed_split_size: int | None = None,
+        disable_split_kv: bool = False,
     ) -> Problem:
-        """What both plans have in common.
+        """What both plans have in common, and their arguments by name.
 
         Args:
           sk: keys of each sequence; room: no sequence has more, see `Told.room`.
-          sizes, dtypes, scores: see `Problem.of`.
-          masks: custom_mask and packed_custom_mask.
-          parts: fixed_split_size, disable_split_kv and page_size.
+          page: positions of a page.
+          others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
         """
+        masks = (custom_mask, packed_custom_mask)
         offsets = indices(qo_indptr, "qo_indptr")
         sq = lengths_of("qo_indptr", offsets)
         if len(sq) != len(sk):
@@ -61,9 +73,22 @@ class PrefillWrapper(Wrapper):
         # a graph's grid is made for the longest sequence that it may see
         longest = tokens if self._captured else max(sq, default=0)
         mask_mod = mask_mod_of(*masks, device, sq, sk)
-        problem = Problem.of(sizes, dtypes, mask_mod=mask_mod, **scores)
-        extents = {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)}
-        problem = problem.with_parts(device, extents, room=room, **parts)
+        problem = Problem.of(
+            (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
+            (q_data_type, kv_data_type, o_data_type),
+            mask_mod=mask_mod,
+            causal=causal,
+            window_left=window_left,
+            logits_soft_cap=logits_soft_cap,
+            sm_scale=sm_scale,
+        ).with_parts(
+            device,
+            {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)},
+            room=room,
+            fixed_split_size=fixed_split_size,
+            disable_split_kv=disable_split_kv,
+            page_size=page,
+        )
         self._buffers.check(QUERIES, offsets, whole=True)
         self._buffers.keep(QUERIES, offsets)
         self._longest = longest
@@ -123,6 +148,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         "o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr token_pos_in_items_len "
         "max_item_len_ptr seq_lens seq_lens_q block_tables max_token_per_sequence max_sequence_kv "
         "fixed_split_size disable_split_kv uniform_q_len",
+        options=PrefillWrapper._plan_queries,
     )
     def plan(
         self,
@@ -130,22 +156,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         paged_kv_indptr: Any,
         paged_kv_indices: Any,
         paged_kv_last_page_len: Any,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim_qk: int,
         page_size: int,
-        head_dim_vo: int | None = None,
-        custom_mask: Any = None,
-        packed_custom_mask: Any = None,
-        causal: bool = False,
-        sm_scale: float | None = None,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
-        q_data_type: object = "float16",
-        kv_data_type: object = None,
-        o_data_type: object = None,
-        fixed_split_size: int | None = None,
-        disable_split_kv: bool = False,
+        **options: Any,
     ) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
@@ -167,23 +179,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         told = self._pages.told(
             page_size, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         )
-        problem = self._plan_queries(
-            qo_indptr,
-            told.lengths,
-            told.room,
-            (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
-            (q_data_type, kv_data_type, o_data_type),
-            (custom_mask, packed_custom_mask),
-            {
-                "fixed_split_size": fixed_split_size,
-                "disable_split_kv": disable_split_kv,
-                "page_size": told.page_size,
-            },
-            causal=causal,
-            window_left=window_left,
-            cap=logits_soft_cap,
-            scale=sm_scale,
-        )
+        lengths = (told.lengths, told.room, told.page_size)
+        problem = self._plan_queries(qo_indptr, *lengths, **options)
         self._pages.keep(told, bounded=problem.split_size is not None)
 
     @outside_graphs
@@ -239,6 +236,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         NEUTRAL,
         "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale window_left "
         f"logits_soft_cap sm_scale {ROTATION}",
+        options=Problem.scored,
     )
     def forward(
         self,
@@ -247,11 +245,9 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         causal: bool = False,
         k_scale: Any = None,
         v_scale: Any = None,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
-        sm_scale: float | None = None,
         *,
         return_lse: bool = False,
+        **scores: Any,
     ) -> Any:
         """`run`, and what its scores are: from then on that counts in the place of what `plan` was told.
 
@@ -259,7 +255,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
           causal: counts where `plan` was told no mask of the caller's.
           others: see `plan` and `run`.
         """
-        self._score(q, causal=causal, window_left=window_left, cap=logits_soft_cap, scale=sm_scale)
+        self._score(q, causal, **scores)
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
 
     begin_forward = plan

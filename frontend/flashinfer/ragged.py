@@ -9,10 +9,10 @@ from attn_mlir.adapters import adapter
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
-    NO_LIMIT,
     by_position,
     indices,
 )
+from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper
 from attn_mlir.flashinfer.table import NEUTRAL, OF_PREFILL_RUN, OF_RUN, ROTATION
 from attn_mlir.flashinfer.wrapper import lengths_of
@@ -59,27 +59,9 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         f"{ROTATION} q_data_type kv_data_type o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr "
         "token_pos_in_items_len max_item_len_ptr fixed_split_size disable_split_kv seq_lens seq_lens_q "
         "max_token_per_sequence max_sequence_kv v_indptr o_indptr uniform_q_len",
+        options=PrefillWrapper._plan_queries,
     )
-    def plan(
-        self,
-        qo_indptr: Any,
-        kv_indptr: Any,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim_qk: int,
-        head_dim_vo: int | None = None,
-        custom_mask: Any = None,
-        packed_custom_mask: Any = None,
-        causal: bool = False,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
-        sm_scale: float | None = None,
-        q_data_type: object = "float16",
-        kv_data_type: object = None,
-        o_data_type: object = None,
-        fixed_split_size: int | None = None,
-        disable_split_kv: bool = False,
-    ) -> None:
+    def plan(self, qo_indptr: Any, kv_indptr: Any, **options: Any) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
         Args:
@@ -94,19 +76,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         sk = lengths_of("kv_indptr", keys)
         self._buffers.check(KEYS, keys, whole=True)
         longest = int(keys[-1]) if self._captured else max(sk, default=0)
-        self._plan_queries(
-            qo_indptr,
-            sk,
-            longest,
-            (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
-            (q_data_type, kv_data_type, o_data_type),
-            (custom_mask, packed_custom_mask),
-            {"fixed_split_size": fixed_split_size, "disable_split_kv": disable_split_kv},
-            causal=causal,
-            window_left=window_left,
-            cap=logits_soft_cap,
-            scale=sm_scale,
-        )
+        self._plan_queries(qo_indptr, sk, longest, **options)
         self._buffers.keep(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
@@ -164,6 +134,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         NEUTRAL,
         "self q k v causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap sm_scale "
         f"{ROTATION}",
+        options=Problem.scored,
     )
     def forward(
         self,
@@ -171,14 +142,12 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         k: Any,
         v: Any,
         causal: bool = False,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
-        sm_scale: float | None = None,
         *,
         return_lse: bool = False,
+        **scores: Any,
     ) -> Any:
         """As `BatchPrefillWithPagedKVCacheWrapper.forward`."""
-        self._score(q, causal=causal, window_left=window_left, cap=logits_soft_cap, scale=sm_scale)
+        self._score(q, causal, **scores)
         return self.run(q, k, v, return_lse=return_lse)
 
     begin_forward = plan

@@ -8,7 +8,7 @@ from attn_mlir.adapters import adapter
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
-from attn_mlir.flashinfer.options import NO_LIMIT, by_position, tensor
+from attn_mlir.flashinfer.options import by_position, tensor
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
 from attn_mlir.runtime.call.scalars import flag
@@ -19,6 +19,7 @@ from attn_mlir.runtime.call.scalars import flag
     NEUTRAL,
     "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left logits_soft_cap "
     f"sm_scale {ROTATION} return_lse",
+    options=Problem.scored,
 )
 def single_decode_with_kv_cache(
     q: Any,
@@ -28,10 +29,8 @@ def single_decode_with_kv_cache(
     q_scale: float | None = None,
     k_scale: Any = None,
     v_scale: Any = None,
-    window_left: int = NO_LIMIT,
-    logits_soft_cap: float | None = None,
-    sm_scale: float | None = None,
     return_lse: bool = False,
+    **scores: Any,
 ) -> Any:
     """As `flashinfer.single_decode_with_kv_cache`: one query.
 
@@ -54,9 +53,7 @@ def single_decode_with_kv_cache(
         (q_scale, k_scale, v_scale),
         return_lse,
         causal=True,
-        window_left=window_left,
-        cap=logits_soft_cap,
-        scale=sm_scale,
+        **scores,
     )
     return tuple(x[0] for x in found) if return_lse else found[0]
 
@@ -67,6 +64,7 @@ def single_decode_with_kv_cache(
     "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout pos_encoding_mode "
     f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} backend return_lse kv_cache_sf "
     "k_scale v_scale",
+    options=Problem.scored,
 )
 def single_prefill_with_kv_cache(
     q: Any,
@@ -80,12 +78,10 @@ def single_prefill_with_kv_cache(
     packed_custom_mask: Any = None,
     causal: bool = False,
     kv_layout: str = "NHD",
-    sm_scale: float | None = None,
-    window_left: int = NO_LIMIT,
-    logits_soft_cap: float | None = None,
     return_lse: bool = False,
     k_scale: Any = None,
     v_scale: Any = None,
+    **scores: Any,
 ) -> Any:
     """As `flashinfer.single_prefill_with_kv_cache`: queries of one sequence.
 
@@ -122,9 +118,7 @@ def single_prefill_with_kv_cache(
         masks=masks,
         o_dtype=o_dtype,
         causal=causal,
-        window_left=window_left,
-        cap=logits_soft_cap,
-        scale=sm_scale,
+        **scores,
     )
 
 

@@ -144,16 +144,16 @@ class Wrapper:
             )
         return self._problem
 
-    def _score(self, q: Any, **scores: Any) -> None:
+    def _score(self, q: Any, causal: object = False, **scores: Any) -> None:
         """Puts what the scores of a call are in the place of what `plan` was told, as `forward` does.
 
         Args:
-          scores: see `Problem.scored`.
+          causal, scores: see `Problem.scored`.
 
         Raises:
           SpecError: one that has no meaning, or `plan` was not called for this q; nothing is changed.
         """
-        self._problem = self._planned(q).scored(**scores)
+        self._problem = self._planned(q).scored(causal, **scores)
 
 
 def check_as_planned(name: str, value: object, planned: object) -> None:

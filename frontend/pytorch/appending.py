@@ -8,85 +8,57 @@ fake kernel plans the call by shapes, strides and dtypes only, and refuses what 
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.appending import ROTARY, append_kv
-from attn_mlir.api.plan import Plan
 from attn_mlir.caches import CACHES
 from attn_mlir.errors import SpecError
-from attn_mlir.pytorch.caches import apart, check_fields, declared, put_together
-from attn_mlir.pytorch.planned import (
-    BREAKS,
-    Seeing,
-    breaks,
-    options_of,
-    planned_by,
-    planned_operator,
-    seen_by,
-)
-from attn_mlir.pytorch.shapes import check_argument
-
-torch: Any = importlib.import_module("torch")
+from attn_mlir.pytorch.graph_calls import GraphCall
+from attn_mlir.pytorch.planned import Seeing, breaks
 
 OPERANDS = {
     "k": "Tensor(a!)", "v": "Tensor(b!)?", "k_new": "Tensor", "v_new": "Tensor", "cache": "str",
 }  # fmt: skip
 WRITTEN = {"k_scale": "Tensor(c!)?", "v_scale": "Tensor(d!)?"}  # where every position has its own
 ANGLES = {"cos": "Tensor?", "sin": "Tensor?", "interleaved": "bool?"}
-OPTIONS = options_of(append_kv, (*OPERANDS, "rotary", *BREAKS)) | ANGLES
 
 
-def append_in_graph(
-    cache: Any, k_new: Any, v_new: Any, positions: Any = None, **options: Any
-) -> None:
-    """`append_kv` as an operator in a graph; arguments that no graph can hold break the graph.
+class AppendCall(GraphCall):
+    """`append_kv` as an operator, which has the parts of `rotary` one by one."""
 
-    Args:
-      cache, k_new, v_new, positions, options: as in `append_kv`.
-    """
-    options["positions"] = positions
-    given = {name: value for name, value in options.items() if value is not None}
-    if breaks(given) or not isinstance(cache, CACHES):
-        append_kv(cache, k_new, v_new, **options)
+    @property
+    def declared(self) -> dict[str, str]:
+        return super().declared | WRITTEN
+
+    def taken_apart(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        found = dict(given)
+        if "rotary" in found:
+            rotary: Any = found.pop("rotary")
+            is_triple = type(rotary) in (tuple, list) and len(rotary) == len(ANGLES)
+            if not is_triple:
+                raise SpecError(f"{ROTARY}, got {type(rotary).__name__}")
+            found |= dict(zip(ANGLES, rotary, strict=True))
+        return super().taken_apart(found)
+
+    def put_together(self, seen: Seeing, given: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().put_together(seen, given)
+        angles = [arguments.pop(name, None) for name in ANGLES]
+        if any(x is not None for x in angles):
+            arguments["rotary"] = tuple(angles)
+        return arguments
+
+
+APPEND = AppendCall(append_kv, OPERANDS, cache="cache", without=("rotary",), further=ANGLES)
+
+
+def append_in_graph(*arguments: Any, **options: Any) -> None:
+    """`append_kv` as an operator in a graph; arguments that no graph can hold break the graph."""
+    given = APPEND.named(arguments, options)
+    if breaks(given) or not isinstance(given.get("cache"), CACHES):
+        append_kv(*arguments, **options)
         return
-    if "rotary" in given:
-        rotary: Any = given.pop("rotary")
-        is_triple = type(rotary) in (tuple, list) and len(rotary) == len(ANGLES)
-        if not is_triple:
-            raise SpecError(f"{ROTARY}, got {type(rotary).__name__}")
-        given |= dict(zip(ANGLES, rotary, strict=True))
-    k, v, fields = apart(cache)
-    given |= fields
-    for name, value in {"k_new": k_new, "v_new": v_new, "k": k, "v": v, **given}.items():
-        if isinstance(value, torch.Tensor):
-            check_argument(name, value)
-    append_call_op(k, v, k_new, v_new, type(cache).__name__, **given)
+    append_call_op(**APPEND.taken_apart(given))
 
 
-def _planned(seen: Seeing, given: dict[str, Any]) -> Plan:
-    """The launch of a call.
-
-    Args:
-      seen: returns the view of a tensor, given the tensor and its name.
-      given: the operator's arguments by name.
-
-    Raises:
-      SpecError: says which argument is wrong.
-    """
-    found = seen_by(seen, given)
-    check_fields(found, found["cache"], {**OPERANDS, **OPTIONS})
-    cache = put_together(found["cache"], found["k"], found.get("v"), found)
-    options = {name: found[name] for name in OPTIONS if name in found and name not in ANGLES}
-    if any(name in found for name in ANGLES):
-        options["rotary"] = tuple(found.get(name) for name in ANGLES)
-    return planned_by(append_kv, cache, found["k_new"], found["v_new"], **options)
-
-
-NAMES, append_call_op = planned_operator(
-    "append_call",
-    _planned,
-    OPERANDS,
-    declared(OPTIONS) | WRITTEN,
-    written=("k", "v", *WRITTEN),
-)
+NAMES, append_call_op = APPEND.operator("append_call", written=("k", "v", *WRITTEN))

@@ -1,0 +1,195 @@
+"""What becomes of the arguments of a call of `api` on their way through an operator of PyTorch.
+
+The tensors of a call, also those of a cache, and its options are arguments of the operator under their names: a
+cache is its keys, its values, its other fields, and the name of its class; a mask is its text. Where the operator
+is carried out, or its fake kernel plans the call, they are put together again. What planning refuses is refused
+while a graph is traced.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attn_mlir.api.plan import Plan
+from attn_mlir.caches import CACHES
+from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
+from attn_mlir.errors import SpecError
+from attn_mlir.masks.text import parse_mask
+from attn_mlir.pytorch.caches import TYPES, apart, check_fields, declared, put_together
+from attn_mlir.pytorch.operators import known
+from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, Seeing, seen_by
+from attn_mlir.pytorch.shapes import check_argument
+from attn_mlir.runtime.call.tensors import described
+
+torch: Any = importlib.import_module("torch")
+
+VALUES = "values"  # what an operator calls values of a cache where the function has none apart
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """A function of `api` as an operator.
+
+    Attributes:
+      function: made by `carried_out`; its signature declares the options.
+      operands: arguments of the operator without a default, by name with their types in the schema.
+      cache: the function's argument that may be a cache; "" where none may.
+      rows: what the operator calls the keys and the values of a cache.
+      renamed: what the operator calls an argument of the function whose name a field of a cache has.
+      without: the function's arguments that are no options of the operator.
+      further: options that the function has under no name of its own.
+      options: all options, None when left out, likewise.
+    """
+
+    function: Any
+    operands: Mapping[str, str]
+    cache: str = ""
+    rows: tuple[str, str] = ("k", "v")
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    without: Sequence[str] = ()
+    further: Mapping[str, str] = field(default_factory=dict[str, str])
+    names: tuple[str, ...] = field(init=False)
+    options: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parameters = inspect.signature(self.function).parameters
+        left_out = (*self.operands, *self.without, *self.renamed, *BREAKS)
+        options = {n: TYPES[str(x.annotation)] for n, x in parameters.items() if n not in left_out}
+        options |= {self.renamed[name]: "Tensor?" for name in self.renamed}
+        if self.cache and self.rows[1] not in self.operands:
+            options[self.rows[1]] = "Tensor?"
+        vars(self).update(names=tuple(parameters), options=options | dict(self.further))
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """All arguments of the operator with a default: options, and fields of caches."""
+        return declared(self.options) if self.cache else dict(self.options)
+
+    def named(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call of the function that are not None, by name."""
+        given = dict(zip(self.names, arguments, strict=False)) | dict(options)
+        return {name: value for name, value in given.items() if value is not None}
+
+    def taken_apart(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The operator's arguments, from those of the function.
+
+        Raises:
+          SpecError: an argument is no plain tensor, or requires a gradient.
+        """
+        found = dict(given)
+        for name, called in self.renamed.items():
+            if name in found:
+                found[called] = found.pop(name)
+        if self.cache:
+            whole, (keys, values) = found.pop(self.cache), self.rows
+            if isinstance(whole, CACHES):
+                found[keys], found[values], fields = apart(whole)
+                found |= {**fields, "cache": type(whole).__name__}
+            else:
+                found["cache"], found[keys] = "", whole
+        if "mask" in self.operands:
+            found["mask"] = str(found.get("mask", "full"))
+        if "out_dtype" in found:
+            found["out_dtype"] = dtype_name(found["out_dtype"], "out_dtype", OUT_DTYPES)
+        for name, value in found.items():
+            if isinstance(value, torch.Tensor):
+                check_argument(name, value)
+        return found
+
+    def put_together(self, seen: Seeing, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The function's arguments, from those of the operator: the inverse of `taken_apart`.
+
+        Args:
+          seen: returns the view of a tensor, given the tensor and its name.
+
+        Raises:
+          SpecError: says which argument is wrong.
+        """
+        found = seen_by(seen, given)
+        own = {**self.operands, **self.options}
+        arguments = {name: found[name] for name in own if name in found}
+        if "mask" in arguments:
+            arguments["mask"] = parse_mask(arguments["mask"])
+        if self.cache:
+            kind, (keys, values) = arguments.pop("cache"), self.rows
+            check_fields(found, kind, own)
+            if kind:
+                k, v = arguments.pop(keys), arguments.pop(values, None)
+                arguments[self.cache] = put_together(kind, k, v, found)
+            else:
+                arguments[self.cache] = arguments.pop(keys)
+        for name, called in self.renamed.items():
+            if called in arguments:
+                arguments[name] = arguments.pop(called)
+        return arguments
+
+    def operator(
+        self, name: str, *, results: Sequence[str] = (), written: Sequence[str] = ()
+    ) -> tuple[list[str], Any]:
+        """Makes the operator.
+
+        Its fake kernel plans a call as the operator does, by shapes, strides and dtypes only.
+
+        Args:
+          name: its name, in `attn_mlir`.
+          results: names of the plan's results that it returns; of those that a plan lacks an empty tensor
+            of f32.
+          written: names of the arguments that it changes.
+
+        Returns:
+          The names of its arguments in their order, and the operator.
+        """
+        operands, options = self.operands, self.declared
+        names = [*operands, *options]
+
+        def returned(found: Mapping[str, Any], like: Any) -> Any:
+            made = (found.get(x) for x in results)
+            empty = (like.new_empty(0, dtype=torch.float32) if x is None else x for x in made)
+            return tuple(empty) if results else None
+
+        def call(*arguments: Any, **given: Any) -> Any:
+            given |= dict(zip(names, arguments, strict=False))
+            made = self._plan(lambda tensor, _: tensor.detach(), given).execute()
+            return returned(made, given[names[0]])
+
+        def fake(*arguments: Any, **given: Any) -> Any:
+            given |= dict(zip(names, arguments, strict=False))
+            if "num_splits" in options and not given.get("num_splits"):
+                given["num_splits"] = 1  # results do not depend on it
+            given["scale"] = known(given.get("scale"))
+            like = given[names[0]]
+            made = {
+                x.name: like.new_empty(x.shape, dtype=OUTPUT_DTYPES[x.dtype])
+                for x in self._plan(described, given).results
+            }
+            return returned(made, like)
+
+        told = [f"{kind} {x}" for x, kind in operands.items()]
+        told += [f"{kind} {x}=None" for x, kind in options.items()]
+        schema = f"({', '.join(told)}) -> ({', '.join(['Tensor'] * len(results))})"
+        operator = torch.library.custom_op(
+            f"attn_mlir::{name}", call, mutates_args=tuple(written), schema=schema
+        )
+        operator.register_fake(fake)
+        operator.register_vmap(_no_batching(name))
+        return names, operator
+
+    def _plan(self, seen: Seeing, given: Mapping[str, Any]) -> Plan:
+        planner: Callable[..., Plan] = self.function.planner
+        return planner(**self.put_together(seen, given))
+
+
+def _no_batching(name: str) -> Callable[..., Any]:
+    """The rule of `torch.vmap` for an operator whose function has a batch of its own."""
+
+    def refuse(*_: Any, **_options: Any) -> Any:
+        raise SpecError(
+            f"attn_mlir::{name} has no rule for torch.vmap: call its function with the batch, which it has an "
+            "axis for, or scaled_dot_product_attention or flex_attention of attn_mlir.torch, which have a rule"
+        )
+
+    return refuse
