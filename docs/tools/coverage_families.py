@@ -47,7 +47,7 @@ SECTIONS: dict[str, str] = {
 100 | tcgen05.st.sync.aligned.16x32bx2.x2.b32 [r3], 2, {r1, r2}; | test_coverage_tensor::test_shapes_of_loads_and_stores
 100 | tcgen05.st.sync.aligned.32x32b.x2.unpack::16b.b32 [r3], {r1, r2}; | test_coverage_tensor::test_packed_loads_and_unpacked_stores
 100 | tcgen05.wait::ld.sync.aligned; | test_isa_tcgen05::test_store_and_load_tensor_memory
-100 | tcgen05.wait::st.sync.aligned; | test_isa_tcgen05::test_reading_before_the_wait
+100 | tcgen05.wait::st.sync.aligned; | test_isa_tcgen05::test_a_register_dependency_is_respected_without_the_wait
 100 | tcgen05.cp.cta_group::1.128x256b [r1], rd1; | test_coverage_tensor::test_copies_to_tensor_memory
 100 | tcgen05.cp.cta_group::1.128x128b [r1], rd1; | test_isa_tcgen05::test_copy_from_shared_to_tensor_memory
 100 | tcgen05.cp.cta_group::1.4x256b [r1], rd1; | test_coverage_tensor::test_copies_to_tensor_memory

@@ -37,7 +37,7 @@ from .machine.tensorcore import TensorCore
 from .ptx.ast import Kernel, Module
 from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared, reached
-from .ptx.loads import early_reads, waits_for_loads
+from .ptx.loads import early_reads
 from .ptx.parser import parse
 from .ptx.program import Program
 from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
@@ -127,12 +127,6 @@ class Emulator:
       numeric: "float32" (fast; queued K-steps are summed together, so the last bits depend on
         the schedule) or "fused" (bit-exact accumulation) in the tensor core.
       track_initialised: fault on reads of shared memory that was never written.
-      strict_loads: fault when a register is read between the tcgen05.ld that writes it and
-        tcgen05.wait::ld. None: in kernels that wait for most of their loads, unless that wait
-        still comes. (PTX asks for the wait; some compilers leave most waits out or move reads
-        above them, and rely on the assembler, see ptx/loads.py.)
-      strict_fences: whether threads that share tensor memory need tcgen05.fence. None: in kernels
-        that use it at all (some compilers leave all of them out).
       strict_reads: whether a read of shared memory through the generic proxy needs a
         fence.proxy.async before an engine writes the bytes. (PTX asks for it; many compilers leave
         it out where the data has been used before the place is handed on.)
@@ -161,8 +155,6 @@ class Emulator:
         *,
         numeric: Numeric = "float32",
         track_initialised: bool = False,
-        strict_loads: bool | None = None,
-        strict_fences: bool | None = None,
         strict_reads: bool = True,
         observer: Observer | None = None,
         check: str | Iterable[str] = "none",
@@ -186,8 +178,6 @@ class Emulator:
         self.schedule: Schedule = schedule
         self.numeric: Numeric = numeric
         self.track_initialised = track_initialised
-        self.strict_loads = strict_loads
-        self.strict_fences = strict_fences
         self.strict_reads = strict_reads
         self.observer = observer
         self.checks = checks_named(check)
@@ -308,11 +298,7 @@ class Emulator:
             track_initialised=self.track_initialised or "uninitialised" in self.checks,
             observer=self.observer if trace is None else MmaSteps(trace),
             inspector=checker if trace is None else trace,
-            strict_loads=waits_for_loads(kernel)
-            if self.strict_loads is None
-            else self.strict_loads,
-            early_loads=_early_reads(program) if self.strict_loads is None else frozenset(),
-            strict_fences=self.strict_fences,
+            early_loads=_early_reads(program),
             strict_reads=self.strict_reads,
             remaining=Unstarted(grid3, cluster3),
             local=local,

@@ -13,6 +13,7 @@ from attn_mlir.validation.emulator import (
     pairs_clusters,
     pairs_memory,
     pairs_order,
+    pairs_promises,
     pairs_reads,
     pairs_registers,
 )
@@ -26,6 +27,7 @@ PAIRS = (
     *pairs_reads.PAIRS,
     *pairs_registers.PAIRS,
     *pairs_clusters.PAIRS,
+    *pairs_promises.PAIRS,
 )
 NAMES = [pair.name for pair in PAIRS]
 

@@ -153,7 +153,7 @@ def test_lanes_learn_only_from_a_warp_barrier() -> None:
     warp.step(None)
     assert warp.snapshot(1)[KNOWN, FIRST_THREAD] == 0
     assert warp.snapshot(0)[KNOWN, FIRST_THREAD] == 1
-    warp.learn(0b1, (KNOWN,), actors.engine("e"), 7)
+    warp.learn(0b1, ((KNOWN, actors.engine("e")),), 7)
     assert len(warp.groups) == 2
     warp.unite(ALL)
     assert len(warp.groups) == 1
@@ -165,7 +165,7 @@ def test_a_proxy_fence_covers_what_was_done_and_known_before_it() -> None:
     actors = Actors(64)
     first, second = (WarpClocks(actors, FIRST_THREAD + 32 * i, "warp") for i in range(2))
     first.step(None)
-    second.acquire(first.release(actors.zeros(2), ALL), ALL, tensor=False)
+    second.acquire(first.release(actors.zeros(2), ALL), ALL)
     assert second.snapshot(0)[PROXY, FIRST_THREAD] == 0
     second.fence_proxy(1)
     assert second.snapshot(0)[PROXY, FIRST_THREAD] == 1
@@ -179,7 +179,7 @@ def test_clocks_grow_with_engines(count: int) -> None:
     actors = Actors(32)
     warp = WarpClocks(actors, FIRST_THREAD, "warp")
     numbers = [actors.engine(n) for n in range(count)]
-    warp.learn(ALL, (KNOWN,), numbers[-1], 3)
+    warp.learn(ALL, ((KNOWN, numbers[-1]),), 3)
     early = np.zeros((2, 40), np.int32)
     assert actors.join(early, warp.snapshot(0)[:2])[KNOWN, numbers[-1]] == 3
     assert actors.key_of(numbers[-1]) == count - 1 and actors.key_of(FIRST_THREAD) is None

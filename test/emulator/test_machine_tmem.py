@@ -152,15 +152,25 @@ def test_a_reader_of_fresh_cells_may_go_on():
 @pytest.mark.parametrize(
     ("shape", "address", "warp", "allowed"),
     [
-        ("32x32b", 0, 1, "32"),
         ("32x32b", 16 << 16, 0, "0"),
-        ("16x256b", 0, 1, "32 or 48"),
+        ("16x256b", 1 << 16, 1, "32 or 48"),
         ("16x64b", 8 << 16, 4, "0 or 16"),
     ],
 )
 def test_partition_rule(shape: str, address: int, warp: int, allowed: str):
     with pytest.raises(Fault, match=f"allowed: {allowed}"):
         filled().load(shape, 1, address, warp)
+
+
+@pytest.mark.parametrize("warp", range(6))
+@pytest.mark.parametrize("lane", [0, 32, 128, 16, 80])
+def test_lanes_are_those_of_the_own_quarter(lane: int, warp: int):
+    tmem = filled()
+    own = 32 * (warp % 4) + lane % 32
+    shape = "16x64b" if lane % 32 else "32x32b"
+    got = tmem.load(shape, 1, lane << 16, warp)
+    assert (got == tmem.load(shape, 1, own << 16, warp)).all()
+    assert got[0, 0] == own << 16
 
 
 def test_column_bounds():

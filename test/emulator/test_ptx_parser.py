@@ -17,7 +17,7 @@ from attn_mlir.runtime.emulator.ptx.ast import (
 from attn_mlir.runtime.emulator.ptx.cfg import EXIT, build_graph
 from attn_mlir.runtime.emulator.ptx.layout import lay_out_shared
 from attn_mlir.runtime.emulator.ptx.lexer import tokenize
-from attn_mlir.runtime.emulator.ptx.loads import waits_for_loads
+from attn_mlir.runtime.emulator.ptx.loads import awaited_loads, early_reads
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.runtime.emulator.ptx.storage import choose_storage
 from attn_mlir.validation.emulator.ptx_bench import module
@@ -273,35 +273,49 @@ def test_bad_vector_registers(body: str, what: str) -> None:
         parse(module(body))
 
 
-WAITED = (
-    "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r9]; tcgen05.wait::ld.sync.aligned; "
-    "add.u32 r3, r1, r2;"
-)
-MISSED = (
-    "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r9]; add.u32 r3, r1, r2; "
-    "tcgen05.wait::ld.sync.aligned;"
-)
-UNREAD = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r5, r6}, [r9];"
+LOADED = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r9]; "
+WAIT_LD = "tcgen05.wait::ld.sync.aligned; "
+ARRIVE = "mbarrier.arrive.shared.b64 _, [r4]; "
 
 
 @pytest.mark.parametrize(
-    ("body", "waits"),
+    ("body", "is_early"),
     [
-        (WAITED, True),
-        (MISSED, True),  # alone, so a mistake
-        (MISSED + MISSED, False),
-        (MISSED.replace("add.u32 r3, r1, r2", "mov.b64 rd1, {r3, r2}") * 2, False),
-        (MISSED.replace("add.u32 r3, r1, r2", "st.shared.b32 [r2], r3") * 2, False),
-        (MISSED.replace("add.u32 r3, r1, r2", "mov.b32 r1, 0") * 2, True),
-        (WAITED + MISSED, True),
-        (WAITED + MISSED + MISSED, False),
-        (MISSED + MISSED + UNREAD + UNREAD, False),
-        (WAITED + UNREAD + UNREAD, True),
-        (MISSED.replace("tcgen05.wait::ld.sync.aligned;", ""), False),
+        (LOADED + WAIT_LD + "add.u32 r3, r1, r2;", False),
+        (LOADED + "add.u32 r3, r1, r2; " + WAIT_LD, True),
+        (LOADED + "mov.b64 rd1, {r3, r2}; " + WAIT_LD, True),
+        (LOADED + "st.shared.b32 [r2], r3; " + WAIT_LD, True),
+        (LOADED + "mov.b32 r1, 0; " + WAIT_LD, False),
+        (LOADED + "@p1 bra L; " + WAIT_LD + "L: add.u32 r3, r1, r2;", True),
+        ("L: add.u32 r3, r1, r2; " + LOADED + "@p1 bra L; " + WAIT_LD, True),
+        (LOADED, False),
     ],
 )
-def test_whether_a_kernel_waits_for_its_loads(body: str, waits: bool) -> None:
-    assert waits_for_loads(parse(module(body)).kernels["k"]) is waits
+def test_loads_that_are_read_before_their_wait(body: str, is_early: bool) -> None:
+    kernel = parse(module(body)).kernels["k"]
+    assert bool(early_reads(kernel, build_graph(kernel))) is is_early
+
+
+@pytest.mark.parametrize(
+    ("body", "is_over"),
+    [
+        (LOADED + ARRIVE, False),
+        (LOADED + WAIT_LD + ARRIVE, True),
+        (LOADED + "add.u32 r3, r1, r2; " + ARRIVE + "st.shared.b32 [r5], r3;", False),
+        (LOADED + "add.u32 r3, r1, r2; st.shared.b32 [r5], r3; " + ARRIVE, True),
+        (LOADED + "add.u32 r3, r1, r2; mov.u32 r3, 0; st.shared.b32 [r5], r3; " + ARRIVE, False),
+        (LOADED + "@p1 st.shared.b32 [r5], r1; " + ARRIVE, True),
+        (LOADED + "@p1 bra L; st.shared.b32 [r5], r1; L: " + ARRIVE, False),
+        (LOADED + "setp.eq.u32 p1, r1, 0; @p1 bra L; add.u32 r3, r3, 1; L: " + ARRIVE, True),
+        (LOADED + "tcgen05.st.sync.aligned.32x32b.x1.b32 [r9], {r1};", True),
+        (LOADED + "tcgen05.st.sync.aligned.32x32b.x1.b32 [r9], {r3};", False),
+        (LOADED + "bar.sync 0;", False),
+        (LOADED, True),
+    ],
+)
+def test_loads_that_are_over_before_others_are_told(body: str, is_over: bool) -> None:
+    kernel = parse(module(body)).kernels["k"]
+    assert bool(awaited_loads(kernel, build_graph(kernel))) is is_over
 
 
 def test_octal_numbers_are_octal() -> None:

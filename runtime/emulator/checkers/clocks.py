@@ -67,7 +67,7 @@ class Actors:
             found = self._engines[key] = self.first_engine + len(self._keys)
             self._keys.append(key)
             if found >= self.capacity:
-                self.capacity *= 2
+                self.capacity += SPARE_ACTORS
         return found
 
     def generic_engine(self, key: Hashable) -> int:
@@ -84,6 +84,11 @@ class Actors:
             self.engine((*key, lane))
         self.generic.append(slice(first, first + WARP_LANES))
         return first
+
+    @property
+    def count(self) -> int:
+        """How many engine actors there are so far."""
+        return len(self._keys)
 
     def engines(self) -> list[tuple[int, Any]]:
         """(number, key) of all engine actors so far."""
@@ -286,7 +291,7 @@ class WarpClocks:
         copied = None if self.copies is None else self.copies.steps[:, lane].copy()
         return self.of_lane(lane).as_now(), lane, self.tick, int(self.fenced[lane]), copied
 
-    def acquire_alone(self, source: Clock, lane: int, *, tensor: bool) -> None:
+    def acquire_alone(self, source: Clock, lane: int) -> None:
         """Joins a clock into that of a lane; does nothing if the lane knows all of it."""
         group = self.of_lane(lane)
         group.clock = clock = self.actors.fit(group.clock)
@@ -296,8 +301,8 @@ class WarpClocks:
             if self.copies is not None and self.copies.first + lane < news.shape[1]:
                 stream = self.copies.first + lane
                 news[:, stream] &= source[:, stream] > self.copies.steps[: source.shape[0], lane]
-        if np.count_nonzero(news) or (tensor and (clock[TENSOR] < clock[KNOWN]).any()):
-            self.acquire(source, 1 << lane, tensor=tensor)
+        if np.count_nonzero(news):
+            self.acquire(source, 1 << lane)
 
     def release(self, target: Clock, mask: int) -> Clock:
         """Joins the lanes' clocks, with their own steps, into a clock of two rows; returns it."""
@@ -315,17 +320,10 @@ class WarpClocks:
             stream, steps = lanes + self.copies.first, self.copies.steps[:, lanes]
             target[:TENSOR, stream] = np.maximum(target[:TENSOR, stream], steps)
 
-    def acquire(self, source: Clock, mask: int, *, tensor: bool) -> None:
-        """Joins a clock into those of the lanes.
-
-        Args:
-          tensor: whether it orders tensor-memory work as well (in kernels without tcgen05.fence).
-        """
+    def acquire(self, source: Clock, mask: int) -> None:
+        """Joins a clock into those of the lanes."""
         for group in self.exactly(mask):
             group.clock = self.actors.join(group.clock, source)
-            if tensor:
-                rows = group.clock
-                np.maximum(rows[TENSOR], rows[KNOWN], out=rows[TENSOR])
 
     def unite(self, mask: int) -> None:
         """Synchronises lanes: all of them get the join of their clocks and own steps."""
@@ -343,11 +341,15 @@ class WarpClocks:
         first.clock = np.concatenate([self.actors.fit(united), tensor[None]])
         first.kept = None
 
-    def learn(self, mask: int, rows: tuple[int, ...], actor: int, step: int) -> None:
-        """Adds to the lanes' clocks that an engine has completed everything up to `step`."""
+    def learn(self, mask: int, entries: tuple[tuple[int, int], ...], step: int) -> None:
+        """Adds to the lanes' clocks that engines have completed everything up to `step`.
+
+        Args:
+          entries: (row, actor) of each number in a clock that becomes `step` at least.
+        """
         for group in self.exactly(mask):
-            for row in rows:
-                group.clock[row, actor] = max(group.clock[row, actor], step)
+            for entry in entries:
+                group.clock[entry] = max(group.clock[entry], step)
 
     def fence_proxy(self, mask: int) -> None:
         """fence.proxy.async: makes all that the lanes know, and their own steps, visible to the async proxy."""

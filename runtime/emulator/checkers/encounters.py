@@ -197,7 +197,7 @@ class EncounterChecks(CheckBase):
         """A lane acquires a bundle."""
         own = bundle.of(state.number)
         if own is not None:
-            warp.acquire_alone(own, lane, tensor=not self.strict_fences)
+            warp.acquire_alone(own, lane)
         state.outside.learn(warp, lane, bundle)
 
     def memory_fence(self, s: Strand, mask: int, order: Order) -> None:

@@ -9,13 +9,13 @@ import numpy.typing as npt
 from ..core.observer import Channel
 from ..core.order import Scope
 from ..core.state import Cta, Strand
-from .clocks import KNOWN, NEVER, TENSOR, Actors, Clock, WarpClocks, lanes_in
+from .clocks import KNOWN, NEVER, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
 from .spaces import UNIT_BYTES, Actor, quarters_of, reach_of, reach_of_units
 from .state import MBARRIER_BYTES, ClusterState
 from .strong import Strong
-from .threads import Box
+from .tensor import Box
 
 GROUP_WARPS = 4  # warps that issue a wgmma together
 Known = list[tuple[Clock, Any]]  # clocks of threads, each with the positions of its lanes
@@ -89,18 +89,16 @@ class Ticket:
         return f"{self.who}'s {_ENGINES[self.engine]}"
 
     def accessor(
-        self, actors: Actors, row: int, *, is_fenced: bool, actor: int, overtakes: bool = False
+        self, actors: Actors, *, is_fenced: bool, actor: int, overtakes: bool = False
     ) -> Actor:
-        """The accessor of memory that this work is.
+        """The accessor of shared or global memory that this work is.
 
         Args:
-          row: the row of the clock that orders it.
-          is_fenced: whether writes of the generic proxy need a proxy fence to be visible; `row` is
-            KNOWN.
+          is_fenced: whether writes of the generic proxy need a proxy fence to be visible.
           overtakes: whether reads of the generic proxy need one as well; `is_fenced` is then True.
         """
         self.clock = actors.fit(self.clock)
-        reads = self.clock[row].copy()
+        reads = self.clock[KNOWN].copy()
         if self.engine == "tensor":
             reads[self.actor] = NEVER  # work of the same actor is pipelined
         writes = reads
@@ -307,7 +305,6 @@ class EngineChecks(RegisterChecks):
             return
         who = ticket.accessor(
             state.actors,
-            KNOWN,
             is_fenced=not ticket.is_generic,
             actor=ticket.actor,
             overtakes=ticket.overtakes,
@@ -337,7 +334,6 @@ class EngineChecks(RegisterChecks):
             ticket.clock = clock
             who = ticket.accessor(
                 state.actors,
-                KNOWN,
                 is_fenced=True,
                 actor=ticket.actor,
                 overtakes=ticket.overtakes,
@@ -387,7 +383,7 @@ class EngineChecks(RegisterChecks):
         actor = (ticket.writer if is_write else 0) or ticket.actor
         box, adds = (what[1], what[2], what[3]), bool(what[4])
         strong = Strong((state.number, ticket.cta.rank), Scope.GPU) if adds else None
-        who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=actor)
+        who = ticket.accessor(state.actors, is_fenced=True, actor=actor)
         user = (ticket.name, ticket.line, is_write)
         who = replace(who, adds=adds, strong=strong)
         self.box_access(box, state, who, ticket.clock, user)
@@ -403,12 +399,15 @@ class EngineChecks(RegisterChecks):
         if ticket is None or id(cta.cluster) not in self.states:
             return
         state = self.state_of(cta)
-        row = TENSOR if self.strict_fences else KNOWN
-        who = ticket.accessor(state.actors, row, is_fenced=False, actor=ticket.actor)
-        conflict = state.ctas[cta.rank].tmem.box(*box, who, is_write)
-        if conflict is not None:
-            current = (ticket.name, ticket.line, is_write)
-            self.report_tensor(cta, conflict, current, ticket.clock)
+        ticket.clock = clock = state.actors.fit(ticket.clock)
+        over, promised = orders = state.tensor.orders(clock)
+        if ticket.engine == "tensor":  # work of the same actor is pipelined
+            over[ticket.actor] = NEVER
+            if promised is not None:
+                orders = over, promised.copy()
+                orders[1][ticket.actor] = NEVER
+        current = (ticket.name, ticket.line, is_write)
+        self.tensor_cells(cta, box, (ticket.actor, ticket.step), orders, current, clock)
 
     def engine_signal(self, cta: Cta, offset: int) -> None:
         """An engine arrives on an mbarrier or completes bytes of its transaction count."""
@@ -474,10 +473,10 @@ class EngineChecks(RegisterChecks):
             if not step:
                 continue
             mask = s.mask if kind == "wgmma" else 1 << lane
-            warp.learn(mask, (KNOWN,), actor, step)
+            warp.learn(mask, ((KNOWN, actor),), step)
             if kind == "bulk" and not read_only:
                 writer = state.actors.engine(("bulk-write", s.cta.rank, s.warp.index, lane))
-                warp.learn(mask, (KNOWN,), writer, step)
+                warp.learn(mask, ((KNOWN, writer),), step)
 
     @staticmethod
     def _group_actor(state: ClusterState, s: Strand, lane: int, kind: str) -> int:

@@ -14,6 +14,7 @@ CHECKS = {
     "race": "two accesses to the same bytes or cells that nothing orders, at least one a write",
     "proxy": "the async proxy uses bytes written, or overwrites bytes read, through the generic one without a proxy fence",
     "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
+    "unpromised": "PTX does not promise it; the assembler and silicon do it nevertheless",
     "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or sent unannounced bytes",
     "barrier": "the cluster's barrier waited on by who did not arrive, or arrived on twice",
     "wgmma": "registers of wgmma used without wgmma.fence before, or changed before the wait for it",
@@ -25,7 +26,7 @@ CHECKS = {
 
 
 def checks_named(check: str | Iterable[str]) -> frozenset[str]:
-    """The checks that "all", "none", one name or several names stand for.
+    """The checks that "all", "none", one name or several names stand for; "-name" leaves one out again.
 
     Raises:
       SpecError: a name is unknown.
@@ -35,6 +36,7 @@ def checks_named(check: str | Iterable[str]) -> frozenset[str]:
     except TypeError:
         raise SpecError(f"check must be a str or several, got {type(check).__name__}") from None
     chosen: set[str] = set()
+    left_out: set[str] = set()
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SpecError(f"check must be a str or several, got one of {type(name).__name__}")
@@ -42,9 +44,11 @@ def checks_named(check: str | Iterable[str]) -> frozenset[str]:
             chosen.update(CHECKS)
         elif name in CHECKS:
             chosen.add(name)
+        elif name.startswith("-") and name[1:] in CHECKS:
+            left_out.add(name[1:])
         elif name != "none":
             raise SpecError(f"check '{name}' is unknown: all, none, {', '.join(CHECKS)}")
-    return frozenset(chosen)
+    return frozenset(chosen - left_out)
 
 
 User = tuple[str, Any, bool]  # the accessor in words, its line, whether it writes

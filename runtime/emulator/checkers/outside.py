@@ -184,7 +184,7 @@ class Outside:
             parts = others if not before else _joined([before, others])
             self._latest[index], self._counts[index] = len(steps), covers.sum()
             steps.append(_Step(parts, covers, int(self._counts[index])))
-        warp.learn(1 << lane, (KNOWN,), actor, len(steps) - 1)
+        warp.learn(1 << lane, ((KNOWN, actor),), len(steps) - 1)
 
     def known(self, clock: Clock) -> Parts:
         """What the owner of a clock knows of other clusters."""

@@ -6,10 +6,10 @@ from ..core.state import Launch, Strand
 from ..ptx.flow import unfenced_products
 from .findings import Finding
 from .report import current_line
-from .threads import ThreadChecks
+from .tensor import TensorChecks
 
 
-class RegisterChecks(ThreadChecks):
+class RegisterChecks(TensorChecks):
     """Reports wrong uses of registers that the translated kernel and collectives notice."""
 
     _unfenced: dict[int, list[str]]

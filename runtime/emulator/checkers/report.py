@@ -8,7 +8,7 @@ from ..core.state import Cta
 from ..ptx.arrivals import awaits_reads
 from ..ptx.program import Program
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, Actors, Clock, WarpClocks
-from .findings import Access, CheckError, CheckMode, Finding
+from .findings import Access, CheckError, CheckMode, Finding, User
 from .shadow import Conflict
 from .spaces import ByteSpace
 
@@ -42,7 +42,12 @@ _TENSOR = (
 )
 _TENSOR_AFTER = (
     "the wait that orders these accesses to tensor memory is not followed by "
-    "tcgen05.fence::after_thread_sync"
+    "tcgen05.fence::after_thread_sync, which PTX asks for; the assembler keeps the two in order"
+)
+_TENSOR_BEFORE = (
+    "the arrival that orders these accesses to tensor memory does not follow tcgen05.wait and "
+    "tcgen05.fence::before_thread_sync (or a commit), which PTX asks for; the earlier one is over, and "
+    "the assembler keeps it in front of the arrival"
 )
 
 
@@ -178,31 +183,51 @@ class Reporter:
         chronicle: Chronicle,
         conflict: Conflict,
         place: tuple[str, int, int],
-        current: tuple[str, Any, bool],
+        current: User,
         known: Clock,
-        *,
-        in_tensor_memory: bool = False,
     ) -> None:
-        """Reports an access that does not know of an earlier one.
+        """Reports an access of bytes that does not know of an earlier one.
 
         Args:
           place: name, address and size of what both access.
           current: who, line, whether it writes.
           known: the accessor's clock, which distinguishes a missing fence from a missing wait.
         """
-        who, line, is_write = current
-        name, address, size = place
         is_known = bool(known[KNOWN, conflict.actor] >= conflict.step)
-        if in_tensor_memory:
-            check, message = "tensor", _TENSOR_AFTER if is_known else _TENSOR
-        elif is_known and chronicle.actors.is_generic(conflict.actor):
+        if is_known and chronicle.actors.is_generic(conflict.actor):
             check, message = "proxy", _PROXY
         else:
             check, message = "race", _RACE
-        access = chronicle.spell(who, "writes" if is_write else "reads", line)
-        earlier = chronicle.access(conflict.actor, conflict.step, conflict.was_write)
+        access, earlier = self._sides(chronicle, conflict, current)
         if check == "proxy" and not conflict.was_write:
             program = chronicle.program
             is_awaited = awaits_reads(program.kernel, program.graph, earlier.line)
             message = f"{_PROXY_READ} ({_AWAITED if is_awaited else _PENDING})"
-        self.add(Finding(check, message, name, address, size, access, earlier))
+        self.add(Finding(check, message, *place, access, earlier))
+
+    def tensor_conflict(
+        self,
+        chronicle: Chronicle,
+        conflict: Conflict,
+        place: tuple[str, int, int],
+        current: User,
+        known: Clock,
+        *,
+        is_over: bool,
+    ) -> None:
+        """Reports an access of tensor memory that PTX does not order with an earlier one.
+
+        Args:
+          is_over: the earlier one is over nevertheless. Others as of `conflict`.
+        """
+        check, message = "tensor", _TENSOR
+        if is_over:
+            is_known = bool(known[KNOWN, conflict.actor] >= conflict.step)
+            check, message = "unpromised", _TENSOR_AFTER if is_known else _TENSOR_BEFORE
+        self.add(Finding(check, message, *place, *self._sides(chronicle, conflict, current)))
+
+    @staticmethod
+    def _sides(chronicle: Chronicle, conflict: Conflict, current: User) -> tuple[Access, Access]:
+        who, line, is_write = current
+        access = chronicle.spell(who, "writes" if is_write else "reads", line)
+        return access, chronicle.access(conflict.actor, conflict.step, conflict.was_write)

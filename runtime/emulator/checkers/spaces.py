@@ -294,8 +294,19 @@ class TensorSpace:
         self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
     ) -> Conflict | None:
         """An access to lanes by columns; 64 lanes from 0 or 16 on are the halves of partitions there."""
-        first = lane // LANES_PER_GRANULE
-        rows = slice(first, first + max(1, lanes // LANES_PER_GRANULE))
-        at = (rows, slice(column, column + columns))
+        at = self._granules(lane, lanes, column, columns)
         do = self.shadow.write if is_write else self.shadow.read
         return do(at, who.actor, who.step, who.writes, who.reads)
+
+    def look(
+        self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
+    ) -> Conflict | None:
+        """The conflict that `box` would find; records nothing."""
+        at = self._granules(lane, lanes, column, columns)
+        return self.shadow.look(at, who.actor, who.writes, who.reads, is_write=is_write)
+
+    @staticmethod
+    def _granules(lane: int, lanes: int, column: int, columns: int) -> tuple[slice, slice]:
+        first = lane // LANES_PER_GRANULE
+        rows = slice(first, first + max(1, lanes // LANES_PER_GRANULE))
+        return rows, slice(column, column + columns)

@@ -10,7 +10,6 @@ from ..core.order import Scope, order_of_access
 from ..core.state import ALL_LANES, Cluster, Cta, Launch, Strand
 from ..machine.faults import Fault
 from ..machine.memory import ByteRange, GlobalMemory
-from ..ptx.ast import Instruction
 from ..ptx.kinds import WARP_LANES
 from .barriers import Barriers
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, NEVER, Actors, Clock, WarpClocks
@@ -19,6 +18,7 @@ from .meetings import Meetings
 from .outside import Outside
 from .report import Chronicle, Reporter
 from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
+from .tensorwork import TensorWork
 
 MBARRIER_BYTES = 8
 _PAGE_BITS = 16
@@ -75,6 +75,7 @@ class ClusterState:
     """A cluster's actors, barriers and CTAs.
 
     Attributes:
+      tensor: its actors that access tensor memory.
       number: number of clusters of the launch that began before it.
       steps: number of pieces of work so far, by engine actor.
       groups: last step of each closed group, by (actor, lane, kind).
@@ -94,6 +95,7 @@ class ClusterState:
         self.actors = Actors(per_cta * len(cluster.ctas))
         self.chronicle = Chronicle(cluster.launch.program, self.actors, per_cta)
         self.barriers = Barriers(self.actors)
+        self.tensor = TensorWork(self.actors)
         self.steps: dict[int, int] = {}
         self.groups: dict[Hashable, list[int]] = {}
         self.parts: dict[Hashable, tuple[list[Clock], ...]] = {}
@@ -114,7 +116,7 @@ class ClusterState:
             ]
             start = self.actors.engine(("start", cta.rank))
             for warp in warps:  # its own threads know that a CTA has begun
-                warp.learn(ALL_LANES, (KNOWN,), start, 1)
+                warp.learn(ALL_LANES, ((KNOWN, start),), 1)
             self.chronicle.warps.append(warps)
             self.ctas.append(CtaState(cta, warps, start))
 
@@ -306,8 +308,6 @@ class CheckBase:
 
     def __init__(self, reporter: Reporter):
         self.reporter = reporter
-        self.strict_fences = True
-        self.strict_loads = True
         self.strict_reads = True
         self.states: dict[int, ClusterState] = {}
         self._started = 0
@@ -316,12 +316,8 @@ class CheckBase:
         self.meetings = Meetings()
 
     def launched(self, launch: Launch) -> None:
-        """Requires tcgen05.fence (or wait::ld) everywhere in kernels that use it at all."""
+        """Looks at what the kernel uses."""
         code = launch.program.kernel.instructions
-        self.strict_fences = launch.strict_fences is True or (
-            launch.strict_fences is None and any(_is_tensor_fence(i) for i in code)
-        )
-        self.strict_loads = launch.strict_loads
         self.strict_reads = launch.strict_reads
         crosses = any(
             order_of_access(i.parts) is not None
@@ -348,7 +344,3 @@ class CheckBase:
     def warp_of(self, s: Strand) -> WarpClocks:
         """The clocks of a strand's warp."""
         return self.state_of(s.cta).ctas[s.cta.rank].warps[s.warp.index]
-
-
-def _is_tensor_fence(instruction: Instruction) -> bool:
-    return instruction.parts[0] == "tcgen05" and instruction.parts[1].startswith("fence")

@@ -1,4 +1,4 @@
-"""Checks of what threads do: loads and stores, fences, barriers, tensor-memory instructions."""
+"""Checks of what threads do: loads and stores, fences, barriers."""
 
 from functools import partial
 from typing import Any
@@ -17,21 +17,8 @@ from .lifetimes import LifetimeChecks
 from .meetings import Heads
 from .outside import NOTHING, Bundle
 from .report import current_line
-from .shadow import Conflict
-from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace, Stored
+from .spaces import Actor, ByteSpace, Stored
 from .state import MBARRIER_BYTES, ClusterState
-
-ADDRESS_BYTES = 4  # of the result of tcgen05.alloc
-Box = tuple[int, int, int, int]  # first lane, lanes, first column, columns
-
-
-def tensor_place(cta: Cta, conflict: Conflict) -> tuple[str, int, int]:
-    """Name, first column and number of columns of a conflict in tensor memory."""
-    first, last = conflict.low // TMEM_COLUMNS, conflict.high // TMEM_COLUMNS
-    low, high = sorted((conflict.low % TMEM_COLUMNS, conflict.high % TMEM_COLUMNS))
-    lanes = f"lanes {first * LANES_PER_GRANULE}..{(last + 1) * LANES_PER_GRANULE - 1}"
-    name = f"tensor memory of {cta.where()}, {lanes}, columns {low}..{high}"
-    return name, low, high - low + 1
 
 
 def _present(memory: SharedMemory | GlobalMemory, addresses: Any, width: int) -> Any:
@@ -262,7 +249,7 @@ class ThreadChecks(LifetimeChecks):
             for lane in lanes_in(mask).tolist():
                 self.meetings.see(key, state.number, place, warp.base + lane, heads, order)
             return
-        warp.acquire(barrier.done, mask, tensor=not self.strict_fences)
+        warp.acquire(barrier.done, mask)
         if len(warp.groups) > 1 and key[0] == "bar" and mask == ALL_LANES:
             warp.unite(mask)
 
@@ -359,107 +346,3 @@ class ThreadChecks(LifetimeChecks):
         place = f"mbarrier 0x{key[2]:x} of CTA rank {key[1]}"
         current = chronicle.spell(who, action, line)
         self.reporter.add(Finding("mbarrier", message, place, key[2], 8, current, init))
-
-    # ---- tensor memory
-
-    def tensor_access(self, s: Strand, boxes: list[Box], is_write: bool) -> None:
-        """tcgen05.ld and st of a warp."""
-        state, warp = self.state_of(s.cta), self.warp_of(s)
-        line = current_line()
-        kind = "tmem-store" if is_write else "tmem-load"
-        actor, step = self._tensor_step(s, kind, line)
-        space = state.ctas[s.cta.rank].tmem
-        for group, _ in warp.touching(s.mask):
-            group.clock = state.actors.fit(group.clock)
-            known = group.clock[TENSOR]
-            for box in boxes:
-                conflict = space.box(*box, Actor(actor, step, known, known), is_write)
-                if conflict is not None:
-                    current = (warp.where, line, is_write)
-                    self.report_tensor(s.cta, conflict, current, group.clock)
-        if not is_write and not self.strict_loads:
-            warp.learn(s.mask, (KNOWN, TENSOR), actor, step)
-
-    def _tensor_step(self, s: Strand, kind: str, line: Any) -> tuple[int, int]:
-        state = self.state_of(s.cta)
-        actor = state.actors.engine((kind, s.cta.rank, s.warp.index))
-        step = state.next_step(actor)
-        state.chronicle.note(actor, step, line, self.warp_of(s).where)
-        return actor, step
-
-    def tensor_waited(self, s: Strand, is_write: bool) -> None:
-        """tcgen05.wait: the warp's loads or stores are complete."""
-        state, warp = self.state_of(s.cta), self.warp_of(s)
-        kind = "tmem-store" if is_write else "tmem-load"
-        actor = state.actors.engine((kind, s.cta.rank, s.warp.index))
-        warp.learn(s.mask, self._tensor_rows(), actor, state.steps.get(actor, 0))
-
-    def _tensor_rows(self) -> tuple[int, ...]:
-        """The rows of a clock that order a thread's own tensor-memory work before tcgen05.fence."""
-        return (TENSOR,) if self.strict_fences else (KNOWN, TENSOR)
-
-    def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
-        """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair.
-
-        It is complete when its warp goes on, so that no tcgen05.fence::before_thread_sync is needed behind it: that
-        orders asynchronous instructions.
-        """
-        self._write_address(s, offset)
-        state, warp = self.state_of(s.cta), self.warp_of(s)
-        first = s.cta.rank & ~1 if group == 2 else s.cta.rank
-        pair = (first, column)
-        made = state.pairs.pop(pair, None)
-        if made is None:
-            actor, step = self._tensor_step(s, "alloc", current_line())
-            if group == 2:
-                state.pairs[pair] = (actor, step)
-            clocks = [state.actors.fit(g.clock).max(axis=0) for g, _ in warp.touching(s.mask)]
-            who = Actor(actor, step, clocks[0], clocks[0])
-            for cta in state.ctas[first : first + group]:
-                cta.tmem.box(0, 128, column, count, who, True)
-        else:
-            actor, step = made
-        warp.learn(s.mask, (KNOWN, TENSOR), actor, step)
-
-    def _write_address(self, s: Strand, offset: int) -> None:
-        """tcgen05.alloc writes its result to shared memory, in order with what each thread of the warp does there.
-
-        All threads of the warp execute it (.sync.aligned), so that it lies in the program order of each.
-        """
-        state, warp = self.state_of(s.cta), self.warp_of(s)
-        line, address = current_line(), np.array([offset])
-        tick = warp.step(line)
-        self.watch_owner(
-            s, lanes_in(s.mask)[:1], s.cta, address, ADDRESS_BYTES, tick, "writes", line
-        )
-        actor = state.actors.generic_engine(("alloc-address", s.cta.rank, s.warp.index))
-        step = state.next_step(actor)
-        state.chronicle.note(actor, step, line, warp.where)
-        clock = warp.release(state.actors.zeros(2), s.mask)
-        space = state.ctas[s.cta.rank].shared
-        who = Actor(actor, step, clock[KNOWN], clock[KNOWN])
-        conflict = space.lanes(address, ADDRESS_BYTES, who, True)
-        if conflict is not None:
-            self.report_access(state, space, s.cta, conflict, (warp.where, line, True), clock)
-        warp.learn(s.mask, (KNOWN,), actor, step)
-
-    def deallocating(self, s: Strand, column: int, count: int) -> None:
-        """tcgen05.dealloc: the warp must know that all accesses to these columns are complete."""
-        state, warp = self.state_of(s.cta), self.warp_of(s)
-        group = warp.touching(s.mask)[0][0]
-        group.clock = clock = state.actors.fit(group.clock)
-        known = np.maximum(clock[KNOWN], clock[TENSOR])
-        line = current_line()
-        own = warp.base + int(lanes_in(s.mask)[0])
-        who = Actor(own, warp.step(line), known, known)
-        conflict = state.ctas[s.cta.rank].tmem.box(0, 128, column, count, who, True)
-        if conflict is not None:
-            self.report_tensor(s.cta, conflict, (warp.where, line, True), clock)
-
-    def report_tensor(
-        self, cta: Cta, conflict: Conflict, current: tuple[str, Any, bool], known: Clock
-    ) -> None:
-        """Reports a conflict in tensor memory."""
-        chronicle = self.state_of(cta).chronicle
-        place = tensor_place(cta, conflict)
-        self.reporter.conflict(chronicle, conflict, place, current, known, in_tensor_memory=True)

@@ -135,6 +135,10 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         """tcgen05.ld or .st of (first lane, lanes, first column, columns) boxes is issued."""
         ...
 
+    def named_foreign_lane(self, s: StrandT, address: int, taken: int) -> None:
+        """The address of a tcgen05.ld or .st names a lane of another warp's quarter; `taken` is accessed."""
+        ...
+
     def tensor_waited(self, s: StrandT, is_write: bool) -> None:
         """tcgen05.wait::ld or ::st has been passed."""
         ...

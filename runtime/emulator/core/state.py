@@ -387,9 +387,7 @@ class Launch:
       parameters: the parameter bytes, uint8[n]; `param_address` is where they are mapped.
       symbols: address of each .global and .const variable that the kernel reaches.
       shared_bytes: static plus dynamic shared memory per CTA.
-      strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
-      early_loads: positions of those whose registers may be read before.
-      strict_fences: threads that share tensor memory need tcgen05.fence; None where the kernel uses it at all.
+      early_loads: positions of the tcgen05.ld whose registers are read before tcgen05.wait::ld.
       strict_reads: an engine's write needs a proxy fence behind generic reads of the same bytes of shared memory.
       remaining: the clusters that have not started.
       instruction_limit: warp-instructions after which the launch is given up.
@@ -412,9 +410,7 @@ class Launch:
     track_initialised: bool = False
     observer: Observer | None = None
     inspector: "LaunchInspector | None" = None
-    strict_loads: bool = True
     early_loads: frozenset[int] = frozenset()
-    strict_fences: bool | None = None
     strict_reads: bool = True
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.state import Cta, Strand
 from ..machine.faults import Fault
 from ..machine.tensorcore import Mma
-from ..machine.tmem import register_count
+from ..machine.tmem import own_address, register_count
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Vec
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
@@ -215,6 +215,15 @@ def uniform(s: Strand, value: Lanes, what: str) -> int:
     return first
 
 
+def _own_cells(s: Strand, address: Lanes, rank: int) -> int:
+    """The address of a tcgen05.ld or .st in the warp's own quarter; tells the inspector of another's."""
+    named = uniform(s, address, "the tensor-memory address")
+    taddr = own_address(named, rank)
+    if taddr != named and s.launch.inspector is not None:
+        s.launch.inspector.named_foreign_lane(s, named, taddr)
+    return taddr
+
+
 @runtime
 def tmem_load(
     s: Strand,
@@ -222,16 +231,16 @@ def tmem_load(
     address: Lanes,
     targets: tuple[tuple[int, Any], ...],
 ) -> None:
-    """tcgen05.ld: the registers hold nothing until tcgen05.wait::ld (if loads are strict).
+    """tcgen05.ld: the registers hold nothing until tcgen05.wait::ld, if nothing reads them before.
 
     Args:
       form: (shape, count, .pack::16b, immediate half offset).
       targets: (register index, dtype it is kept in) per destination.
     """
     shape, count, packed, half = form
-    taddr = uniform(s, address, "the tensor-memory address")
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
+    taddr = _own_cells(s, address, rank)
     if s.launch.inspector is not None:
         boxes = tmem.footprint(shape, count, taddr, packed, half)
         s.launch.inspector.tensor_access(s, boxes, False)
@@ -242,7 +251,7 @@ def tmem_load(
         )
     registers = warp.registers
     position = s.launch.program.segments[s.pc].first
-    if not s.launch.strict_loads or position in s.launch.early_loads:
+    if position in s.launch.early_loads:
         for (index, dtype), row in zip(
             targets, tmem.load(shape, count, taddr, rank, packed, half), strict=True
         ):
@@ -299,9 +308,9 @@ def emit_wait_ld(e: Emitter, i: Instruction) -> None:
 def tmem_store(s: Strand, form: tuple[str, int, bool, int], address: Lanes, *values: Lanes) -> None:
     """tcgen05.st of uint32 lanes."""
     shape, count, unpacked, half = form
-    taddr = uniform(s, address, "the tensor-memory address")
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
+    taddr = _own_cells(s, address, rank)
     rows = np.array(values)
     if s.launch.inspector is not None:
         boxes = tmem.footprint(shape, count, taddr, unpacked, half)

@@ -7,8 +7,9 @@ Ambiguities resolved here:
   - spec 1 and 16.9, placement of an allocation: the lowest free range that starts at a multiple of
     its own size.
   - spec 1, "successive allocations must not grow": enforced against the most recent allocation.
-  - spec 1 and 16.4, a lane field below 32 in ld/st of another warp partition: faults, because
-    correct PTX writes the partition's lane.
+  - spec 1 and 16.4, a lane field in ld/st that names another warp's partition: the lane counts
+    within the warp's own one (`own_address`); PTX says which lanes a warp may access, and not what
+    such an address means.
   - spec 4.2, st.unpack::16b: the upper half of both cells becomes 0.
   - spec 4.4 and 16.5, shift: per 32-lane partition, the last lane keeps its value.
 """
@@ -63,6 +64,12 @@ def register_count(shape: str, count: int) -> int:
     if count < 1 or count > largest or count & (count - 1):
         raise Fault("tmem", f"{shape}.x{count}: the count is a power of two up to {largest}")
     return per_count * count
+
+
+def own_address(address: int, warp_rank: int) -> int:
+    """The address with the lane at which a tcgen05.ld or .st of a warp begins: one of its own quarter."""
+    lane = 32 * (warp_rank % 4) + (address >> 16) % 32
+    return lane << 16 | address & 0xFFFF
 
 
 @lru_cache(maxsize=256)
@@ -229,8 +236,8 @@ class TensorMemory:
 
         Args:
           shape: "32x32b", "16x64b", "16x128b", "16x256b" or "16x32bx2"; `count` is N of xN.
-          address: the same in all lanes; its lane field names the warp's partition.
-          warp_rank: warp index in the CTA; warp w may touch lanes 32 * (w % 4) + 0..31.
+          address: the same in all lanes; its lane field counts within the warp's partition.
+          warp_rank: warp index in the CTA; warp w touches lanes 32 * (w % 4) + 0..31.
           pack16: .pack::16b, two physical columns per register.
           half_offset: the immediate of 16x32bx2, in physical columns.
         """
@@ -301,13 +308,14 @@ class TensorMemory:
         """Check an ld/st and return its first lane and column."""
         register_count(shape, count)
         _, columns_per_count, lanes, _ = _SHAPES[shape]
-        lane0, column0 = address >> 16, address & 0xFFFF
-        partition = 32 * (warp_rank % 4)
-        allowed = (partition,) if lanes == 32 else (partition, partition + 16)
-        if lane0 not in allowed:
+        own = own_address(address, warp_rank)
+        lane0, column0 = own >> 16, own & 0xFFFF
+        if lane0 % lanes:
+            first = 32 * (warp_rank % 4)
+            allowed = (first,) if lanes == 32 else (first, first + 16)
             raise Fault(
                 "tmem",
-                f"tcgen05.{what}.{shape} of warp {warp_rank} has lane {lane0} in its address; "
+                f"tcgen05.{what}.{shape} of warp {warp_rank} has lane {address >> 16} in its address; "
                 f"allowed: {' or '.join(map(str, allowed))}",
                 address=address,
             )

@@ -5,11 +5,16 @@ none of them. The assembler may move what works on registers alone, a product of
 follows it in the text, so that such uses say nothing. A store or a branch stays in front of it.
 """
 
+from collections.abc import Callable
+
 from .ast import Instruction, Kernel
 from .cfg import EXIT, Graph
 from .flow import read, written
 
 _STAY = frozenset("st stmatrix red atom bra brx wgmma tcgen05 ret exit trap".split())
+
+
+Test = Callable[[Instruction], bool]
 
 
 def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
@@ -20,38 +25,43 @@ def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
     code = kernel.instructions
     loads = [at for at, instruction in enumerate(code) if instruction.line == line]
     starts = [at for at in loads if code[at].parts[0] in ("ld", "ldmatrix")]
-    return bool(starts) and not any(_hands_on(kernel, graph, at) for at in starts)
+    return bool(starts) and not any(hands_on(kernel, graph, at, arrives) for at in starts)
 
 
-def _hands_on(kernel: Kernel, graph: Graph, load: int) -> bool:
-    """Whether a path leads from a load to an arrival, and nothing on it waits for the data."""
+def hands_on(
+    kernel: Kernel, graph: Graph, load: int, tells: Test, waits: Test | None = None
+) -> bool:
+    """Whether a path leads from a load to an instruction that tells others, and nothing on it waits for the data.
+
+    Args:
+      load: its position. waits: whether an instruction waits for the load without a use of its data.
+    """
     code, blocks = kernel.instructions, graph.blocks
     home = next(block for block in blocks if block.first <= load < block.last)
-    seen: set[tuple[int, int]] = set()
-    todo = [(load + 1, home.last, home.successors, written(code[load]))]
+    common: dict[int, int] = {}  # registers that need the load on all paths to a block's begin
+    todo = [(load + 1, home, written(code[load]))]
     while todo:
-        first, last, successors, data = todo.pop()
-        for instruction in code[first:last]:
+        first, block, data = todo.pop()
+        for instruction in code[first : block.last]:
             uses = bool(read(instruction) & data)
-            if uses and instruction.parts[0] in _STAY:
+            if (uses and instruction.parts[0] in _STAY) or (waits and waits(instruction)):
                 break
-            if _arrives(instruction):
+            if tells(instruction):
                 return True
             if uses:
                 data |= written(instruction)
             elif instruction.guard is None:
                 data &= ~written(instruction)
         else:
-            for goal in successors:
-                if goal != EXIT and (goal, data) not in seen:
-                    seen.add((goal, data))
-                    todo.append(
-                        (blocks[goal].first, blocks[goal].last, blocks[goal].successors, data)
-                    )
+            for goal in block.successors:
+                known = common.get(goal)
+                if goal != EXIT and (known is None or known & data != known):
+                    common[goal] = data if known is None else known & data
+                    todo.append((blocks[goal].first, blocks[goal], common[goal]))
     return False
 
 
-def _arrives(instruction: Instruction) -> bool:
+def arrives(instruction: Instruction) -> bool:
     """Whether an instruction tells others what its thread has done, or has an engine write."""
     parts = instruction.parts
     if parts[0] == "mbarrier":

@@ -46,6 +46,9 @@ class PartialInspector(LaunchInspector):
     ) -> None:
         """Its instruction has steps."""
 
+    def named_foreign_lane(self, s: Strand, address: int, taken: int) -> None:
+        """The lanes of the warp's own quarter are accessed."""
+
     def tensor_waited(self, s: Strand, is_write: bool) -> None:
         """The instruction that is waited for has had its steps."""
 

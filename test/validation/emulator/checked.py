@@ -48,9 +48,9 @@ def findings_of(
     """Everything that the checkers find in a launch; other faults count as what ends it.
 
     Args:
-      options: of `run_module` and, as `schedule`, `seed`, `target`, `strict_fences` and `strict_reads`, of the emulator.
+      options: of `run_module` and, as `schedule`, `seed`, `target` and `strict_reads`, of the emulator.
     """
-    names = ("schedule", "seed", "target", "strict_fences", "strict_reads")
+    names = ("schedule", "seed", "target", "strict_reads")
     machine = {key: options.pop(key) for key in names if key in options}
     emulator = Emulator(check=check, check_mode="collect", **machine)
     try:

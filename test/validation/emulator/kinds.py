@@ -18,7 +18,13 @@ from attn_mlir.validation.emulator.checked import SHARED, findings_of, names_in,
 DEADLOCK = "deadlock"
 POISON = "poison"
 SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
-PLACELESS = ("tensor", "barrier", "warp", "wgmma")  # findings that are not about bytes
+PLACELESS = (
+    "tensor",
+    "unpromised",
+    "barrier",
+    "warp",
+    "wgmma",
+)  # findings that are not about bytes
 
 
 @dataclass(frozen=True)

@@ -194,23 +194,6 @@ ALLOC_FENCED = ALLOC.replace("<alloc_after>", "<right>")
 FREE_FENCED = re.sub("<free_before>", "<right>", DEALLOC).replace("<free_barrier>", "")
 
 
-def _bare(right: str) -> str:
-    """Warps 0 to 3 store, warps 4 to 7 load; without fences but where `right` is."""
-    return f"""
-        {ALLOC_FENCED}
-        setp.lt.u32 p4, r60, 128; @!p4 bra SECOND;
-        tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}}; tcgen05.wait::st.sync.aligned;
-        {right} tcgen05.fence::before_thread_sync;
-        SECOND:
-        bar.sync 0;
-        @p4 bra END;
-        {right} tcgen05.fence::after_thread_sync;
-        tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r30}}, [r22]; tcgen05.wait::ld.sync.aligned;
-        END:
-        {FREE_FENCED}
-    """
-
-
 # ---- the address that tcgen05.alloc writes to shared memory
 
 _ADDRESS = """
@@ -359,25 +342,5 @@ PAIRS = (
             one_sided=True,
         )
         for case, body in PAST.items()
-    ),
-    Kind(
-        "race in tensor memory",
-        "tensor",
-        f"""
-            {ALLOC_FENCED}
-            tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}}; tcgen05.wait::st.sync.aligned;
-            {FREE_FENCED.replace("<right>", "")}
-        """,
-        "is not followed by tcgen05.fence::after_thread_sync",
-        "an allocation that a barrier alone hands to other warps",
-        threads=128,
-    ),
-    Kind(
-        "tensor memory handed over without any tcgen05.fence",
-        "tensor",
-        _bare("<right>"),
-        "nothing orders these accesses to tensor memory",
-        threads=256,
-        options={"strict_fences": True},
     ),
 )

@@ -154,34 +154,19 @@ KINDS = (
         {_ALLOC}
         setp.lt.u32 p4, r60, 128;
         @!p4 bra SECOND;
-        tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}}; tcgen05.wait::st.sync.aligned;
+        tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}};
+        <right> tcgen05.wait::st.sync.aligned;
         tcgen05.fence::before_thread_sync;
         SECOND:
         bar.sync 0;
         @p4 bra END;
-        <right> tcgen05.fence::after_thread_sync;
+        tcgen05.fence::after_thread_sync;
         tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r30}}, [r22]; tcgen05.wait::ld.sync.aligned;
         END:
         {_FREE}
         """,
-        "not followed by tcgen05.fence::after_thread_sync",
+        "nothing orders these accesses to tensor memory",
         threads=256,
-    ),
-    Kind(
-        "register read before tcgen05.wait::ld",
-        POISON,
-        f"""
-        {_ALLOC}
-        tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}}; tcgen05.wait::st.sync.aligned;
-        tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r30}}, [r22];
-        <right> tcgen05.wait::ld.sync.aligned;
-        add.u32 r31, r30, 1;
-        tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r32}}, [r22]; tcgen05.wait::ld.sync.aligned;
-        {_FREE}
-        """,
-        "add.u32 r31, r30, 1",
-        threads=128,
-        one_sided=True,
     ),
     Kind(
         "register read before wgmma.wait_group",
@@ -355,19 +340,6 @@ KINDS = (
         {_FREE}
         """,
         "uses columns 256..256",
-        threads=128,
-        one_sided=True,
-    ),
-    Kind(
-        "tensor memory of another warp's lanes",
-        "tmem",
-        f"""
-        {_ALLOC}
-        <wrong> mov.u32 r22, r20;
-        tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}}; tcgen05.wait::st.sync.aligned;
-        {_FREE}
-        """,
-        "has lane 0 in its address",
         threads=128,
         one_sided=True,
     ),

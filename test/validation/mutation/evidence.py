@@ -383,7 +383,7 @@ def covered(ptx: str, mutant: Mutant, launch: Callable[[str], object]) -> str:
     if mutant.operator != "drop-fence":
         return ""
     if mutant.original.startswith("tcgen05.fence"):
-        fence, check = re.escape(mutant.original), "tensor"
+        fence, check = re.escape(mutant.original), "unpromised"
     elif "wgmma.fence" in mutant.original:
         fence, check = r"wgmma\.fence[\w.]*\s*;", "wgmma"
     else:
