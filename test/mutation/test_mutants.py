@@ -135,3 +135,20 @@ def test_mistakes_are_noticed(operator: str) -> None:
     mistakes = (m for m in sample(mutants, 8, 0) if not evidence.reason(m))
     outcomes = [judge(subject, mutant, evidence) for mutant in itertools.islice(mistakes, 1)]
     assert [o for o in outcomes if not o.caught] == []
+
+
+def test_a_wait_for_loads_is_no_mistake_where_the_next_one_comes_before_anybody_relies_on_it() -> (
+    None
+):
+    subject, evidence = _subject()
+    dropped = [
+        mutant
+        for mutant in mutants_of(subject.ptx, subject.executed_lines())
+        if mutant.operator == "drop-wait-ld"
+    ]
+    excused = [m for m in dropped if "wait::ld comes before" in evidence.reason(m)]
+    relied_on = [m for m in dropped if m not in excused]
+    assert excused and relied_on
+    fair = Schedule("fair")
+    assert verdict(subject, excused[0].apply(subject.ptx), fair) == ("", "")
+    assert verdict(subject, relied_on[0].apply(subject.ptx), fair) == ("checker", "unpromised")

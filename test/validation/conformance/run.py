@@ -38,6 +38,7 @@ from attn_mlir.validation.conformance.judging import Verdict, judge, operands
 from attn_mlir.validation.conformance.recorded import (
     HERE,
     ROOT,
+    SILICON,
     Recorded,
     Schedule,
     execute,
@@ -285,7 +286,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--schedules", default="", help="instead: fair,adv7,...")
     parser.add_argument(
-        "--check", default="all", help="checkers that watch: all (default), none, names"
+        "--check",
+        default=SILICON,
+        help=f"checkers that watch: {SILICON} (default), all, none, names",
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument(

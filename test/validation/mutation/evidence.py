@@ -40,6 +40,8 @@ class Evidence(Checker):
         before its next use of tensor memory. dealloc is none: the fence orders asynchronous
         instructions (PTX ISA, tcgen05.fence), and dealloc is synchronous as the barriers are.
       idle_waits: lines of tcgen05.wait; True while no store or load was under way.
+      load_waits: line of each tcgen05.wait::ld -> what its warp did before its next one: arrivals as
+        in `arrivals`, or None for another barrier or a use of tensor memory but by tcgen05.ld.
       group_waits: line of each bulk wait_group -> what its lanes did before their next one:
         arrivals as in `arrivals`, or None for an access to shared memory.
       commits: line of a bulk commit_group -> lines of the waits that follow it.
@@ -68,7 +70,9 @@ class Evidence(Checker):
         self.idle_warp_barriers: dict[int, bool] = {}
         self.last_barriers: dict[int, bool] = {}
         self.group_waits: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
+        self.load_waits: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
         self.commits: dict[int, set[int]] = defaultdict(set)
+        self._loads_waited_at: dict[int, int] = {}
         self._waited_at: dict[tuple[int, int], int] = {}
         self._committed_at: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._fenced: dict[tuple[int, int], int] = {}
@@ -112,7 +116,9 @@ class Evidence(Checker):
             self._close(s, arrival)
             self.arrivals[self._line()].add(arrival)
             self._after_group_wait(s, lanes_in(mask).tolist(), arrival)
+            self._after_load_wait(s, arrival)
         else:
+            self._after_load_wait(s, None)
             self._close(s, is_idle=key[0] == "bar")
             self._after_group_wait(s, lanes_in(mask).tolist(), None)
             if key[0] == "bar":
@@ -120,6 +126,11 @@ class Evidence(Checker):
                 self.last_barriers.setdefault(line, True)
                 self._barrier_before[id(self.warp_of(s))] = line
         super().arriving(s, mask, key, order)
+
+    def _after_load_wait(self, s: Any, arrival: tuple[Any, int] | None) -> None:
+        line = self._loads_waited_at.get(id(self.warp_of(s)))
+        if line is not None:
+            self.load_waits[line].add(arrival)
 
     def _after_group_wait(self, s: Any, lanes: list[int], arrival: tuple[Any, int] | None) -> None:
         warp = id(self.warp_of(s))
@@ -172,6 +183,14 @@ class Evidence(Checker):
             return False
         return not after or self._is_unheard(after)
 
+    def _is_idle_load_wait(self, line: int) -> bool:
+        """Whether a warp's next wait for loads comes before anybody relies on this one; PTX orders no
+        more by it, as registers of a load may be read without (PTX ISA, register dependencies)."""
+        after = self.load_waits.get(line)
+        if after is None or line in self._loads_waited_at.values():
+            return False
+        return not after or self._is_unheard(after)
+
     def engine_signal(self, cta: Any, offset: int) -> None:
         ticket, key = self._ticket, ("mbarrier", cta.rank, offset)
         barrier = self.state_of(cta).barriers.mbarrier(key)
@@ -219,10 +238,13 @@ class Evidence(Checker):
 
     def deallocating(self, s: Any, column: int, count: int) -> None:
         self._close(s)
+        self._after_load_wait(s, None)
         super().deallocating(s, column, count)
 
     def tensor_access(self, s: Any, boxes: Any, is_write: bool) -> None:
         self._used(s, s.mask)
+        if is_write:
+            self._after_load_wait(s, None)
         super().tensor_access(s, boxes, is_write)
 
     def tensor_waited(self, s: Any, is_write: bool) -> None:
@@ -233,12 +255,16 @@ class Evidence(Checker):
         line = self._line()
         idle = bool(known >= state.steps.get(actor, 0))
         self.idle_waits[line] = self.idle_waits.get(line, True) and idle
+        if not is_write:
+            self.load_waits.setdefault(line, set())
+            self._loads_waited_at[id(warp)] = line
         super().tensor_waited(s, is_write)
 
     def issued(self, s: Any, lanes: Any, line: int, engine: str, channel: Any) -> Any:
         self._close(s)
         if channel is not None and channel[0] == "tensor":
             self._used(s, 1 << lanes)
+            self._after_load_wait(s, None)
         return super().issued(s, lanes, line, engine, channel)
 
     def warp_synced(self, s: Any, mask: int) -> None:
@@ -301,6 +327,8 @@ class Evidence(Checker):
             return "nobody waits for a phase of this barrier"
         if operator in ("drop-wait-st", "drop-wait-ld") and self.idle_waits.get(line):
             return "nothing is under way that the wait could be for"
+        if operator == "drop-wait-ld" and self._is_idle_load_wait(line):
+            return "the warp's next tcgen05.wait::ld comes before anybody relies on this one"
         if operator == "drop-barrier" and self.warp_barriers.get(line):
             return "the next barrier of the warp follows without an access in between"
         if operator == "drop-barrier" and self._is_unheard(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from attn_mlir.validation.conformance.cases import case_named
 from attn_mlir.validation.conformance.judging import judge, operands
-from attn_mlir.validation.conformance.recorded import Schedule, execute, recorded
+from attn_mlir.validation.conformance.recorded import SILICON, Schedule, execute, recorded
 from attn_mlir.validation.mutation.subjects import Outputs, Subject
 from attn_mlir.validation.numerics import mha_cases
 
 
-def peer(name: str, ctas: int = 0, check: str = "all") -> Subject:
+def peer(name: str, ctas: int = 0, check: str = SILICON) -> Subject:
     """A case of one launch, compiled and recorded when there is no record of it yet.
 
     Args:
