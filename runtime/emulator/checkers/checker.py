@@ -29,9 +29,9 @@ class Watch:
         """Consecutive bytes of shared memory."""
         self._checker.engine_access(self._cta, ("span", offset, byte_count), is_write)
 
-    def lanes(self, offsets: Any, width: int, is_write: bool) -> None:
-        """Bytes of shared memory at several offsets."""
-        self._checker.engine_access(self._cta, ("lanes", offsets, width), is_write)
+    def lanes(self, offsets: Any, width: int, values: Any) -> None:
+        """Bytes that are written to shared memory at several offsets."""
+        self._checker.engine_access(self._cta, ("lanes", offsets, width, values), True)
 
     def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:
         """A box of tensor memory."""

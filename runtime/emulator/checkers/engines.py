@@ -1,6 +1,7 @@
 """Asynchronous work in the checkers: a ticket from its issue to its completion."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from ..core.state import Cta, Strand
 from .clocks import KNOWN, NEVER, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
-from .spaces import UNIT_BYTES, Actor, quarters_of, reach_of, reach_of_units
+from .spaces import UNIT_BYTES, Actor, Stored, quarters_of, reach_of, reach_of_units
 from .state import MBARRIER_BYTES, ClusterState
 from .strong import Strong
 from .tensor import Box
 
 GROUP_WARPS = 4  # warps that issue a wgmma together
+_COPIED = 64  # added to the bytes of a cp.async: it agrees with others alone, not with stores
 Known = list[tuple[Clock, Any]]  # clocks of threads, each with the positions of its lanes
 _ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
 
@@ -118,6 +120,10 @@ class Ticket:
         clock[:, self.own] = 0
         clock[KNOWN, self.actor] = max(clock[KNOWN, self.actor], self.step)
         return clock
+
+
+def _same_array(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return array
 
 
 def _reach(what: tuple[Any, ...]) -> tuple[int, int]:
@@ -276,8 +282,8 @@ class EngineChecks(RegisterChecks):
         """An engine accesses memory.
 
         Args:
-          what: ("units", indices), ("lanes", offsets, width) or ("span", offset, byte count) of
-            the CTA's shared memory; ("box", address, shape, strides, adds) of global memory.
+          what: ("units", indices), ("lanes", offsets, width, values) or ("span", offset, byte count)
+            of the CTA's shared memory; ("box", address, shape, strides, adds) of global memory.
         """
         ticket = self._ticket
         if ticket is None or id(cta.cluster) not in self.states:
@@ -352,12 +358,17 @@ class EngineChecks(RegisterChecks):
         what: tuple[Any, ...],
         is_write: bool,
     ) -> None:
-        """cp.async of several lanes, each with its own clock and its own completion."""
-        _, offsets, width = what
+        """cp.async of several lanes, each with its own clock and its own completion.
+
+        Of lanes that copy the same bytes to one place every outcome is the same, as of such stores.
+        """
+        _, offsets, width, values = what
         space = state.ctas[cta.rank].shared
         starts: npt.NDArray[np.int64] = offsets.reshape(-1)
         known = known_of_lanes(state.actors, work.known, work.lanes.size)
-        if np.unique(starts).size < starts.size:  # lanes race with each other
+        _, first, places = np.unique(starts, return_index=True, return_inverse=True)
+        meet = first.size < starts.size  # lanes copy to one place
+        if meet:
             together = [np.array([position]) for position in range(starts.size)]
         else:
             steps = np.unique(work.steps).tolist()
@@ -370,7 +381,12 @@ class EngineChecks(RegisterChecks):
                 (work.warp.base + lanes, np.full_like(lanes, work.tick)),
             )
             who = Actor(own, int(work.steps[mine[0]]), rows, rows, alias=alias)
-            conflict = space.lanes(starts[mine], width, who, is_write)
+            stored = None
+            if meet:
+                before = first[places[mine]]
+                present = ~values[mine] if before[0] == mine[0] else values[before]
+                stored = Stored(_COPIED + width, values[mine], partial(_same_array, present))
+            conflict = space.lanes(starts[mine], width, who, is_write, stored)
             if conflict is not None:
                 position = int(mine[conflict.position // max(1, width // space.granule)])
                 clock = next(c for c, at in work.known if at is None or position in at)

@@ -519,7 +519,7 @@ def copy_async(
                 if count:
                     data[row, :count] = launch.memory.view(int(sources[row]), count)
         if shared.watch is not None:
-            shared.watch.lanes(goals, size, True)
+            shared.watch.lanes(goals, size, data)
         shared.store(goals, data)
         for group in groups:
             group.writes -= 1

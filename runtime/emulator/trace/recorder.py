@@ -104,7 +104,7 @@ class _Watch(PartialWatch):
     def span(self, offset: int, byte_count: int, is_write: bool) -> None:
         self.trace.moved(byte_count)
 
-    def lanes(self, offsets: Any, width: int, is_write: bool) -> None:
+    def lanes(self, offsets: Any, width: int, values: Any) -> None:
         self.trace.moved(int(offsets.size) * width)
 
     def signal(self, offset: int, byte_count: int) -> None:

@@ -20,6 +20,9 @@ _STORE = (
 )
 _BULK = "mov.u64 rd5, 512; @p1 st.bulk.weak.shared::cta [r2], rd5, 0;"
 _COPY_IN = "ld.param.u64 rd1, [out]; and.b32 r6, r60, 31; mad.wide.u32 rd2, r6, 16, rd1;"
+_COPY_ONE = (
+    "cp.async.cg.shared.global [r2], [rd2], 16; cp.async.commit_group; cp.async.wait_group 0;"
+)
 # name -> (body, threads)
 MATRICES = {
     "ldmatrix of another warp's stores": (f"{_FILL}\n<right> bar.sync 0;\n@!p2 {_LDM}", 64),
@@ -59,9 +62,22 @@ MATRICES = {
         32,
     ),
     "cp.async of two lanes into one place": (
-        f"{_ROW} {_COPY_IN}\n<wrong> and.b32 r4, r4, 0xffffffef;\ncp.async.cg.shared.global [r4], [rd2], 16; "
-        "cp.async.commit_group; cp.async.wait_group 0;",
+        f"{_ROW} {_COPY_IN} st.global.b32 [rd2], r60;\n<wrong> and.b32 r4, r4, 0xffffffef;\n"
+        "cp.async.cg.shared.global [r4], [rd2], 16; cp.async.commit_group; cp.async.wait_group 0;",
         32,
+    ),
+    "cp.async of all lanes into one place, of other bytes in one": (
+        f"{_COPY_IN} setp.eq.u32 p3, r60, 7;\n<wrong> @p3 st.global.b32 [rd2], r60;\n{_COPY_ONE}\n"
+        "bar.warp.sync -1; ld.shared.b32 r6, [r2];",
+        32,
+    ),
+    "cp.async of all lanes into one place, read without those of the others": (
+        f"{_COPY_IN} {_COPY_ONE}\n<right> bar.warp.sync -1;\nld.shared.b32 r6, [r2];",
+        32,
+    ),
+    "cp.async of all lanes into one place that another warp still reads": (
+        f"{_COPY_IN} @p1 st.shared.b32 [r2], r60; bar.sync 0; @!p2 ld.shared.b32 r6, [r2];\n<right> bar.sync 0;\n@p2 {_COPY_ONE.replace('; ', '; @p2 ')}",
+        64,
     ),
     "store over another lane's cp.async, each of them waited for": (
         f"{_ROW} {_COPY_IN} cp.async.cg.shared.global [r4], [rd2], 16; cp.async.commit_group; cp.async.wait_group 0;\n"
