@@ -151,8 +151,14 @@ def test_block_scaled(
     spread = k // per_row
     expected = (a * sa.repeat(spread, 1)) @ (b * sb.repeat(spread, 1)).T
     assert (cta.tmem.cells[:, :40].view(np.float32) == expected).all()
-    cta.tmem.cells[33, 256] ^= 0xFFFFFFFF
-    with pytest.raises(Fault, match="hold different scales"):
+    for quarter in range(4):  # of A a row's scales are read from its own quarter alone
+        others = np.arange(4) != quarter
+        cta.tmem.cells[32 * quarter : 32 * quarter + 32, 256:260][:, others] ^= 0xFFFFFFFF
+        cta.tmem.written[32 * quarter : 32 * quarter + 32, 256:260][:, others] = False
+    TensorCore(numeric).mma(op, [cta])  # type: ignore[arg-type]
+    assert (cta.tmem.cells[:, :40].view(np.float32) == expected).all()
+    cta.tmem.cells[33, 264] ^= 0xFFFFFFFF
+    with pytest.raises(Fault, match="scales of B: lane partitions hold different scales"):
         TensorCore().mma(op, [cta])
 
 

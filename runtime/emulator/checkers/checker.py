@@ -37,6 +37,10 @@ class Watch:
         """A box of tensor memory."""
         self._checker.engine_cells(self._cta, (first_lane, lanes, column, columns), is_write)
 
+    def unpromised(self, message: str, column: int, columns: int) -> None:
+        """Work on tensor memory that rests on what PTX does not promise."""
+        self._checker.engine_unpromised(self._cta, message, column, columns)
+
     def signal(self, offset: int, byte_count: int) -> None:
         """An arrival or bytes on an mbarrier."""
         self._checker.engine_signal(self._cta, offset)

@@ -425,6 +425,15 @@ class EngineChecks(RegisterChecks):
         current = (ticket.name, ticket.line, is_write)
         self.tensor_cells(cta, box, (ticket.actor, ticket.step), orders, current, clock)
 
+    def engine_unpromised(self, cta: Cta, message: str, column: int, columns: int) -> None:
+        """An engine's work on columns of tensor memory rests on what PTX does not promise."""
+        ticket = self._ticket
+        if ticket is None or id(cta.cluster) not in self.states:
+            return
+        place = f"tensor memory of {cta.where()}, columns {column}..{column + columns - 1}"
+        current = self.state_of(cta).chronicle.spell(ticket.name, "reads", ticket.line)
+        self.reporter.add(Finding("unpromised", message, place, column, columns, current))
+
     def engine_signal(self, cta: Cta, offset: int) -> None:
         """An engine arrives on an mbarrier or completes bytes of its transaction count."""
         ticket = self._ticket

@@ -183,36 +183,58 @@ def scale_operand(
     per_row: int,
     scale_format: str,
     first_lane: int,
-    partitions: int,
+    reads: npt.NDArray[np.bool_],
     what: str,
 ) -> F32:
     """Block scales [count, per_row] from tensor memory; spec-ptx 2.8.
+
+    PTX wants them in every quarter of the lanes. The watch is told where a quarter that does not read
+    them has none, or others.
 
     Args:
       address: column of rows 0..31; bits 30 and 31 select a byte elsewhere and are ignored here.
       first_byte: scale-factor id of the instruction descriptor.
       count: rows of A, or columns of B. per_row: scales per row.
-      first_lane, partitions: lane partitions of 32 that hold replicas; they must agree.
+      reads: bool[quarters of the lanes from `first_lane` on, columns of 32 scales]: who reads which.
 
     Raises:
-      Fault: cells not allocated, never written, or replicas that differ.
+      Fault: cells that are read are not allocated or never written, or replicas differ among them.
     """
     column = address & 0xFFFF
-    columns = -(-count // 32)
+    partitions, columns = int(reads.shape[0]), int(reads.shape[1])
     tmem.check_columns(column, columns, what=what)
     if tmem.watch is not None:
-        tmem.watch.cells(first_lane, 32 * partitions, column, columns, False)
+        _watch_scales(tmem, reads, first_lane, column)
     lanes = slice(first_lane, first_lane + 32 * partitions)
     window = np.s_[lanes, column : column + columns]
     rows_here = np.arange(columns * 32).reshape(columns, 32).T < count
     shape = (partitions, 32, columns)
-    used = np.broadcast_to(rows_here, shape)
-    tmem.check_written(tmem.written[window].reshape(shape) | ~used, column, columns, what=what)
+    used = rows_here & np.expand_dims(reads, 1)
+    written = tmem.written[window].reshape(shape)
+    tmem.check_written(written | ~used, column, columns, what=what)
     words = np.ascontiguousarray(tmem.cells[window]).reshape(shape)
-    data = words.view(np.uint8).reshape(partitions, 32, columns, 4)
-    data = data[..., first_byte : first_byte + per_row]
-    differs = (data != data[0]).any(axis=-1) & used
-    if differs.any():
+    data = words.view(np.uint8).reshape(*shape, 4)[..., first_byte : first_byte + per_row]
+    own = data[reads.argmax(axis=0), :, np.arange(columns)]  # [columns, 32, per_row]
+    differs = (data != own.transpose(1, 0, 2)).any(axis=-1)
+    if (differs & used).any():
         raise Fault("tmem", f"{what}: lane partitions hold different scales", address=column)
-    codes = data[0].transpose(1, 0, 2).reshape(columns * 32, per_row)[:count]
-    return decode(scale_format, codes)
+    if tmem.watch is not None and ((differs | ~written) & rows_here & ~used).any():
+        tmem.watch.unpromised(
+            f"the {what} are not in every quarter of the lanes, which PTX asks for: a row's is read "
+            "from the quarter that has the row",
+            column,
+            columns,
+        )
+    return decode(scale_format, own.reshape(columns * 32, per_row)[:count])
+
+
+def _watch_scales(
+    tmem: TensorMemory, reads: npt.NDArray[np.bool_], first_lane: int, column: int
+) -> None:
+    assert tmem.watch is not None
+    partitions, columns = reads.shape
+    if reads.all():
+        tmem.watch.cells(first_lane, 32 * partitions, column, columns, False)
+        return
+    for partition, part in np.argwhere(reads).tolist():
+        tmem.watch.cells(first_lane + 32 * partition, 32, column + part, 1, False)

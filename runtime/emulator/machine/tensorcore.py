@@ -309,7 +309,14 @@ def _fetch_scales(op: Mma, ins: Instruction, cta: Cta) -> tuple[F32, F32]:
         if first + per_row > 4 or (per_row == 2 and first not in (0, 2)):
             raise Fault("descriptor", f"scale id {first} of {name} with scale_vec::{per_row}X")
 
-    def fetch(address: int, first_byte: int, count: int, lane: int, parts: int, what: str) -> F32:
+    def fetch(
+        address: int,
+        first_byte: int,
+        count: int,
+        lane: int,
+        reads: npt.NDArray[np.bool_],
+        what: str,
+    ) -> F32:
         return scale_operand(
             cta.tmem,
             address,
@@ -318,15 +325,22 @@ def _fetch_scales(op: Mma, ins: Instruction, cta: Cta) -> tuple[F32, F32]:
             per_row=per_row,
             scale_format=ins.scale_format,
             first_lane=lane,
-            partitions=parts,
+            reads=reads,
             what=what,
         )
 
-    a = fetch(op.sfa, ins.sfa_id, ins.rows_per_cta, 0, 4, "scales of A")
-    if ins.layout == "B":
-        halves = [fetch(op.sfb, ins.sfb_id, ins.n // 2, q, 2, "scales of B") for q in (0, 64)]
-        return a, np.concatenate(halves)
-    return a, fetch(op.sfb, ins.sfb_id, ins.n, 0, 4, "scales of B")
+    columns = -(-ins.rows_per_cta // 32)
+    own = np.ones((4, columns), np.bool_)
+    if ins.layout in ("A", "B", "D"):  # rows 32 c and up lie in quarter c, and in c + 2 of layout B
+        own = np.arange(4)[:, None] % columns == np.arange(columns)
+    a = fetch(op.sfa, ins.sfa_id, ins.rows_per_cta, 0, own, "scales of A")
+    parts = 2 if ins.layout == "B" else 1
+    all_of = np.ones((4 // parts, -(-ins.n // parts // 32)), np.bool_)
+    b = [
+        fetch(op.sfb, ins.sfb_id, ins.n // parts, lane, all_of, "scales of B")
+        for lane in range(0, 128, 128 // parts)
+    ]
+    return a, np.concatenate(b)
 
 
 def _accumulator(op: Mma, ins: Instruction, cta: Cta) -> npt.NDArray[np.uint32] | None:

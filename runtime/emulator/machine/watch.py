@@ -43,6 +43,10 @@ class MemoryWatch(Protocol):
         """A box of tensor memory."""
         ...
 
+    def unpromised(self, message: str, column: int, columns: int) -> None:
+        """Work on columns of tensor memory rests on what PTX does not promise."""
+        ...
+
     def signal(self, offset: int, byte_count: int) -> None:
         """An mbarrier gets an arrival (byte_count 0) or completed transaction bytes."""
         ...

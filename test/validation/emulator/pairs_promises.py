@@ -106,7 +106,54 @@ LANES = {
     ),
 }
 
+
+def _scaled(store: str) -> str:
+    """A product with block scales; warp w has rows 32 w and up of A, whose scales are column w of four.
+
+    Args:
+      store: of the scales of A, by every warp; r23 is the first column in its own lanes.
+    """
+    return f"""
+        {ALLOC_FENCED}
+        shl.b32 r4, r60, 5; add.u32 r4, r4, r2; mov.u32 r5, 0; mov.u32 r6, 0x7f7f7f7f; setp.ne.u32 p3, r60, r60;
+        st.shared.v4.b32 [r4], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+16], {{r5, r5, r5, r5}};
+        add.u32 r24, r20, 64; add.u32 r25, r20, 72; add.u32 r23, r22, 64; add.u32 r26, r22, 72; add.u32 r27, r23, r61;
+        tcgen05.st.sync.aligned.32x32b.x1.b32 [r26], {{r6}};
+        {store}
+        tcgen05.wait::st.sync.aligned; fence.proxy.async.shared::cta; {BEFORE} bar.sync 0; {AFTER}
+        @!p1 bra ISSUED;
+        shr.u32 r7, r2, 4; cvt.u64.u32 rd2, r7; or.b64 rd3, rd2, {8 << 16 | 16 << 32 | 1 << 46};
+        mov.b32 r8, {16 >> 3 << 17 | 128 >> 4 << 24 | 1 << 23};
+        tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [r20], rd3, rd3, r8, [r24], [r25], p3;
+        tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+        {spin("r1", 0)}
+        ISSUED: {FREE_FENCED.replace("<right>", "")}
+    """
+
+
+_EVERYWHERE = "tcgen05.st.sync.aligned.32x32b.x4.b32 [r23], {r6, r6, r6, r6};"
+_OWN = "tcgen05.st.sync.aligned.32x32b.x1.b32 [r27], {r6};"
+
 PAIRS = (
+    Kind(
+        "block scales of A in the quarter of their rows alone",
+        "unpromised",
+        _scaled(f"<right> {_EVERYWHERE}\n<wrong> {_OWN}"),
+        "which PTX asks for",
+        threads=128,
+        one_sided=True,
+    ),
+    Kind(
+        "read of tensor memory never written",
+        "uninitialised",
+        _scaled(f"{_OWN}\n<right> {_EVERYWHERE}\n<wrong> mov.u32 r28, r27;").replace(
+            _OWN, f"setp.eq.u32 p5, r61, 2; @p5 bra SKIP; {_OWN} SKIP:", 1
+        ),
+        "scales of A reads",
+        "block scales of some rows of A",
+        threads=128,
+        one_sided=True,
+    ),
     *(
         Kind(
             "tensor memory handed over without tcgen05.fence",
