@@ -18,10 +18,11 @@ from ..core.kv_tiles import Test
 from ..core.problem import Problem, Value, WorkTile
 
 
-class _Words(b.IntOps):
+class Words(b.IntOps):
     """Arithmetic in which a truth value is a word: bit i holds the value for column + i.
 
-    The column is the left operand of every comparison, as `Mask.element` promises.
+    The column is the left operand of every comparison, as `Mask.element` promises. In the same way, bit i
+    holds the value for row + i where the row is that operand, as in `Mask.transposed_element`.
     """
 
     def less(self, a: Value, b: Value | int) -> Value:
@@ -52,7 +53,7 @@ def _low_half(value: Value) -> Value:
     return arith.TruncIOp(b.i32(), value).result
 
 
-_WORDS = _Words()
+WORDS = Words()
 
 
 def hide(
@@ -102,8 +103,8 @@ def hide_words(
         position, column = place(row, number)
         if test is Test.LEFT_EDGE and mask.is_interval:
             begin, _ = mask.column_range(b.INT, position, sq, sk)
-            return _WORDS.not_less(column, begin)
-        return mask.element(_WORDS, position, column, sq, sk)
+            return WORDS.not_less(column, begin)
+        return mask.element(WORDS, position, column, sq, sk)
 
     bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
     return b.keep(scores, bits, b.f32_constant(float("-inf")))

@@ -35,7 +35,10 @@ MASKS = (
 
 
 def folded(mask: Mask, row0: int, sq: int, sk: int, columns: list[int]) -> list[int]:
-    """Emits tile_range (blocks of 128 rows, tiles of 64) and element tests, and folds them."""
+    """Emits ranges of tiles (blocks of 128, tiles of 64) and element tests, and folds them.
+
+    In both directions: the row is also the first column of a block of keys, and columns are rows.
+    """
     with make_context(), ir.Location.unknown():
         module = ir.Module.parse("func.func @f() -> () { func.return }")
         function = module.body.operations[0]
@@ -45,6 +48,8 @@ def folded(mask: Mask, row0: int, sq: int, sk: int, columns: list[int]) -> list[
             values = [
                 *mask.tile_range(ops, row, 128, queries, keys, 64),
                 *(mask.element(ops, row, ops.const(k), queries, keys) for k in columns),
+                *mask.query_tile_range(ops, row, 128, queries, keys, 64),
+                *(mask.transposed_element(ops, ops.const(q), row, queries, keys) for q in columns),
             ]
             ir.Operation.create("test.use", operands=values)
         module.context.allow_unregistered_dialects = True
@@ -73,5 +78,7 @@ def test_emitted_formulas_are_the_formulas(mask: Mask):
         expected = [
             *mask.tile_range(INTS, row0, 128, sq, sk, 64),
             *(int(mask.element(INTS, row0, k, sq, sk)) for k in columns),
+            *mask.query_tile_range(INTS, row0, 128, sq, sk, 64),
+            *(int(mask.transposed_element(INTS, q, row0, sq, sk)) for q in columns),
         ]
         assert folded(mask, row0, sq, sk, columns) == expected, (row0, sq, sk)

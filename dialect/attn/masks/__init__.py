@@ -1,7 +1,7 @@
 """The masks of the `attn` dialect; the file of each registers it, and a new mask is a new file."""
 
 from . import all_files, combined
-from .arithmetic import INTS, Arith, ColumnRange, IntArith, TileRange
+from .arithmetic import INTS, Arith, ColumnRange, IntArith, RowRange, TileRange
 from .base import Edges, Mask
 from .causal import CausalMask, causal
 from .chunked import ChunkedMask, chunked
@@ -31,6 +31,7 @@ __all__ = [
     "NullMask",
     "OrMask",
     "PrefixMask",
+    "RowRange",
     "TileRange",
     "WindowMask",
     "all_files",

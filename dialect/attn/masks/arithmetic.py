@@ -1,4 +1,4 @@
-"""The arithmetic that the formulas of masks use, and the ranges of columns and tiles they compute."""
+"""The arithmetic that the formulas of masks use, and the ranges of rows, columns and tiles they compute."""
 
 import operator
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -94,8 +94,17 @@ class ColumnRange(NamedTuple, Generic[T]):
     end: T
 
 
+class RowRange(NamedTuple, Generic[T]):
+    """The rows that see one column: begin <= row < end."""
+
+    begin: T
+    end: T
+
+
 class TileRange(NamedTuple, Generic[T]):
     """The key tiles that a block of rows has to visit, and those that need a test, as tile numbers.
+
+    Or, with rows and columns exchanged, the query tiles that a block of columns has to visit.
 
     ```
             begin      full_begin       full_end        end
@@ -122,8 +131,8 @@ def ordered(ops: Arith[T], begin: T, full_begin: T, full_end: T, end: T) -> Tile
 
 def tiles_of(
     ops: Arith[T],
-    first: ColumnRange[T],
-    last: ColumnRange[T],
+    first: ColumnRange[T] | RowRange[T],
+    last: ColumnRange[T] | RowRange[T],
     tile_n: int,
     *,
     has_left_edge: bool,
@@ -132,6 +141,7 @@ def tiles_of(
 
     Begins and ends do not decrease from row to row, and intervals of neighbouring rows touch. So
     the rows together see [first.begin, last.end), and each of them sees [last.begin, first.end).
+    The same holds with rows and columns exchanged.
 
     Args:
       first, last: columns that the block's first and last row see; begin >= 0, end may be any
@@ -146,6 +156,12 @@ def tiles_of(
         return TileRange(zero, zero, full_end, end)
     begin = ops.floordiv(first.begin, width)
     return ordered(ops, begin, ops.ceildiv(last.begin, width), full_end, end)
+
+
+def whole_tiles(ops: Arith[T], length: T, tile: int) -> T:
+    """The number of rows or columns of the tiles that hold `length` of them."""
+    size = ops.const(tile)
+    return ops.mul(ops.ceildiv(length, size), size)
 
 
 def in_digits(number: int) -> str:

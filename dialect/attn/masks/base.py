@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from attn_mlir.errors import SpecError
 
-from .arithmetic import Arith, ColumnRange, TileRange, tiles_of
+from .arithmetic import Arith, ColumnRange, RowRange, TileRange, tiles_of, whole_tiles
+from .inverse import rows_seeing
 
 T = TypeVar("T")
 
@@ -56,7 +57,8 @@ class Mask(ABC):
 
     In an interval mask each row sees one interval of columns, whose ends do not decrease from row to row. The
     interval contains the row's own position p unless it is empty; that of a row with p < 0 begins at column
-    0. Intersections and unions of interval masks are interval masks, and their tile ranges are exact.
+    0. So each column is seen by one interval of rows. Intersections and unions of interval masks are
+    interval masks, and their tile ranges are exact, from rows to keys and from keys to rows.
     """
 
     keyword: ClassVar[str]
@@ -83,6 +85,11 @@ class Mask(ABC):
         """The edges that the mask can have; kernels have no code for other edges."""
 
     @property
+    def row_edges(self) -> Edges:
+        """The edges from keys to rows: `left` if the first rows may not see a key, `right` the last ones."""
+        return Edges(left=self.edges.right, right=self.edges.left)
+
+    @property
     def is_interval(self) -> bool:
         """Whether it is an interval mask, as the class defines it."""
         return True
@@ -91,14 +98,32 @@ class Mask(ABC):
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
         """The columns within [0, sk) that a row of an interval mask sees.
 
-        `end` may be below `begin`, and below 0, for a row that sees nothing.
+        `end` may be below `begin`, and below 0, for a row that sees nothing. The formula uses no
+        comparisons, and neither end decreases with the row: `row_range` follows from it.
         """
+
+    def row_range(self, ops: Arith[T], column: T, sq: T, sk: T) -> RowRange[T]:
+        """The rows within [0, sq) that see a column, which is below `sk`, of an interval mask.
+
+        `end` may be below `begin`, and below 0, for a column that no row sees.
+        """
+        return rows_seeing(self.column_range, ops, column, sq, sk)
 
     def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
         """Whether `row` sees `column`; columns from `sk` on are hidden."""
         begin, end = self.column_range(ops, row, sq, sk)
         seen = ops.less(column, end)
         return ops.both(seen, ops.not_less(column, begin)) if self.edges.left else seen
+
+    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """As `element`, with the row as the left operand of each comparison; the column is below `sk`.
+
+        Rows from `sq` on are hidden. `element` has the column there: words of bits in the place of truth
+        values stand for neighbouring columns in that form, for neighbouring rows in this one.
+        """
+        begin, end = self.row_range(ops, column, sq, sk)
+        seen = ops.less(row, end)
+        return ops.both(seen, ops.not_less(row, begin)) if self.row_edges.left else seen
 
     def tile_range(
         self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
@@ -126,6 +151,39 @@ class Mask(ABC):
         first = self.column_range(ops, row0, sq, sk)
         last = self.column_range(ops, last_row, sq, sk)
         return tiles_of(ops, first, last, tile_n, has_left_edge=self.edges.left)
+
+    def query_tile_range(
+        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
+    ) -> TileRange[T]:
+        """The query tiles that columns [column0, column0 + columns) have to visit.
+
+        As `tile_range` with rows and columns exchanged: exact for an interval mask, for the columns
+        below `sk`, of which the block must have one. A tile is full if all its rows below `sq` see all
+        these columns, so the last one may be full although it is cut off; columns from `sk` on are the
+        caller's to hide in every tile.
+
+        columns 256..383 of a causal mask, sq = sk = 1024, tiles of 128: (2, 3, 8, 8).
+
+        Args:
+          ops: the arithmetic.
+          column0: first column of the block.
+          columns: columns in the block, at least 1.
+          sq, sk: numbers of queries and keys, at least 0.
+          tile_m: rows per query tile; tile i holds rows [i x tile_m, (i + 1) x tile_m).
+
+        Returns:
+          0 <= begin <= full_begin <= full_end <= end, where `begin` < `end` only if a tile has to
+            be visited.
+        """
+        last_column = ops.sub(ops.min(ops.add(column0, ops.const(columns)), sk), ops.const(1))
+        first = self.row_range(ops, column0, sq, sk)
+        last = self.row_range(ops, last_column, sq, sk)
+        end = whole_tiles(ops, sq, tile_m)
+        if self.row_edges.right:  # rows past sq count as seen where row sq - 1 is
+            sees_last = ops.max(ops.add(ops.sub(first.end, sq), ops.const(1)), ops.const(0))
+            end = ops.add(first.end, ops.mul(ops.sub(end, sq), sees_last))
+        first = RowRange(first.begin, end)
+        return tiles_of(ops, first, last, tile_m, has_left_edge=self.row_edges.left)
 
     @property
     def attribute(self) -> str:

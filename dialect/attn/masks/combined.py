@@ -10,6 +10,8 @@ neither is a combination with one; tile ranges of these may be too large:
 * `a & b` visits tiles that both visit, and leaves those untested that both leave untested.
 * `a | b` visits all tiles from the first to the last one that either visits, and leaves those
   untested that the interval mask among them does (the first mask, if neither is one).
+
+All of this holds for the query tiles of a block of columns as well.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 from attn_mlir.errors import SpecError
 
-from .arithmetic import Arith, ColumnRange, TileRange, ordered
+from .arithmetic import Arith, ColumnRange, RowRange, TileRange, ordered
 from .base import Edges, Mask
 from .causal import CausalMask
 from .chunked import ChunkedMask
@@ -43,6 +45,14 @@ class _Pair(Mask):
     def is_interval(self) -> bool:
         """Whether both masks are interval masks."""
         return self.left.is_interval and self.right.is_interval
+
+    @property
+    def row_edges(self) -> Edges:
+        """Those of an interval mask; else those of either mask, see `query_tile_range`."""
+        if self.is_interval:
+            return super().row_edges
+        a, b = self.left.row_edges, self.right.row_edges
+        return Edges(left=a.left or b.left, right=a.right or b.right)
 
     @property
     def name(self) -> str:
@@ -102,13 +112,23 @@ class AndMask(_Pair):
         if self.is_interval:
             return super().tile_range(ops, row0, rows, sq, sk, tile_n)
         a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
-        return ordered(
-            ops,
-            ops.max(a.begin, b.begin),
-            ops.max(a.full_begin, b.full_begin),
-            ops.min(a.full_end, b.full_end),
-            ops.min(a.end, b.end),
-        )
+        return _in_both(ops, a, b)
+
+    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """Both see it."""
+        if self.is_interval:
+            return super().transposed_element(ops, row, column, sq, sk)
+        a, b = (m.transposed_element(ops, row, column, sq, sk) for m in (self.left, self.right))
+        return ops.both(a, b)
+
+    def query_tile_range(
+        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
+    ) -> TileRange[T]:
+        """Exact for interval masks; otherwise see the module."""
+        if self.is_interval:
+            return super().query_tile_range(ops, column0, columns, sq, sk, tile_m)
+        block = (column0, columns, sq, sk, tile_m)
+        return _in_both(ops, *(m.query_tile_range(ops, *block) for m in (self.left, self.right)))
 
 
 @dataclass(frozen=True)
@@ -153,9 +173,24 @@ class OrMask(_Pair):
         if self.is_interval:
             return super().tile_range(ops, row0, rows, sq, sk, tile_n)
         a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
-        full = b if self.right.is_interval else a
-        begin, end = ops.min(a.begin, b.begin), ops.max(a.end, b.end)
-        return ordered(ops, begin, full.full_begin, full.full_end, end)
+        return _in_either(ops, a, b, full=b if self.right.is_interval else a)
+
+    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """One of them sees it."""
+        if self.is_interval:
+            return super().transposed_element(ops, row, column, sq, sk)
+        a, b = (m.transposed_element(ops, row, column, sq, sk) for m in (self.left, self.right))
+        return ops.either(a, b)
+
+    def query_tile_range(
+        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
+    ) -> TileRange[T]:
+        """Exact for interval masks; otherwise see the module."""
+        if self.is_interval:
+            return super().query_tile_range(ops, column0, columns, sq, sk, tile_m)
+        block = (column0, columns, sq, sk, tile_m)
+        a, b = (m.query_tile_range(ops, *block) for m in (self.left, self.right))
+        return _in_either(ops, a, b, full=b if self.right.is_interval else a)
 
 
 @dataclass(frozen=True)
@@ -182,6 +217,13 @@ class NotMask(Mask):
             return Edges(left=False, right=True)
         return Edges(left=not self.mask.edges.left, right=self.mask.edges.left)
 
+    @property
+    def row_edges(self) -> Edges:
+        """As `edges`."""
+        if not self.mask.is_interval:
+            return Edges(left=False, right=True)
+        return Edges(left=not self.mask.row_edges.left, right=self.mask.row_edges.left)
+
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
         """Never called, as this is no interval mask."""
         raise AssertionError(f"{self} is no interval mask")
@@ -203,13 +245,25 @@ class NotMask(Mask):
         last_row = ops.sub(ops.min(ops.add(row0, ops.const(rows)), sq), ops.const(1))
         first = self.mask.column_range(ops, row0, sq, sk)
         last = self.mask.column_range(ops, last_row, sq, sk)
-        if not self.mask.edges.left:  # [end, sk) remains
-            begin = ops.floordiv(ops.max(first.end, zero), width)
-            full_begin = ops.ceildiv(ops.max(last.end, zero), width)
-            return ordered(ops, begin, full_begin, ops.floordiv(sk, width), all_tiles)
-        full_end = ops.floordiv(first.begin, width)
-        end = all_tiles if self.mask.edges.right else ops.ceildiv(last.begin, width)
-        return ordered(ops, zero, zero, full_end, end)
+        return _outside(ops, self.mask.edges, first, last, zero, width, all_tiles, cut_off=sk)
+
+    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """The row exists, and the other mask hides it."""
+        hidden = ops.negation(self.mask.transposed_element(ops, row, column, sq, sk))
+        return ops.both(ops.less(row, sq), hidden)
+
+    def query_tile_range(
+        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
+    ) -> TileRange[T]:
+        """The tiles before or after an interval mask with one edge; else see the module."""
+        zero, height = ops.const(0), ops.const(tile_m)
+        all_tiles = ops.ceildiv(sq, height)
+        if not self.mask.is_interval:
+            return ordered(ops, zero, zero, zero, all_tiles)
+        last_column = ops.sub(ops.min(ops.add(column0, ops.const(columns)), sk), ops.const(1))
+        first = self.mask.row_range(ops, column0, sq, sk)
+        last = self.mask.row_range(ops, last_column, sq, sk)
+        return _outside(ops, self.mask.row_edges, first, last, zero, height, all_tiles)
 
     @property
     def name(self) -> str:
@@ -220,6 +274,55 @@ class NotMask(Mask):
         """`~causal`, `~(causal&chunked:512)`."""
         inner = _in_parentheses(self.mask) if isinstance(self.mask, _Pair) else str(self.mask)
         return "~" + inner
+
+
+def _in_both(ops: Arith[T], a: TileRange[T], b: TileRange[T]) -> TileRange[T]:
+    """The tiles that two masks visit, untested where neither tests."""
+    return ordered(
+        ops,
+        ops.max(a.begin, b.begin),
+        ops.max(a.full_begin, b.full_begin),
+        ops.min(a.full_end, b.full_end),
+        ops.min(a.end, b.end),
+    )
+
+
+def _in_either(
+    ops: Arith[T], a: TileRange[T], b: TileRange[T], *, full: TileRange[T]
+) -> TileRange[T]:
+    """The tiles from the first to the last one of two masks, untested where `full` tests none."""
+    begin, end = ops.min(a.begin, b.begin), ops.max(a.end, b.end)
+    return ordered(ops, begin, full.full_begin, full.full_end, end)
+
+
+def _outside(
+    ops: Arith[T],
+    edges: Edges,
+    first: ColumnRange[T] | RowRange[T],
+    last: ColumnRange[T] | RowRange[T],
+    zero: T,
+    size: T,
+    all_tiles: T,
+    *,
+    cut_off: T | None = None,
+) -> TileRange[T]:
+    """The tiles of a block that the complement of an interval mask has to visit.
+
+    Args:
+      edges: those of the interval mask in this direction.
+      first, last: the intervals of the block's first and last row, or column.
+      size: columns or rows per tile.
+      all_tiles: the number of tiles.
+      cut_off: the number of columns, if the last tile counts as partly hidden where they end in it.
+    """
+    if not edges.left:  # the complement lies after the interval
+        begin = ops.floordiv(ops.max(first.end, zero), size)
+        full_begin = ops.ceildiv(ops.max(last.end, zero), size)
+        full_end = all_tiles if cut_off is None else ops.floordiv(cut_off, size)
+        return ordered(ops, begin, full_begin, full_end, all_tiles)
+    full_end = ops.floordiv(first.begin, size)
+    end = all_tiles if edges.right else ops.ceildiv(last.begin, size)
+    return ordered(ops, zero, zero, full_end, end)
 
 
 def _in_parentheses(mask: Mask) -> str:
