@@ -39,6 +39,8 @@ PICTURE = (32, 40)  # most rows and columns of a picture
 class Lists(NamedTuple):
     """The lists that a kernel takes, int32; an extent of 1 for batch or heads serves all of them.
 
+    They are lists of key blocks for each query block, or with both exchanged.
+
     Attributes:
       counts: [batch, head blocks, query blocks, 2]: number of key blocks that are partly visible,
         and of those that are not empty.
@@ -48,6 +50,14 @@ class Lists(NamedTuple):
 
     counts: Array
     indices: Array
+
+    @classmethod
+    def of(cls, kinds: Array) -> Lists:
+        """The lists along the last axis of kinds [batch, head blocks, blocks, listed blocks]."""
+        order = np.argsort((kinds + 2) % 3, axis=3, kind="stable").astype(np.int32)
+        tested, listed = (kinds == PARTIAL).sum(axis=3), (kinds != EMPTY).sum(axis=3)
+        counts = np.stack([tested, listed], axis=3).astype(np.int32)
+        return cls(_no_extent_of_0(counts), _no_extent_of_0(order))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,22 +142,42 @@ class BlockMask:
     @property
     def kv_num_blocks(self) -> Array:
         """int32 [batch, heads, query blocks]: number of partly visible key blocks, as in PyTorch."""
-        return self._numbers(PARTIAL)[0]
+        return _numbers(self.kinds, PARTIAL)[0]
 
     @property
     def kv_indices(self) -> Array:
         """int32 [batch, heads, query blocks, key blocks]: numbers, partly visible blocks first."""
-        return self._numbers(PARTIAL)[1]
+        return _numbers(self.kinds, PARTIAL)[1]
 
     @property
     def full_kv_num_blocks(self) -> Array:
         """As `kv_num_blocks`, for full blocks."""
-        return self._numbers(FULL)[0]
+        return _numbers(self.kinds, FULL)[0]
 
     @property
     def full_kv_indices(self) -> Array:
         """As `kv_indices`, for full blocks."""
-        return self._numbers(FULL)[1]
+        return _numbers(self.kinds, FULL)[1]
+
+    @property
+    def q_num_blocks(self) -> Array:
+        """int32 [batch, heads, key blocks]: number of partly visible query blocks, as in PyTorch."""
+        return _numbers(self.kinds.swapaxes(2, 3), PARTIAL)[0]
+
+    @property
+    def q_indices(self) -> Array:
+        """int32 [batch, heads, key blocks, query blocks]: numbers, partly visible blocks first."""
+        return _numbers(self.kinds.swapaxes(2, 3), PARTIAL)[1]
+
+    @property
+    def full_q_num_blocks(self) -> Array:
+        """As `q_num_blocks`, for full blocks."""
+        return _numbers(self.kinds.swapaxes(2, 3), FULL)[0]
+
+    @property
+    def full_q_indices(self) -> Array:
+        """As `q_indices`, for full blocks."""
+        return _numbers(self.kinds.swapaxes(2, 3), FULL)[1]
 
     def sparsity(self) -> float:
         """Empty blocks in percent."""
@@ -161,12 +191,19 @@ class BlockMask:
         necessary.
         """
         if block not in self._made:
-            kinds = self._kinds_of(block)
-            order = np.argsort((kinds + 2) % 3, axis=3, kind="stable").astype(np.int32)
-            tested, listed = (kinds == PARTIAL).sum(axis=3), (kinds != EMPTY).sum(axis=3)
-            counts = np.stack([tested, listed], axis=3).astype(np.int32)
-            self._made[block] = Lists(_no_extent_of_0(counts), _no_extent_of_0(order))
+            self._made[block] = Lists.of(self._kinds_of(block))
         return self._made[block]
+
+    def query_lists(self, block: Block) -> Lists:
+        """As `lists`, for a kernel whose work tiles are key blocks: lists of query blocks for each.
+
+        They name the same pairs of blocks, with the same kinds. A block is tested as well if keys of it
+        lie past the end; rows past the end make no difference.
+        """
+        key = ("queries", block)
+        if key not in self._made:
+            self._made[key] = Lists.of(self._kinds_of(block).swapaxes(2, 3))
+        return self._made[key]
 
     def placed(self, block: Block, place: str, put: Callable[[Array], Any]) -> list[Any]:
         """The lists for `block` on the device of the kernel, made once.
@@ -220,11 +257,6 @@ class BlockMask:
             kinds = np.take(kinds, np.arange(-(-extent // unit)), axis)
             kinds = _joined(kinds, axis, need // unit, pad_full=axis == 2)
         return kinds
-
-    def _numbers(self, kind: int) -> tuple[Array, Array]:
-        chosen = self.kinds == kind
-        order = np.argsort(~chosen, axis=3, kind="stable").astype(np.int32)
-        return chosen.sum(axis=3).astype(np.int32), order
 
     def __repr__(self) -> str:
         """A line with shape, block size and sparsity."""
@@ -359,6 +391,13 @@ def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
     some = np.pad(kinds != EMPTY, missing).reshape(shape).any(axis=axis + 1)
     every = np.pad(kinds == FULL, missing, constant_values=pad_full).reshape(shape)
     return np.where(every.all(axis=axis + 1), FULL, np.where(some, PARTIAL, EMPTY)).astype(np.uint8)
+
+
+def _numbers(kinds: Array, kind: int) -> tuple[Array, Array]:
+    """How many blocks along the last axis are of a kind; the blocks' numbers, those of the kind first."""
+    chosen = kinds == kind
+    order = np.argsort(~chosen, axis=3, kind="stable").astype(np.int32)
+    return chosen.sum(axis=3).astype(np.int32), order
 
 
 def _no_extent_of_0(array: Array) -> Array:

@@ -111,6 +111,63 @@ def test_lists_of_other_blocks_lose_nothing(
                 assert not is_full and (part != EMPTY).any()
 
 
+def listed_pairs(counts: Array, indices: Array) -> list[set[tuple[int, ...]]]:
+    """The tested and the other listed blocks: (batch, head block, owner, listed block) of each."""
+    found: list[set[tuple[int, ...]]] = [set(), set()]
+    for at in np.ndindex(*indices.shape):
+        *owner, place = at
+        tested, listed = counts[tuple(owner)]
+        if place < listed:
+            found[int(place >= tested)].add((*owner, int(indices[at])))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 700), st.integers(0, 700), st.sampled_from([64, 128, 96, 300]),
+    st.sampled_from([64, 128, 100]), st.sampled_from([1, 4]), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_lists_of_query_blocks_name_the_same_blocks(
+    sq: int, sk: int, rows: int, columns: int, packed: int, seed: int
+) -> None:
+    """Each with its kind, and blocks of keys list each block of queries once."""
+    shape = (2, 4, -(-sq // rows), -(-sk // columns))
+    kinds = np.random.default_rng(seed).integers(0, 3, shape).astype(np.uint8)
+    kinds[..., sk // columns :] = np.minimum(kinds[..., sk // columns :], PARTIAL)
+    blocks = BlockMask((2, 4, sq, sk), (rows, columns), kinds, am.full(), None)
+    block = Block(256 // packed, packed, 128)
+    by_queries, by_keys = blocks.lists(block), blocks.query_lists(block)
+    assert by_keys.counts.dtype == by_keys.indices.dtype == np.int32
+    extents = [max(-(-n // size), 1) for n, size in ((sq, block.positions), (sk, block.keys))]
+    assert by_keys.indices.shape == (2, 4 // packed, *extents[::-1])
+    if not kinds.size:
+        assert not by_keys.counts.any() and not by_queries.counts.any()
+        return
+    assert (np.sort(by_keys.indices, axis=3) == np.arange(extents[0])).all()
+    for ours, theirs in zip(listed_pairs(*by_keys), listed_pairs(*by_queries), strict=True):
+        assert {(b, h, q, k) for b, h, k, q in ours} == theirs
+
+
+def test_lists_of_query_blocks_are_those_of_pytorch() -> None:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    made = flex.create_block_mask(
+        lambda b, h, q, k: (q + 100 >= k) & (q // 200 + h != k // 150), 1, 2, 640, 512, "cpu"
+    )
+    theirs = [made.kv_num_blocks, made.kv_indices, made.full_kv_num_blocks, made.full_kv_indices]
+    blocks = BlockMask.from_kv_blocks(*theirs, sq=640, sk=512)
+    for counts, indices, their_counts, their_indices in (
+        (blocks.q_num_blocks, blocks.q_indices, made.q_num_blocks, made.q_indices),
+        (
+            *(blocks.full_q_num_blocks, blocks.full_q_indices),
+            *(made.full_q_num_blocks, made.full_q_indices),
+        ),
+    ):
+        assert counts.dtype == indices.dtype == np.int32 and counts.any()
+        assert (counts == their_counts.numpy()).all()
+        used = np.arange(indices.shape[3]) < counts[..., None]
+        assert (indices[used] == their_indices.numpy()[used]).all()
+
+
 @pytest.mark.parametrize("size", [(96, 100), (300, 300), (512, 512), (384, 256)])
 def test_believed_lists_are_looked_up_where_a_kernels_block_has_parts_of_several(
     size: tuple[int, int],
