@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 FILE = Path(__file__).with_name("snippets.py")
-WITHOUT_MACHINE_CODE = ("attention.md", "masks.md", "trace.md")  # their blocks do not look at it
+WITHOUT_MACHINE_CODE = (
+    "attention.md",
+    "masks.md",
+    "modifiers.md",
+    "trace.md",
+)  # their blocks do not look at it
 MOST_MARKS = 2  # blocks that cannot run here; each says why
 
 

@@ -18,10 +18,10 @@ from attn_mlir.dialect.attn.masks import (
 )
 from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.lowering.compile import compile_kernel
-from attn_mlir.passes.schedule.parts import builder as b
-from attn_mlir.passes.schedule.parts.masking import WORDS
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import load
+from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.softmax.mask import WORDS
 
 COLUMNS, ROWS = 128, 64  # of a key tile, of which each thread has a column; of a query tile
 HIDDEN, SEEN, UNTESTED = 0.0, 1.0, 2.0
