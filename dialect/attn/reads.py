@@ -17,7 +17,7 @@ POSITIONS = {"q", "k"}
 class Pattern(Enum):
     """What the coordinates of a read depend on.
 
-    Examples are of the functions of `attn_mlir.mods` and of user's functions.
+    Names in the examples are those of functions of `attn_mlir.mods`.
     """
 
     HEAD = "head"
@@ -39,7 +39,11 @@ class Pattern(Enum):
     """The difference of query and key, besides batch and head: relative_bias. A sum over each diagonal."""
 
     SCATTER = "scatter"
-    """Anything else: table[ids[q], ids[k]], relative_logits, coordinates made of the score."""
+    """Anything else: table[ids[q], ids[k]], relative_logits, coordinates made of the score.
+
+    Where one of the `axes_of` a read is the query or the key, as in relative_logits, elements still belong to
+    that query or key alone.
+    """
 
 
 def axes_of(nodes: Sequence[Node], coordinates: Sequence[int]) -> tuple[str | None, ...]:

@@ -6,7 +6,7 @@ what a choice leaves out stays 0, in the last line, where 0 times an infinity wo
     x * 1, x / 1, x + 0, x - 0  x                constants           their result, where it is finite
     x * -1                      -x               (x * a) * b         x * (a b)
     x + -y, x - -y              x - y, x + y     (x * a) / b         x * (a / b)
-    where(c, x, x)              x                x * a + x * b                 x * (a + b)
+    where(c, x, x)              x                x * a + x * b, a b > 0        x * (a + b)
     where(c, where(c, x, y), z)                  where(c, x, z)
     where(c, x, 0) + where(c, y, z)              where(c, x + y, z)
     where(c, x, 0) * y, where(c, x, 0) / y       where(c, x * y, 0), where(c, x / y, 0)
@@ -123,7 +123,7 @@ class Rewriter:
         if (together := self._sum_of_choices(a, b)) is not None:
             return together
         (first, x), (second, y) = self._factor(a), self._factor(b)
-        if x == y and _is_moderate(first + second):
+        if x == y and first * second > 0 and _is_moderate(first + second):
             return self._scaled(first + second, x)
         for x, y in ((a, b), (b, a)):
             if self.is_op(y, "neg"):
