@@ -6,7 +6,7 @@ that computes both shares them.
 
 The rules are torch's, kinks included:
 
-* abs is flat at 0. Of max and min of two numbers that are equal, each takes half. A constant operand is a
+* abs is flat at 0 and NaN. Of max and min of two numbers that are equal, each takes half. A constant operand is a
   bound as in `clamp`, at which the other one takes all; relu and hardtanh, which are the same programs,
   take that too, where torch has 0.
 * where passes on to the operand that it takes, 0 to the other one, and nothing to its condition. The 0
@@ -241,12 +241,11 @@ def _by_modulus(made: Rewriter, step: Step) -> int:
     return made.apply("neg", made.apply("mul", step.adjoint, quotient))
 
 
-def _sign(made: Rewriter, step: Step) -> int:
-    (x,), zero, one = step.args, made.constant(0.0), made.constant(1.0)
-    below = made.where(
-        made.apply("lt", x, zero), made.constant(-1.0), x
-    )  # 0 and NaN are themselves
-    return made.where(made.apply("gt", x, zero), one, below)
+def _by_magnitude(made: Rewriter, step: Step) -> int:
+    """g above 0, -g below, and 0 at 0 and NaN"""
+    (x,), zero = step.args, made.constant(0.0)
+    below = made.where(made.apply("lt", x, zero), _opposite(made, step), zero)
+    return made.where(made.apply("gt", x, zero), step.adjoint, below)
 
 
 def _tanh(made: Rewriter, step: Step) -> int:
@@ -327,7 +326,7 @@ def _taken(place: int) -> Partial:
 
 RULES: dict[str, tuple[Partial | None, ...]] = {
     "neg": (_opposite,),
-    "abs": (_times(_sign),),
+    "abs": (_by_magnitude,),
     "exp": (_times(_result),),
     "exp2": (_times(_multiple(LN2, _result)),),
     "expm1": (_times(_one_more(_result)),),

@@ -287,7 +287,7 @@ AT_KINKS: dict[str, Callable[[Any, Any], Any]] = {
     "logaddexp": lambda torch, s: torch.logaddexp(s, -s),
     "expm1": lambda torch, s: torch.expm1(s) + torch.exp2(s) + torch.log1p(s),
 }
-SPECIAL = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -3.0, 5.0, 25.0, -25.0]
+SPECIAL = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -3.0, 5.0, 25.0, -25.0, np.inf, -np.inf]
 
 
 @pytest.mark.parametrize("name", AT_KINKS)
