@@ -84,8 +84,11 @@ def parsed(ptx_text: str) -> Module:
 
 
 @lru_cache(maxsize=64)
-def translated(ptx_text: str, entry: str) -> Program:
+def translated(ptx_text: str, entry: str, native: bool = True) -> Translation:
     """The program of one entry, with its variables laid out.
+
+    Args:
+      native: arithmetic runs as native blocks where that is possible.
 
     Raises:
       LaunchError: the text is malformed or has no such entry.
@@ -97,18 +100,17 @@ def translated(ptx_text: str, entry: str) -> Program:
         raise LaunchError(f"the PTX has no entry '{entry}'; it has: {entries}")
     lay_out_shared(module, kernel)
     lay_out_local(kernel)
-    return Translation(module, kernel)
+    return Translation(module, kernel, native=native)
 
 
 @lru_cache(maxsize=64)
-def marked(program: Program) -> Program:
+def marked(program: Translation) -> Translation:
     """The program, which reports reads of registers that nothing has written, if there may be any."""
     found = unwritten_reads(program.kernel, program.graph)
     if not found:
         return program
-    return Translation(
-        program.module, program.kernel, {at: ", ".join(names) for at, names in found.items()}
-    )
+    marks = {at: ", ".join(names) for at, names in found.items()}
+    return Translation(program.module, program.kernel, marks, native=program.native)
 
 
 @lru_cache(maxsize=64)
@@ -139,6 +141,7 @@ class Emulator:
       jobs: processes that share the clusters of a grid, at most. A launch stays in this process
         with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
         to one another through global memory (see parallel.py).
+      native: run arithmetic as native code where that is possible (native/); the results are the same.
       trace: record a trace; `Names` to record one that uses them. Not together with checkers or
         an observer.
 
@@ -162,6 +165,7 @@ class Emulator:
         trace: bool | Names = False,
         jobs: int = 1,
         instruction_limit: int = INSTRUCTION_LIMIT,
+        native: bool = True,
     ):
         for value, allowed, what in (
             (target, tuple(CHIPS), "emulator target"),
@@ -171,6 +175,7 @@ class Emulator:
         ):
             if type(value) is not str or value not in allowed:
                 raise SpecError(f"{what} {shown(value)} is unknown: {' or '.join(allowed)}")
+        self.native = native
         self.jobs = _at_least(jobs, 1, "jobs")
         self.instruction_limit = _at_least(instruction_limit, 1, "instruction_limit")
         self.seed = _at_least(seed, None, "seed")
@@ -243,7 +248,7 @@ class Emulator:
                 raise LaunchError(f"{name} must be a str, got {type(value).__name__}")
         if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise LaunchError(f"sources must be a mapping, got {type(sources).__name__}")
-        program = translated(ptx_text, entry)
+        program = translated(ptx_text, entry, self.native)
         if "uninitialised" in self.checks:
             program = marked(program)
         program.sources = sources
@@ -278,7 +283,7 @@ class Emulator:
         tensor_core = TensorCore(self.numeric)
         trace = self.trace = self._new_trace()
         if trace is not None:
-            program = TimedProgram(module, kernel, trace)
+            program = TimedProgram(module, kernel, trace, native=self.native)
             program.sources = sources
         checker = Checker(self.checks, self.check_mode) if self.checks else None
         self.findings = checker.findings if checker is not None else []

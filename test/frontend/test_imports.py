@@ -124,9 +124,11 @@ ALLOWED = {
     "runtime.emulator.machine": "errors",
     "runtime.emulator.ptx": "errors runtime.emulator.machine",
     "runtime.emulator.core": "errors runtime.emulator.machine runtime.emulator.ptx",
-    "runtime.emulator.isa": EMULATED,
+    "runtime.emulator.isa": f"{EMULATED} runtime.emulator.native",
     "runtime.emulator.checkers": EMULATED,
     "runtime.emulator.trace": f"{EMULATED} files runtime.emulator.isa",
+    # The object code of its operations lies in the cache of kernels.
+    "runtime.emulator.native": "env errors files runtime.emulator.ptx runtime.file",
     # What measures and validates may look at everything; nothing else may import it.
     "bench": EVERYTHING,
     "validation": EVERYTHING,

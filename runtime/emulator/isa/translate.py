@@ -1,11 +1,12 @@
 """Segments to Python functions over lane arrays, by the instruction table."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attn_mlir.errors import LaunchError
 
 from ..machine.faults import Fault
+from ..native import Weaver, machine
 from ..ptx.ast import Instruction, Kernel, Module
 from ..ptx.cfg import EXIT, branch_targets, is_exit
 from ..ptx.emit import FINISHED, Emitter
@@ -21,12 +22,20 @@ class Translation(Program):
 
     Args:
       marks: registers, by instruction, of which the inspector is told when it reads them.
+      native: arithmetic runs as native blocks where that is possible.
 
     Raises:
       PtxError: the table or the module's target has no such instruction.
     """
 
-    def __init__(self, module: Module, kernel: Kernel, marks: Mapping[int, str] | None = None):
+    def __init__(
+        self,
+        module: Module,
+        kernel: Kernel,
+        marks: Mapping[int, str] | None = None,
+        *,
+        native: bool = True,
+    ):
         boundaries: list[bool] = []
         for instruction in kernel.instructions:
             boundaries.append(registry.find(module.text, instruction).boundary)
@@ -35,6 +44,10 @@ class Translation(Program):
         self._marks = marks or {}
         self._normal = normal_registers(kernel)
         self._namespace: dict[str, Any] = dict(RUNTIME)
+        self.native = native
+        self._weaver: Weaver | None = None
+        if native and (found := machine()) is not None:
+            self._weaver = Weaver(found, self.storage, self._namespace, self._compile_block)
 
     def generate(self, segment: Segment, masked: bool) -> Generated:
         emitter = Emitter(self.module.text, self.storage, self._normal, self._namespace, masked)
@@ -57,10 +70,28 @@ class Translation(Program):
         if not ended:
             emitter.line(f"return {self._next(segment)}")
         name = f"<ptx {self.kernel.name} {segment.number}{'m' if masked else ''}>"
-        source = "\n".join(["def segment(s, R):", *emitter.lines]) + "\n"
+        lines, ptx_lines = emitter.lines, emitter.ptx_lines
+        if self._weaver is not None:
+            lines, ptx_lines = self._weaver.weave(lines, ptx_lines)
+        return self._compiled(name, "s, R", lines, ptx_lines)
+
+    def _compiled(
+        self, name: str, parameters: str, lines: list[str], ptx_lines: list[int]
+    ) -> Generated:
+        """A function of some statements."""
+        source = "\n".join([f"def segment({parameters}):", *lines]) + "\n"
         scope: dict[str, Any] = {}
         exec(compile(source, name, "exec"), self._namespace, scope)
-        return Generated(name, scope["segment"], emitter.ptx_lines, source)
+        return Generated(name, scope["segment"], ptx_lines, source)
+
+    def _compile_block(
+        self, lines: list[str], ptx_lines: list[int], arguments: str
+    ) -> Callable[..., Any]:
+        """A native block in Python, for operands that it does not take."""
+        name = f"<ptx {self.kernel.name} block {len(self._generated)}>"
+        made = self._compiled(name, f"s, R{arguments}", lines, ptx_lines)
+        self._generated[name] = made
+        return made.function
 
     @staticmethod
     def _emit_mark(emitter: Emitter, instruction: Instruction, names: str) -> None:

@@ -26,8 +26,8 @@ class TimedProgram(Translation):
         equals the first.
     """
 
-    def __init__(self, module: Module, kernel: Kernel, clock: SegmentClock):
-        super().__init__(module, kernel)
+    def __init__(self, module: Module, kernel: Kernel, clock: SegmentClock, *, native: bool = True):
+        super().__init__(module, kernel, native=native)
         self.clock = clock
         self.steps: list[int] = []
         self.leading: list[Instruction | None] = []

@@ -7,21 +7,27 @@ from attn_mlir.validation.differential.case import ENTRY, Bytes, Program
 from attn_mlir.validation.differential.tensormaps import relocated
 
 
-def run(program: Program, adversary: int | None = None) -> dict[int, Bytes]:
+def run(program: Program, adversary: int | None = None, *, native: bool = True) -> dict[int, Bytes]:
     """The bytes of every buffer that the program's columns name.
 
     Args:
       adversary: the seed of an adversarial schedule that every checker watches; None for a fair
         schedule and no checkers.
+      native: arithmetic runs as native code where that is possible.
 
     Tensor maps are the bytes that the driver made where the program was on a GPU, moved to the
     addresses here; else those of `tensormaps.encode`.
     """
     if adversary is None:
-        emulator = Emulator(target="sm_90a", numeric="fused", check="none")
+        emulator = Emulator(target="sm_90a", numeric="fused", check="none", native=native)
     else:
         emulator = Emulator(
-            target="sm_90a", numeric="fused", schedule="adversarial", seed=adversary, check="all"
+            target="sm_90a",
+            numeric="fused",
+            schedule="adversarial",
+            seed=adversary,
+            check="all",
+            native=native,
         )
     buffers = [buffer.copy() for buffer in program.buffers]
     addresses = [emulator.map(buffer) for buffer in buffers]
