@@ -19,8 +19,17 @@ from .machine import machine
 from .operations import OPERATIONS
 
 # Bytes of one row of a kind.
-ROW_BYTES = {"pred": 32, "u8": 32, "s8": 32, "u16": 64, "s16": 64, "f16": 64, "u32": 128}
-ROW_BYTES |= {"s32": 128, "f32": 128, "u64": 256, "s64": 256, "f64": 256}
+ROW_BYTES = {
+    "pred": 32,
+    "u8": 32,
+    "s8": 32,
+    "u16": 64,
+    "s16": 64,
+    "f16": 64,
+    "u32": 128,
+    "s32": 128,
+}
+ROW_BYTES.update({"f32": 128, "u64": 256, "s64": 256, "f64": 256})
 _KINDS = {
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
     **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},

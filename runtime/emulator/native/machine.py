@@ -11,11 +11,11 @@ import functools
 import hashlib
 import struct
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attn_mlir.env import settings
 from attn_mlir.errors import AttnError
@@ -50,7 +50,7 @@ class Machine:
         self.builtin: Callable[[bytes], Callable[..., int]] = objects.builtin_maker(run)
         self._room = np.zeros(FRAME_BYTES + 64, np.uint8)
         skip = -self._room.ctypes.data % 64
-        self.frame: npt.NDArray[np.uint8] = self._room[skip : skip + FRAME_BYTES]
+        self.frame: Any = self._room[skip : skip + FRAME_BYTES]
         self.frame_address = int(self.frame.ctypes.data)
         struct.pack_into("<3Q", self.frame, operations.PYTHON_TABLE, *objects.python_functions())
         struct.pack_into("<2q", self.frame, operations.ARRAY_SHAPES, 2, operations.LANES)
@@ -65,8 +65,7 @@ def machine() -> Machine | None:
     if not objects.is_supported():
         return None
     try:
-        import llvmlite
-        import llvmlite.binding as llvm
+        llvm: Any = import_module("llvmlite.binding")
     except ImportError:
         return None
     features = llvm.get_host_cpu_features()
@@ -79,11 +78,18 @@ def machine() -> Machine | None:
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=name, features=flags, opt=2, jit=True
     )
-    key = "\n".join((llvmlite.__version__, name, flags, text))
+    key = "\n".join((import_module("llvmlite").__version__, name, flags, text))
     folder = _folder()
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o" if folder else None
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), target)
-    engine.set_object_cache(lambda _, code: _keep(path, code), lambda _: _kept(path))
+
+    def keep(_: Any, code: bytes) -> None:
+        _keep(path, code)
+
+    def kept(_: Any) -> bytes | None:
+        return _kept(path)
+
+    engine.set_object_cache(keep, kept)
     engine.finalize_object()
     return Machine(engine)
 

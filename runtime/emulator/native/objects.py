@@ -106,5 +106,8 @@ def python_functions() -> tuple[int, int, int]:
     take.restype, take.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = take(np._core._multiarray_umath._ARRAY_API, None)  # pyright: ignore
     new = _pointer(table + 8 * _NEW_FROM_DESCR)
-    count, drop = ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef
-    return new, *(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (count, drop))
+    return new, _address(ctypes.pythonapi.Py_IncRef), _address(ctypes.pythonapi.Py_DecRef)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -8,6 +8,7 @@ first NaN operand and makes it quiet.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 LANES = 32
@@ -435,7 +436,8 @@ def _lookups() -> None:
         )
 
     # d[i] = a[b[i]]; b is int64[32].
-    lines, last = [], "poison"
+    lines: list[str] = []
+    last = "poison"
     for lane in range(LANES):
         lines.append(f"%l{lane}i = extractelement {vector('u64')} %b, i32 {lane}\n")
         lines.append(element(f"l{lane}", "at.pa", "i32"))
@@ -444,7 +446,8 @@ def _lookups() -> None:
     lines.append(f"%r = or {vector('u32')} {last}, {splat('u32', '0')}")
     _add("gather_u32", "u32", "u32 u64", "".join(lines))
     # d = table[low byte of a] | table[high byte] << 16; b is the place of uint16[256].
-    lines, last = [f"%w = zext {vector('u16')} %a to {vector('u64')}\n"], "poison"
+    lines = [f"%w = zext {vector('u16')} %a to {vector('u64')}\n"]
+    last = "poison"
     for lane in range(LANES):
         lines.append(
             f"%e{lane} = extractelement {vector('u64')} %w, i32 {lane}\n"
@@ -471,8 +474,6 @@ _lookups()
 
 def _declarations(text: str) -> str:
     """Declarations of the intrinsics that a text calls."""
-    import re
-
     found: dict[str, str] = {}
     for result, name, arguments in re.findall(r"call (<[^>]+>) (@llvm[\w.]+)\(([^)]*)\)", text):
         types = ", ".join(part.rsplit(" ", 1)[0] for part in re.split(r", (?=<)", arguments))
