@@ -326,14 +326,15 @@ def test_relu_and_hardtanh_pass_all_on_at_their_bounds() -> None:
         assert program is not None and slope_at(program, np.array(bound)) == 1.0
 
 
-@pytest.mark.parametrize("function", [tr.sigmoid, tr.silu, tr.softplus, tr.tanh, tr.gelu], ids=str)
-def test_slopes_of_large_scores_are_numbers_in_float32(function: Any) -> None:
+@pytest.mark.parametrize("name", ["sigmoid", "silu", "softplus", "tanh", "gelu"])
+def test_slopes_of_large_scores_are_numbers_in_float32(name: str) -> None:
+    function = getattr(tr, name)
     program, _ = trace(lambda s, b, h, q, k: function(s))
     assert program is not None
     scores = np.float32([-1e4, -200.0, -95.0, 0.0, 95.0, 200.0, 1e4])
     got = slope_at(program, scores, np.float32)
     truth = {"sigmoid": [0, 0, 0, 0.25, 0, 0, 0], "tanh": [0, 0, 0, 1, 0, 0, 0]}
-    expected = truth.get(function.__name__, [0, 0, 0, 0.5, 1, 1, 1])
+    expected = truth.get(name, [0, 0, 0, 0.5, 1, 1, 1])
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-30)
 
 
