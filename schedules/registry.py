@@ -1,6 +1,7 @@
 """The table of schedules, and the choice of one for an operation on a target.
 
-A schedule is a class under `@register` in a module that `MODULES` lists. It says which operation it
+A schedule is a class under `@register` in a module that `MODULES` lists, or in one of another project,
+which is imported before it is asked for. It says which operation it
 computes and which features of a target it needs, chooses its configuration and builds its kernel. Passes
 use this table and name no schedule.
 """
@@ -16,6 +17,8 @@ from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import TargetError
+from attn_mlir.extensions import note
+from attn_mlir.schedules.policy.tiling import SCHEDULE_NAMES
 
 SCHEDULE = "attn.schedule"  # attribute of an operation: the name of its schedule
 MODULES = (
@@ -92,9 +95,13 @@ _is_complete = False
 
 
 def register(cls: _ScheduleT) -> _ScheduleT:
-    """Class decorator that adds a Schedule to the table."""
+    """Class decorator that adds a Schedule to the table, and its name to those that requests take."""
     known = _schedules.setdefault(cls.name, cls())
     assert type(known).__qualname__ == cls.__qualname__, f"two schedules are named {cls.name}"
+    note(cls.__module__)
+    operation = cls.operation.OPERATION_NAME.removeprefix("attn.")
+    if (names := SCHEDULE_NAMES.get(operation)) is not None:
+        names.setdefault(cls.name, cls.name.replace("-", "_"))
     return cls
 
 

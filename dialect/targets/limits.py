@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.extensions import note
 
 from .features import Feature, in_words
 
@@ -162,12 +163,16 @@ def tensor_tile_columns(rows: int, columns: int, element_bits: int) -> int:
     return columns * element_bits // 32
 
 
-def register_target(target: Target) -> Target:
-    """Makes a target known under its chip's name, as a folder of another project does.
+def register_target(target: Target, module: str) -> Target:
+    """Makes a target known under its chip's name.
+
+    Args:
+      module: the name of the module that registers it, its `__name__`.
 
     Raises:
       SpecError: another target has the name.
     """
+    note(module)
     if TARGETS.setdefault(target.chip, target) != target:
         raise SpecError(f"two targets are named {target.chip}")
     return target

@@ -33,7 +33,7 @@ from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import f32_number
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
-from attn_mlir.schedules.policy.tiling import STREAMED, SWAPPED
+from attn_mlir.schedules.policy.tiling import HELD, STREAMED, SWAPPED, TILED
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
@@ -289,6 +289,8 @@ def _kernels(
     if spec.schedule in (STREAMED, SWAPPED):
         kernel = with_query_tiles(spec, sizes, machine, in_parts=in_parts)
         return kernel, for_any_batch(spec, sizes, machine) if collects else []
+    if spec.schedule not in (None, TILED, HELD):
+        return spec, []
     target = machine.target or DEFAULT_TARGET
     kernel = folded(with_tiles(spec, sizes, target, split=in_parts), sizes, parts=max(parts, 1))
     return kernel, for_all_sizes(spec, sizes, target, split=False) if collects else []

@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from attn_mlir.compiling.request import Request
 from attn_mlir.dialect import _mlir
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS
 from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.extensions import noted
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.file.cache import Cache, Key, default_root
@@ -281,6 +283,8 @@ def cache_key(request: str, target: str, cache: Cache) -> Key:
         "mlir": _mlir_identity(),
         "ptxas": _ptxas_identity(cache),
     }
+    if noted():
+        parts["extensions"] = extension_hash()
     return Key(version=__version__, target=target, parts=parts)
 
 
@@ -294,6 +298,18 @@ def source_hash() -> str:
             for name in sorted(_python_files(root)):
                 digest.update(name.encode() + b"\0")
                 digest.update(Path(root, name).read_bytes())
+    return digest.hexdigest()
+
+
+def extension_hash() -> str:
+    """sha256 of the sources of other projects' schedules, masks and targets, with their packages' files."""
+    digest = hashlib.sha256()
+    for name in noted():
+        module = sys.modules[name]
+        file = Path(module.__file__ or "")
+        for source in sorted(file.parent.glob("*.py")) if module.__package__ else (file,):
+            digest.update(f"{name} {source.name}\0".encode())
+            digest.update(source.read_bytes())
     return digest.hexdigest()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
     return partial(dtype_name, argument=name, allowed=allowed)
 
 
-def _one_of(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
+def _one_of(name: str, allowed: Collection[str]) -> Callable[[object], Any]:
     """Converter of an option with few values, of which None is one."""
     return partial(options.one_of, name, allowed, optional=True)
 
@@ -39,7 +39,7 @@ class MhaOptions(GroupedRequest):
         written=lambda modifier: modifier.canonical(),
         read=options.modifier_of,
     )
-    schedule: str | None = option(converter=_one_of("schedule", tuple(SCHEDULES)), default=None)
+    schedule: str | None = option(converter=_one_of("schedule", SCHEDULES), default=None)
     block: tuple[int, int, int] | None = option(
         converter=options.unchecked, default=None, written=list, read=tuple
     )

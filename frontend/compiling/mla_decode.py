@@ -90,7 +90,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
     topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
     sinks: bool = option(converter=partial(flag, "sinks"), default=False)
     schedule: str | None = option(
-        converter=partial(options.one_of, "schedule", tuple(DECODE_SCHEDULES), optional=True),
+        converter=partial(options.one_of, "schedule", DECODE_SCHEDULES, optional=True),
         default=None,
     )
     joined: bool = option(converter=partial(flag, "joined"), default=False)

@@ -6,7 +6,7 @@ and in the requests' `check_together`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.compiling.dtypes import SCALE_DTYPES
@@ -51,7 +51,7 @@ def unchecked(value: Any) -> Any:
     return value
 
 
-def one_of(name: str, allowed: Sequence[str], value: object, *, optional: bool = False) -> str:
+def one_of(name: str, allowed: Collection[str], value: object, *, optional: bool = False) -> str:
     """One of these texts.
 
     Args:
@@ -68,7 +68,7 @@ def one_of(name: str, allowed: Sequence[str], value: object, *, optional: bool =
     )
 
 
-def is_one_of(names: Sequence[str], value: object) -> bool:
+def is_one_of(names: Collection[str], value: object) -> bool:
     """Whether a value is one of these texts; arrays may be asked as well."""
     return isinstance(value, str) and value in names
 

@@ -72,7 +72,7 @@ class SparseMlaSpec(PackedRequest):
         converter=partial(integer, "page_size", least=1, most=MAX_PAGE), default=None
     )
     schedule: str | None = option(
-        converter=partial(options.one_of, "schedule", tuple(SPARSE_SCHEDULES), optional=True),
+        converter=partial(options.one_of, "schedule", SPARSE_SCHEDULES, optional=True),
         default=None,
     )
 

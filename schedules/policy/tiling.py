@@ -50,6 +50,9 @@ SPARSE_SCHEDULES = {
     SPARSE_PAIR: "pair",
     SPARSE_PAIR_THREADS: "threads",
 }  # of sparse latent attention, as `SCHEDULES`
+SCHEDULE_NAMES = {"mha": SCHEDULES, "mla_decode": DECODE_SCHEDULES, "sparse_mla": SPARSE_SCHEDULES}
+"""Of each operation whose schedule can be asked for; `registry.register` adds those of other projects."""
+
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
 PAIR_FACTOR_COLUMNS = 32  # of rows of 8 bits, at least: factors of fewer do not fit the registers

@@ -17,7 +17,7 @@ DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
 ELSEWHERE = ("validation.conformance._recording",)  # runs where only the folders are packages
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 
-LEAVES = "_version env errors expr files tools waiting"
+LEAVES = "_version env errors expr extensions files tools waiting"
 DIALECTS = f"{LEAVES} dialect"
 BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
 CORE = f"{BUILT} schedules.core schedules.operands"
@@ -41,6 +41,7 @@ ALLOWED = {
     "errors": "",
     "env": "errors",
     "expr": "errors",
+    "extensions": "",
     "files": "errors",
     "tools": "env errors files",
     "waiting": "env errors",

@@ -1,12 +1,14 @@
 """The table of masks: what the file of a mask says of it.
 
 Text forms, names in `attn_mlir`, help of command lines, attributes of the dialect and its reference
-page follow from this table. A mask of another project is registered before the first kernel is made.
+page follow from this table. A mask of another project is registered by its file as well, before the first kernel is made.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
+
+from attn_mlir.extensions import note
 
 from .base import Mask
 
@@ -58,6 +60,7 @@ def register(kind: Kind) -> None:
     """Adds a class of masks to the table."""
     keyword = kind.mask.keyword
     assert keyword not in KINDS, f"two masks are named {keyword}"
+    note(kind.mask.__module__)
     KINDS[keyword] = kind
     MASKS.append(kind.mask)
     if kind.make is not None and kind.make.__name__ != keyword:

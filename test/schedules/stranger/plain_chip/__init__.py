@@ -21,5 +21,6 @@ PLAIN_CHIP = register_target(
         warps_per_cta=32,
         named_barriers=16,
         cluster_ctas=(1, 1),
-    )
+    ),
+    __name__,
 )

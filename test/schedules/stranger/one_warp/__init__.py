@@ -1,0 +1,1 @@
+"""Attention by one warp: a schedule in a folder of its own."""

@@ -1,0 +1,60 @@
+"""The role that attends: one warp, with a tile of Q and O in its registers."""
+
+from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.kv_tiles import Test, visit
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.softmax.row import Row
+from attn_mlir.schedules.softmax.state import Rows, reciprocal, seen, store_lse, weigh, with_sink
+
+
+class Storage:
+    """The rings between the roles: tiles of Q, K and V in shared memory.
+
+    Attributes:
+      columns: of a tile of values.
+    """
+
+    def __init__(self, problem: Problem):
+        config, element = problem.config, problem.element
+        self.columns = problem.v_columns
+        queries = b.tile([config.tile_m, problem.columns], element, "shared")
+        keys = b.tile([config.tile_n, problem.columns], element, "shared")
+        values = b.tile([config.tile_n, self.columns], element, "shared")
+        self.q = b.Ring("q", queries)
+        self.k = b.Ring("k", keys, stages=config.kv_stages)
+        self.v = b.Ring("v", values, stages=config.kv_stages)
+
+
+def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
+    """Online softmax of a query tile over its key tiles; writes O and the LSE."""
+    rows, zero = problem.config.tile_m, b.f32_constant(0.0)
+    visited, row0 = problem.key_tiles(tile), problem.first_position(tile, 0)
+    scale = problem.score_scale(tile)
+    row = Row.of(problem, scale)
+
+    q_slot = storage.q.wait()
+    q = b.load(q_slot)
+    b.release(q_slot, "threads")
+
+    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+        *known, o = state
+        slot = storage.k.wait()
+        none = b.fill([rows, problem.config.tile_n], zero)
+        scores = b.dot(none, q, b.load(slot), b_layout="nk")
+        b.release(slot, "threads")
+        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
+        step = weigh(problem, row, scores, Rows(*known))
+        slot = storage.v.wait()
+        p = b.rounded(step.weights, problem.element)
+        o = b.dot(b.times_rows(o, step.factor), p, b.load(slot), b_layout="kn")
+        b.release(slot, "threads")
+        return [*step.rows, o]
+
+    start = [*Rows.none(row, rows), b.fill([rows, storage.columns], zero)]
+    *known, o = visit(visited, visited.phases(b.constant(0)), start, turn_of)
+    maximum, total = known[0], Rows(*known).total()
+    divisor = with_sink(problem, row, tile, row0, maximum, total)
+    inverse = b.map_elements(lambda x: reciprocal(x, None), divisor)
+    store_lse(problem, row, tile, row0, maximum, total)
+    o = b.rounded(b.times_rows(o, inverse), problem.output)
+    problem.queries.store_columns(o, tile.results, tile.head, row0, b.constant(0))

@@ -1,0 +1,41 @@
+"""Another project adds a schedule, a mask and a target, each from one place, and edits nothing here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_mlir.dialect.attn.masks import KINDS
+from attn_mlir.dialect.targets.limits import TARGETS
+from attn_mlir.schedules.registry import schedules
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FOLDERS = ("bench", "dialect", "frontend", "lowering", "passes", "runtime", "schedules")
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("part", ["mask", "schedule", "target", "all"])
+def test_it_runs_from_a_folder_elsewhere(part: str) -> None:
+    """Every element of O and of the LSE is right, on the emulator with all its checks."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    command = [sys.executable, "-m", "stranger.trial", part]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " ok: " in done.stdout
+
+
+def test_nothing_here_knows_what_the_stranger_adds() -> None:
+    """No file of the product names the new schedule, mask or target, and no table of it has them."""
+    assert "one-warp" not in {schedule.name for schedule in schedules()}
+    assert "block_causal" not in KINDS
+    assert "sm_90" not in TARGETS
+    words = ("one-warp", "block_causal", "plain_chip")
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            assert not any(word in text for word in words), path
