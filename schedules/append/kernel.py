@@ -132,13 +132,14 @@ def _arguments(
 def _emit(problem: Problem) -> None:
     heads = b.constant(ir.MemRefType(problem.k_new.type).shape[-2])
     total, size = problem.token_count(), problem.tokens
-    with b.role("append", first=0, warps=WARPS):
-        ends = problem.told.offsets
-        if ends is None:
-            with b.tiles([b.INT.ceildiv(total, size), heads], "single") as (block, head):
-                first = b.INT.mul(block, size)
-                _append(problem, Place(first, first, total, head, None))
-            return
+    ends = problem.told.offsets
+
+    def each_tile(_: Value) -> None:
+        with b.tiles([b.INT.ceildiv(total, size), heads], "single") as (block, head):
+            first = b.INT.mul(block, size)
+            _append(problem, Place(first, first, total, head, None))
+
+    def each_tile_of_sequences(_: Value) -> None:
         count = b.INT.sub(b.extent(ends, 0), 1)
         space = [b.INT.ceildiv(total, size), heads, count]
         packing = [count, total, b.constant(size)]
@@ -148,6 +149,9 @@ def _emit(problem: Problem) -> None:
             end = b.INT.min(b.INT.max(end, begin), total)
             first = b.INT.add(begin, b.INT.mul(block, size))
             _append(problem, Place(first, begin, end, head, sequence))
+
+    run = each_tile if ends is None else each_tile_of_sequences
+    b.emit_roles([b.Role("append", run, warps=WARPS)])
 
 
 def _append(problem: Problem, place: Place) -> None:

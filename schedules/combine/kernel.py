@@ -169,28 +169,31 @@ def _schedule(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
             output=op.o.type.element_type,
             heads_along_rows=HEADS_ALONG_ROWS in op.operation.attributes,
         )
-        _emit_roles(problem)
+        b.emit_roles(_roles(problem))
     return kernel
 
 
-def _emit_roles(problem: Problem) -> None:
+def _roles(problem: Problem) -> list[b.Role]:
     shape, warps = [problem.rows, COLUMNS], problem.rows // WARP_THREADS
     tile = b.tile(shape, ir.F32Type.get(), "shared")
     ring = b.Ring("parts", tile, stages=IN_FLIGHT // problem.rows)
     out = b.Ring("out", b.tile(shape, problem.output, "shared"))
 
-    def work(body: Callable[[Place], None]) -> None:
+    def work(body: Callable[[Place], None]) -> Callable[[Value], None]:
         """The work tile of a role, from when the kernels before this one are over."""
-        b.grid_dependency_wait()
-        with b.tiles(problem.tile_space(), "single") as coordinates:
-            body(problem.place(*coordinates))
 
-    with b.role("combine", first=0, warps=warps):
-        work(lambda place: _combine(problem, ring, out, place))
-    with b.role("store", first=warps, warps=1, lanes=1):
-        work(lambda place: _store(problem, out, place))
-    with b.role("load", first=warps + 1, warps=1, lanes=1):
-        work(lambda place: _load(problem, ring, place))
+        def run(_: Value) -> None:
+            b.grid_dependency_wait()
+            with b.tiles(problem.tile_space(), "single") as coordinates:
+                body(problem.place(*coordinates))
+
+        return run
+
+    return [
+        b.Role("combine", work(lambda place: _combine(problem, ring, out, place)), warps=warps),
+        b.Role("store", work(lambda place: _store(problem, out, place)), lanes=1),
+        b.Role("load", work(lambda place: _load(problem, ring, place)), lanes=1),
+    ]
 
 
 def _row_dims(problem: Problem, lead: int) -> list[int]:

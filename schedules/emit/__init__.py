@@ -106,6 +106,7 @@ from .memory import (
     view,
 )
 from .products import dot, mma, product, settle
+from .roles import Role, emit_roles
 
 Value = Any
 
@@ -115,6 +116,7 @@ __all__ = [
     "Buffer",
     "IntOps",
     "Ring",
+    "Role",
     "any_in_group",
     "any_row",
     "arrive_last",
@@ -140,6 +142,7 @@ __all__ = [
     "draw",
     "either",
     "element",
+    "emit_roles",
     "entry",
     "exp2",
     "exp2_tile",

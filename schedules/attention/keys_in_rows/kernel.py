@@ -23,7 +23,7 @@ from attn_mlir.schedules.attention.streaming.policy import (
 )
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import attention_kernel, every_tile_with_queries
 from attn_mlir.schedules.operands.storage import has_padded_queries
 from attn_mlir.schedules.policy.tiling import (
@@ -123,7 +123,7 @@ class MhaSwapped:
         """
         with attention_kernel(function, op, SwappedConfig) as (kernel, problem, stored):
             source = copied_kv(problem, *stored)
-            _emit_roles(problem, SwappedStorage(problem), source)
+            b.emit_roles(_roles(problem, SwappedStorage(problem), source))
         return kernel
 
 
@@ -150,23 +150,25 @@ def _check(op: attn.MhaOp, config: SwappedConfig) -> None:
         raise op_error(op, f"expects tile_m of {allowed}, got {config.tile_m}")
 
 
-def _emit_roles(problem: Problem, storage: SwappedStorage, source: CopiedKV) -> None:
-    def work(body: Callable[[WorkTile], None]) -> None:
+def _roles(problem: Problem, storage: SwappedStorage, source: CopiedKV) -> list[b.Role]:
+    def work(body: Callable[[WorkTile], None]) -> Callable[[Value], None]:
         """The work tiles of a role, from when the kernels before this one are over."""
-        b.grid_dependency_wait()
-        with every_tile_with_queries(problem) as tile:
-            body(tile)
 
-    rest = WARPGROUP_WARPS
-    with b.role("attend", first=0, warps=rest):
-        work(lambda tile: attend(problem, storage, tile))
-    with b.role("mma", first=rest, warps=1, lanes=1):
-        work(lambda tile: multiply(problem, storage, tile))
-    rest += 1
-    if storage.out is not None:
-        with b.role("leave", first=rest, warps=1, lanes=1):
-            work(lambda tile: leave(problem, storage, tile))
-        rest += 1
-    with b.role("load", first=rest, warps=1, lanes=1):
-        work(lambda tile: stream(problem, storage, source, tile))
+        def run(_: Value) -> None:
+            b.grid_dependency_wait()
+            with every_tile_with_queries(problem) as tile:
+                body(tile)
+
+        return run
+
+    def load(number: Value) -> None:
+        work(lambda tile: stream(problem, storage, source, tile))(number)
         b.launch_dependents()
+
+    roles = [
+        b.Role("attend", work(lambda tile: attend(problem, storage, tile)), warps=WARPGROUP_WARPS),
+        b.Role("mma", work(lambda tile: multiply(problem, storage, tile)), lanes=1),
+    ]
+    if storage.out is not None:
+        roles.append(b.Role("leave", work(lambda tile: leave(problem, storage, tile)), lanes=1))
+    return [*roles, b.Role("load", load, lanes=1)]

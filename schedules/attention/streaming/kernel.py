@@ -34,7 +34,7 @@ from attn_mlir.schedules.attention.streaming.policy import (
 from attn_mlir.schedules.attention.streaming.roles import StreamStorage, attend, merge
 from attn_mlir.schedules.core.config import NARROW_BITS, Config
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import attention_kernel, every_tile_with_queries
 from attn_mlir.schedules.operands.storage import has_padded_queries, is_gathered, position_factors
 from attn_mlir.schedules.policy.tiling import (
@@ -169,9 +169,9 @@ class MhaStreaming:
         with attention_kernel(function, op, StreamConfig) as (kernel, problem, stored):
             source = streamed_kv(problem, *stored)
             kind = StreamStorage if op.join is None else JoinStorage
-            has_budgets = Feature.REGISTER_BUDGETS in target.features
             storage = kind(problem, target, source.box_rows)
-            _emit_roles(problem, storage, source, has_budgets=has_budgets)
+            has_budgets = Feature.REGISTER_BUDGETS in target.features
+            b.emit_roles(_roles(problem, storage, source, has_budgets=has_budgets))
         return kernel
 
 
@@ -244,52 +244,82 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
         raise op_error(op, f"expects head_tiles of {allowed}, got {config.head_tiles}")
 
 
-def _emit_roles(
+def _roles(
     problem: Problem, storage: StreamStorage, source: StreamedKV, *, has_budgets: bool
-) -> None:
-    """Emits the roles; without register budgets the warps share registers equally."""
+) -> list[b.Role]:
+    """The roles; without register budgets the warps share registers equally."""
 
-    def work(body: Callable[[WorkTile], None]) -> None:
+    def work(body: Callable[[WorkTile], None]) -> Callable[[Value], None]:
         """The work tiles of a role, from when the kernels before this one are over."""
-        b.grid_dependency_wait()
-        with every_tile_with_queries(problem) as tile:
-            body(tile)
 
-    joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
+        def run(_: Value) -> None:
+            b.grid_dependency_wait()
+            with every_tile_with_queries(problem) as tile:
+                body(tile)
+
+        return run
+
     attend_warps = storage.groups * storage.strips
-    has_three = attend_warps > WARPGROUP or joining == WARPGROUP
+    joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
     attending, others = (0, 0)
-    if has_three and has_budgets:
-        kind = "one" if attend_warps == WARPGROUP else "tiles" if storage.q_tiles > 1 else "slices"
-        has_wide_pairs = storage.has_pairs and problem.shares_rows and joining > 0
-        kind = "lists" if source.by_threads or has_wide_pairs else kind
-        attending, others = REGISTERS[kind]
+    if has_budgets:
+        attending, others = _registers(problem, storage, source, attend_warps, joining)
     warps = attend_warps // storage.roles
-    for role in range(storage.roles):
-        name, first = "attend" if role == 0 else f"attend_{role}", role * warps
-        with b.role(name, first=first, warps=warps, groups=warps, registers=attending) as number:
-            work(lambda tile, r=role, n=number: attend(problem, storage, tile, r, n))
-    rest = attend_warps
+
+    def attend_as(role: int) -> Callable[[Value], None]:
+        return lambda number: work(lambda tile: attend(problem, storage, tile, role, number))(
+            number
+        )
+
+    roles = [
+        b.Role(
+            "attend" if role == 0 else f"attend_{role}",
+            attend_as(role),
+            warps=warps,
+            groups=warps,
+            registers=attending,
+        )
+        for role in range(storage.roles)
+    ]
     if isinstance(storage, JoinStorage):
-        budget = attending if joining == WARPGROUP else others
-        with b.role("join", first=rest, warps=joining, groups=joining, registers=budget) as warp:
+
+        def join_parts(warp: Value) -> None:
             number = warp if joining > 1 else b.constant(0)
-            work(lambda tile: join(problem, storage, tile, number))
-        rest += joining
+            work(lambda tile: join(problem, storage, tile, number))(warp)
+
+        budget = attending if joining == WARPGROUP else others
+        roles.append(b.Role("join", join_parts, warps=joining, groups=joining, registers=budget))
     else:
-        with b.role("merge", first=rest, warps=1, registers=others):
-            work(lambda tile: merge(problem, storage, tile))
-        with b.role("leave", first=rest + 1, warps=1, lanes=1, registers=others):
-            work(lambda tile: epilogue(problem, storage.out, tile))
-        rest += 2
-    with b.role("load", first=rest, warps=1, lanes=1, registers=others):
+        leave = work(lambda tile: epilogue(problem, storage.out, tile))
+        roles += [
+            b.Role("merge", work(lambda tile: merge(problem, storage, tile)), registers=others),
+            b.Role("leave", leave, lanes=1, registers=others),
+        ]
+
+    def load(number: Value) -> None:
         b.launch_dependents()
         if source.by_threads:
-            work(lambda tile: load_queries(problem, storage, tile))
+            work(lambda tile: load_queries(problem, storage, tile))(number)
         else:
             fetch_ahead(problem, source)
-            work(lambda tile: stream(problem, storage, source, tile))
+            work(lambda tile: stream(problem, storage, source, tile))(number)
+
+    roles.append(b.Role("load", load, lanes=1, registers=others))
     if source.by_threads:
-        left = MOST_WARPS - rest - 1
-        with b.role("gather", first=rest + 1, warps=left, registers=others):
-            work(lambda tile: source.fill(storage, tile, lambda: None))
+        gather = work(lambda tile: source.fill(storage, tile, lambda: None))
+        left = MOST_WARPS - sum(role.warps for role in roles)
+        roles.append(b.Role("gather", gather, warps=left, registers=others))
+    return roles
+
+
+def _registers(
+    problem: Problem, storage: StreamStorage, source: StreamedKV, attending: int, joining: int
+) -> tuple[int, int]:
+    """Registers of those that attend, and of the others, given the warps that attend, and that join parts."""
+    if attending <= WARPGROUP and joining != WARPGROUP:
+        return 0, 0
+    if source.by_threads or (storage.has_pairs and problem.shares_rows and joining > 0):
+        return REGISTERS["lists"]
+    if attending == WARPGROUP:
+        return REGISTERS["one"]
+    return REGISTERS["tiles" if storage.q_tiles > 1 else "slices"]

@@ -8,6 +8,7 @@ roles.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -19,7 +20,7 @@ from attn_mlir.schedules.attention.tensor_memory.mma import mma
 from attn_mlir.schedules.attention.tensor_memory.policy import MhaConfig, Options, configure
 from attn_mlir.schedules.attention.tensor_memory.softmax import softmax
 from attn_mlir.schedules.attention.tensor_memory.storage import Storage
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import attention_kernel, every_tile, every_tile_with_queries
 from attn_mlir.schedules.policy.tiling import TILED
 from attn_mlir.schedules.registry import register
@@ -57,34 +58,48 @@ class MhaTensor:
         """
         with attention_kernel(function, op, MhaConfig) as (kernel, problem, stored):
             config, source = MhaConfig.of(op), copied_kv(problem, *stored)
-            emit_roles(problem, config, Storage(problem, config.stages), source)
+            storage = Storage(problem, config.stages)
+            b.emit_roles(roles_of(problem, config, storage, source))
         return kernel
 
 
-def emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: KVSource) -> None:
-    """The roles of a kernel whose products accumulate in tensor memory, into its body."""
-    groups = config.q_tiles
-    other, corrector = config.other_registers, config.correction_registers
-    last = WARPS_PER_GROUP * groups
+def roles_of(
+    problem: Problem, config: MhaConfig, storage: Storage, source: KVSource
+) -> list[b.Role]:
+    """The roles of a kernel whose products accumulate in tensor memory."""
+    answers, groups = storage.answers, config.q_tiles
 
-    def work(body: Callable[[WorkTile], None]) -> None:
-        """Emits a role's loop over work tiles around the code for one of them."""
-        with every_tile_with_queries(problem, storage.answers) as tile:
-            body(tile)
+    def work(body: Callable[[WorkTile, Value], None]) -> Callable[[Value], None]:
+        """A role's loop over work tiles around the code for one of them."""
 
-    with b.role(
-        "softmax", first=0, warps=last, groups=groups, registers=config.softmax_registers
-    ) as way:
-        work(lambda tile: softmax(problem, storage, tile, way))
-    with b.role("correction", first=last, warps=WARPS_PER_GROUP, registers=corrector):
-        work(lambda tile: correction(problem, storage, tile))
-    with b.role("mma", first=last + 4, warps=1, lanes=1, registers=other):
-        work(lambda tile: mma(problem, storage, tile))
-    with b.role("epilogue", first=last + 5, warps=1, lanes=1, registers=other):
-        work(lambda tile: epilogue(problem, storage.out, tile))
-    with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
-        work(lambda tile: load(problem, storage, source, tile))
-    if (answers := storage.answers) is not None:
-        with b.role("claim", first=last + 7, warps=1, lanes=1, registers=other):
-            with every_tile(problem, answers):
-                b.claim(answers)
+        def run(way: Value) -> None:
+            with every_tile_with_queries(problem, answers) as tile:
+                body(tile, way)
+
+        return run
+
+    def claim(_: Value) -> None:
+        assert answers is not None
+        with every_tile(problem, answers):
+            b.claim(answers)
+
+    single = partial(b.Role, lanes=1, registers=config.other_registers)
+    roles = [
+        b.Role(
+            "softmax",
+            work(lambda tile, way: softmax(problem, storage, tile, way)),
+            warps=WARPS_PER_GROUP * groups,
+            groups=groups,
+            registers=config.softmax_registers,
+        ),
+        b.Role(
+            "correction",
+            work(lambda tile, _: correction(problem, storage, tile)),
+            warps=WARPS_PER_GROUP,
+            registers=config.correction_registers,
+        ),
+        single("mma", work(lambda tile, _: mma(problem, storage, tile))),
+        single("epilogue", work(lambda tile, _: epilogue(problem, storage.out, tile))),
+        single("load", work(lambda tile, _: load(problem, storage, source, tile))),
+    ]
+    return roles if answers is None else [*roles, single("claim", claim)]

@@ -26,7 +26,7 @@ from attn_mlir.schedules.attention.warpgroups.values import TRANSPOSING_WARPS, T
 from attn_mlir.schedules.core.config import IN_TURN, NARROW_BITS, NARROW_RESCALE_THRESHOLD, Config
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.modifier import Modifier
-from attn_mlir.schedules.core.problem import PRODUCT_BYTES, Problem, WorkTile
+from attn_mlir.schedules.core.problem import PRODUCT_BYTES, Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import (
     attention_kernel,
     every_tile,
@@ -142,7 +142,8 @@ class MhaRegisters:
         """
         with attention_kernel(function, op, HeldConfig) as (kernel, problem, stored):
             source = copied_kv(problem, *stored)
-            emit_roles(problem, HeldConfig.of(op), HeldStorage(problem), source)
+            config = HeldConfig.of(op)
+            b.emit_roles(roles_of(problem, config, HeldStorage(problem), source))
         return kernel
 
 
@@ -279,34 +280,46 @@ def _check(op: Any, config: HeldConfig, target: Target, queries: Any, *, counted
         )
 
 
-def emit_roles(
+def roles_of(
     problem: Problem, config: HeldConfig, storage: HeldStorage, source: KVSource
-) -> None:
-    """The roles of a kernel whose groups hold S, P and O in registers, into its body."""
-    answers = storage.answers
+) -> list[b.Role]:
+    """The roles of a kernel whose groups hold S, P and O in registers."""
+    answers, values = storage.answers, storage.values
+    groups, others = config.q_tiles, config.other_registers
 
-    def work(body: Callable[[WorkTile], None]) -> None:
-        with every_tile_with_queries(problem, answers) as tile:
-            body(tile)
+    def work(body: Callable[[WorkTile, Value], None]) -> Callable[[Value], None]:
+        """A role's loop over work tiles around the code for one of them."""
 
-    def load_and_draw() -> None:
+        def run(way: Value) -> None:
+            with every_tile_with_queries(problem, answers) as tile:
+                body(tile, way)
+
+        return run
+
+    def load_and_draw(_: Value) -> None:
         with every_tile(problem, answers) as tile:
             with when_it_has_queries(problem, tile):
                 load(problem, storage, source, tile)
             if answers is not None:
                 b.draw(answers, problem.tile_counter)
 
-    groups, rest = config.q_tiles, config.other_registers
-    warps = groups * WARPGROUP_WARPS
-    with b.role(
-        "attend", first=0, warps=warps, groups=groups, registers=config.attend_registers
-    ) as way:
-        work(lambda tile: attend(problem, storage, tile, way))
-    with b.role("leave", first=warps, warps=1, lanes=1, registers=rest):
-        work(lambda tile: epilogue(problem, storage.out, tile))
-    with b.role("load", first=warps + 1, warps=1, lanes=1, registers=rest):
-        load_and_draw()
-    if isinstance(storage.values, TransposedValues):
-        values = storage.values
-        with b.role("transpose", first=warps + 2, warps=TRANSPOSING_WARPS, registers=rest):
-            work(lambda tile: values.transpose(problem, tile, rest))
+    roles = [
+        b.Role(
+            "attend",
+            work(lambda tile, way: attend(problem, storage, tile, way)),
+            warps=groups * WARPGROUP_WARPS,
+            groups=groups,
+            registers=config.attend_registers,
+        ),
+        b.Role(
+            "leave",
+            work(lambda tile, _: epilogue(problem, storage.out, tile)),
+            lanes=1,
+            registers=others,
+        ),
+        b.Role("load", load_and_draw, lanes=1, registers=others),
+    ]
+    if isinstance(values, TransposedValues):
+        transpose = work(lambda tile, _: values.transpose(problem, tile, others))
+        roles.append(b.Role("transpose", transpose, warps=TRANSPOSING_WARPS, registers=others))
+    return roles

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.common import absorbed
 from attn_mlir.schedules.latent.decode.arguments import (
@@ -62,15 +62,15 @@ class MlaDecode:
         """
         if finds_rows(op):
             with found_kernel(function, op, DecodeConfig) as (kernel, found):
-                sparse.emit_roles(found, SparseStorage(found))
+                b.emit_roles(sparse.roles_of(found, SparseStorage(found)))
             return kernel
         with decode_kernel(function, op, DecodeConfig) as (kernel, problem, rows):
             source = copied_kv(problem, rows, rows)
-            _emit_roles(problem, WalkedStorage(problem), source)
+            b.emit_roles(_roles(problem, WalkedStorage(problem), source))
         return kernel
 
 
-def _emit_roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> None:
+def _roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> list[b.Role]:
     def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
         """A role that works on a tile's blocks wherever they come from."""
         return lambda tile: role(problem, storage, WalkedWork(problem, tile))
@@ -80,15 +80,19 @@ def _emit_roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> N
         b.launch_dependents()
         epilogue(problem, storage.out, tile)
 
-    def work(role: Callable[[WorkTile], None]) -> None:
+    def work(role: Callable[[WorkTile], None]) -> Callable[[Value], None]:
         """The work tile of a role, from when the kernels before this one are over."""
-        b.grid_dependency_wait()
-        with every_tile(problem) as tile:
-            role(tile)
 
-    with b.role("softmax", first=0, warps=4):
-        work(of(absorbed.softmax))
-    single = {"move": move, "score": of(absorbed.score), "sum_up": of(absorbed.sum_up)}
-    for warp, (name, role) in enumerate(single.items(), 4):
-        with b.role(name, first=warp, warps=1, lanes=1):
-            work(role)
+        def run(_: Value) -> None:
+            b.grid_dependency_wait()
+            with every_tile(problem) as tile:
+                role(tile)
+
+        return run
+
+    return [
+        b.Role("softmax", work(of(absorbed.softmax)), warps=WARPGROUP_WARPS),
+        b.Role("move", work(move), lanes=1),
+        b.Role("score", work(of(absorbed.score)), lanes=1),
+        b.Role("sum_up", work(of(absorbed.sum_up)), lanes=1),
+    ]

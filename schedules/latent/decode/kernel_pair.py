@@ -16,7 +16,7 @@ from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.latent.common import absorbed_pair as pair
 from attn_mlir.schedules.latent.common.row_boxes import RowBoxes, boxes_of
 from attn_mlir.schedules.latent.decode import pair as walked
@@ -26,7 +26,7 @@ from attn_mlir.schedules.policy.tiling import PAIR_DECODE
 from attn_mlir.schedules.registry import register
 
 from ..sparse.kernel import is_for_pairs
-from ..sparse.kernel_pair import SOFTMAX_WARPS, PairConfig, emit_pair_roles
+from ..sparse.kernel_pair import SOFTMAX_WARPS, PairConfig, pair_roles_of
 from .kernel import MlaDecode
 
 
@@ -64,36 +64,36 @@ class MlaDecodePair(MlaDecode):
         """As `MlaDecode.build`."""
         if finds_rows(op):
             with found_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, found):
-                emit_pair_roles(found)
+                b.emit_roles(pair_roles_of(found))
             return kernel
         with decode_kernel(function, op, PairConfig, ctas=ws.PAIR) as (kernel, problem, rows):
-            _emit_roles(problem, boxes_of(problem, rows.pages, KEYS))
+            b.emit_roles(_roles(problem, boxes_of(problem, rows.pages, KEYS)))
         return kernel
 
 
-def _emit_roles(problem: Problem, boxes: RowBoxes) -> None:
-    """The roles over whole sequences with their rings, in the kernel at the insertion point."""
+def _roles(problem: Problem, boxes: RowBoxes) -> list[b.Role]:
+    """The roles over whole sequences; declares their rings at the insertion point."""
     storage = pair.PairStorage(problem)
+    given = (problem, storage, boxes)
 
-    def work(role: Callable[[WorkTile], None]) -> None:
+    def work(role: Callable[[WorkTile], None]) -> Callable[[Value], None]:
         """The work tile of a role, from when the kernels before this one are over."""
-        b.grid_dependency_wait()
-        with walked.every_pair_tile(problem) as tile:
-            role(tile)
+
+        def run(_: Value) -> None:
+            b.grid_dependency_wait()
+            with walked.every_pair_tile(problem) as tile:
+                role(tile)
+
+        return run
 
     def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
         """A role that works on a tile's blocks wherever they come from."""
         return lambda tile: role(problem, storage, walked.WalkedPairWork(problem, storage, tile))
 
-    with b.role("softmax", first=0, warps=SOFTMAX_WARPS):
-        work(of(pair.softmax))
-    given = (problem, storage, boxes)
-    single = {
-        "keys": (partial(walked.load_keys, *given), None),
-        "values": (partial(walked.load_values, *given), None),
-        "score": (of(pair.score), [0]),
-        "sum_up": (of(pair.sum_up), [0]),
-    }
-    for warp, (name, (role, ranks)) in enumerate(single.items(), SOFTMAX_WARPS):
-        with b.role(name, first=warp, warps=1, lanes=1, ranks=ranks):
-            work(role)
+    return [
+        b.Role("softmax", work(of(pair.softmax)), warps=SOFTMAX_WARPS),
+        b.Role("keys", work(partial(walked.load_keys, *given)), lanes=1),
+        b.Role("values", work(partial(walked.load_values, *given)), lanes=1),
+        b.Role("score", work(of(pair.score)), lanes=1, ranks=[0]),
+        b.Role("sum_up", work(of(pair.sum_up)), lanes=1, ranks=[0]),
+    ]

@@ -12,7 +12,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.decode.arguments import (
     configure_whole,
@@ -60,27 +60,31 @@ class MlaDecodeRegisters:
         """
         with decode_kernel(function, op, DecodeConfig) as (kernel, problem, rows):
             source = copied_kv(problem, rows, rows)
-            _emit_roles(problem, HeldLatentStorage(problem), source)
+            b.emit_roles(_roles(problem, HeldLatentStorage(problem), source))
         return kernel
 
 
-def _emit_roles(problem: Problem, storage: HeldLatentStorage, source: CopiedKV) -> None:
+def _roles(problem: Problem, storage: HeldLatentStorage, source: CopiedKV) -> list[b.Role]:
     def move(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
         stream(problem, storage, source, tile)
         b.launch_dependents()
         if storage.out is not None:
             epilogue(problem, storage.out, tile)
 
-    def work(role: Callable[[Problem, HeldLatentStorage, WorkTile], None]) -> None:
+    def work(
+        role: Callable[[Problem, HeldLatentStorage, WorkTile], None],
+    ) -> Callable[[Value], None]:
         """The work tile of a role, from when the kernels before this one are over."""
-        b.grid_dependency_wait()
-        with every_tile(problem) as tile:
-            role(problem, storage, tile)
 
-    groups = {"attend": (attend, ATTEND), "follow": (follow, FOLLOW)}
-    for number, (name, (role, registers)) in enumerate(groups.items()):
-        first = number * WARPGROUP_WARPS
-        with b.role(name, first=first, warps=WARPGROUP_WARPS, registers=registers):
-            work(role)
-    with b.role("move", first=len(groups) * WARPGROUP_WARPS, warps=1, lanes=1, registers=REST):
-        work(move)
+        def run(_: Value) -> None:
+            b.grid_dependency_wait()
+            with every_tile(problem) as tile:
+                role(problem, storage, tile)
+
+        return run
+
+    return [
+        b.Role("attend", work(attend), warps=WARPGROUP_WARPS, registers=ATTEND),
+        b.Role("follow", work(follow), warps=WARPGROUP_WARPS, registers=FOLLOW),
+        b.Role("move", work(move), lanes=1, registers=REST),
+    ]

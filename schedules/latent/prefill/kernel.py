@@ -16,9 +16,9 @@ of single roles, or four with one query tile (`narrow_rope`).
 """
 
 import dataclasses
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -35,7 +35,7 @@ from attn_mlir.schedules.attention.warpgroups import kernel as warpgroups
 from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage
 from attn_mlir.schedules.core.config import NARROW_BITS
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import every_tile_with_queries
 from attn_mlir.schedules.latent.prefill.arguments import latent_kernel
 from attn_mlir.schedules.latent.prefill.narrow_rope import widen
@@ -133,10 +133,10 @@ class MlaTensor:
         with latent_kernel(function, op, MlaConfig) as (kernel, problem, source, narrow, factors):
             if narrow is not None:
                 widened = LatentStorage(problem, apart, stages, is_widened=True)
-                tensor_memory.emit_roles(problem, config, widened, source)
-                warps = _helpers(config)[1]
-                with _helper("widen", problem, config, widened) as tile:
-                    widen(problem, narrow, widened.rope, tile, warps=warps)
+                roles = tensor_memory.roles_of(problem, config, widened, source)
+                warps = _helper_warps(config)
+                body = partial(widen, problem, narrow, widened.rope, warps=warps)
+                b.emit_roles([*roles, _helper("widen", problem, config, widened, body)])
                 return kernel
             if apart:
                 storage = LatentStorage(problem, apart, stages, factors)
@@ -144,10 +144,11 @@ class MlaTensor:
                 storage = TwoRings(problem, config.value_stages, stages, factors)
             else:
                 storage = Storage(problem, stages, factors)
-            tensor_memory.emit_roles(problem, config, storage, source)
+            roles = tensor_memory.roles_of(problem, config, storage, source)
             if factors is not None:
-                with _helper("factors", problem, config, storage) as tile:
-                    factors.fill(problem, tile)
+                body = partial(factors.fill, problem)
+                roles.append(_helper("factors", problem, config, storage, body))
+            b.emit_roles(roles)
         return kernel
 
 
@@ -183,7 +184,8 @@ class MlaRegisters:
         """As `MlaTensor.build`."""
         kind = warpgroups.HeldConfig
         with latent_kernel(function, op, kind) as (kernel, problem, source, *_):
-            warpgroups.emit_roles(problem, kind.of(op), HeldStorage(problem), source)
+            storage = HeldStorage(problem)
+            b.emit_roles(warpgroups.roles_of(problem, kind.of(op), storage, source))
         return kernel
 
 
@@ -213,25 +215,32 @@ def _has_helper(op: attn.MlaOp) -> bool:
     return op.has_narrow_rope or position_factors(op.k_nope) is not None
 
 
-def _helpers(config: MlaConfig) -> tuple[int, int, int]:
-    """The first of these warps, how many, and their registers: a group, or the one left of the last group."""
-    end = WARPS_PER_GROUP * (config.q_tiles + 2)
-    if own := config.helper_registers:
-        return end, WARPS_PER_GROUP, own
-    return end - 1, 1, config.other_registers
+def _helper_warps(config: MlaConfig) -> int:
+    """How many they are: a warpgroup, or the one warp that is left of the last warpgroup."""
+    return WARPS_PER_GROUP if config.helper_registers else 1
 
 
-@contextmanager
 def _helper(
-    name: str, problem: Problem, config: MlaConfig, storage: Storage
-) -> Generator[WorkTile]:
-    """The role of these warps, and its loop over work tiles; yields the work tile."""
-    first, warps, registers = _helpers(config)
-    with (
-        b.role(name, first=first, warps=warps, registers=registers),
-        every_tile_with_queries(problem, storage.answers) as tile,
-    ):
-        yield tile
+    name: str,
+    problem: Problem,
+    config: MlaConfig,
+    storage: Storage,
+    body: Callable[[WorkTile], None],
+) -> b.Role:
+    """The role of these warps; `body` emits their part in a work tile."""
+
+    def run(_: Value) -> None:
+        with every_tile_with_queries(problem, storage.answers) as tile:
+            body(tile)
+
+    own = config.helper_registers
+    return b.Role(
+        name,
+        run,
+        warps=_helper_warps(config),
+        registers=own or config.other_registers,
+        begins_warpgroup=bool(own),
+    )
 
 
 def _with_helper(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:

@@ -23,7 +23,7 @@ from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.latent.common import absorbed
 from attn_mlir.schedules.latent.common.rows import LOADERS, WIDENERS, WideRows, source_of
 from attn_mlir.schedules.latent.sparse import roles
-from attn_mlir.schedules.latent.sparse.problem import Query, SparseProblem, SparseStorage
+from attn_mlir.schedules.latent.sparse.problem import Query, SparseProblem, SparseStorage, Value
 from attn_mlir.schedules.operands.storage import OperandStorage, latent_rows_of
 from attn_mlir.schedules.policy import tiling
 from attn_mlir.schedules.registry import NoOptions, register
@@ -142,12 +142,12 @@ class SparseMla:
                 config=self.config.of(op),
                 ctas=self.ctas,
             )
-            self.emit_roles(problem)
+            b.emit_roles(self.roles(problem))
         return kernel
 
-    def emit_roles(self, problem: SparseProblem) -> None:
-        """The roles with their rings, in the kernel at the insertion point."""
-        emit_roles(problem, SparseStorage(problem))
+    def roles(self, problem: SparseProblem) -> list[b.Role]:
+        """The roles of the kernel; declares their rings at the insertion point."""
+        return roles_of(problem, SparseStorage(problem))
 
 
 def is_for_pairs(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
@@ -183,14 +183,14 @@ def _argument(label: str, value: Any) -> b.Argument:
     return b.Argument(label, "out" if label in RESULTS else "in", kind, dims)
 
 
-def emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
+def roles_of(problem: SparseProblem, storage: SparseStorage) -> list[b.Role]:
     """The roles of a kernel whose keys are named by lists."""
+    source, given = problem.source, (problem, storage)
 
     def of(role: Callable[..., None]) -> Role:
         """A role that works on the query's blocks wherever they come from."""
         return lambda query: role(problem, storage, roles.SparseWork(problem, storage, query))
 
-    source, given = problem.source, (problem, storage)
     several: dict[str, tuple[int, Role]] = {"softmax": (4, of(absorbed.softmax))}
     single: dict[str, Role] = {}
     if isinstance(source, WideRows):
@@ -204,11 +204,18 @@ def emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
     several["find"] = 2, partial(roles.find, *given)
     single["sum_up"] = of(absorbed.sum_up)
     share = {} if isinstance(source, WideRows) else REGISTERS
-    first = 0
-    for name, (warps, role) in several.items():
-        with b.role(name, first=first, warps=warps, registers=share.get(name, 0)):
-            problem.every_query(role)
-        first += warps
-    for warp, (name, role) in enumerate(single.items(), first):
-        with b.role(name, first=warp, warps=1, lanes=1, registers=share.get(name, 0)):
-            problem.every_query(role)
+    return [
+        *(
+            b.Role(name, each_query(problem, role), warps=warps, registers=share.get(name, 0))
+            for name, (warps, role) in several.items()
+        ),
+        *(
+            b.Role(name, each_query(problem, role), lanes=1, registers=share.get(name, 0))
+            for name, role in single.items()
+        ),
+    ]
+
+
+def each_query(problem: SparseProblem, role: Role) -> Callable[[Value], None]:
+    """The body of a role: its part in the CTA's work tile."""
+    return lambda _: problem.every_query(role)

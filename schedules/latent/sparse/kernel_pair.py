@@ -5,7 +5,7 @@ gather keys, 6 also moves Q and O, 10 to 13 gather values, and in the even CTA 1
 products. Where rows are of 8 bits, 4-7 widen keys, 8-11 values, 12 reads the lists and 13 moves Q and O.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -18,12 +18,12 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.latent.common.absorbed_pair import PairSlots
 from attn_mlir.schedules.latent.common.rows import LOADERS, PAIR_WARPS, WideRows
 from attn_mlir.schedules.latent.sparse import pair as roles
-from attn_mlir.schedules.latent.sparse.problem import SparseProblem
+from attn_mlir.schedules.latent.sparse.problem import SparseProblem, Value
 from attn_mlir.schedules.latent.sparse.roles import find
 from attn_mlir.schedules.policy.tiling import PAIR_FACTOR_COLUMNS, PAIR_HEADS, SPARSE_PAIR
 from attn_mlir.schedules.registry import register
 
-from .kernel import Role, SparseConfig, SparseMla, is_for_pairs
+from .kernel import Role, SparseConfig, SparseMla, each_query, is_for_pairs
 
 SOFTMAX_WARPS = 4
 
@@ -91,38 +91,39 @@ class SparseMlaPair(SparseMla):
         slots = PairSlots.of(op.head_dim, ws.element_bits(op.q.type.element_type))
         return {**super().own(op), "kv_stages": slots.keys}
 
-    def emit_roles(self, problem: SparseProblem) -> None:
-        """As `SparseMla.emit_roles`."""
-        emit_pair_roles(problem)
+    def roles(self, problem: SparseProblem) -> list[b.Role]:
+        """As `SparseMla.roles`."""
+        return pair_roles_of(problem)
 
 
-def emit_pair_roles(problem: SparseProblem) -> None:
-    """The roles of a kernel of pairs with their rings, in the kernel at the insertion point."""
+def pair_roles_of(problem: SparseProblem) -> list[b.Role]:
+    """The roles of a kernel of pairs; declares their rings at the insertion point."""
     storage = roles.SparsePairStorage(problem)
-    emit_roles(problem, storage, _filling(problem, storage))
+    return roles_of(problem, storage, _filling(problem, storage))
 
 
-def emit_roles(problem: SparseProblem, storage: roles.SparsePairStorage, filling: Filling) -> None:
+def roles_of(
+    problem: SparseProblem, storage: roles.SparsePairStorage, filling: Filling
+) -> list[b.Role]:
     """The roles that fill slots, those that read lists, and those that compute."""
-    given = problem, storage
-    issuers: dict[str, Role] = {
-        "score": partial(roles.score, *given),
-        "sum_up": partial(roles.sum_up, *given),
-    }
-    with b.role("softmax", first=0, warps=SOFTMAX_WARPS, registers=filling.softmax):
-        problem.every_query(partial(roles.softmax, *given))
-    first = SOFTMAX_WARPS
-    for name, (role, registers) in filling.several.items():
-        with b.role(name, first=first, warps=PAIR_WARPS, registers=registers):
-            problem.every_query(role)
-        first += PAIR_WARPS
-    with b.role("find", first=first, warps=filling.finders, registers=filling.others):
-        problem.every_query(partial(find, *given))
-    single = {**filling.single, **issuers}
-    for warp, (name, role) in enumerate(single.items(), first + filling.finders):
-        ranks = [0] if name in issuers else None
-        with b.role(name, first=warp, warps=1, lanes=1, registers=filling.others, ranks=ranks):
-            problem.every_query(role)
+    given, others = (problem, storage), filling.others
+
+    def body(role: Callable[..., None], *arguments: Any) -> Callable[[Value], None]:
+        return each_query(problem, partial(role, *arguments))
+
+    single = partial(b.Role, lanes=1, registers=others)
+    softmax = body(roles.softmax, *given)
+    return [
+        b.Role("softmax", softmax, warps=SOFTMAX_WARPS, registers=filling.softmax),
+        *(
+            b.Role(name, body(role), warps=PAIR_WARPS, registers=registers)
+            for name, (role, registers) in filling.several.items()
+        ),
+        b.Role("find", body(find, *given), warps=filling.finders, registers=others),
+        *(single(name, body(role)) for name, role in filling.single.items()),
+        single("score", body(roles.score, *given), ranks=[0]),
+        single("sum_up", body(roles.sum_up, *given), ranks=[0]),
+    ]
 
 
 def _filling(problem: SparseProblem, storage: roles.SparsePairStorage) -> Filling:

@@ -13,6 +13,7 @@ from attn_mlir.dialect import attn
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.latent.common.rows import WideRows
 from attn_mlir.schedules.latent.sparse.pair import SparsePairStorage, move
 from attn_mlir.schedules.latent.sparse.pair_threads import copy_keys, copy_values
@@ -21,7 +22,7 @@ from attn_mlir.schedules.operands.storage import latent_rows_of
 from attn_mlir.schedules.policy.tiling import SPARSE_PAIR_THREADS
 from attn_mlir.schedules.registry import register
 
-from .kernel_pair import Filling, SparseMlaPair, emit_roles
+from .kernel_pair import Filling, SparseMlaPair, roles_of
 
 COPY, SOFTMAX, OTHERS = 96, 224, 96  # registers of a thread; 512 in four warps, one of each quarter
 
@@ -43,8 +44,8 @@ class SparseMlaPairThreads(SparseMlaPair):
             raise op_error(op, "has no kernel whose threads copy rows that are widened")
         super().configure(op, target, options)
 
-    def emit_roles(self, problem: SparseProblem) -> None:
-        """As `SparseMla.emit_roles`."""
+    def roles(self, problem: SparseProblem) -> list[b.Role]:
+        """As `SparseMla.roles`."""
         storage = SparsePairStorage(problem, loaders=0)
         source = problem.source
         assert isinstance(source, WideRows)
@@ -57,4 +58,4 @@ class SparseMlaPairThreads(SparseMlaPair):
             softmax=SOFTMAX,
             others=OTHERS,
         )
-        emit_roles(problem, storage, filling)
+        return roles_of(problem, storage, filling)
