@@ -15,6 +15,8 @@ from attn_mlir.api.plan import Plan
 from attn_mlir.api.repeated import Repeated
 from attn_mlir.naming import check_options
 
+BY_POSITION = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
 P = ParamSpec("P")
 C = TypeVar("C")
 
@@ -28,9 +30,17 @@ def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callabl
 
     def planner_of(function: Callable[[C], Plan]) -> Callable[P, Plan]:
         vars(call)["__init__"].__qualname__ = function.__qualname__  # which Python's errors name
+        kinds = [x for x in inspect.signature(call).parameters.values() if x.kind is BY_POSITION]
+        most, least = len(kinds), sum(x.default is inspect.Parameter.empty for x in kinds)
+        takes = f"from {least} to {most}" if least < most else most
 
         @functools.wraps(function)
         def planner(*arguments: P.args, **options: P.kwargs) -> Plan:
+            if len(arguments) > most:  # Python would count the object that is made as well
+                raise TypeError(
+                    f"{function.__name__}() takes {takes} positional arguments but {len(arguments)} "
+                    "were given"
+                )
             return function(call(*arguments, **options))
 
         return _with_parameters(planner, inspect.signature(call), Plan)

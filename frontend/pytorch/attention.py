@@ -23,7 +23,7 @@ def attention_in_graph(*arguments: Any, **options: Any) -> Any:
         return attention(*arguments, **options)
     return_lse = bool(given.pop("return_lse", False))
     mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}
-    told = ATTENTION.taken_apart(given) | {"return_lse": return_lse}
+    told: dict[str, Any] = {**ATTENTION.taken_apart(given), "return_lse": return_lse}
     if not any(mod is not None for mod in mods.values()):
         o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **told})
     elif not torch.compiler.is_dynamo_compiling():  # modifiers are traced once, by us

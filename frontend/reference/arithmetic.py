@@ -37,6 +37,11 @@ class Arithmetic:
         wanted = next((x for x in (self.o, o) if x is not None), p)
         return Arithmetic(np.dtype(self.number), p, np.dtype(wanted), self.score_bits)
 
+    @property
+    def scalar(self) -> Any:
+        """The class of one number of `number`."""
+        return np.dtype(self.number).type
+
     def scores(self, q: Array, k: Array) -> Array:
         """Q K^T of [rows, columns] and [keys, columns], before it is scaled."""
         q, k = q.astype(self.number), k.astype(self.number)

@@ -113,7 +113,7 @@ def attention(
     Raises:
       SpecError: shapes that do not fit together, or functions that cannot be traced.
     """
-    types, number = types.settled(q.dtype), np.dtype(types.number).type
+    types, number = types.settled(q.dtype), types.scalar
     factor = number(_check(q, k, v, scale))
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
     tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]

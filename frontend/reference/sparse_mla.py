@@ -108,7 +108,7 @@ def sparse_mla(
       sinks: [heads], logits of a key without a value, which counts in O alone.
     """
     types = types.settled(q.dtype, BF16 if q.dtype.itemsize == 1 else q.dtype)
-    number, shape = np.dtype(types.number).type, q.shape[:2]
+    number, shape = types.scalar, q.shape[:2]
     o = np.zeros((*shape, V_DIM), types.o)
     lse, top = (np.full(shape, -np.inf, number) for _ in range(2))
     for row, entries in enumerate(counting(indices, len(kv), topk_length)):
