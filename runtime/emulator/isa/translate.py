@@ -13,6 +13,7 @@ from ..ptx.emit import FINISHED, Emitter
 from ..ptx.normal import normal_registers
 from ..ptx.program import NO_SEGMENT, Generated, Program, Segment
 from . import registry
+from .compiled import compiled
 from .families import RUNTIME
 from .targets import check_target
 
@@ -79,10 +80,9 @@ class Translation(Program):
         self, name: str, parameters: str, lines: list[str], ptx_lines: list[int]
     ) -> Generated:
         """A function of some statements."""
+        function = compiled(name, parameters, lines, self._namespace)
         source = "\n".join([f"def segment({parameters}):", *lines]) + "\n"
-        scope: dict[str, Any] = {}
-        exec(compile(source, name, "exec"), self._namespace, scope)
-        return Generated(name, scope["segment"], ptx_lines, source)
+        return Generated(name, function, ptx_lines, source)
 
     def _compile_block(
         self, lines: list[str], ptx_lines: list[int], arguments: str

@@ -35,7 +35,7 @@ _KINDS = {
     **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
 }
-_OPERAND = re.compile(r"(R\[\d+\]|\bC_\w+|\bt\d+(?:\[\d+\])?|\bSHFL_\w+\[0\]|\b[mg]\b)")
+_OPERAND = re.compile(r"(R\[[0-9]+\]|\b(?:C_\w+|t[0-9]+(?:\[[0-9]+\])?|SHFL_\w+\[0\]|[mg]\b))")
 
 
 class NotNative(Exception):

@@ -445,24 +445,6 @@ def _lookups() -> None:
         last = f"%v{lane}"
     lines.append(f"%r = or {vector('u32')} {last}, {splat('u32', '0')}")
     _add("gather_u32", "u32", "u32 u64", "".join(lines))
-    # d = table[low byte of a] | table[high byte] << 16; b is the place of uint16[256].
-    lines = [f"%w = zext {vector('u16')} %a to {vector('u64')}\n"]
-    last = "poison"
-    for lane in range(LANES):
-        lines.append(
-            f"%e{lane} = extractelement {vector('u64')} %w, i32 {lane}\n"
-            f"%x{lane}i = and i64 %e{lane}, 255\n%y{lane}i = lshr i64 %e{lane}, 8\n"
-        )
-        lines.append(element(f"x{lane}", "at.pb", "i16"))
-        lines.append(element(f"y{lane}", "at.pb", "i16"))
-        lines.append(
-            f"%zx{lane} = zext i16 %x{lane} to i32\n%zy{lane} = zext i16 %y{lane} to i32\n"
-            f"%hy{lane} = shl i32 %zy{lane}, 16\n%o{lane} = or i32 %zx{lane}, %hy{lane}\n"
-            f"%v{lane} = insertelement {vector('u32')} {last}, i32 %o{lane}, i32 {lane}\n"
-        )
-        last = f"%v{lane}"
-    lines.append(f"%r = or {vector('u32')} {last}, {splat('u32', '0')}")
-    _add("unpack_codes", "u32", "u16 u16", "".join(lines))
 
 
 _integers()
