@@ -84,7 +84,7 @@ def parsed(ptx_text: str) -> Module:
 
 
 @lru_cache(maxsize=64)
-def translated(ptx_text: str, entry: str, native: bool = True) -> Translation:
+def translated(ptx_text: str, entry: str, *, native: bool) -> Translation:
     """The program of one entry, with its variables laid out.
 
     Args:
@@ -248,7 +248,7 @@ class Emulator:
                 raise LaunchError(f"{name} must be a str, got {type(value).__name__}")
         if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise LaunchError(f"sources must be a mapping, got {type(sources).__name__}")
-        program = translated(ptx_text, entry, self.native)
+        program = translated(ptx_text, entry, native=self.native)
         if "uninitialised" in self.checks:
             program = marked(program)
         program.sources = sources

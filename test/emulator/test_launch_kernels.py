@@ -295,7 +295,7 @@ def test_parsing_is_done_once_per_text() -> None:
     text = module("mov.u32 r1, 0;")
     from attn_mlir.runtime.emulator.emulator import translated
 
-    assert translated(text, "k") is translated(str(text), "k")
+    assert translated(text, "k", native=True) is translated(str(text), "k", native=True)
 
 
 # ---- the limit of instructions

@@ -51,7 +51,7 @@ class Subject:
         translated.cache_clear()  # other launches of the same text have reached others
         wrong = self.run(self.ptx, Schedule("fair"))
         assert not wrong, wrong
-        program = translated(self.ptx, self.entry)
+        program = translated(self.ptx, self.entry, native=True)
         code = program.kernel.instructions
         lines: set[int] = set()
         for number, segment in enumerate(program.segments):
