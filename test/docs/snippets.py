@@ -9,7 +9,8 @@ Comments of the page, which a reader does not see, may stand directly before a b
     <!-- not run: REASON -->      it is only looked at: its flags, files and names exist
     <!-- needs: PACKAGE -->       so is this one, where that package is not installed
     <!-- before: CODE -->         Python that the page leaves out
-    <!-- file: NAME -->           the block is the content of a file that later commands read
+    <!-- file: NAME -->           the block is the content of a file that later commands read;
+                                  Python in a folder is a package's, and run where it is imported
     <!-- shows: PATTERN -->       the block is what the last commands printed: the lines that match
                                   or their first group, `...` for the rest; --write fills it in
 
@@ -105,7 +106,12 @@ def check_page(page: Path, *, write: bool = False) -> int:
                 allowed = ", ".join(LANGUAGES)
                 raise block.wrong(f"a block names its language, one of {allowed}")
             if "file" in block.marks:
-                (folder / block.marks["file"]).write_text(block.code)
+                file = folder / block.marks["file"]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(block.code)
+                if file.parent != folder:  # of a package, which the page's Python imports
+                    count += 1
+                    continue
             if "shows" in block.marks:
                 shown[block.line] = excerpt(printed, block.marks["shows"])
                 if not write and shown[block.line] != block.code:

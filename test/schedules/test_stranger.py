@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,17 @@ def test_it_runs_from_a_folder_elsewhere(part: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " ok: " in done.stdout
+
+
+@pytest.mark.parametrize("name", ["contributing-a-schedule", "contributing-a-mask"])
+def test_the_page_shows_the_files_that_run(name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    shown = re.findall(
+        r"<!-- file: (\S+) -->\n```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE
+    )
+    assert len(shown) >= 3
+    for file, code in shown:
+        assert code == (HERE / file).read_text(), file
 
 
 def test_nothing_here_knows_what_the_stranger_adds() -> None:

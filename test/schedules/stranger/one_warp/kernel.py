@@ -1,8 +1,6 @@
 """`one-warp`: attention of 16 queries of a head at a time, by one warp.
 
-```text
-load --q, k, v--> attend
-```
+The rings: load --q, k, v--> attend.
 """
 
 from collections.abc import Mapping
@@ -17,7 +15,9 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.kernel import attention_kernel, every_tile_with_queries
+from attn_mlir.schedules.operands.storage import is_gathered, page_size_of
 from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.sources.listed_copies import streamed_kv
 from attn_mlir.schedules.sources.transport import stream
 
 from .roles import Storage, attend
@@ -56,7 +56,8 @@ class OneWarp:
         Raises:
           VerifyError: an operation without a kernel.
         """
-        if str(op.stored_element_type) not in ("bf16", "f16") or op.blocks or op.join:
+        is_plain = not (op.blocks or op.join or is_gathered(op.k) or page_size_of(op.k))
+        if str(op.stored_element_type) not in ("bf16", "f16") or not is_plain:
             raise op_error(op, "has no kernel in one-warp: it takes plain tensors of 16 bits")
         for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
             if size not in COLUMNS:
@@ -65,8 +66,8 @@ class OneWarp:
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation."""
-        with attention_kernel(function, op, OneWarpConfig) as (kernel, problem, source):
-            storage = Storage(problem)
+        with attention_kernel(function, op, OneWarpConfig) as (kernel, problem, stored):
+            storage, source = Storage(problem), streamed_kv(problem, *stored)
             with b.role("attend", first=0, warps=1), every_tile_with_queries(problem) as tile:
                 attend(problem, storage, tile)
             with b.role("load", first=1, warps=1, lanes=1):
