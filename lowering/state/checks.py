@@ -74,11 +74,11 @@ def covers(operation: Any) -> Callable[[Check], Check]:
 
 def check_features(op: Any, target: Target) -> None:
     """Raises VerifyError if the target lacks a feature that an operation needs."""
-    if lacking := target.missing(_features_for(op)):
+    if lacking := target.missing(features_for(op)):
         raise op_error(op, f"needs {lacking}, {target.chip} has none")
 
 
-def _features_for(op: Any) -> tuple[Feature, ...]:
+def features_for(op: Any) -> tuple[Feature, ...]:
     """The features that an operation needs."""
     if isinstance(op, ws.DotOp):
         bits = ws.element_bits(ws.FragmentType(op.a.type).element)
