@@ -68,11 +68,11 @@ ALLOWED = {
     "torch": f"{LEAVES} adapters api block_masks mods pytorch runtime trace",
     "transformers": "calls errors masks mods pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
-    "dialect": "errors",
+    "dialect": "errors extensions",
     "passes.infrastructure": DIALECTS,
     "schedules": "",  # but for its rooms: each has a line
     "schedules.policy": "dialect.attn dialect.orders dialect.targets errors",
-    "schedules.registry": DIALECTS,
+    "schedules.registry": f"{DIALECTS} schedules.policy",
     "schedules.emit": DIALECTS,
     "schedules.copy": BUILT,
     "schedules.combine": f"{BUILT} schedules.core.entries",
