@@ -11,6 +11,7 @@ from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.expr import Expr, to_list
 from attn_mlir.passes.analysis.protocol.integers import sizes
+from attn_mlir.passes.analysis.ring_graph import ring_graph
 from attn_mlir.passes.plan_memory import memory_map, sides
 
 from .frame.grid import is_programmatic
@@ -73,6 +74,7 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
                 }
                 for role in kernel.roles()
             ],
+            "rings": [edges.record() for edges in ring_graph(kernel)],
             "barriers": _barriers(kernel),
         },
     }

@@ -262,6 +262,10 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptx", action="store_true", help="print the PTX and nothing else")
     parser.add_argument("--sass", action="store_true", help="print the machine code as text")
     parser.add_argument("--json", action="store_true", help="print bundle.json")
+    parser.add_argument(
+        "--rings", action="store_true", help="print roles, rings and memory map alone"
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="with --rings: draw them as well")
     parser.add_argument("--env", action="store_true", help="list the environment variables")
     parser.set_defaults(act=_info)
 
@@ -277,9 +281,12 @@ def _info(args: argparse.Namespace) -> int:
         return 2
     from attn_mlir.runtime.file.fat_bundle import bundles_of
 
+    if args.svg is not None and not args.rings:
+        print("attn-mlir info: --svg draws what --rings prints: pass both", file=sys.stderr)
+        return 2
     found = _bundles(args)
     bundle, *others = bundles_of(found)
-    if others and (args.ptx or args.sass or args.json):
+    if others and (args.ptx or args.sass or args.json or args.rings):
         targets = ", ".join(one.target for one in (bundle, *others))
         raise SpecError(f"{args.bundle} has code for {targets}: name one with --target")
     if args.ptx:
@@ -290,6 +297,13 @@ def _info(args: argparse.Namespace) -> int:
         print(disassemble(bundle.cubin))
     elif args.json:
         print(bundle.json_text())
+    elif args.rings:
+        show.print_rings(bundle)
+        if args.svg is not None:
+            from attn_mlir.cli.ring_picture import draw
+            from attn_mlir.files import write_file
+
+            write_file(args.svg, draw(bundle).encode())
     else:
         show.print_bundles(found)
     return 0

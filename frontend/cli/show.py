@@ -112,6 +112,28 @@ def role_table(bundle: Bundle) -> RenderableType:
     return record_table("roles", items) if items else "no roles in this bundle"
 
 
+def ring_table(bundle: Bundle) -> RenderableType:
+    """The rings of the kernel: what a slot holds, and which roles fill and read it."""
+    items = records(bundle.report.get("rings"))
+    if not items:
+        return "no rings in this bundle"
+    columns = ("ring", "holds", "space", "stages", "instances", "producers", "consumers", "inside")
+    rows = [[_plain(item.get(name)) for name in columns] for item in items]
+    return table("rings", columns, rows)
+
+
+def _plain(value: object) -> object:
+    """A list of names as words."""
+    return ", ".join(map(str, cast("list[object]", value))) if isinstance(value, list) else value
+
+
+def print_rings(bundle: Bundle, console: Console | None = None) -> None:
+    """Prints the roles of a kernel, the rings between them, and where these lie."""
+    console = console or output()
+    for part in (role_table(bundle), ring_table(bundle), memory_table(bundle)):
+        console.print(part, highlight=False)
+
+
 def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     """Prints what a bundle contains and how to call it."""
     manifest = bundle.manifest

@@ -1,0 +1,51 @@
+"""`attn-mlir info --rings`: which roles hand what to which, printed and drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from attn_mlir import cli
+from attn_mlir.cli.ring_picture import Arrow, layers
+
+RINGS = [
+    {"ring": "kv", "holds": "64x64 bf16", "space": "shared", "stages": 3, "instances": 1,
+     "producers": ["load (copy_engine)"], "consumers": ["attend"]},
+    {"ring": "free", "holds": "token", "stages": 1, "instances": 1,
+     "producers": ["attend (threads)"], "consumers": ["load"]},
+]  # fmt: skip
+ROLES = [{"role": name, "warps": "0-0", "registers": 0} for name in ("attend", "load")]
+
+
+def test_rings_are_printed_and_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[..., bytes]
+) -> None:
+    path, drawn = tmp_path / "k.attn", tmp_path / "rings.svg"
+    path.write_bytes(pack(report={"roles": ROLES, "rings": RINGS}))
+    assert cli.main(["info", str(path), "--rings", "--svg", str(drawn)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"kv +64x64 bf16 +shared +3 +1 +load \(copy_engine\) +attend", printed)
+    texts = {node.text for node in ElementTree.fromstring(drawn.read_text()).iter() if node.text}
+    assert {"attend", "load", "kv", "free"} <= texts
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path, pack: Callable[..., bytes]) -> None:
+    path, drawn = tmp_path / "k.attn", tmp_path / "rings.svg"
+    path.write_bytes(pack(report={}))
+    assert cli.main(["info", str(path), "--svg", str(drawn)]) == 2
+    assert cli.main(["info", str(path), "--rings", "--svg", str(drawn)]) == 1
+    assert not drawn.exists()
+
+
+def test_a_role_stands_behind_those_whose_tiles_it_reads() -> None:
+    def arrow(source: str, target: str) -> Arrow:
+        return Arrow(source, target, "", "")
+
+    arrows = [arrow("load", "mma"), arrow("mma", "softmax"), arrow("softmax", "mma")]
+    arrows += [arrow("softmax", "store"), arrow("mma", "store")]
+    column = layers(["softmax", "mma", "load", "store"], arrows)
+    assert column["mma"] < column["softmax"] < column["store"]
