@@ -1,23 +1,23 @@
-"""Derivatives of a score modifier: by the score, and by each element of a captured tensor that it reads.
+"""Derivatives of a score modifier: by the score, and by the elements of tensors that it reads.
 
-A program is differentiated in reverse: from the modified score back to its operands, each node adds what it
-passes on to the adjoint of each operand. The result has the program's own nodes first, so that a kernel
-that computes both shares them.
+A program is differentiated in reverse: from the modified score back to its operands, each node adds
+what it passes on to the adjoint of each operand. The result has the program's own nodes first, so
+that a kernel that computes both shares them.
 
 The rules are torch's, kinks included:
 
-* abs is flat at 0 and NaN. Of max and min of two numbers that are equal, each takes half. A constant operand is a
-  bound as in `clamp`, at which the other one takes all; relu and hardtanh, which are the same programs,
-  take that too, where torch has 0.
-* where passes on to the operand that it takes, 0 to the other one, and nothing to its condition. The 0
-  stays 0 on its way further back, also where torch has 0 * inf.
-* floor, ceil, round, trunc, //, comparisons, and integers and truth values in arithmetic are flat: a
-  tensor that the score depends on through these alone has no derivative. a % b is a - (a // b) b.
+* abs is flat at 0 and NaN. Where both operands of max or min are equal, each takes half. A
+  constant operand is a bound as in `clamp`, at which the other one takes all; relu and hardtanh,
+  which are the same programs, take that too, where torch has 0.
+* where passes on to the operand that it takes, 0 to the other one, and nothing to its condition.
+  The 0 stays 0 on its way further back, also where torch has 0 * inf.
+* floor, ceil, round, trunc, //, comparisons, and integers and truth values in arithmetic are flat:
+  a tensor that the score depends on through these alone has no derivative. a % b is a - (a // b) b.
 * Rounding to f16 or bf16 passes on what it gets. torch rounds it, too.
 * sqrt and pow are infinite or NaN at 0 where torch's are.
 
-Sigmoid and softplus, which are composed of other operations, are differentiated as a whole: pieces would
-be inf * 0 for large scores, and softplus has no kink at 0.
+Sigmoid and softplus, which are composed of other operations, are differentiated as a whole: pieces
+would be inf * 0 for large scores, and softplus has no kink at 0.
 """
 
 import math
@@ -55,8 +55,8 @@ Partial = Callable[[Rewriter, Step], int]
 class Read:
     """A read of a captured tensor of floats.
 
-    The gradient of the element that it reads is the sum, over all scores, of `adjoint` times the gradient
-    of the modified score. Coordinates are those of the read, clamped to the tensor.
+    The gradient of the element that it reads is the sum, over all scores, of `adjoint` times the
+    gradient of the modified score. Coordinates are those of the read, clamped to the tensor.
 
     Attributes:
       node: the read, in the nodes of the derivative.
@@ -109,7 +109,8 @@ class Derivative:
 def differentiated(program: Program) -> Derivative:
     """Differentiates a score modifier.
 
-    Predicates (`keeps`) are not differentiated; a kernel passes no gradient on where they hide a score.
+    Predicates (`keeps`) are not differentiated; a kernel passes no gradient on where they hide a
+    score.
 
     Raises:
       SpecError: the score depends on an operation that has no derivative; names it.
@@ -140,7 +141,7 @@ def _reads(nodes: Sequence[Node], adjoints: Mapping[int, int]) -> tuple[Read, ..
 
 
 def _adjoints(made: Rewriter, count: int, score: int) -> dict[int, int]:
-    """The adjoint of each argument and read, among the first `count` nodes, that `score` depends on."""
+    """The adjoints of arguments and reads among the first `count` nodes that `score` depends on."""
     is_active = _active(made.nodes[:count])
     adjoints = {score: made.constant(1.0)} if is_active[score] else {}
     found: dict[int, int] = {}
@@ -160,7 +161,7 @@ def _adjoints(made: Rewriter, count: int, score: int) -> dict[int, int]:
 
 
 def _active(nodes: Sequence[Node]) -> list[bool]:
-    """Which nodes depend on the score, or on an element of a tensor of floats, other than by flat steps."""
+    """Which nodes depend on the score, or on a tensor of floats, other than by flat steps."""
     found: list[bool] = []
     for node in nodes:
         if node.type != "f32" or node.op == "constant" or node.op in FLAT:
@@ -262,7 +263,7 @@ def _erf(made: Rewriter, step: Step) -> int:
 
 
 def _extreme(place: int, beats: str, loses: str) -> Partial:
-    """What max or min passes on to an operand that `beats`, or `loses` to, the other one."""
+    """A rule of max or min for an operand, which `beats` or `loses` to the other one."""
 
     def partial(made: Rewriter, step: Step) -> int:
         own, other = step.args[place], step.args[1 - place]
@@ -314,7 +315,7 @@ def _by_exponent(made: Rewriter, step: Step) -> int:
 
 
 def _taken(place: int) -> Partial:
-    """What `where` passes on to the operand at a place."""
+    """A rule of `where` for the operand at a place."""
 
     def partial(made: Rewriter, step: Step) -> int:
         zero = made.constant(0.0)
@@ -397,7 +398,7 @@ def _softplus(made: Rewriter, step: Step) -> list[tuple[int, Partial]]:
 
 
 def _added_to(made: Rewriter, number: int, constant: float) -> int | None:
-    """What a constant is added to, if the node is such a sum."""
+    """The node that a constant is added to, if the number is such a sum."""
     node = made.nodes[number]
     if node.op != "add":
         return None

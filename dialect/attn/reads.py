@@ -1,8 +1,8 @@
 """Which elements of a captured tensor a score modifier reads, by the coordinates it reads them at.
 
-The gradient of an element is the sum over all scores that read it. How a kernel adds these up depends on
-the coordinates alone: an element may be read by one head, one query, one key, one score or one distance
-between query and key. Everything else needs additions in memory.
+The gradient of an element is the sum over all scores that read it. How a kernel adds these up
+depends on the coordinates alone: an element may be read by one head, one query, one key, one score
+or one distance between query and key. Everything else needs additions in memory.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ POSITIONS = {"q", "k"}
 
 
 class Pattern(Enum):
-    """What the coordinates of a read depend on.
+    """The arguments that the coordinates of a read depend on, and how.
 
     Names in the examples are those of functions of `attn_mlir.mods`.
     """
@@ -33,16 +33,16 @@ class Pattern(Enum):
     """Batch, head, query and key, each an axis of its own: a bias of rank 4. No sum."""
 
     BROADCAST = "broadcast"
-    """Query and key, each an axis of its own, but not both batch and head: a bias [q, k]. A sum over these."""
+    """As SCORE without batch or head, or both: a bias [q, k]. A sum over these."""
 
     DISTANCE = "distance"
-    """The difference of query and key, besides batch and head: relative_bias. A sum over each diagonal."""
+    """Query minus key, besides batch and head: relative_bias. A sum over each diagonal."""
 
     SCATTER = "scatter"
     """Anything else: table[ids[q], ids[k]], relative_logits, coordinates made of the score.
 
-    Where one of the `axes_of` a read is the query or the key, as in relative_logits, elements still belong to
-    that query or key alone.
+    Where one of the `axes_of` a read is the query or the key, as in relative_logits, elements still
+    belong to that query or key alone.
     """
 
 
@@ -55,15 +55,15 @@ def axes_of(nodes: Sequence[Node], coordinates: Sequence[int]) -> tuple[str | No
 def pattern_of(nodes: Sequence[Node], coordinates: Sequence[int]) -> Pattern:
     """The pattern of a read.
 
-    SCORE, BROADCAST and DISTANCE hold where coordinates are within the tensor: one outside is clamped, so
-    that several scores read the last element.
+    SCORE, BROADCAST and DISTANCE hold where coordinates are within the tensor: one outside is
+    clamped, so that several scores read the last element.
 
     Args:
       nodes: of the program.
       coordinates: the nodes that are the read's coordinates.
     """
     known = _dependences(nodes)
-    depends: set[str] = set().union(*(known[number].on for number in coordinates))
+    depends = set[str]().union(*(known[number].on for number in coordinates))
     if depends <= {"batch", "head"}:
         return Pattern.HEAD
     if depends <= {"batch", "head", "q"}:
@@ -83,7 +83,7 @@ def pattern_of(nodes: Sequence[Node], coordinates: Sequence[int]) -> Pattern:
 
 @dataclass(frozen=True)
 class _Dependence:
-    """What a node depends on.
+    """The arguments that a node depends on, and how.
 
     Attributes:
       on: names of arguments.

@@ -1,15 +1,18 @@
-"""Makes programs of score modifiers from others: nodes are added, equal ones are one, simple ones simplified.
+"""Makes programs of score modifiers from others, without equal nodes, and simplified.
 
-Simplifications keep values up to rounding and the sign of 0, also where operands are infinite or NaN. But
-what a choice leaves out stays 0, in the last line, where 0 times an infinity would be NaN:
+Simplifications keep values up to rounding and the sign of 0, also where operands are infinite or
+NaN. But what a choice leaves out stays 0, in the last line, where 0 times an infinity would be NaN:
 
-    x * 1, x / 1, x + 0, x - 0  x                constants           their result, where it is finite
-    x * -1                      -x               (x * a) * b         x * (a b)
-    x + -y, x - -y              x - y, x + y     (x * a) / b         x * (a / b)
-    where(c, x, x)              x                x * a + x * b, a b > 0        x * (a + b)
-    where(c, where(c, x, y), z)                  where(c, x, z)
-    where(c, x, 0) + where(c, y, z)              where(c, x + y, z)
-    where(c, x, 0) * y, where(c, x, 0) / y       where(c, x * y, 0), where(c, x / y, 0)
+    constants                                 their result, where it is finite
+    x * 1, x / 1, x + 0, x - 0                x
+    x * -1                                    -x
+    x + -y, x - -y                            x - y, x + y
+    (x * a) * b, (x * a) / b                  x * (a b), x * (a / b)
+    x * a + x * b, a and b of one sign        x * (a + b)
+    where(c, x, x)                            x
+    where(c, where(c, x, y), z)               where(c, x, z)
+    where(c, x, 0) + where(c, y, z)           where(c, x + y, z)
+    where(c, x, 0) * y, where(c, x, 0) / y    where(c, x * y, 0), where(c, x / y, 0)
 
 Constants are joined in float64, within limits far from those of f32.
 """
@@ -22,12 +25,17 @@ from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, CapturedTenso
 LEAST, MOST = 2.0**-100, 2.0**100  # joined factors; numbers of f32 end at 2^-126 and 2^127
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor", "eq", "ne")
 
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else math.nan
+
+
 _FOLDED: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b if b else math.nan,
-    "neg": lambda a: -a,
+    "add": float.__add__,
+    "sub": float.__sub__,
+    "mul": float.__mul__,
+    "div": _ratio,
+    "neg": float.__neg__,
 }
 
 
@@ -94,7 +102,7 @@ class Rewriter:
         return self.add_node(Node("where", self.nodes[a].type, (condition, a, b)))
 
     def _chosen(self, condition: int, number: int, place: int) -> int:
-        """What a choice by the same condition is, where it is known to hold (1) or not to (2)."""
+        """A choice by the same condition, where that holds (place 1) or does not (2)."""
         node = self.nodes[number]
         is_same = node.op == "where" and node.args[0] == condition
         return node.args[place] if is_same else number
@@ -131,7 +139,7 @@ class Rewriter:
         return self.add_node(Node("add", "f32", (a, b)))
 
     def _sum_of_choices(self, a: int, b: int) -> int | None:
-        """One choice, for choices by the same condition that are 0 in the same or in other cases."""
+        """One choice, for two by the same condition that have a 0 in one case."""
         first, second = self.nodes[a], self.nodes[b]
         if not first.op == second.op == "where" or first.args[0] != second.args[0]:
             return None

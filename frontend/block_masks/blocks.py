@@ -161,7 +161,7 @@ class BlockMask:
 
     @property
     def q_num_blocks(self) -> Array:
-        """int32 [batch, heads, key blocks]: number of partly visible query blocks, as in PyTorch."""
+        """int32 [batch, heads, key blocks]: number of partly visible query blocks."""
         return _numbers(self.kinds.swapaxes(2, 3), PARTIAL)[0]
 
     @property
@@ -197,8 +197,8 @@ class BlockMask:
     def query_lists(self, block: Block) -> Lists:
         """As `lists`, for a kernel whose work tiles are key blocks: lists of query blocks for each.
 
-        They name the same pairs of blocks, with the same kinds. A block is tested as well if keys of it
-        lie past the end; rows past the end make no difference.
+        They name the same pairs of blocks, with the same kinds. A block is tested as well if keys
+        of it lie past the end; rows past the end make no difference.
         """
         key = ("queries", block)
         if key not in self._made:
@@ -394,7 +394,7 @@ def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
 
 
 def _numbers(kinds: Array, kind: int) -> tuple[Array, Array]:
-    """How many blocks along the last axis are of a kind; the blocks' numbers, those of the kind first."""
+    """Counts of blocks of a kind along the last axis; all their numbers, the kind's first."""
     chosen = kinds == kind
     order = np.argsort(~chosen, axis=3, kind="stable").astype(np.int32)
     return chosen.sum(axis=3).astype(np.int32), order

@@ -21,8 +21,9 @@ from ..core.problem import Problem, Value, WorkTile
 class Words(b.IntOps):
     """Arithmetic in which a truth value is a word: bit i holds the value for column + i.
 
-    The column is the left operand of every comparison, as `Mask.element` promises. In the same way, bit i
-    holds the value for row + i where the row is that operand, as in `Mask.transposed_element`.
+    The column is the left operand of every comparison, as `Mask.element` promises. In the same way,
+    bit i holds the value for row + i where the row is that operand, as in
+    `Mask.transposed_element`.
     """
 
     def less(self, a: Value, b: Value | int) -> Value:

@@ -102,7 +102,7 @@ MODS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MODS)
 def test_derivatives_are_differences_of_modified_scores(name: str) -> None:
-    """By the score, and by each element of each array: of a sum of all modified scores with weights."""
+    """By the score, and by each element of the arrays: of a weighted sum of modified scores."""
     program, captured = trace(MODS[name], None, SINKS)
     assert program is not None
     tensors = {name: np.float64(x) for name, x in host_arrays(captured).items()}
@@ -196,7 +196,7 @@ def test_drawn_programs_have_the_derivatives_of_torch(op: str) -> None:
     """Wherever these are numbers; and differences agree where the program is smooth."""
     compared = smooth = 0
 
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=40, deadline=None, database=None)
     @given(programs(op), st.integers(0, 2**32 - 1))
     def check(program: Program, seed: int) -> None:
         nonlocal compared, smooth
@@ -219,8 +219,8 @@ def test_drawn_programs_have_the_derivatives_of_torch(op: str) -> None:
             smooth += smooth_points(program, derivative, at, tensors, calm)
 
     check()
-    assert compared >= 100 or op in FLAT
-    assert smooth >= 100 or op in ("f16", "bf16")
+    assert compared >= 50 or op in FLAT
+    assert smooth >= 50 or op in ("f16", "bf16")
 
 
 def smooth_points(
@@ -292,7 +292,7 @@ SPECIAL = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -3.0, 5.0, 25.0, -25.0, np.inf, -np.i
 
 @pytest.mark.parametrize("name", AT_KINKS)
 def test_kinks_follow_the_rules_of_torch(name: str) -> None:
-    """A function traced and differentiated here, and differentiated by torch: NaN and infinities too."""
+    """A function is traced and differentiated here, and by torch: NaN and infinities too."""
     torch: Any = pytest.importorskip("torch")
     score = torch.tensor(SPECIAL, dtype=torch.float64, requires_grad=True)
     AT_KINKS[name](torch, score).sum().backward()

@@ -1,7 +1,8 @@
-"""Masks from keys to rows: the query tiles of a key tile against the definition, element by element.
+"""Masks from keys to rows: query tiles of a key tile against the definition, by element.
 
-As `test_masks.py` does from rows to keys: a hypothesis example is a mask and a batch of `SHAPES` random
-shapes, which are checked at once as arrays; every kind of mask sees 25 such batches, 12,500 shapes.
+As `test_masks.py` does from rows to keys: a hypothesis example is a mask and a batch of `SHAPES`
+random shapes, which are checked at once as arrays; every kind of mask sees 25 such batches, 12,500
+shapes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which scores read an element of a captured tensor: patterns of known reads, and that they hold of drawn ones."""
+"""Patterns of reads of captured tensors: those of known reads, and that drawn ones hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attn_mlir.dialect.attn.rewriting import extracted
 from attn_mlir.trace import trace
 
 ROW, TABLE, CUBE = (np.ones(shape, np.float32) for shape in ((9,), (9, 9), (9, 9, 9)))
-IDS = np.arange(9, dtype=np.int32)
+LOGITS, IDS = np.ones((2, 3, 4, 5), np.float32), np.arange(9, dtype=np.int32)
 
 READS: list[tuple[Any, Pattern, tuple[str | None, ...]]] = [
     (mods.alibi(4), Pattern.HEAD, ("head",)),
@@ -39,7 +39,7 @@ READS: list[tuple[Any, Pattern, tuple[str | None, ...]]] = [
     (lambda s, b, h, q, k: s + ROW[abs(q - k)], Pattern.DISTANCE, (None,)),
     (lambda s, b, h, q, k: s + ROW[k - (q + IDS[b] + 3)], Pattern.DISTANCE, (None,)),
     (lambda s, b, h, q, k: s + ROW[2 * q + 1 - k * 2], Pattern.DISTANCE, (None,)),
-    (lambda s, b, h, q, k: s + ROW[tr.log(tr.maximum(q - k, 1).float()).int()], Pattern.DISTANCE, (None,)),
+    (lambda s, b, h, q, k: s + ROW[tr.log((q - k + 9).float()).int()], Pattern.DISTANCE, (None,)),
     (lambda s, b, h, q, k: s + ROW[tr.where(q > k, 1, 2)], Pattern.SCATTER, (None,)),
     (lambda s, b, h, q, k: s + ROW[tr.where(q - k > 0, 1, 2)], Pattern.DISTANCE, (None,)),
     (lambda s, b, h, q, k: s + ROW[q + k], Pattern.SCATTER, (None,)),
@@ -47,7 +47,7 @@ READS: list[tuple[Any, Pattern, tuple[str | None, ...]]] = [
     (lambda s, b, h, q, k: s + TABLE[IDS[q], IDS[k]], Pattern.SCATTER, (None, None)),
     (lambda s, b, h, q, k: s + TABLE[q + 1, k], Pattern.SCATTER, (None, "k")),
     (lambda s, b, h, q, k: s + ROW[s.int()], Pattern.SCATTER, (None,)),
-    (mods.relative_logits(np.ones((2, 3, 4, 5), np.float32)), Pattern.SCATTER, ("batch", "q", "head", None)),
+    (mods.relative_logits(LOGITS), Pattern.SCATTER, ("batch", "q", "head", None)),
 ]  # fmt: skip
 
 
@@ -68,7 +68,7 @@ TENSORS = (CapturedTensor("ids", "i32", 1),)
 
 @st.composite
 def coordinates(draw: st.DrawFn) -> tuple[list[Node], list[int]]:
-    """Nodes, and those that are the coordinates of a read: arguments, distances, and what is made of them."""
+    """Nodes, and the coordinates of a read among them, made of arguments and distances."""
     nodes = list(ARGUMENT_NODES)
     batch, head, q, k = range(1, 5)
 

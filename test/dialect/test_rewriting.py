@@ -1,4 +1,4 @@
-"""Simplified programs of modifiers compute what they would unsimplified, infinities and NaN included."""
+"""Simplified programs compute what they would unsimplified, infinities and NaN included."""
 
 from __future__ import annotations
 

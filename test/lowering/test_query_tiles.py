@@ -1,4 +1,4 @@
-"""A kernel whose CTAs have a key tile each and visit the query tiles that the mask tells, on the emulator."""
+"""A kernel with a key tile for each CTA, which visits the mask's query tiles, on the emulator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HIDDEN, SEEN, UNTESTED = 0.0, 1.0, 2.0
 
 
 def visits(mask: Mask) -> Callable[[], None]:
-    """Builds `seen` [sk, sq] = SEEN or HIDDEN in tested tiles, UNTESTED in others that are visited."""
+    """Builds `seen` [sk, sq] = SEEN or HIDDEN in tested tiles, UNTESTED in other visited ones."""
 
     def build() -> None:
         arguments = [b.Argument("seen", "inout", ir.Type.parse("memref<?x?xf32>"), ("sk", "sq"))]

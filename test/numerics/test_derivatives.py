@@ -1,4 +1,4 @@
-"""Derivatives of modifiers are programs that kernels compute: as `score_mod`, on the emulator, every element judged."""
+"""Derivatives of modifiers run in kernels, as `score_mod`, on the emulator; all are judged."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def gated(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("mod", "which"), [(mods.softcap(2.0), "slope"), (smooth, "slope"), (gated, "slope"), (gated, "read")]
-)  # fmt: skip
+    ("mod", "which"),
+    [(mods.softcap(2.0), "slope"), (smooth, "slope"), (gated, "slope"), (gated, "read")],
+)
 def test_derivatives_run_as_modifiers(mod: Any, which: str) -> None:
     program, arrays = trace(mod)
     assert program is not None

@@ -1,4 +1,4 @@
-"""The arithmetic that the formulas of masks use, and the ranges of rows, columns and tiles they compute."""
+"""The arithmetic that formulas of masks use, and the ranges of rows, columns and tiles."""
 
 import operator
 from typing import Generic, NamedTuple, Protocol, TypeVar

@@ -55,10 +55,11 @@ class Combinations(Protocol):
 class Mask(ABC):
     """Which keys a query row sees. Masks combine with `&`, `|` and `~`.
 
-    In an interval mask each row sees one interval of columns, whose ends do not decrease from row to row. The
-    interval contains the row's own position p unless it is empty; that of a row with p < 0 begins at column
-    0. So each column is seen by one interval of rows. Intersections and unions of interval masks are
-    interval masks, and their tile ranges are exact, from rows to keys and from keys to rows.
+    In an interval mask each row sees one interval of columns, whose ends do not decrease from row
+    to row. The interval contains the row's own position p unless it is empty; that of a row with p
+    < 0 begins at column 0. So each column is seen by one interval of rows. Intersections and unions
+    of interval masks are interval masks, and their tile ranges are exact, from rows to keys and
+    from keys to rows.
     """
 
     keyword: ClassVar[str]
@@ -86,7 +87,7 @@ class Mask(ABC):
 
     @property
     def row_edges(self) -> Edges:
-        """The edges from keys to rows: `left` if the first rows may not see a key, `right` the last ones."""
+        """The edges from keys to rows: the first rows (left) or the last ones may not see a key."""
         return Edges(left=self.edges.right, right=self.edges.left)
 
     @property
@@ -116,10 +117,10 @@ class Mask(ABC):
         return ops.both(seen, ops.not_less(column, begin)) if self.edges.left else seen
 
     def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
-        """As `element`, with the row as the left operand of each comparison; the column is below `sk`.
+        """As `element`, with the row as left operand of each comparison; the column is below `sk`.
 
-        Rows from `sq` on are hidden. `element` has the column there: words of bits in the place of truth
-        values stand for neighbouring columns in that form, for neighbouring rows in this one.
+        Rows from `sq` on are hidden. `element` has the column there: words of bits in the place of
+        truth values stand for neighbouring columns in that form, for neighbouring rows in this one.
         """
         begin, end = self.row_range(ops, column, sq, sk)
         seen = ops.less(row, end)
@@ -158,9 +159,9 @@ class Mask(ABC):
         """The query tiles that columns [column0, column0 + columns) have to visit.
 
         As `tile_range` with rows and columns exchanged: exact for an interval mask, for the columns
-        below `sk`, of which the block must have one. A tile is full if all its rows below `sq` see all
-        these columns, so the last one may be full although it is cut off; columns from `sk` on are the
-        caller's to hide in every tile.
+        below `sk`, of which the block must have one. A tile is full if all its rows below `sq` see
+        all these columns, so the last one may be full although it is cut off; columns from `sk` on
+        are the caller's to hide in every tile.
 
         columns 256..383 of a causal mask, sq = sk = 1024, tiles of 128: (2, 3, 8, 8).
 

@@ -1,4 +1,4 @@
-"""Reads the formula for the columns of a row the other way round: from a column to the rows that see it.
+"""Turns the formula for the columns of a row into one for the rows that see a column.
 
 The ends of an interval mask are formulas of the row that never decrease: sums, products, quotients,
 maxima and minima. So an end lies above a column k from one row on, and that row follows from the
@@ -9,10 +9,11 @@ formula, operation by operation, from the outermost one inwards:
     a * s > k      iff  a > floor(k / s)       row > k        iff  row >= k + 1
     floor(a/s) > k iff  a > (k + 1) s - 1      ceil(a/s) > k  iff  a > k s
 
-A row sees column k if begin <= k < end, so the rows that see it reach from the first one whose `end` lies
-above k to before the first one whose `begin` does. No mask says this a second time.
+A row sees column k if begin <= k < end, so the rows that see it reach from the first one whose
+`end` lies above k to before the first one whose `begin` does. No mask says this a second time.
 
-causal, end = row + (sk - sq) + 1, cut off at sk: above k from row k - (sk - sq) on, and k < sk holds.
+causal, end = row + (sk - sq) + 1, cut off at sk: above k from row k - (sk - sq) on, and k < sk
+holds.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ MANY_ROWS = 2**30  # rows of no sequence, so that sums of numbers of rows stay w
 
 
 class Rows(Enum):
-    """Rows from which on a number lies above a column, where the formula tells without arithmetic."""
+    """The rows whose number lies above a bound, where no arithmetic is needed to tell."""
 
     ALL = "all"
     NONE = "none"
@@ -36,7 +37,7 @@ class Rows(Enum):
 
 @dataclass(frozen=True)
 class Bound(Generic[T]):
-    """What a number is compared with.
+    """A number that others are compared with.
 
     Attributes:
       value: the bound.
@@ -198,7 +199,7 @@ class RowsOf(Generic[T]):
         b: Number[T],
         bound: Bound[T],
     ) -> T | Rows:
-        """The first row of two numbers together; `decisive` is what one of them alone decides by."""
+        """The first row of two numbers together; one of them alone decides by `decisive`."""
         first, second = self.first_above(a, bound), self.first_above(b, bound)
         if isinstance(first, Rows):
             return first if first is decisive else second

@@ -50,7 +50,7 @@ def arguments(random: np.random.Generator, count: int) -> dict[str, Any]:
 
 @st.composite
 def programs(draw: st.DrawFn, op: str) -> Program:
-    """A program of 4 to 12 operations, the last but two an `op` of floats that derivatives pass through."""
+    """A program of a few operations, the last but two an `op` that derivatives pass through."""
     made = _Drawn(draw)
     for _ in range(draw(st.integers(1, 9))):
         made.add(draw(st.sampled_from((*FLOATS, *FLOATS, *OTHERS))))
