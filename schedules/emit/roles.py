@@ -45,8 +45,12 @@ class Role:
     begins_warpgroup: bool = False
 
 
-def emit_roles(roles: Iterable[Role]) -> None:
-    """Emits roles at the insertion point, each in the warps after those of the role before it."""
+def emit_roles(roles: Iterable[Role], *, has_budgets: bool = True) -> None:
+    """Emits roles at the insertion point, each in the warps after those of the role before it.
+
+    Args:
+      has_budgets: whether roles have registers of their own; else all warps have equally many.
+    """
     first = 0
     for one in roles:
         if one.begins_warpgroup:
@@ -55,7 +59,7 @@ def emit_roles(roles: Iterable[Role]) -> None:
             one.label,
             first=first,
             warps=one.warps,
-            registers=one.registers,
+            registers=one.registers if has_budgets else 0,
             groups=one.groups,
             lanes=one.lanes,
             ranks=one.ranks,

@@ -171,7 +171,7 @@ class MhaStreaming:
             kind = StreamStorage if op.join is None else JoinStorage
             storage = kind(problem, target, source.box_rows)
             has_budgets = Feature.REGISTER_BUDGETS in target.features
-            b.emit_roles(_roles(problem, storage, source, has_budgets=has_budgets))
+            b.emit_roles(_roles(problem, storage, source), has_budgets=has_budgets)
         return kernel
 
 
@@ -244,69 +244,54 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
         raise op_error(op, f"expects head_tiles of {allowed}, got {config.head_tiles}")
 
 
-def _roles(
-    problem: Problem, storage: StreamStorage, source: StreamedKV, *, has_budgets: bool
-) -> list[b.Role]:
-    """The roles; without register budgets the warps share registers equally."""
-
-    def work(body: Callable[[WorkTile], None]) -> Callable[[Value], None]:
+def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list[b.Role]:
+    def work(body: Callable[[WorkTile, Value], None]) -> Callable[[Value], None]:
         """The work tiles of a role, from when the kernels before this one are over."""
 
-        def run(_: Value) -> None:
+        def run(number: Value) -> None:
             b.grid_dependency_wait()
             with every_tile_with_queries(problem) as tile:
-                body(tile)
+                body(tile, number)
 
         return run
 
+    def attending_as(role: int) -> Callable[[Value], None]:
+        return work(lambda tile, number: attend(problem, storage, tile, role, number))
+
     attend_warps = storage.groups * storage.strips
     joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
-    attending, others = (0, 0)
-    if has_budgets:
-        attending, others = _registers(problem, storage, source, attend_warps, joining)
+    registers, others = _registers(problem, storage, source, attend_warps, joining)
     warps = attend_warps // storage.roles
-
-    def attend_as(role: int) -> Callable[[Value], None]:
-        return lambda number: work(lambda tile: attend(problem, storage, tile, role, number))(
-            number
-        )
-
     roles = [
-        b.Role(
-            "attend" if role == 0 else f"attend_{role}",
-            attend_as(role),
-            warps=warps,
-            groups=warps,
-            registers=attending,
-        )
+        b.Role(label, attending_as(role), warps=warps, groups=warps, registers=registers)
         for role in range(storage.roles)
+        for label in ["attend" if role == 0 else f"attend_{role}"]
     ]
     if isinstance(storage, JoinStorage):
 
         def join_parts(warp: Value) -> None:
             number = warp if joining > 1 else b.constant(0)
-            work(lambda tile: join(problem, storage, tile, number))(warp)
+            work(lambda tile, _: join(problem, storage, tile, number))(warp)
 
-        budget = attending if joining == WARPGROUP else others
-        roles.append(b.Role("join", join_parts, warps=joining, groups=joining, registers=budget))
+        own = registers if joining == WARPGROUP else others
+        roles.append(b.Role("join", join_parts, warps=joining, groups=joining, registers=own))
     else:
-        leave = work(lambda tile: epilogue(problem, storage.out, tile))
-        roles += [
-            b.Role("merge", work(lambda tile: merge(problem, storage, tile)), registers=others),
-            b.Role("leave", leave, lanes=1, registers=others),
-        ]
+        merge_parts = work(lambda tile, _: merge(problem, storage, tile))
+        leave = work(lambda tile, _: epilogue(problem, storage.out, tile))
+        roles.append(b.Role("merge", merge_parts, registers=others))
+        roles.append(b.Role("leave", leave, lanes=1, registers=others))
 
     def load(number: Value) -> None:
         b.launch_dependents()
         if source.by_threads:
-            work(lambda tile: load_queries(problem, storage, tile))(number)
+            work(lambda tile, _: load_queries(problem, storage, tile))(number)
         else:
             fetch_ahead(problem, source)
-            work(lambda tile: stream(problem, storage, source, tile))(number)
+            work(lambda tile, _: stream(problem, storage, source, tile))(number)
 
     roles.append(b.Role("load", load, lanes=1, registers=others))
     if source.by_threads:
-        gather = work(lambda tile: source.fill(storage, tile, lambda: None))
+        gather = work(lambda tile, _: source.fill(storage, tile, lambda: None))
         left = MOST_WARPS - sum(role.warps for role in roles)
         roles.append(b.Role("gather", gather, warps=left, registers=others))
     return roles
@@ -315,7 +300,7 @@ def _roles(
 def _registers(
     problem: Problem, storage: StreamStorage, source: StreamedKV, attending: int, joining: int
 ) -> tuple[int, int]:
-    """Registers of those that attend, and of the others, given the warps that attend, and that join parts."""
+    """Registers of those that attend, and of the others, by how many warps attend, and join parts."""
     if attending <= WARPGROUP and joining != WARPGROUP:
         return 0, 0
     if source.by_threads or (storage.has_pairs and problem.shares_rows and joining > 0):
