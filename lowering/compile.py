@@ -16,7 +16,7 @@ from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import AttnError, VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure import analyses, pipeline
-from attn_mlir.schedules.copy.kernel import schedule_tma_copy
+from attn_mlir.schedules.registry import kernel_named
 from attn_mlir.tools import makes_machine_code
 
 from .assemble import bundle_bytes, ptx_of
@@ -176,17 +176,19 @@ def kernel_main(
         parser.exit(1, f"{type(error).__name__}: {error}\n")
 
 
-def compile_tma_copy(target: str) -> bytes:
-    """Compiles `tma_copy(src, dst)`, bf16 [rows, 128], to the bytes of a bundle file.
+def compile_named(name: str, *, target: str) -> bytes:
+    """Compiles a kernel of the registry that has no operation of `attn` to the bytes of a bundle file.
 
     Args:
-      target: `sm_90a` or `sm_100a`.
+      name: of the kernel, and of its entry.
+      target: the chip.
 
     Raises:
-      TargetError: another chip, or no ptxas.
+      SpecError: no such kernel.
+      TargetError: an unknown chip, or no ptxas.
     """
-    name = "tma_copy"
-    return compile_kernel(name, lambda: schedule_tma_copy(name), target=target)
+    build = kernel_named(name)
+    return compile_kernel(name, lambda: build(name), target=target)
 
 
 def _bundle(

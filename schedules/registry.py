@@ -7,8 +7,9 @@ use this table and name no schedule.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from attn_mlir.dialect import ws
@@ -16,7 +17,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.errors import TargetError
+from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.extensions import note
 from attn_mlir.schedules.policy.tiling import SCHEDULE_NAMES
 
@@ -38,6 +39,8 @@ MODULES = (
     "latent.sparse.kernel_pair_threads",
 )
 """Where the schedules are, below `attn_mlir.schedules`."""
+KERNELS = MappingProxyType({"tma_copy": ("copy.kernel", "schedule_tma_copy")})
+"""Kernels without an operation of `attn`: the module below `attn_mlir.schedules`, and its function."""
 
 
 @dataclass(frozen=True)
@@ -154,3 +157,15 @@ def _named(op: Any) -> str | None:
     """The name of the schedule in the attribute of an operation; "" if it names none."""
     attributes = op.operation.attributes
     return ir.StringAttr(attributes[SCHEDULE]).value if SCHEDULE in attributes else None
+
+
+def kernel_named(name: str) -> Callable[[str], ws.KernelOp]:
+    """The function that builds a kernel of `KERNELS`, given the name of its entry, at the insertion point.
+
+    Raises:
+      SpecError: there is no such kernel.
+    """
+    if name not in KERNELS:
+        raise SpecError(f"no kernel is named {name}: known are {', '.join(KERNELS)}")
+    module, function = KERNELS[name]
+    return getattr(importlib.import_module(f"attn_mlir.schedules.{module}"), function)

@@ -125,7 +125,7 @@ def compile_tma_copy(target: str) -> Bundle:
 
     def make() -> bytes:
         with waiting_for(f"compiling tma_copy for {target}"):
-            return _made("compile_tma_copy", target)
+            return _made("compile_named", "tma_copy", target=target)
 
     return cached("tma_copy", TMA_COPY, target, make)
 

@@ -30,25 +30,29 @@ def schedule_tma_copy(name: str) -> ws.KernelOp:
     with ir.InsertionPoint(kernel.body.blocks[0]):
         src, dst = kernel.body.blocks[0].arguments
         ring = b.Ring("tile", b.tile([TILE_ROWS, COLUMNS], element, "shared"), stages=2)
-        with b.role("load", first=0, warps=1, lanes=1):
-            _each_tile(src, lambda row: _load(ring, src, row))
-        with b.role("store", first=1, warps=1, lanes=1):
-            _each_tile(src, lambda row: _store(ring, dst, row))
+        load = _each_tile(src, lambda row: _load(ring, src, row))
+        store = _each_tile(src, lambda row: _store(ring, dst, row))
+        b.emit_roles([b.Role("load", load, lanes=1), b.Role("store", store, lanes=1)])
     return kernel
 
 
-def _each_tile(src: b.Value, body: Callable[[b.Value], None]) -> None:
-    rows = b.extent(src, 0)
-    stripe = TILE_ROWS * TILES_PER_CTA
-    with b.tiles([b.INT.ceildiv(rows, stripe)], "single") as (number,):
-        first = b.INT.mul(number, stripe)
-        left = b.INT.min(b.INT.sub(rows, first), stripe)
+def _each_tile(src: b.Value, body: Callable[[b.Value], None]) -> Callable[[b.Value], None]:
+    """A role that does something with each tile, given its first row."""
 
-        def turn(index: b.Value) -> list[b.Value]:
-            body(b.INT.add(first, b.INT.mul(index, TILE_ROWS)))
-            return []
+    def run(_: b.Value) -> None:
+        rows = b.extent(src, 0)
+        stripe = TILE_ROWS * TILES_PER_CTA
+        with b.tiles([b.INT.ceildiv(rows, stripe)], "single") as (number,):
+            first = b.INT.mul(number, stripe)
+            left = b.INT.min(b.INT.sub(rows, first), stripe)
 
-        b.loop(0, b.INT.ceildiv(left, TILE_ROWS), [], turn)
+            def turn(index: b.Value) -> list[b.Value]:
+                body(b.INT.add(first, b.INT.mul(index, TILE_ROWS)))
+                return []
+
+            b.loop(0, b.INT.ceildiv(left, TILE_ROWS), [], turn)
+
+    return run
 
 
 def _load(ring: b.Ring, src: b.Value, row: b.Value) -> None:

@@ -112,7 +112,7 @@ ALLOWED = {
     "lowering.manifest lowering.sm_100a lowering.sm_90a",
     "lowering.assemble": f"{DIALECTS} passes lowering.manifest lowering.ptxas lowering.source",
     "lowering.stages": "lowering.convert passes.infrastructure",
-    "lowering.compile": f"{DIALECTS} passes schedules.copy lowering.assemble lowering.manifest "
+    "lowering.compile": f"{DIALECTS} passes schedules.registry lowering.assemble lowering.manifest "
     "lowering.ptxas lowering.source lowering.stages",
     "runtime": LEAVES,
     "runtime.file": LEAVES,

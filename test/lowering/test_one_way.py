@@ -120,7 +120,7 @@ def test_each_kernel_is_proved_once(proofs: list[str], tmp_path: Path) -> None:
     opt(file, "-o", tmp_path / "o", "--attn-to-nvvm")
     assert proofs == [NAME, "g"]
     proofs.clear()
-    compiler.compile_tma_copy("sm_90a")
+    compiler.compile_named("tma_copy", target="sm_90a")
     assert proofs == ["tma_copy"]
 
 

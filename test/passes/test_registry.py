@@ -165,3 +165,9 @@ def test_an_operation_may_name_its_schedule() -> None:
         run_pipeline(named("nobody"), "attn-configure{target=sm_90a}")
     with pytest.raises(TargetError, match="applies to sm_100a: rival needs asynchronous product"):
         run_pipeline(named("rival"), "attn-configure{target=sm_100a}")
+
+
+def test_a_kernel_without_an_operation_is_found_by_its_name() -> None:
+    assert registry.kernel_named("tma_copy") is schedule_tma_copy
+    with pytest.raises(SpecError, match="no kernel is named mha: known are tma_copy"):
+        registry.kernel_named("mha")
