@@ -85,11 +85,11 @@ class IntOps:
         """The smaller"""
         return self._binary(arith.MinSIOp, a, b)
 
-    def less(self, a: Value, b: Value | int) -> Value:
+    def less(self, a: Value, b: Value | int, /) -> Value:
         """i1: a < b"""
         return compare("slt", a, b)
 
-    def not_less(self, a: Value, b: Value | int) -> Value:
+    def not_less(self, a: Value, b: Value | int, /) -> Value:
         """i1: a >= b"""
         return compare("sge", a, b)
 

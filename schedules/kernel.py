@@ -2,12 +2,14 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.names import default_of
+from attn_mlir.dialect.attn.names import default_of, names_of, operand_names
+from attn_mlir.dialect.diagnostics import op_error
 
 from . import emit as b
 from .core.config import Config
@@ -16,7 +18,6 @@ from .core.mask_tiles import KeyTiles
 from .core.modifier import Modifier
 from .core.problem import Problem, Value, WorkTile
 from .core.splits import JoinedParts, Parts, Workspace
-from .function import Capture, captures_of, check_function
 from .operands.position_scales import position_factors_of
 from .operands.scales import Factors
 from .operands.storage import OperandStorage, StoredKeys
@@ -32,6 +33,19 @@ KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", ""), 2: ("s_kv"
 LSE_DIMS: Dims = {3: ("batch", "", "sq"), 2: ("", "total_q")}
 OUTPUT_DIMS = {"o": QUERY_DIMS, "lse": LSE_DIMS}
 TENSOR_DIMS = {"q": QUERY_DIMS, "k": KEY_DIMS, "v": KEY_DIMS, **OUTPUT_DIMS}
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A function argument that the score modifier or a storage operation reads: a tensor or scalar.
+
+    Attributes:
+      name: by which the caller passes it.
+      value: the argument of the function.
+    """
+
+    name: str
+    value: Value
 
 
 class Opened(NamedTuple, Generic[ConfigT]):
@@ -73,8 +87,8 @@ def opened(
       VerifyError: the function computes something else as well, or the operation has no configuration
         of this kind.
     """
-    check_function(function, op)
-    default_scale, captures = default_of(function, "scale"), captures_of(function)
+    _check_function(function, op)
+    default_scale, captures = default_of(function, "scale"), _captures_of(function)
     config = kind.of(op)
     declared = _declared(op, dims, captures, captured_dims)
     kernel = b.declare_kernel(function.sym_name.value, declared, cluster=cluster)
@@ -177,6 +191,45 @@ def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
         return
     with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
         yield
+
+
+def _check_function(function: Any, op: Any) -> None:
+    """Checks that a function passes its arguments to the operation, and its results on, as they are.
+
+    Raises:
+      VerifyError: it computes something else as well, or mixes them up.
+    """
+    views = (*attn.STORAGE_OPERATIONS, attn.ScaledOp, attn.ColumnsOp, attn.LatentRowsOp)
+    block = list(function.body.blocks[0].operations)
+    operations = [other for other in block if not isinstance(other, views)]
+    own = op.operation.name
+    if len(operations) != 2:
+        names = ", ".join(other.operation.name for other in operations)
+        raise op_error(function, f"expects one {own} and func.return, got {names}")
+    operands = _stored_tensors(op)
+    if operands != list(function.arguments)[: len(operands)]:
+        raise op_error(op, "expects the function's first arguments as its operands, in order")
+    if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
+        raise op_error(operations[1], f"expects to return o, or o and lse, of the {own}")
+
+
+def _stored_tensors(op: Any) -> list[Value]:
+    """The tensors of an operation's operands: one of keys and of values that share their rows."""
+    operands = list(op.operation.operands)
+    if isinstance(op, attn.MhaOp) and op.shares_rows:
+        operands.remove(op.v)
+    return [OperandStorage.of(operand).root for operand in operands]
+
+
+def _captures_of(function: Any) -> list[Capture]:
+    """The arguments after the scale: what storage, the score modifier and optional operands read."""
+    own = operand_names(function).index("scale") + 1
+    arguments = list(function.arguments)[own:]
+    names = names_of(function)[own:]
+    return [
+        Capture(name or f"capture{number}", value)
+        for number, (name, value) in enumerate(zip(names, arguments, strict=True))
+    ]
 
 
 def _declared(

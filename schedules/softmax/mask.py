@@ -26,22 +26,22 @@ class Words(b.IntOps):
     `Mask.transposed_element`.
     """
 
-    def less(self, a: Value, b: Value | int) -> Value:
-        """A word with the lowest b - a bits set: the upper half of 32 ones shifted left by b - a."""
+    def less(self, first: Value, end: Value | int, /) -> Value:
+        """A word with the lowest end - first bits set: the upper half of 32 ones shifted left by so many."""
         half = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), WORD_BITS)).result
-        return _low_half(arith.ShRUIOp(self._shifted(a, b), half).result)
+        return _low_half(arith.ShRUIOp(self._shifted(first, end), half).result)
 
-    def not_less(self, a: Value, b: Value | int) -> Value:
-        """A word with all but the lowest b - a bits set: the lower half of the same."""
-        return _low_half(self._shifted(a, b))
+    def not_less(self, first: Value, end: Value | int, /) -> Value:
+        """A word with all but the lowest end - first bits set: the lower half of the same."""
+        return _low_half(self._shifted(first, end))
 
     def negation(self, a: Value) -> Value:
         """The word with all bits inverted."""
         return self._binary(arith.XOrIOp, a, -1)
 
-    def _shifted(self, a: Value, b: Value | int) -> Value:
-        """i64: 32 ones shifted left by b - a, which is clamped to 0 to 32."""
-        count = self.max(self.min(self.sub(b, a), WORD_BITS), 0)
+    def _shifted(self, first: Value, end: Value | int) -> Value:
+        """i64: 32 ones shifted left by end - first, which is clamped to 0 to 32."""
+        count = self.max(self.min(self.sub(end, first), WORD_BITS), 0)
         ones = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), 2**WORD_BITS - 1)).result
         return arith.ShLIOp(ones, arith.ExtUIOp(_i64(), count).result).result
 

@@ -21,7 +21,7 @@ LEAVES = "_version env errors expr extensions files tools waiting"
 DIALECTS = f"{LEAVES} dialect"
 BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
 CORE = f"{BUILT} schedules.core schedules.operands"
-ROLES = f"{CORE} schedules.function schedules.kernel schedules.softmax schedules.sources"
+ROLES = f"{CORE} schedules.kernel schedules.softmax schedules.sources"
 LOW = "dialect passes lowering.layouts"
 STATE = f"{LOW} lowering.state"
 RINGS = f"{STATE} lowering.access lowering.rings"
@@ -77,12 +77,11 @@ ALLOWED = {
     "schedules.copy": BUILT,
     "schedules.combine": f"{BUILT} schedules.core.entries",
     "schedules.operands": BUILT,
-    "schedules.append": f"{BUILT} schedules.function schedules.operands",
+    "schedules.append": f"{BUILT} schedules.operands",
     "schedules.core": f"{BUILT} schedules.operands",
     "schedules.softmax": CORE,
     "schedules.sources": CORE,
-    "schedules.function": CORE,
-    "schedules.kernel": f"{CORE} schedules.function schedules.softmax schedules.sources",
+    "schedules.kernel": f"{CORE} schedules.softmax schedules.sources",
     "schedules.attention.streaming": ROLES,
     "schedules.attention.tensor_memory": ROLES,
     "schedules.attention.warpgroups": ROLES,

@@ -52,8 +52,8 @@ from attn_mlir.schedules.policy.tiling import (
     streamed_stages,
 )
 from attn_mlir.schedules.registry import register
-from attn_mlir.schedules.sources.ahead import fetch_ahead
 from attn_mlir.schedules.sources.kv_source import StreamedKV
+from attn_mlir.schedules.sources.l2_prefetch import fetch_ahead
 from attn_mlir.schedules.sources.listed_copies import streamed_kv
 from attn_mlir.schedules.sources.transport import epilogue, load_queries, stream
 

@@ -21,6 +21,7 @@ issue O += P(n) V(n), from registers    hand over P(n)    settle it
 from shared memory. The product of `attend` is issued before the fences that P's handover takes.
 """
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
@@ -37,8 +38,6 @@ from attn_mlir.schedules.softmax.state import (
     weighed_at,
     with_sink,
 )
-
-from .halves import hand_over, in_step, leave, taken
 
 HALF = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thread
 
@@ -85,8 +84,8 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
         raw = b.settle(b.product(empty, queries, keys, accumulate=False, b_layout="nk"))
         scores = seen(problem, tile, raw, test, visited, turn, row0, problem.scale)
         step = raised(row, scores, Rows(*found))
-        hand_over(storage.factors, step.factor)
-        sums = in_step(sums, step.moved, step.factor)
+        _hand_over(storage.factors, step.factor)
+        sums = _in_step(sums, step.moved, step.factor)
         weighed = weighed_at(problem, row, scores, step)
         weights, slot = b.rounded(weighed.weights, problem.element), storage.p.acquire()
         b.store(weights, slot)
@@ -103,9 +102,9 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
-    hand_over(storage.factors, inverse)
+    _hand_over(storage.factors, inverse)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
-    leave(problem, storage.out, tile, b.times_rows(sums, inverse), 0)
+    _leave(problem, storage.out, tile, b.times_rows(sums, inverse), 0)
     store_lse(problem, row, tile, row0, maximum, total)
 
 
@@ -115,9 +114,9 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
     one = b.f32_constant(1.0)
 
     def block(_: Value, sums: Value) -> list[Value]:
-        factor = taken(storage.factors)
+        factor = _taken(storage.factors)
         differs = b.map_elements(lambda x: b.fcompare("ONE", x, one), factor, element=b.i1())
-        sums = in_step(sums, b.any_row(differs), factor)
+        sums = _in_step(sums, b.any_row(differs), factor)
         keys, weights = storage.k.wait(), storage.p.wait()
         sums = b.settle(_product(problem, sums, weights, keys, HALF))
         b.release(weights, "warps")
@@ -126,11 +125,49 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
 
     empty = b.fill([config.tile_m, HALF], b.f32_constant(0.0))
     (sums,) = b.loop(0, problem.key_tiles(tile).count, [empty], block)
-    result = b.times_rows(sums, taken(storage.factors))
-    leave(problem, storage.out, tile, result, HALF)
+    result = b.times_rows(sums, _taken(storage.factors))
+    _leave(problem, storage.out, tile, result, HALF)
 
 
 def _product(problem: Problem, sums: Value, weights: Value, keys: Value, first: int) -> Value:
     """O + P V of half of the columns, pending."""
     values = b.columns(keys, first, HALF)
     return b.product(sums, weights, values, accumulate=True, b_layout="kn")
+
+
+def _in_step(sums: Value, moved: Value, factor: Value) -> Value:
+    """O so far, rescaled to the new maxima where one moved."""
+    (found,) = b.chosen(moved, [sums.type], lambda: [b.times_rows(sums, factor)], lambda: [sums])
+    return found
+
+
+def _hand_over(ring: b.Ring, value: Value) -> None:
+    """Fills a slot with a row vector."""
+    slot = ring.acquire()
+    b.store(value, slot)
+    b.commit(slot, "warps")
+
+
+def _taken(ring: b.Ring) -> Value:
+    """What a slot holds, which is free again."""
+    slot = ring.wait()
+    value = b.load(slot)
+    b.release(slot, "warps")
+    return value
+
+
+def _leave(problem: Problem, out: b.Ring | None, tile: WorkTile, result: Value, first: int) -> None:
+    """Columns of O of a work tile, to a slot of `out`, or to memory where there is none.
+
+    Args:
+      result: [rows, columns], in f32.
+      first: the first of these columns.
+    """
+    if out is None:
+        row0 = problem.first_position(tile, 0)
+        problem.queries.store_columns(result, tile.results, tile.head, row0, first)
+        return
+    slot = out.acquire()
+    _, columns = ws.FragmentType(result.type).shape
+    b.store(b.rounded(result, problem.output), b.columns(slot, first, columns))
+    b.commit(slot, "warps")
