@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attn_mlir.runtime.call.tensors import TensorView
-from attn_mlir.runtime.call.torch_tensors import layout_of
+from attn_mlir.runtime.call.torch_tensors import layout_reader
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def address_of(array: object) -> int:
 def _know_torch() -> None:
     """Registers torch's tensors and parameters, and its dtypes as values, if torch is loaded."""
     torch: Any = sys.modules["torch"]
+    layout_of = layout_reader()
     for known in (torch.Tensor, torch.nn.Parameter):
         _KINDS[known] = Kind(layout_of, known.data_ptr)
     _OF_TORCH.add(torch.dtype)

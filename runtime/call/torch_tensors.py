@@ -4,7 +4,7 @@ A tensor need not be what its memory holds. A subclass has a meaning of its own,
 tracer records what is done with its tensors, `torch.func` puts batches and tangents around tensors whose class
 is `torch.Tensor`, and a gradient may be wanted. `check_tensor` tells these apart. Every array argument passes
 through it: those of `attn_mlir` by `tensors.view`, those of `attn_mlir.torch` also before they are traced, and
-those of calls that come again by `layout_of`.
+those of calls that come again by `layout_reader`.
 
 PyTorch is never imported here.
 """
@@ -204,21 +204,26 @@ def is_traced(tensor: Any) -> bool:
     )
 
 
-def layout_of(tensor: Any) -> tuple[Hashable, ...] | None:
-    """Shape, strides, dtype and device of a tensor of a plain class that stands for itself; else None.
+def layout_reader() -> Callable[[Any], tuple[Hashable, ...] | None]:
+    """A function that returns what a tensor of a plain class is, if it stands for itself; else None.
 
-    That is one in memory that takes part in no derivative: what `check_tensor` finds out in a hundredth of the
-    time, since calls that come again ask. It also has an address, which those that `torch.func` wraps refuse
-    to tell.
+    It returns shape, strides, dtype and device of a tensor in memory that takes part in no derivative: it finds
+    out what `check_tensor` does in a hundredth of the time, since calls that come again ask. Such a tensor also
+    has an address, which those that `torch.func` wraps refuse to tell.
     """
     torch = _parts()
-    if (
-        tensor.is_neg()
-        or torch.forward._current_level >= 0
-        or (tensor.requires_grad and torch.with_gradients())
-    ):
-        return None
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+    forward, with_gradients = torch.forward, torch.with_gradients
+
+    def layout_of(tensor: Any) -> tuple[Hashable, ...] | None:
+        if (
+            tensor.is_neg()
+            or forward._current_level >= 0
+            or (tensor.requires_grad and with_gradients())
+        ):
+            return None
+        return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+    return layout_of
 
 
 def is_tracing() -> bool:
