@@ -12,9 +12,9 @@ from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_factors import rope_factors, row_factors
 from attn_mlir.api.lengths import LengthArguments, Told, told_by
 from attn_mlir.api.packed_rows import rope_cached
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
+from attn_mlir.api.plan import Plan, Seen, Step, named_extents, results_of
 from attn_mlir.api.planners import carried_out, declared_by, only_planned
-from attn_mlir.arrays import given_output, stream_of
+from attn_mlir.arrays import stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
@@ -207,12 +207,7 @@ def _planned(
       on: device, stream and target.
     """
     q = operands["q_nope"]
-    given = None
-    if out is not None:
-        given = given_output(out, (*q.shape[:-1], spec.v_head_dim), spec.out_dtype, operands)
-    sizes = named_extents(spec, operands)
-    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
-    results[0] = dataclasses.replace(results[0], given=given)
+    results = results_of(spec, named_extents(spec, operands), out, operands)
     step = Step(spec, {**arguments, **{x.name: Seen(x.name, x.shape) for x in results}}, names)
     device, stream, target = on
     return Plan([step], results, [], model, q, device, stream, target)

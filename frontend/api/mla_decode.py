@@ -14,9 +14,9 @@ from attn_mlir.api.lengths import told_by
 from attn_mlir.api.listed_rows import ListedRows, check_no_factors, listed_rows
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import format_named, packed_cached
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents, results_of
 from attn_mlir.api.planners import carried_out, only_planned
-from attn_mlir.arrays import dense_on_host, given_output, stream_of
+from attn_mlir.arrays import dense_on_host, stream_of
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.decode_routes import (
     check_scope_splits,
@@ -242,14 +242,12 @@ def _planned(
     counts = [decode_splits(splits, x.spec, x.sizes, machine) for x in scopes]
     spec, rows = scopes[0].spec, {"q": q, **scopes[0].rows}
     sizes = named_extents(spec, rows)
-    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     if out is not None:
         if (dtype := output_dtype_of(out)) != spec.dtype:
             raise SpecError(f"out has dtype {dtype}, q is {spec.dtype}: both must be the same")
         for number, scope in enumerate(scopes[1:]):
             rows |= {f"extra {number} {name}": value for name, value in scope.rows.items()}
-        given = given_output(out, results[0].shape, spec.dtype, rows)
-        results[0] = dataclasses.replace(results[0], given=given)
+    results = results_of(spec, sizes, out, rows)
     if len(scopes) > 1 or (counts[0] > 1 and not spec.is_streamed):
         steps, memory = _combined(scopes, shared, results, counts)
     else:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attn_mlir.arrays import Output, counters_like, output_like
+from attn_mlir.arrays import Output, counters_like, given_output, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
@@ -82,6 +82,25 @@ def named_extents(request: Request, operands: Mapping[str, TensorView]) -> dict[
             pairs = zip(operand.extents, operands[operand.name].shape, strict=True)
             sizes |= {name: extent for name, extent in pairs if isinstance(name, str)}
     return sizes
+
+
+def results_of(
+    request: Request, sizes: Mapping[str, int], out: object, others: Mapping[str, TensorView]
+) -> list[Allocation]:
+    """Memory for the results of a kernel, of which O is the first.
+
+    Args:
+      sizes: as of `Allocation.of`.
+      out: the caller's array for O, or None.
+      others: the operands by name, with which it must share no memory.
+
+    Raises:
+      SpecError: O cannot be written to it.
+    """
+    o, *further = [Allocation.of(x, sizes) for x in request.tensors if x.role == "out"]
+    if out is not None:
+        o = dataclasses.replace(o, given=given_output(out, o.shape, o.dtype, others))
+    return [o, *further]
 
 
 @dataclass(frozen=True)

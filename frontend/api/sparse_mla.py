@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step
+from attn_mlir.api.plan import Plan, Seen, Step, results_of
 from attn_mlir.api.planners import carried_out
-from attn_mlir.arrays import as_i32, dense_on_host, given_output, stream_of
+from attn_mlir.arrays import as_i32, dense_on_host, stream_of
 from attn_mlir.compiling.sparse_mla import (
     DTYPES,
     HEAD_DIMS,
@@ -124,12 +123,8 @@ def sparse_mla(
         kv_group=stored.group,
         kv_page=stored.page,
     )
-    sizes = {"s_q": s_q}
-    results = [Allocation.of(x, sizes) for x in spec.operands if x.role == "out"]
-    if out is not None:
-        others = {"q": operands["q"], **stored.given, "indices": operands["indices"]}
-        memory = given_output(out, results[0].shape, spec.out_dtype, others)
-        results[0] = dataclasses.replace(results[0], given=memory)
+    others = {"q": operands["q"], **stored.given, "indices": operands["indices"]}
+    results = results_of(spec, {"s_q": s_q}, out, others)
     given = {
         "q": q,
         **stored.given,
