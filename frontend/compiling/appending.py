@@ -12,11 +12,12 @@ from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS, NARROW_HEAD_DIM_STEP, one_of
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.compiling.schedules import check_scale_groups
-from attn_mlir.compiling.sequences import table
+from attn_mlir.compiling.sequences import position_scales, table
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import as_int, flag, integer
+from attn_mlir.schedules.policy.facts import Facts
 
 ANGLE_DTYPES = ("bf16", "f16", "f32")
 SLOT_DTYPES = ("i32", "i64")
@@ -196,6 +197,22 @@ class AppendSpec(Request):
         values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
         name = "_".join(filter(None, words))
         return f"attn_append_{name}_h{self.heads}_d{self.head_dim}{values}"
+
+    @property
+    def facts(self) -> Facts:
+        """Of the cache and the tokens."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.heads,
+            head_dim=self.head_dim,
+            v_head_dim=self.v_head_dim,
+            q_type=self.new_dtype,
+            kv_type=self.dtype,
+            out_type=self.dtype,
+            page_size=0 if self.told == SLOTS else self.cache.page_size,
+            scales=position_scales(self.cache),
+        )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.append`, which has no results."""

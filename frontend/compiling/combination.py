@@ -14,6 +14,7 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.schedules.policy.facts import Facts
 
 OUT_DTYPES = ("bf16", "f16", "f32")
 SINK_DTYPES = ("bf16", "f16", "f32")
@@ -89,6 +90,20 @@ class CombineSpec(Request):
     def kernel_name(self) -> str:
         """The dtype of O, the heads and their size."""
         return f"attn_combine_{self.out_dtype}_h{self.heads}_d{self.v_head_dim}"
+
+    @property
+    def facts(self) -> Facts:
+        """Of the parts, which are in f32."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.heads,
+            head_dim=0,
+            v_head_dim=self.v_head_dim,
+            q_type="f32",
+            kv_type="f32",
+            out_type=self.out_dtype,
+        )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.combine`."""

@@ -17,6 +17,7 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.scalars import flag
+from attn_mlir.schedules.policy.facts import Facts, Rope, Scales
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 NOPE_STEP = 64  # a line of 128 bytes of a tile, with which its rope columns begin
@@ -248,6 +249,30 @@ class MlaSpec(GroupedRequest):
         words = (self.mask_name, cache, self.lengths.short_name, self.dtype, rope, out, heads)
         sizes = f"d{self.nope_dim}r{self.rope_dim}v{self.v_head_dim}"
         return f"attn_mla_{'_'.join(filter(None, words))}_{sizes}"
+
+    @property
+    def facts(self) -> Facts:
+        """Of the attention; scales of positions are those of operands of 8 bits."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.nope_dim,
+            v_head_dim=self.v_head_dim,
+            q_type=self.dtype,
+            kv_type=self.dtype,
+            out_type=self.out_dtype,
+            mask=self.mask,
+            page_size=0 if self.cache is None else self.cache.page_size,
+            ragged_q=self.lengths.ragged_q,
+            padded_q=self.lengths.used_q and not self.lengths.ragged_q,
+            scales=Scales(1, 0) if self.is_narrow else None,
+            rope=Rope(
+                self.rope_dim,
+                self.rope_dtype if self.has_wide_rope else self.dtype,
+                self.rope_dtype,
+            ),
+        )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.mla`."""

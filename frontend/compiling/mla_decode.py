@@ -19,6 +19,7 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import full
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
 
 HEAD_STEP = 8
@@ -184,6 +185,27 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             *self.format_words,
         )
         return f"attn_mla_decode_{'_'.join(filter(None, words))}"
+
+    @property
+    def facts(self) -> Facts:
+        """Of attention to one head of keys, in whose rows the values lie."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=1,
+            head_dim=self.head_dim,
+            v_head_dim=LATENT_COLUMNS,
+            q_type=self.dtype,
+            kv_type=self.dtype,
+            out_type="f32" if self.partial else self.dtype,
+            mask=self.mask,
+            page_size=0 if self.cache is None else self.cache.page_size,
+            rows=self.narrow_rows,
+            listed=self.indices,
+            shares_rows=True,
+            partial=self.partial,
+            joined=self.joined,
+        )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.mla_decode`."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
+from attn_mlir.schedules.policy.facts import Facts
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -64,6 +65,11 @@ class Request(ABC):
     @abstractmethod
     def operands(self) -> tuple[Operand, ...]:
         """The tensors and scalars of the kernel, in the order of the call."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Facts:
+        """What policies choose by; equal to the facts of the operation that `emit` builds."""
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:

@@ -20,6 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.schedules.policy.facts import Scales
 
 MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
@@ -151,6 +152,13 @@ class GroupedRequest(SequenceRequest):
             "ordered-softmax": "true" if self.ordered_softmax else None,
         }
         return {name: value for name, value in options.items() if value is not None}
+
+
+def position_scales(cache: Cache | None) -> Scales | None:
+    """The scales that each position of a cache has of its own."""
+    if cache is None or not cache.scale_dtype:
+        return None
+    return Scales(cache.k_groups, cache.v_groups)
 
 
 def table(name: str, dtype: str, rank: int) -> Operand:

@@ -14,6 +14,7 @@ from attn_mlir.dialect.attn.latent_formats import PLAIN, row_extents, row_operan
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.tiling import SPARSE_SCHEDULES
 
 HEAD_STEP = 8
@@ -144,6 +145,24 @@ class SparseMlaSpec(PackedRequest):
         sizes = [f"o{self.out_dtype}"] if has_own else []
         sizes += [f"h{self.heads}", f"d{self.head_dim}"]
         return "_".join(["attn_sparse_mla", self.dtype, *sizes, *words, *self.format_words])
+
+    @property
+    def facts(self) -> Facts:
+        """Of attention to one head of keys, in whose rows the values lie."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=1,
+            head_dim=self.head_dim,
+            v_head_dim=V_DIM,
+            q_type=self.dtype,
+            kv_type=self.dtype,
+            out_type=self.out_dtype,
+            page_size=self.page_size or 0,
+            rows=self.narrow_rows,
+            listed=True,
+            shares_rows=True,
+        )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.sparse_mla`."""

@@ -21,12 +21,13 @@ from attn_mlir.compiling.schedules import (
     check_swapped,
     check_told,
 )
-from attn_mlir.compiling.sequences import table
-from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
+from attn_mlir.compiling.sequences import position_scales, table
+from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS, Block
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.errors import SpecError
+from attn_mlir.schedules.policy.facts import Facts, Modifier
 from attn_mlir.schedules.policy.tiling import (
     SCHEDULES,
     STREAMED,
@@ -247,6 +248,31 @@ class MhaSpec(MhaOptions):
         )
         values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
         return f"attn_mha_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
+
+    @property
+    def facts(self) -> Facts:
+        """Of the attention; its answers are the schedule, query tiles and order."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            v_head_dim=self.v_head_dim,
+            q_type=self.dtype,
+            kv_type=self.kv_dtype,
+            out_type=self.out_dtype,
+            mask=self.mask,
+            page_size=0 if self.cache is None else self.cache.page_size,
+            ragged_q=self.lengths.ragged_q,
+            padded_q=self.has_padded_queries,
+            scales=position_scales(self.cache),
+            block=None if self.block is None else Block(*self.block),
+            modifier=Modifier.of(self.modifier),
+            partial=self.partial,
+            joined=self.joined,
+            split_size=self.split_size or 0,
+            counted=self.tile_order == "counter",
+        )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.mha`."""

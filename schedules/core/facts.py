@@ -1,0 +1,177 @@
+"""The facts of an operation in MLIR; see `attn_mlir.schedules.policy.facts`."""
+
+from typing import Any
+
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
+from attn_mlir.schedules.operands.storage import (
+    has_padded_queries,
+    is_gathered,
+    is_ragged,
+    latent_rows_of,
+    page_size_of,
+    position_factors,
+)
+from attn_mlir.schedules.policy.facts import Facts, NarrowRows, Rope, Scales
+from attn_mlir.schedules.policy.facts import Modifier as ModifierFacts
+
+from .modifier import Modifier
+
+Value = Any
+
+_NAMES = {text: name for name, text in ELEMENT_TYPES.items()}
+
+
+def facts_of(op: Any) -> Facts:
+    """The facts of an operation for which there are schedules."""
+    return _FACTS[type(op)](op)
+
+
+def element_name(element: ir.Type) -> str:
+    """Our name of an element type: a key of `ELEMENT_TYPES`, or MLIR's where we have none."""
+    return _NAMES.get(str(element), str(element))
+
+
+def _element(operand: Value) -> str:
+    """The name of the element type that an operand stands for."""
+    return element_name(attn.logical_type(operand).element_type)
+
+
+def _mha(op: attn.MhaOp) -> Facts:
+    modifier, join = Modifier(op, {}), op.join
+    return Facts(
+        operation="mha",
+        heads=op.heads,
+        kv_heads=op.kv_heads,
+        head_dim=op.head_dim,
+        v_head_dim=op.v_head_dim,
+        q_type=element_name(op.element_type),
+        kv_type=element_name(op.stored_element_type),
+        out_type=element_name(op.output_type),
+        mask=op.mask_rule,
+        page_size=page_size_of(op.k),
+        ragged_q=is_ragged(op.q),
+        padded_q=has_padded_queries(op.q),
+        scales=_scales(op.k, op.v),
+        listed=is_gathered(op.k),
+        shares_rows=op.shares_rows,
+        block=None if op.blocks is None else op.blocks.extents,
+        modifier=ModifierFacts(modifier.reads, modifier.gathers),
+        partial=op.is_partial,
+        joined=join is not None,
+        split_size=0 if join is None else join.part_keys or 0,
+        counted=op.tile_counter is not None,
+    )
+
+
+def _mla(op: attn.MlaOp) -> Facts:
+    scales = position_factors(op.k_nope)
+    return Facts(
+        operation="mla",
+        heads=op.heads,
+        kv_heads=op.kv_heads,
+        head_dim=op.nope_dim,
+        v_head_dim=op.v_head_dim,
+        q_type=_element(op.q_nope),
+        kv_type=_element(op.k_nope),
+        out_type=element_name(op.output_type),
+        mask=op.mask_rule,
+        page_size=page_size_of(op.k_rope),
+        ragged_q=is_ragged(op.q_nope),
+        padded_q=has_padded_queries(op.q_nope),
+        scales=None if scales is None else Scales(scales.groups, 0),
+        rope=Rope(op.rope_dim, _element(op.q_rope), _element(op.k_rope)),
+    )
+
+
+def _mla_decode(op: attn.MlaDecodeOp) -> Facts:
+    return Facts(
+        operation="mla_decode",
+        heads=op.heads,
+        kv_heads=1,
+        head_dim=op.head_dim,
+        v_head_dim=op.v_head_dim,
+        q_type=element_name(op.element_type),
+        kv_type=_element(op.kv),
+        out_type=element_name(op.o.type.element_type),
+        mask=op.mask_rule,
+        page_size=0 if op.is_listed else page_size_of(op.kv),
+        rows=_rows(op.kv),
+        listed=op.is_listed,
+        shares_rows=True,
+        partial=op.is_partial,
+        joined=bool(op.memory),
+    )
+
+
+def _sparse_mla(op: attn.SparseMlaOp) -> Facts:
+    return Facts(
+        operation="sparse_mla",
+        heads=op.heads,
+        kv_heads=1,
+        head_dim=op.head_dim,
+        v_head_dim=op.o.type.shape[2],
+        q_type=element_name(op.q.type.element_type),
+        kv_type=_element(op.kv),
+        out_type=element_name(op.o.type.element_type),
+        page_size=op.page_size,
+        rows=_rows(op.kv),
+        listed=True,
+        shares_rows=True,
+    )
+
+
+def _append(op: attn.AppendOp) -> Facts:
+    cache, values = (attn.logical_type(x) for x in (op.k_cache, op.v_cache))
+    element = element_name(cache.element_type)
+    return Facts(
+        operation="append",
+        heads=cache.shape[2],
+        kv_heads=cache.shape[2],
+        head_dim=cache.shape[3],
+        v_head_dim=values.shape[3],
+        q_type=element_name(op.k_new.type.element_type),
+        kv_type=element,
+        out_type=element,
+        page_size=page_size_of(op.k_cache),
+        scales=_scales(op.k_cache, op.v_cache),
+    )
+
+
+def _combine(op: attn.CombineOp) -> Facts:
+    *_, heads, columns = op.o.type.shape
+    return Facts(
+        operation="combine",
+        heads=heads,
+        kv_heads=heads,
+        head_dim=0,
+        v_head_dim=columns,
+        q_type=element_name(op.parts.type.element_type),
+        kv_type=element_name(op.parts.type.element_type),
+        out_type=element_name(op.o.type.element_type),
+    )
+
+
+_FACTS: dict[type[Any], Any] = {
+    attn.MhaOp: _mha,
+    attn.MlaOp: _mla,
+    attn.MlaDecodeOp: _mla_decode,
+    attn.SparseMlaOp: _sparse_mla,
+    attn.AppendOp: _append,
+    attn.CombineOp: _combine,
+}
+
+
+def _scales(k: Value, v: Value) -> Scales | None:
+    """The scales of positions of keys and values."""
+    of_k, of_v = position_factors(k), position_factors(v)
+    if of_k is None and of_v is None:
+        return None
+    return Scales(*(0 if step is None else step.groups for step in (of_k, of_v)))
+
+
+def _rows(operand: Value) -> NarrowRows | None:
+    """How the rows of a latent cache are stored in 8 bits."""
+    step = latent_rows_of(operand)
+    return None if step is None else NarrowRows(step.group.value, step.scaled_columns)
