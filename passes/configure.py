@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import typing
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
@@ -10,13 +9,14 @@ from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.opt.listing import option_texts
-from attn_mlir.schedules.registry import operations, schedule_for, schedules
+from attn_mlir.schedules.choice import configure, schedule_for
+from attn_mlir.schedules.policy.registry import POLICIES
+from attn_mlir.schedules.registry import operations
 
 
 @dataclasses.dataclass(frozen=True)
 class _Configure:
-    """Chooses tiles and budgets of each operation by its schedule, and stores them as `attn.config`.
+    """Chooses tiles and budgets of each operation by its policy, and stores them as `attn.config`.
 
     An entry that the operation already carries is kept, so a module can bring its own.
 
@@ -37,20 +37,20 @@ class _Configure:
         """
         found = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
         target = target_of(module, self.target, keep=bool(found))
-        given = {
+        asked = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name != "target" and getattr(self, field.name) != field.default
         }
-        unused = dict(given)
+        unused = dict(asked)
         chosen = [(op, schedule_for(op, target)) for op in found]
         for op, schedule in chosen:
             check_regions(op)
-            known = {field.name for field in dataclasses.fields(schedule.options)}
-            schedule.configure(op, target, {n: v for n, v in given.items() if n in known})
+            known = {knob.name for knob in schedule.policy.options}
+            configure(op, schedule, target, {n: v for n, v in asked.items() if n in known})
             unused = {n: v for n, v in unused.items() if n not in known}
         if chosen and unused:
-            names = ", ".join(schedule.name for _, schedule in chosen)
+            names = ", ".join(schedule.policy.name for _, schedule in chosen)
             options = ", ".join(name.replace("_", "-") for name in unused)
             raise SpecError(f"attn-configure: {names} on {target.chip} has no option {options}")
 
@@ -58,11 +58,11 @@ class _Configure:
 def _options() -> dict[str, tuple[Any, Any]]:
     """Types and defaults of the options of all schedules; options of one name are the same option."""
     found: dict[str, tuple[Any, Any]] = {}
-    for schedule in schedules():
-        kinds = typing.get_type_hints(schedule.options)
-        for field in dataclasses.fields(schedule.options):
-            option = (kinds[field.name], field.default)
-            assert found.setdefault(field.name, option) == option, field.name
+    for policy in sorted(POLICIES, key=lambda policy: policy.name):
+        for knob in policy.options:
+            kind = bool if knob.is_flag else type(knob.default)
+            option = (kind, kind())
+            assert found.setdefault(knob.name, option) == option, knob.name
     return found
 
 
@@ -72,9 +72,9 @@ def _texts() -> str:
     Where schedules mean different things by an option, each text names its schedules.
     """
     meant: dict[str, dict[str, list[str]]] = {}  # option -> text -> schedules
-    for schedule in schedules():
-        for name, text in option_texts(schedule.options).items():
-            meant.setdefault(name, {}).setdefault(text, []).append(schedule.name)
+    for policy in POLICIES:
+        for knob in policy.options:
+            meant.setdefault(knob.name, {}).setdefault(knob.means, []).append(policy.name)
     return "\n".join(f"  {name}: {_in_one_line(texts)}" for name, texts in meant.items())
 
 

@@ -10,7 +10,8 @@ from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.meaning import record_meaning
-from attn_mlir.schedules.registry import operations, schedule_for
+from attn_mlir.schedules.choice import schedule_for
+from attn_mlir.schedules.registry import operations
 
 
 @register

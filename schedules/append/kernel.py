@@ -7,22 +7,23 @@ The 16-byte units of a row lie in neighbouring threads, so that rows are whole l
 wherever they go; K and V are read before either is written, which keeps more of them in flight.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.names import names_of
 from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.append.destinations import NOWHERE, Destination
 from attn_mlir.schedules.append.narrowing import divisors, stored
+from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.append.roles import WARPS, Place, Problem, Rows, each_row, tokens_of
 from attn_mlir.schedules.append.rotation import rotated
 from attn_mlir.schedules.operands.storage import OperandStorage
-from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
 
 Value = Any
 
@@ -40,17 +41,8 @@ STORAGE = (
 class Append:
     """New tokens into a cache, by threads alone."""
 
-    name: ClassVar[str] = "append"
+    policy: ClassVar[Policy] = APPEND
     operation: ClassVar[type[Any]] = attn.AppendOp
-    options: ClassVar[type[Any]] = NoOptions
-    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.COPY_ENGINE})
-
-    def takes(self, op: attn.AppendOp, target: Target) -> bool:
-        """Any."""
-        return True
-
-    def configure(self, op: attn.AppendOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Leaves nothing: the tiles follow from the sizes."""
 
     def build(self, function: Any, op: attn.AppendOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one `attn.append`.

@@ -8,7 +8,7 @@ their order, so the result does not depend on timing.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,10 +16,11 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
 from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.combine.policy import COMBINE
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
 
 Value = Any
 
@@ -109,17 +110,8 @@ class Problem:
 class Combine:
     """Puts the parts together by copies and arithmetic of threads, without matrix products."""
 
-    name: ClassVar[str] = "combine"
+    policy: ClassVar[Policy] = COMBINE
     operation: ClassVar[type[Any]] = attn.CombineOp
-    options: ClassVar[type[Any]] = NoOptions
-    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.COPY_ENGINE})
-
-    def takes(self, op: attn.CombineOp, target: Target) -> bool:
-        """Any combination."""
-        return True
-
-    def configure(self, op: attn.CombineOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Does nothing: the tile sizes are fixed."""
 
     def build(self, function: Any, op: attn.CombineOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one combination.

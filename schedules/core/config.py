@@ -9,7 +9,6 @@ from .modifier import Modifier
 
 IN_TURN = 16  # scores that a thread modifies at a time where registers are few
 NARROW_BITS = 8
-NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Configurations of operations: frozen dataclasses, stored as the dictionary `attn.config`."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,19 +13,7 @@ CONFIG = "attn.config"  # attribute of an operation
 
 @dataclass(frozen=True)
 class Entries:
-    """Base class of configurations: its fields, int or str, become the entries of the dictionary."""
-
-    def to_attr(self) -> ir.DictAttr:
-        """Returns the dictionary of 32-bit integers and strings, in the current context."""
-        i32 = ir.IntegerType.get_signless(32)
-        return ir.DictAttr.get(
-            {
-                name: ir.StringAttr.get(value)
-                if isinstance(value, str)
-                else ir.IntegerAttr.get(i32, value)
-                for name, value in dataclasses.asdict(self).items()
-            }
-        )
+    """Base class of configurations: its fields, int or str, are the entries of the dictionary."""
 
     @classmethod
     def of(cls, op: Any) -> Self:
@@ -39,30 +28,51 @@ class Entries:
 
     @classmethod
     def given(cls, op: Any) -> dict[str, Any]:
-        """The entries that an operation already carries, which may be fewer than the fields.
+        """The entries that an operation already carries; as `given_entries`."""
+        kinds = {f.name: "" if f.type is str else 0 for f in dataclasses.fields(cls)}
+        return given_entries(op, kinds)
 
-        Raises:
-          VerifyError: it is no dictionary, or an entry is unknown or of another kind.
-        """
-        if CONFIG not in op.attributes:
-            return {}
-        attr = op.attributes[CONFIG]
-        if not isinstance(attr, ir.DictAttr):
-            raise op_error(op, f"expects '{CONFIG}' to be a dictionary, got {attr}")
-        kinds: dict[str, type] = {
-            f.name: str if f.type is str else int for f in dataclasses.fields(cls)
+    def to_attr(self) -> ir.DictAttr:
+        """The dictionary of the fields; see `to_attr`."""
+        return to_attr(dataclasses.asdict(self))
+
+
+def to_attr(entries: Mapping[str, int | str]) -> ir.DictAttr:
+    """The dictionary of 32-bit integers and strings, in the current context."""
+    i32 = ir.IntegerType.get_signless(32)
+    return ir.DictAttr.get(
+        {
+            name: ir.StringAttr.get(value)
+            if isinstance(value, str)
+            else ir.IntegerAttr.get(i32, value)
+            for name, value in entries.items()
         }
-        entries: dict[str, Any] = {}
-        for index in range(len(attr)):
-            named = attr[index]
-            if named.name not in kinds:
-                known = ", ".join(kinds)
-                raise op_error(
-                    op, f"has unknown entry '{named.name}' in '{CONFIG}': known are {known}"
-                )
-            kind = ir.StringAttr if kinds[named.name] is str else ir.IntegerAttr
-            if not isinstance(named.attr, kind):
-                word = "a string" if kind is ir.StringAttr else "an integer"
-                raise op_error(op, f"expects {named.name} to be {word}, got {named.attr}")
-            entries[named.name] = named.attr.value
-        return entries
+    )
+
+
+def given_entries(op: Any, known: Mapping[str, int | str]) -> dict[str, Any]:
+    """The entries that an operation already carries, which may be fewer than the known ones.
+
+    Args:
+      known: a value of its kind for each name.
+
+    Raises:
+      VerifyError: it is no dictionary, or an entry is unknown or of another kind.
+    """
+    if CONFIG not in op.attributes:
+        return {}
+    attr = op.attributes[CONFIG]
+    if not isinstance(attr, ir.DictAttr):
+        raise op_error(op, f"expects '{CONFIG}' to be a dictionary, got {attr}")
+    entries: dict[str, Any] = {}
+    for index in range(len(attr)):
+        named = attr[index]
+        if named.name not in known:
+            names = ", ".join(known)
+            raise op_error(op, f"has unknown entry '{named.name}' in '{CONFIG}': known are {names}")
+        is_text = isinstance(known[named.name], str)
+        if not isinstance(named.attr, ir.StringAttr if is_text else ir.IntegerAttr):
+            word = "a string" if is_text else "an integer"
+            raise op_error(op, f"expects {named.name} to be {word}, got {named.attr}")
+        entries[named.name] = named.attr.value
+    return entries

@@ -14,6 +14,8 @@ from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, LINE_BYTES, Target, shared_tile_bytes
 from attn_mlir.errors import SpecError
 
+from .refusal import NoKernel
+
 TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
 STAGE_COUNTS = (1, 2, 4)  # stages inside a product that options may ask for
 PAGE_STEP = 8  # pages fill whole swizzle patterns of 8 rows
@@ -512,7 +514,7 @@ def tiling_for(
         without pages.
 
     Raises:
-      SpecError: no tiles fit.
+      NoKernel: no tiles fit.
     """
     rows = target.rows_per_product
     q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
@@ -528,13 +530,15 @@ def tiling_for(
         columns = count * (max(TILE_N) + v_head_dim)  # S and O of each query tile
         if stages >= 2 and columns <= target.tensor_columns:
             return Tiling(count, tile_n, stages)
-    wanted = "" if q_tiles in (None, 1) else f" with {q_tiles} query tiles"
-    if prescribed is not None:
-        wanted = f" with {prescribed[0]} query tiles and key tiles of {prescribed[1]}"
-    raise SpecError(
-        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
-        f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory, or S "
-        f"and O the tensor memory of {target.chip}"
+    count, tile_n = (q_tiles, 0) if prescribed is None else prescribed
+    keys = f" of {tile_n} keys" if tile_n else ""
+    tiles = f" for {count} query tiles" if (count or 1) > 1 or tile_n else ""
+    raise NoKernel(
+        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits",
+        [
+            f"two key tiles{keys} and what is staged of Q and O{tiles} exceed shared memory, or S and "
+            f"O the tensor memory of {target.chip}"
+        ],
     )
 
 

@@ -15,7 +15,8 @@ from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.targets.limits import target_named
-from attn_mlir.schedules.registry import operations, schedule_for, schedules
+from attn_mlir.schedules.choice import schedule_for
+from attn_mlir.schedules.registry import operations, schedules
 
 MOST_PER_SCORE = 3.95  # FlashAttention-4's kernels of the same sizes
 MOST_PER_ROW, MOST_PER_ROW_OF_PAIRS = 9.69, 18.88
@@ -44,7 +45,7 @@ def schedule_of(context: Any, kernel: _latent_frame.FrameKernel) -> str:
     """The name of the schedule that makes a kernel."""
     module = build_module(context, kernel.make())
     (op,) = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
-    return schedule_for(op, target_named(kernel.target)).name
+    return schedule_for(op, target_named(kernel.target)).policy.name
 
 
 def test_the_frame_has_every_schedule_of_latent_attention() -> None:
@@ -56,7 +57,7 @@ def test_the_frame_has_every_schedule_of_latent_attention() -> None:
     for name, kernel in kernels.items():
         first.setdefault(", ".join(name.split(", ")[:2]), kernel)
     found = {schedule_of(context, kernel) for kernel in first.values()}
-    assert found == {own.name for own in schedules() if own.operation in LATENT_OPERATIONS}
+    assert found == {own.policy.name for own in schedules() if own.operation in LATENT_OPERATIONS}
 
 
 @pytest.mark.ptxas

@@ -22,7 +22,7 @@ from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules.attention.tensor_memory.policy import default_config
+from attn_mlir.schedules.attention.tensor_memory.policy import default_knobs
 
 Array = npt.NDArray[Any]
 
@@ -219,10 +219,10 @@ def test_the_kernel_walks_what_kernel_block_says() -> None:
             options: dict[str, Any] = {"output_bits": 32 if out == "f32" else 16}
             options["tile_order"] = order or "single"
             assert block.heads == 4 and tile[0] == (1 if sq <= 32 else tile[0])
-            default_config(target, head_dim, v_head_dim, prescribed=tile, **options)
+            default_knobs(target, head_dim, v_head_dim, prescribed=tile, **options)
             if sq > 32:
-                free = default_config(target, head_dim, v_head_dim, **options)
-                assert (free.q_tiles, free.tile_n) == tile
+                free = default_knobs(target, head_dim, v_head_dim, **options)
+                assert (free["q_tiles"], free["tile_n"]) == tile
 
 
 @pytest.mark.parametrize("order", ["single", "counter", "persistent"])

@@ -20,6 +20,13 @@ PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 LEAVES = "_version env errors expr extensions files tools waiting"
 DIALECTS = f"{LEAVES} dialect"
 BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
+POLICY = "dialect.attn dialect.orders dialect.targets errors schedules.policy"
+POLICIES = (
+    "schedules.append.policy schedules.attention.keys_in_rows.policy schedules.attention.streaming.policy "
+    "schedules.attention.tensor_memory.policy schedules.attention.warpgroups.policy schedules.combine.policy "
+    "schedules.latent.common.policy schedules.latent.decode.policy schedules.latent.prefill.policy "
+    "schedules.latent.sparse.policy"
+)
 CORE = f"{BUILT} schedules.core schedules.operands"
 ROLES = f"{CORE} schedules.kernel schedules.softmax schedules.sources"
 LOW = "dialect passes lowering.layouts"
@@ -72,7 +79,10 @@ ALLOWED = {
     "passes.infrastructure": DIALECTS,
     "schedules": "",  # but for its rooms: each has a line
     "schedules.policy": "dialect.attn dialect.orders dialect.targets errors",
+    "schedules.policy.registry": f"{POLICY} {POLICIES}",
+    **dict.fromkeys(POLICIES.split(), f"{POLICY} {POLICIES}"),
     "schedules.registry": f"{DIALECTS} schedules.policy",
+    "schedules.choice": CORE,
     "schedules.emit": DIALECTS,
     "schedules.copy": BUILT,
     "schedules.combine": f"{BUILT} schedules.core.entries",

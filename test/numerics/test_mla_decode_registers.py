@@ -149,6 +149,6 @@ def test_the_result_is_staged_where_queries_were() -> None:
 
 
 def test_there_is_no_kernel_for_lists() -> None:
-    told = f"has no kernel for rows that lists name in {HELD}"
+    told = f"has no kernel: {HELD}: lists of rows must be left out"
     with pytest.raises(VerifyError, match=told):
         am.compile(MlaDecodeSpec(heads=64, indices=True, schedule=HELD), target="sm_90a")

@@ -36,11 +36,11 @@ func.func @latent(%q: {q}, %k: {KEYS}, %scale: f32) -> ({o}, {lse}) {{
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"first": 64}, "has no kernel for head_dim 576: supported are multiples of 8 up to 256"),
-        ({"values": 256}, "expects v_head_dim above 256 as head_dim is, got 256"),
+        ({"first": 64}, "mha-streaming: head_dim must be a multiple of 8 up to 256, got 576"),
+        ({"values": 256}, "mha-streaming: v_head_dim must be at least 257, got 256"),
         (
             {"values": 520},
-            "has no kernel for v_head_dim 520: supported are multiples of 8 up to 512",
+            "mha-streaming: v_head_dim must be a multiple of 8 up to 512, got 520",
         ),
     ],
 )

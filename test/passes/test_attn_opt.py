@@ -229,7 +229,7 @@ def test_a_reproducer_repeats_the_failure(
     )
     assert ("canonicalize" in file.read_text()) != local
     assert main([str(file), "--run-reproducer"]) == 1
-    assert "error: 'attn.mha' op expects tile_n of 64 or 128, got 65" in capsys.readouterr().err
+    assert "error: 'attn.mha' op expects tile_n to be 64 or 128, got 65" in capsys.readouterr().err
     assert main([str(file)]) == 0, "without the flag it is a module like others"
 
 

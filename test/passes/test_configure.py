@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,12 +18,24 @@ from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import Configure
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.opt.listing import option_texts
-from attn_mlir.schedules.attention.tensor_memory.policy import MhaConfig, default_config
+from attn_mlir.schedules.attention.keys_in_rows.kernel import SwappedConfig
+from attn_mlir.schedules.attention.streaming.kernel import StreamConfig
+from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
+from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY, default_knobs
 from attn_mlir.schedules.attention.warpgroups.kernel import HeldConfig
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.registry import schedules
+from attn_mlir.schedules.latent.decode.config import DecodeConfig
+from attn_mlir.schedules.latent.prefill.kernel import MlaConfig
+from attn_mlir.schedules.latent.sparse.kernel import SparseConfig
+from attn_mlir.schedules.latent.sparse.kernel_pair import PairConfig
+from attn_mlir.schedules.policy.registry import POLICIES
 
 TARGET = target_named(DEFAULT_TARGET)
+
+
+def default_config(*sizes: Any, **options: Any) -> MhaConfig:
+    """The default settings as a configuration."""
+    return MhaConfig(**cast("dict[str, Any]", default_knobs(*sizes, **options)))
 
 
 def configured() -> MhaConfig:
@@ -57,11 +69,11 @@ def test_stages_fill_shared_memory(head_dim: int, stages: int):
     assert (224 * 1024 - 2 * tile_bytes) // tile_bytes == stages
 
 
-@pytest.mark.parametrize(("head_dim", "advice"), [(0, ""), (63, "64"), (249, "256"), (264, "")])
-def test_other_head_sizes_are_refused(head_dim: int, advice: str):
-    pattern = rf"head_dim {head_dim} has no kernel: .*"
-    with pytest.raises(SpecError, match=pattern + (rf"\(pad to {advice}\?\)" if advice else "")):
-        default_config(TARGET, head_dim)
+@pytest.mark.parametrize("head_dim", [0, 63, 249, 264])
+def test_other_head_sizes_are_refused(head_dim: int):
+    facts = dataclasses.replace(am.mha(heads=1, head_dim=64).facts, head_dim=head_dim)
+    mismatch = TENSOR_MEMORY.mismatch(facts, TARGET)
+    assert str(mismatch) == f"head_dim must be a multiple of 8 up to 256, got {head_dim}"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +202,7 @@ def test_in_registers_threads_that_transpose_have_what_tiles_leave(order: str) -
 def test_query_tiles_that_there_is_no_kernel_for_are_refused(head_dim: int, wanted: int) -> None:
     """None become fewer in silence: neither in a call, nor in a request, nor by the pass."""
     spec = am.mha(heads=1, head_dim=head_dim)
-    message = f"head_dim {head_dim} .* has no kernel with {wanted} query tiles"
+    message = f"has no kernel: two key tiles and what is staged .* for {wanted} query tiles exceed"
     with pytest.raises(SpecError, match=message):
         default_config(TARGET, head_dim, q_tiles=wanted)
     with pytest.raises(VerifyError, match=message):
@@ -206,9 +218,25 @@ def test_query_tiles_that_there_is_no_kernel_for_are_refused(head_dim: int, want
 
 def test_options_are_described_for_each_schedule_that_has_them() -> None:
     texts = option_texts(Configure)
-    for schedule in schedules():
-        for name, text in option_texts(schedule.options).items():
-            assert text in texts[name]
-            others = [option_texts(x.options).get(name, text) for x in schedules()]
-            if any(other != text for other in others):
-                assert re.search(rf"[\[ ]{schedule.name}[\],][^\[]*{re.escape(text)}", texts[name])
+    for policy in POLICIES:
+        for knob in policy.options:
+            assert knob.means in texts[knob.name]
+            others = [x.means for p in POLICIES for x in p.options if x.name == knob.name]
+            if any(other != knob.means for other in others):
+                text = rf"[\[ ]{policy.name}[\],][^\[]*{re.escape(knob.means)}"
+                assert re.search(text, texts[knob.name])
+
+
+def test_configurations_have_the_knobs_of_their_policies() -> None:
+    """What a kernel reads is what its policy sets, with the same defaults."""
+    kinds = {
+        "mha": MhaConfig, "mha-registers": HeldConfig, "mha-streaming": StreamConfig,
+        "mha-swapped": SwappedConfig, "mla": MlaConfig, "mla-registers": HeldConfig,
+        "mla-decode": DecodeConfig, "mla-decode-registers": DecodeConfig,
+        "mla-decode-pair": PairConfig, "mla-decode-streaming": StreamConfig,
+        "sparse-mla": SparseConfig, "sparse-mla-pair": PairConfig,
+        "sparse-mla-pair-threads": PairConfig,
+    }  # fmt: skip
+    for policy in POLICIES:
+        if policy.knobs:
+            assert dataclasses.asdict(kinds[policy.name]()) == policy.defaults, policy.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.dialect.targets.limits import target_named
-from attn_mlir.schedules.latent.prefill.storage import RingSlots
+from attn_mlir.schedules.latent.prefill.policy import RingSlots
 
 TARGET = target_named("sm_100a")
 LEFT = TARGET.smem_bytes - 2048  # beside what is staged

@@ -15,61 +15,68 @@ from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.dialect.attn.mha import name_schedule
 from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.dialect.targets.limits import Target, target_named
 from attn_mlir.errors import SpecError, TargetError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.infrastructure.registry import find
 from attn_mlir.schedules import registry
+from attn_mlir.schedules.attention.streaming.policy import STREAMING
+from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
+from attn_mlir.schedules.choice import schedule_for
 from attn_mlir.schedules.copy.kernel import schedule_tma_copy
 from attn_mlir.schedules.core.entries import CONFIG, Entries
-from attn_mlir.schedules.policy.tiling import HELD, STREAMED
+from attn_mlir.schedules.policy import registry as policy_registry
+from attn_mlir.schedules.policy.base import Call, Claims, Policy
+from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, multiple_of
+from attn_mlir.schedules.policy.registry import POLICIES
 
 
 @dataclass(frozen=True)
 class Rows(Entries):
     """Configuration of the schedules below."""
 
-    rows: int = 64
+    tile_n: int = 64
 
 
-@dataclass(frozen=True)
-class Options:
-    """Wishes.
+class RegistersPolicy(Policy):
+    """Stands for attention with sums in registers."""
 
-    Attributes:
-      tile_n: means something else here than rows, but has the name and default of another's.
-    """
+    name: ClassVar[str] = "mha-registers"
+    operation: ClassVar[str] = "mha"
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARPGROUP_PRODUCTS})
+    claims: ClassVar[Claims] = Claims(most=(128, 128))
+    knobs: ClassVar[tuple[Knob, ...]] = (Knob("tile_n", 64, "rows.", is_option=True),)
 
-    tile_n: int = 0
+    def takes(self, facts: Facts, call: Call) -> bool:
+        return True
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
+        return {"tile_n": multiple_of(16)}
+
+
+class RivalPolicy(RegistersPolicy):
+    """Takes what the other leaves."""
+
+    name: ClassVar[str] = "rival"
+    claims: ClassVar[Claims] = Claims()
 
 
 class Registers:
-    """Stands for attention with sums in registers: some kernel, no attention."""
+    """Some kernel, no attention."""
 
-    name: ClassVar[str] = "mha-registers"
+    policy: ClassVar[Policy] = RegistersPolicy()
     operation: ClassVar[type[Any]] = attn.MhaOp
-    options: ClassVar[type[Any]] = Options
-    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARPGROUP_PRODUCTS})
-
-    def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        return op.head_dim <= 128
-
-    def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
-        rows = options.get("tile_n", target.rows_per_product)
-        op.attributes[CONFIG] = Rows(rows=rows).to_attr()
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
-        assert Rows.of(op).rows in (64, 80)
+        assert Rows.of(op).tile_n in (64, 80)
         return schedule_tma_copy(function.sym_name.value)
 
 
 class Rival(Registers):
-    """Takes the same operations, and those that the other leaves."""
+    """The same kernel."""
 
-    name: ClassVar[str] = "rival"
-
-    def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        return True
+    policy: ClassVar[Policy] = RivalPolicy()
 
 
 @pytest.fixture(autouse=True)
@@ -77,9 +84,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The table with one more schedule, as if a module of `kernels/` had it, and none of its own for sm_90a."""
     find("attn-configure")  # its options are those of the real schedules
     table = dict(registry._schedules)  # pyright: ignore[reportPrivateUsage]
-    for name in (STREAMED, HELD):
-        del table[name]
+    policies = [x for x in POLICIES if x not in (STREAMING, WARPGROUPS)]
+    for policy in (STREAMING, WARPGROUPS):
+        del table[policy.name]
     monkeypatch.setattr(registry, "_schedules", table)
+    monkeypatch.setattr(registry, "POLICIES", policies)
+    monkeypatch.setattr(policy_registry, "POLICIES", policies)
     registry.register(Registers)
     return table
 
@@ -109,11 +119,11 @@ def test_a_configuration_is_its_schedule_s() -> None:
     kernels = module()
     run_pipeline(kernels, "attn-configure{target=sm_90a tile-n=80}")
     (op,) = ir.get_ops_of_type(kernels, attn.MhaOp)
-    assert Rows.of(op) == Rows(rows=80)
-    with pytest.raises(
-        VerifyError, match="expects rows to be an integer|unknown entry 'kv_stages'"
-    ):
+    assert Rows.of(op) == Rows(tile_n=80)
+    with pytest.raises(VerifyError, match="unknown entry 'kv_stages' in 'attn.config'"):
         run_pipeline(module_with(kernels, "{kv_stages = 3 : i32}"), "convert-attn-to-ws")
+    with pytest.raises(VerifyError, match="expects tile_n to be a multiple of 16, got 72"):
+        run_pipeline(module(), "attn-configure{target=sm_90a tile-n=72}")
     with pytest.raises(SpecError, match="mha-registers on sm_90a has no option kv-stages"):
         run_pipeline(module(), "attn-configure{target=sm_90a kv-stages=3}")
 
@@ -126,15 +136,22 @@ def module_with(kernels: ir.Module, config: str) -> ir.Module:
     return kernels
 
 
-def test_one_schedule_takes_an_operation(known: dict[str, Any]) -> None:
-    with pytest.raises(VerifyError, match="'attn.mha' op has no schedule on sm_90a: mha-registers"):
+def test_the_first_schedule_that_takes_an_operation_gets_it(known: dict[str, Any]) -> None:
+    reason = "mha-registers: head_dim must be a multiple of 8 up to 128, got 192"
+    with pytest.raises(VerifyError, match=f"^'attn.mha' op has no kernel: {reason}$"):
         run_pipeline(module(192), "attn-configure{target=sm_90a}")
     registry.register(Rival)
-    run_pipeline(module(192), "attn-configure{target=sm_90a},convert-attn-to-ws")
-    with pytest.raises(VerifyError, match="has several schedules on sm_90a: mha-registers, rival"):
-        run_pipeline(module(), "attn-configure{target=sm_90a}")
-    known.clear()
-    registry.register(Registers)
+    for head_dim, name in ((192, "rival"), (64, "mha-registers")):
+        kernels = module(head_dim)
+        (op,) = ir.get_ops_of_type(kernels, attn.MhaOp)
+        assert schedule_for(op, target_named("sm_90a")).policy.name == name
+        run_pipeline(kernels, "attn-configure{target=sm_90a},convert-attn-to-ws")
+
+
+def test_a_target_without_a_feature_has_no_schedule(
+    known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_registry, "POLICIES", [Registers.policy])
     with pytest.raises(TargetError, match="to sm_100a: mha-registers needs asynchronous products"):
         run_pipeline(module(), "attn-configure{target=sm_100a}")
 
@@ -160,7 +177,7 @@ def test_an_operation_may_name_its_schedule() -> None:
     kernels = named("rival")
     run_pipeline(kernels, "attn-configure{target=sm_90a},convert-attn-to-ws,ws-plan-memory")
     assert roles(kernels) == ["load", "store"]
-    known = "mha, mha-registers, mha-swapped, rival"
+    known = "mha-swapped, mha, mha-registers, rival"
     with pytest.raises(VerifyError, match=f"expects attn.schedule of {known}, got nobody"):
         run_pipeline(named("nobody"), "attn-configure{target=sm_90a}")
     with pytest.raises(TargetError, match="applies to sm_100a: rival needs asynchronous product"):

@@ -29,8 +29,9 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.runtime.file.bundle import Bundle
+from attn_mlir.schedules.choice import schedule_for
 from attn_mlir.schedules.policy.tiling import HELD, STREAMED, STREAMED_DECODE
-from attn_mlir.schedules.registry import operations, schedule_for, schedules
+from attn_mlir.schedules.registry import operations, schedules
 from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.slow]
@@ -48,7 +49,7 @@ def schedule_of(bundle: Bundle) -> str:
     """The name of the schedule that makes a kernel."""
     module = build_module(make_context(), request_of(bundle.manifest.request))
     (op,) = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
-    return schedule_for(op, target_named(bundle.target)).name
+    return schedule_for(op, target_named(bundle.target)).policy.name
 
 
 def first_to_choose(*axes: str) -> list[int]:
@@ -173,7 +174,9 @@ def test_modifiers_in_registers_spill_nothing(dtype: str, size: int, name: str, 
 
 def test_families_have_every_schedule() -> None:
     found = {schedule_of(bundle) for number in FIRST for bundle in kernels(number)}
-    of_families = [s.name for s in schedules() if s.operation in (attn.MhaOp, attn.CombineOp)]
+    of_families = [
+        s.policy.name for s in schedules() if s.operation in (attn.MhaOp, attn.CombineOp)
+    ]
     assert found == set(of_families)
     assert SPILLED.keys() <= {name(family) for family in FAMILIES}
 

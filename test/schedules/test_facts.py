@@ -54,7 +54,7 @@ def of_families() -> Iterator[Request]:
     """The kernels of the families of the numerics."""
     for number, _ in enumerate(families.FAMILIES):
         for bundle in families.kernels(number):
-            yield request_of(bundle.manifest["spec"])
+            yield request_of(dict(bundle.manifest.request))
 
 
 @pytest.mark.parametrize(

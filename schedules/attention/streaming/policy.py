@@ -1,56 +1,162 @@
-"""What the schedules for few queries ask alike of an operation and of its configuration."""
+"""The policy of attention past few queries: keys and values stream past 16 or 32 rows of a group's heads."""
 
 import dataclasses
-from collections.abc import Sequence
+from typing import ClassVar
 
-from attn_mlir.dialect import attn
-from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.operands.storage import is_ragged, page_size_of
-from attn_mlir.schedules.policy.tiling import STREAM_KEYS, key_tiles_for
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
+from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, type_bits
+from attn_mlir.schedules.policy.knobs import (
+    Domain,
+    Knob,
+    Knobs,
+    at_least,
+    attention_knobs,
+    divisor_of,
+    multiple_of,
+    one_of,
+)
+from attn_mlir.schedules.policy.refusal import Mismatch
+from attn_mlir.schedules.policy.tiling import (
+    MAX_HEAD_DIM,
+    MAX_Q_TILES,
+    MAX_SHARED_DIM,
+    SCALE_GROUPS,
+    STREAM_KEYS,
+    STREAM_ROWS,
+    STREAM_SUMS,
+    Slices,
+    StreamedRows,
+    has_scale_groups,
+    stream_keys,
+    streamed_stages,
+)
+
+ORDERS = ("single", "last_first", "persistent")
 
 
-def refuse_other_keys(op: attn.MhaOp, keys: int) -> None:
-    """Raises VerifyError for an operation whose keys are not visited in tiles of `keys`, in order."""
-    if op.blocks:
-        raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
-    if op.join is not None and (part := op.join.part_keys or 0) % STREAM_KEYS:
-        raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {part}")
-    if keys not in key_tiles_for(page := page_size_of(op.k)):
-        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {keys}")
+class StreamingPolicy(Policy):
+    """Few queries, with sums in the registers of single warps."""
+
+    name: ClassVar[str] = "mha-streaming"
+    word: ClassVar[str] = "stream"
+    operation: ClassVar[str] = "mha"
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
+    claims: ClassVar[Claims] = Claims(
+        kv_types=NARROW_TYPES,
+        most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
+        scales=True,
+        joins=True,
+        partial=True,
+        lists=True,
+    )
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *attention_knobs(
+            *("q_tiles", "kv_stages", "tile_order"),
+            tile_m=STREAM_ROWS,
+            q_tiles=1,
+            tile_n=STREAM_KEYS,
+            exp2_period=0,
+            rescale_threshold=0,
+            tile_order="persistent",
+        ),
+        Knob("head_tiles", 1, "query tiles that follow one another along the heads of a group."),
+    )
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """What no products of several warps compute."""
+        return True
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy, with wider heads where values are the front of the rows of keys."""
+        most = MAX_SHARED_DIM if facts.shares_rows else (MAX_HEAD_DIM, MAX_HEAD_DIM)
+        keys = stream_keys(facts.v_head_dim)
+        claims = dataclasses.replace(self.claims, most=most, key_tiles=(keys,))
+        checks: list[tuple[str, object, Domain]] = []
+        if facts.joined:
+            parts = facts.split_size or STREAM_KEYS
+            checks.append(("split_size", parts, multiple_of(STREAM_KEYS)))
+        if facts.scales is not None:
+            checks.append(("k's element type", facts.kv_type, one_of(*NARROW_TYPES)))
+            sides = ("k_groups", facts.head_dim), ("v_groups", facts.v_head_dim)
+            for (name, columns), groups in zip(sides, facts.scales, strict=True):
+                domain = Domain(SCALE_GROUPS, lambda n, c=columns: has_scale_groups(c, n))
+                checks.append((name, groups, domain))
+        found = claims.mismatch(facts) or first_mismatch(checks)
+        return found or (_shared_mismatch(facts) if facts.shares_rows else None)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """Packs the heads of a group into a tile, and gives the ring what shared memory is left."""
+        q_tiles = int(asked.get("q_tiles", 1))
+        rows = self.rows(facts, q_tiles)
+        stages = streamed_stages(
+            call.target,
+            facts.head_dim,
+            facts.v_head_dim,
+            q_tiles=q_tiles,
+            packed=rows.packed,
+            element_bits=type_bits(facts.q_type),
+            stored_bits=type_bits(facts.kv_type),
+            output_bits=type_bits(facts.out_type),
+            is_joined=facts.joined,
+        )
+        return {
+            **self.defaults,
+            "tile_n": stream_keys(facts.v_head_dim),
+            "kv_stages": stages,
+            "packed_heads": rows.packed,
+            "head_tiles": rows.head_tiles,
+            "tile_order": streamed_order(facts),
+            **asked,
+        }
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """Shared memory is not checked here: the planner has the buffers and names them."""
+        q_tiles, packed = int(knobs["q_tiles"]), int(knobs["packed_heads"])
+        left = facts.group // packed if packed else 0
+        along_heads = q_tiles > 0 and left % q_tiles == 0
+        is_wide = Slices.of(facts.v_head_dim).warps > 1
+        tiles = Domain(f"1 with v_head_dim above {STREAM_SUMS}", lambda count: count == 1)
+        return {
+            "q_tiles": tiles if is_wide else one_of(1, MAX_Q_TILES),
+            "kv_stages": at_least(1),  # K leaves a slot before V is awaited
+            "packed_heads": divisor_of(facts.group, most=STREAM_ROWS),
+            "head_tiles": one_of(*({1: 1, q_tiles: 1} if along_heads else (1,))),
+            "tile_order": streamed_orders(facts),
+        }
+
+    @staticmethod
+    def rows(facts: Facts, q_tiles: int) -> StreamedRows:
+        """The query rows of a work tile."""
+        return StreamedRows.of(
+            facts.group, q_tiles, is_padded=facts.padded_q, v_head_dim=facts.v_head_dim
+        )
 
 
-def chosen_order(op: attn.MhaOp) -> str:
+def streamed_order(facts: Facts) -> str:
     """The order of work tiles where none is asked for."""
-    return "ragged" if is_ragged(op.q) else "persistent"
+    return "ragged" if facts.ragged_q else "persistent"
 
 
-def check_config(
-    op: attn.MhaOp,
-    config: Config,
-    default: Config,
-    free: Sequence[str],
-    *,
-    least_stages: int = 2,
-) -> None:
-    """Raises VerifyError for a configuration that no kernel for few queries can have.
+def streamed_orders(facts: Facts) -> Domain:
+    """The orders of work tiles that kernels for few queries have."""
+    return one_of(*ORDERS, *(("ragged",) if facts.ragged_q else ()))
 
-    Shared memory is not checked here: the planner has the buffers and names them.
 
-    Args:
-      default: the configuration that this one may differ from in the fields that `free` names.
-      least_stages: slots of K and V that its roles need.
-    """
-    for field in dataclasses.fields(default):
-        want, got = getattr(default, field.name), getattr(config, field.name)
-        if field.name not in free and want != got:
-            raise op_error(op, f"expects {field.name} of {want}, got {got}")
-    if config.kv_stages < least_stages:
-        raise op_error(op, f"expects at least {least_stages} kv_stages, got {config.kv_stages}")
-    group, packed, rows = op.heads // op.kv_heads, config.packed_heads, config.tile_m
-    if not 1 <= packed <= rows or group % packed:
-        raise op_error(op, f"expects packed_heads to divide {group}, up to {rows}, got {packed}")
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
-    if config.tile_order not in allowed:
-        names = ", ".join(allowed)
-        raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
+def _shared_mismatch(facts: Facts) -> Mismatch | None:
+    """Why there is no kernel where values are the front of the rows of keys."""
+    is_wide, slices = facts.head_dim > MAX_HEAD_DIM, Slices.of(facts.v_head_dim)
+    columns = slices.warps * slices.columns
+    checks: list[tuple[str, object, Domain]] = []
+    if is_wide:
+        checks.append(("v_head_dim", facts.v_head_dim, at_least(MAX_HEAD_DIM + 1)))
+    if facts.kv_type in NARROW_TYPES:
+        return Mismatch("values in rows of keys of 8 bits", "left out", None)
+    if facts.listed:
+        checks.append(("heads", facts.heads, multiple_of(STREAM_ROWS)))
+    checks.append(("head_dim", facts.head_dim, at_least(columns)))
+    return first_mismatch(checks)
+
+
+STREAMING = StreamingPolicy()

@@ -7,22 +7,22 @@ loads, 15 claims further work tiles if the tile order is `clc`. This module asse
 roles.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
 from attn_mlir.schedules.attention.tensor_memory.correction import correction
 from attn_mlir.schedules.attention.tensor_memory.mma import mma
-from attn_mlir.schedules.attention.tensor_memory.policy import MhaConfig, Options, configure
+from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.tensor_memory.softmax import softmax
 from attn_mlir.schedules.attention.tensor_memory.storage import Storage
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import attention_kernel, every_tile, every_tile_with_queries
-from attn_mlir.schedules.policy.tiling import TILED
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import KVSource, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, load
@@ -34,20 +34,8 @@ WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
 class MhaTensor:
     """Attention with S and O in tensor memory."""
 
-    name: ClassVar[str] = TILED
+    policy: ClassVar[Policy] = TENSOR_MEMORY
     operation: ClassVar[type[Any]] = attn.MhaOp
-    options: ClassVar[type[Any]] = Options
-    needs: ClassVar[frozenset[Feature]] = frozenset(
-        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
-    )
-
-    def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        """Any attention."""
-        return True
-
-    def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
-        """See `mha_config.configure`."""
-        configure(op, target, options)
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation, which has `attn.config`.

@@ -1,37 +1,33 @@
-"""The configuration of the `mha` schedule: how it is chosen, and which values are allowed.
+"""The policy of attention with S and O in tensor memory: tiles, stages and registers."""
 
-It is stored on the operation as the dictionary `attn.config`, from which the schedule reads it; an
-entry that is already there is kept, so a module can bring its own.
-"""
-
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import ClassVar
 
-from attn_mlir.dialect import ws
-from attn_mlir.dialect.attn import Block, MhaOp
-from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.errors import SpecError
-from attn_mlir.schedules.attention.tensor_memory.softmax import PIECE_COLUMNS
-from attn_mlir.schedules.attention.tensor_memory.storage import Stages
-from attn_mlir.schedules.core.config import NARROW_BITS, NARROW_RESCALE_THRESHOLD, Config
-from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.operands.storage import (
-    has_padded_queries,
-    is_ragged,
-    page_size_of,
-    position_factors,
+from attn_mlir.schedules.policy.base import Call, Claims, Policy
+from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.knobs import (
+    NARROW_RESCALE_THRESHOLD,
+    Domain,
+    Knob,
+    Knobs,
+    Setting,
+    at_least,
+    attention_knobs,
+    between,
+    divisor_of,
+    multiple_of,
+    one_of,
 )
+from attn_mlir.schedules.policy.refusal import Mismatch
 from attn_mlir.schedules.policy.tile_order import default_order
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
-    PAGE_SIZES,
+    MAX_Q_TILES,
     STAGE_COUNTS,
-    STREAMED,
     TILE_N,
     key_tiles_for,
     packed_heads,
@@ -39,94 +35,176 @@ from attn_mlir.schedules.policy.tiling import (
     tiling_for,
 )
 
-HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
-ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
-FIXED_WARPGROUPS = (
-    2  # warpgroups of correction and of all other roles, beside one for each query tile
-)
-
-
-@dataclass(frozen=True)
-class MhaConfig(Config):
-    """Tiles and registers of one attention operation.
-
-    Attributes:
-      softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
-        q_tiles x softmax + correction + other is at most what a CTA owns (`register_pool`).
-      num_qk_stages: parts of a tile of keys, by columns, each with a slot and barriers of its own; Q K^T
-        begins with the first one. With several, half of `kv_stages` are tiles of keys, the others values.
-      num_pv_stages: parts of a tile of P, by columns, each with barriers of its own; P V begins with the first
-        one.
-      ordered_softmax: 1 where the softmax groups of two query tiles weigh their scores one after the other.
-    """
-
-    softmax_registers: int = 192
-    correction_registers: int = 80
-    other_registers: int = 48
-    num_qk_stages: int = 1
-    num_pv_stages: int = 1
-    ordered_softmax: int = 0
-
-    @property
-    def stages(self) -> Stages:
-        """The stages inside products."""
-        return Stages(self.num_qk_stages, self.num_pv_stages, bool(self.ordered_softmax))
-
-
-ConfigT = TypeVar("ConfigT", bound=MhaConfig)
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of `attn-configure`; one that is neither 0 nor empty overrides the default.
-
-    Attributes:
-      tile_n: key columns per tile.
-      kv_stages: slots of the K/V ring.
-      exp2_period: of every this many exponentials, 4 run on the FMA units; -1 for none.
-      q_tiles: query tiles per work tile; 1 suits few queries.
-      tile_order: one of `TILE_ORDERS` but `counter`; by default `default_order` chooses by queries
-        and mask.
-      num_qk_stages: parts of a tile of keys that Q K^T awaits one after the other: 1, 2 or 4, which
-        divides the lines of 128 bytes of a row.
-      num_pv_stages: parts of a tile of P that P V awaits one after the other: 1, 2 or 4, of 32 columns at
-        least.
-      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after the other.
-    """
-
-    tile_n: int = 0
-    kv_stages: int = 0
-    exp2_period: int = 0
-    q_tiles: int = 0
-    tile_order: str = ""
-    num_qk_stages: int = 0
-    num_pv_stages: int = 0
-    ordered_softmax: bool = False
-
-
-OVERRIDING = (
-    "tile_n",
-    "kv_stages",
-    "exp2_period",
-    "num_qk_stages",
-    "num_pv_stages",
-    "ordered_softmax",
-)  # options that are entries of the configuration
+FIXED_WARPGROUPS = 2  # of correction and of all other roles, beside one for each query tile
+PIECE_COLUMNS = 32  # of a row, that a thread weighs at a time where P is handed over in parts
 NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
+REGISTERS = ("softmax_registers", "correction_registers", "other_registers")
 
-_REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
+_BUDGETS: tuple[tuple[int, tuple[int, int, int]], ...] = (
     # (largest head size, registers of softmax, correction and others) with two query tiles: those of
     # FlashAttention-4, less for correction and more for the issuing warps, which would spill descriptors.
     (NARROW_HEAD_DIM, (200, 64, 48)),
     (128, (192, 72, 56)),
     (MAX_HEAD_DIM, (192, 64, 64)),
 )
-_REGISTERS_OF_ONE_TILE = (240, 136, 128)
+_BUDGET_OF_ONE_TILE = (240, 136, 128)
 
 PRODUCT_CLOCKS = 4  # of the tensor core for 128 rows and keys, by column of Q K^T or P V in 16 bits
 EXPONENTIAL_CLOCKS = 8  # of the special-function unit of a part for a warp
 LONGER = 1.2  # times what exponentials take: from here on products are what a turn waits for
 SPARSE_PERIOD = 32  # of exponentials then
+
+TENSOR_MEMORY_KNOBS: tuple[Knob, ...] = (
+    *attention_knobs("tile_n", "kv_stages", "exp2_period", "q_tiles", "tile_order"),
+    Knob("softmax_registers", 192, "registers of a thread of softmax."),
+    Knob("correction_registers", 80, "registers of a thread of correction."),
+    Knob("other_registers", 48, "registers of a thread of the other roles."),
+    Knob(
+        "num_qk_stages",
+        1,
+        "parts of a tile of keys that Q K^T awaits one after the other: 1, 2 or 4, "
+        "which divides the lines of 128 bytes of a row.",
+        is_option=True,
+    ),
+    Knob(
+        "num_pv_stages",
+        1,
+        "parts of a tile of P that P V awaits one after the other: 1, 2 or 4, of 32 columns at "
+        "least.",
+        is_option=True,
+    ),
+    Knob(
+        "ordered_softmax",
+        0,
+        "whether the softmax groups of two query tiles weigh their scores one after the other.",
+        is_option=True,
+        is_flag=True,
+    ),
+)
+
+
+class TensorMemoryPolicy(Policy):
+    """Many queries, with S and O in tensor memory."""
+
+    name: ClassVar[str] = "mha"
+    operation: ClassVar[str] = "mha"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    claims: ClassVar[Claims] = Claims(
+        most=(MAX_HEAD_DIM, MAX_HEAD_DIM), key_tiles=TILE_N, blocks=True, partial=True
+    )
+    knobs: ClassVar[tuple[Knob, ...]] = TENSOR_MEMORY_KNOBS
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Any attention."""
+        return True
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy; blocks that lists name are whole tiles."""
+        rows = target.rows_per_product
+        sizes = [count * rows for count in range(1, MAX_Q_TILES + 1)]
+        if facts.block is not None and (
+            facts.block.positions * facts.block.heads not in sizes or facts.block.keys not in TILE_N
+        ):
+            text = f"{one_of(*sizes).text} rows (positions x heads) and {one_of(*TILE_N).text} keys"
+            return Mismatch("a block", text, " x ".join(map(str, facts.block)))
+        return super().mismatch(facts, target)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """Tiles, stages and registers; the ring of keys and values takes what shared memory is left."""
+        return chosen_knobs(facts, call.target, asked, head_dim=facts.head_dim)
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """Shared and tensor memory are not checked here: the planner lists their buffers."""
+        return tensor_memory_domains(facts, target, knobs, divided=facts.head_dim)
+
+
+def chosen_knobs(
+    facts: Facts, target: Target, asked: Knobs, *, head_dim: int
+) -> dict[str, Setting]:
+    """The settings of a kernel whose products accumulate in tensor memory.
+
+    Args:
+      head_dim: what a row of Q and K takes, in columns of Q's element type.
+
+    Raises:
+      NoKernel: no tiles fit.
+    """
+    order = _asked_order(asked) or default_order(_mask(facts), is_ragged=facts.ragged_q)
+    prescribed = None
+    if facts.block is not None:
+        rows = facts.block.positions * facts.block.heads
+        prescribed = rows // target.rows_per_product, facts.block.keys
+    knobs = default_knobs(
+        target,
+        head_dim,
+        facts.v_head_dim,
+        q_tiles=int(asked.get("q_tiles", 0)) or None,
+        tile_order=order,
+        element_bits=type_bits(facts.q_type),
+        output_bits=type_bits(facts.out_type),
+        prescribed=prescribed,
+        page_size=facts.page_size,
+    )
+    packed = 1 if facts.padded_q else packed_heads(target, facts.group)
+    knobs["packed_heads"] = packed if facts.block is None else facts.block.heads
+    given = {n: value for n, value in asked.items() if n not in ("q_tiles", "tile_order")}
+    if given.get("exp2_period") == -1:
+        given["exp2_period"] = 0
+    return {**knobs, **given}
+
+
+def default_knobs(
+    target: Target,
+    head_dim: int,
+    v_head_dim: int | None = None,
+    *,
+    q_tiles: int | None = None,
+    tile_order: str = "single",
+    element_bits: int = 16,
+    output_bits: int = 16,
+    prescribed: tuple[int, int] | None = None,
+    page_size: int = 0,
+) -> dict[str, Setting]:
+    """Tiles, stages and registers by the sizes.
+
+    Args:
+      target: its memory and registers are the limits.
+      head_dim: elements per row of Q and K.
+      v_head_dim: of V and O; `head_dim` when absent.
+      q_tiles, tile_order, element_bits, output_bits, prescribed, page_size: as in `tiling_for`.
+
+    Raises:
+      NoKernel: no tiles fit.
+    """
+    v_head_dim = head_dim if v_head_dim is None else v_head_dim
+    tiles = tiling_for(
+        target,
+        head_dim,
+        v_head_dim,
+        q_tiles=q_tiles,
+        tile_order=tile_order,
+        element_bits=element_bits,
+        output_bits=output_bits,
+        prescribed=prescribed,
+        page_size=page_size,
+    )
+    budgets = next(budget for largest, budget in _BUDGETS if head_dim <= largest)
+    if tile_order in LOOPING_ORDERS:
+        budgets = _BUDGETS[-1][1]  # the loop over work tiles needs some more in the issuing warps
+    budgets = budgets if tiles.q_tiles == MAX_Q_TILES else _BUDGET_OF_ONE_TILE
+    polynomials = _exp2_period(head_dim, v_head_dim, tiles.q_tiles, element_bits)
+    own: dict[str, Setting] = {
+        "tile_m": target.rows_per_product,
+        **tiles._asdict(),
+        **dict(zip(REGISTERS, budgets, strict=True)),
+        "exp2_period": polynomials if Feature.PACKED_F32 in target.features else 0,
+        "tile_order": tile_order,
+    }
+    if element_bits == 8:
+        own["rescale_threshold"] = NARROW_RESCALE_THRESHOLD
+    return {knob.name: knob.default for knob in TENSOR_MEMORY_KNOBS} | own
 
 
 def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int) -> int:
@@ -139,277 +217,97 @@ def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int
     products = (head_dim + v_head_dim) * PRODUCT_CLOCKS * element_bits // 16
     exponentials = max(TILE_N) * EXPONENTIAL_CLOCKS
     is_waited_for = q_tiles > 1 and products >= LONGER * exponentials
-    return SPARSE_PERIOD if is_waited_for else Config.exp2_period
+    return SPARSE_PERIOD if is_waited_for else 16
 
 
-def default_config(
-    target: Target,
-    head_dim: int,
-    v_head_dim: int | None = None,
-    *,
-    q_tiles: int | None = None,
-    tile_order: str = "single",
-    element_bits: int = 16,
-    output_bits: int = 16,
-    prescribed: tuple[int, int] | None = None,
-    page_size: int = 0,
-) -> MhaConfig:
-    """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
+def tensor_memory_domains(
+    facts: Facts, target: Target, knobs: Knobs, *, divided: int
+) -> dict[str, Domain]:
+    """The settings that such a kernel can have.
 
     Args:
-      target: its memory and registers are the limits.
-      head_dim: elements per row of Q and K.
-      v_head_dim: of V and O; `head_dim` when absent.
-      q_tiles, tile_order, element_bits, output_bits, prescribed, page_size: as in `tiling_for`.
-
-    Raises:
-      SpecError: no kernel for these head sizes.
+      divided: columns of the keys that `num_qk_stages` divides.
     """
-    v_head_dim = head_dim if v_head_dim is None else v_head_dim
-    step = HEAD_DIM_STEP_BYTES * 8 // element_bits
-    for name, size in (("head_dim", head_dim), ("v_head_dim", v_head_dim)):
-        if size % step or not step <= size <= MAX_HEAD_DIM:
-            above = -(-size // step) * step
-            advice = f" (pad to {above}?)" if 0 < size < MAX_HEAD_DIM else ""
-            raise SpecError(
-                f"{name} {size} has no kernel: supported are multiples of {step} "
-                f"up to {MAX_HEAD_DIM}{advice}"
-            )
-    tiles = tiling_for(
-        target,
-        head_dim,
-        v_head_dim,
-        q_tiles=q_tiles,
-        tile_order=tile_order,
-        element_bits=element_bits,
-        output_bits=output_bits,
-        prescribed=prescribed,
-        page_size=page_size,
+    tile_m, tile_n, q_tiles = (int(knobs[name]) for name in ("tile_m", "tile_n", "q_tiles"))
+    orders = [x for x in TILE_ORDERS if x != "counter" and (x != "ragged" or facts.ragged_q)]
+    pages = Domain(
+        f"one that goes with pages of {facts.page_size}",
+        lambda keys: keys in key_tiles_for(facts.page_size),
     )
-    budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
-    if tile_order in LOOPING_ORDERS:
-        budgets = _REGISTERS[-1][1]  # the loop over work tiles needs some more in the issuing warps
-    softmax, correction, other = budgets if tiles.q_tiles == 2 else _REGISTERS_OF_ONE_TILE
-    is_narrow = element_bits == NARROW_BITS
-    polynomials = _exp2_period(head_dim, v_head_dim, tiles.q_tiles, element_bits)
-    return MhaConfig(
-        tile_m=target.rows_per_product,
-        **tiles._asdict(),
-        softmax_registers=softmax,
-        correction_registers=correction,
-        other_registers=other,
-        exp2_period=polynomials if Feature.PACKED_F32 in target.features else 0,
-        rescale_threshold=NARROW_RESCALE_THRESHOLD if is_narrow else Config.rescale_threshold,
-        tile_order=tile_order,
-    )
+    unordered = Domain("0 with one query tile", lambda value: value == 0)
+    return {
+        "tile_m": one_of(target.rows_per_product),
+        "q_tiles": one_of(1, MAX_Q_TILES),
+        "tile_n": pages if tile_n in TILE_N else one_of(*TILE_N),
+        "kv_stages": at_least(2),
+        "packed_heads": divisor_of(facts.group, tile_m),
+        "tile_order": one_of(*orders),
+        "exp2_period": _periods(knobs),
+        "exp2_start": between(0, 3),
+        "rescale_threshold": between(0, 8),
+        **register_domains(target, knobs),
+        "num_qk_stages": _key_parts(knobs, divided, type_bits(facts.q_type)),
+        "num_pv_stages": _value_parts(knobs),
+        "ordered_softmax": one_of(0, 1) if q_tiles > 1 else unordered,
+    }
 
 
-def _check(op: Any, target: Target, config: MhaConfig, page_size: int, queries: Any) -> None:
-    """Refuses a configuration that the kernel of an attention operation cannot have.
-
-    Shared and tensor memory are not checked here: the planner does so, and lists the buffers.
-
-    Args:
-      page_size: of the pages that keys lie in, 0 without.
-      queries: the operand of the operation that tells how they lie.
-
-    Raises:
-      VerifyError: with what was got and what is allowed.
-    """
-    if config.tile_m != target.rows_per_product:
-        raise op_error(op, f"expects tile_m of {target.rows_per_product}, got {config.tile_m}")
-    if config.q_tiles not in (1, 2):
-        raise op_error(op, f"expects q_tiles of 1 or 2, got {config.q_tiles}")
-    if config.tile_n not in TILE_N:
-        allowed = " or ".join(map(str, TILE_N))
-        raise op_error(op, f"expects tile_n of {allowed}, got {config.tile_n}")
-    if config.tile_n not in key_tiles_for(page_size):
-        raise op_error(
-            op, f"expects a tile_n that goes with pages of {page_size}, got {config.tile_n}"
-        )
-    if config.kv_stages < 2:
-        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
-    _check_stages(op, config)
+def register_domains(target: Target, knobs: Knobs) -> dict[str, Domain]:
+    """Registers of a thread of each role, which together are those of a CTA."""
     low, high, step = target.least_registers, target.registers_per_thread, target.register_step
-    for field in ("softmax_registers", "correction_registers", "other_registers"):
-        value = getattr(config, field)
-        if value % step or not low <= value <= high:
-            raise op_error(
-                op, f"expects {field} to be a multiple of {step} from {low} to {high}, got {value}"
-            )
-    total = (
-        config.q_tiles * config.softmax_registers
-        + config.correction_registers
-        + config.other_registers
+    each = multiple_of(step, least=low, most=high)
+    softmax, correction, others = (int(knobs[name]) for name in REGISTERS)
+    count = int(knobs["q_tiles"])
+    most = target.register_pool(count + FIXED_WARPGROUPS) if count in (1, MAX_Q_TILES) else high
+    left = most - count * softmax - correction
+    rest = Domain(
+        f"at most {left}, as {count} x softmax_registers + correction_registers leave of {most}",
+        lambda value: value <= left,
     )
-    budget = target.register_pool(config.q_tiles + FIXED_WARPGROUPS)
-    if total > budget:
-        raise op_error(
-            op,
-            f"expects {config.q_tiles} x softmax_registers + correction_registers + "
-            f"other_registers of at most {budget}, got {total}",
+    return {**dict.fromkeys(REGISTERS, each), REGISTERS[-1]: rest if each.allows(others) else each}
+
+
+def _periods(knobs: Knobs) -> Domain:
+    """How rare polynomials may be; with parts of P each of these has as many."""
+    if int(knobs["num_pv_stages"]) > 1:
+        return Domain(
+            f"0 or a divisor of {PIECE_COLUMNS} from 4 on with num_pv_stages above 1",
+            lambda period: (
+                period == 0 or (4 <= period <= PIECE_COLUMNS and not PIECE_COLUMNS % period)
+            ),
         )
-    group = op.heads // op.kv_heads
-    packed = config.packed_heads
-    if packed < 1 or group % packed or config.tile_m % packed:
-        raise op_error(
-            op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
-        )
-    orders = [order for order in TILE_ORDERS if order != "counter"]
-    if config.tile_order not in orders:
-        allowed = ", ".join(orders)
-        raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
-    if config.tile_order == "ragged" and not is_ragged(queries):
-        raise op_error(op, "expects queries by attn.ragged for the tile_order ragged")
-    if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
-        raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
-    if not 0 <= config.exp2_start <= 3:
-        raise op_error(op, f"expects exp2_start of 0 to 3, got {config.exp2_start}")
-    if not 0 <= config.rescale_threshold <= 8:
-        raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
+    return Domain("0 or 4 to 128", lambda period: period == 0 or 4 <= period <= 128)
 
 
-def check_key_parts(op: Any, columns: int, count: int) -> None:
-    """Refuses parts of a tile of keys that are no whole lines.
-
-    Args:
-      columns: of the keys that are divided.
-
-    Raises:
-      VerifyError: with what was got and what is allowed.
-    """
-    if (lines := row_lines(columns, ws.element_bits(op.element_type))) % count:
-        raise op_error(
-            op,
-            f"expects num_qk_stages to divide the {lines} lines of 128 bytes of {columns} columns of "
-            f"keys, got {count}",
-        )
+def _key_parts(knobs: Knobs, columns: int, bits: int) -> Domain:
+    """Parts of a tile of keys: whole lines of 128 bytes."""
+    lines = row_lines(columns, bits)
+    if knobs["num_qk_stages"] not in STAGE_COUNTS:
+        return one_of(*STAGE_COUNTS)
+    return Domain(
+        f"a divisor of the {lines} lines of 128 bytes of {columns} columns of keys",
+        lambda count: lines % count == 0,
+    )
 
 
-def _check_stages(op: Any, config: MhaConfig) -> None:
-    """Refuses stages inside products that there are not.
-
-    Raises:
-      VerifyError: with what was got and what is allowed.
-    """
-    for name in ("num_qk_stages", "num_pv_stages"):
-        if (count := getattr(config, name)) not in STAGE_COUNTS:
-            raise op_error(op, f"expects {name} of 1, 2 or 4, got {count}")
-    if config.ordered_softmax not in (0, config.q_tiles - 1):
-        allowed = "0 or 1" if config.q_tiles > 1 else "0 with one query tile"
-        raise op_error(op, f"expects ordered_softmax of {allowed}, got {config.ordered_softmax}")
-    count = config.num_pv_stages
-    if config.tile_n < count * PIECE_COLUMNS:
-        raise op_error(
-            op,
-            f"expects num_pv_stages that leave {PIECE_COLUMNS} columns of {config.tile_n}, got {count}",
-        )
-    period = config.exp2_period
-    if count > 1 and period and PIECE_COLUMNS % period:
-        raise op_error(
-            op,
-            f"expects exp2_period to divide {PIECE_COLUMNS} beside num_pv_stages of {count}, got {period}",
-        )
+def _value_parts(knobs: Knobs) -> Domain:
+    """Parts of a tile of P: whole pieces of what a thread weighs at a time."""
+    if knobs["num_pv_stages"] not in STAGE_COUNTS:
+        return one_of(*STAGE_COUNTS)
+    columns = int(knobs["tile_n"])
+    return Domain(
+        f"at most {columns // PIECE_COLUMNS}, for parts of {PIECE_COLUMNS} columns of {columns}",
+        lambda count: count * PIECE_COLUMNS <= columns,
+    )
 
 
-def _refuse_unsupported(op: MhaOp) -> None:
-    """Raises VerifyError for a legal `attn.mha` that the kernel does not compute."""
-    element = str(op.element_type)
-    if element not in ELEMENT_TYPES:
-        allowed = " and ".join(ELEMENT_TYPES)
-        raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
-    if op.join:
-        raise op_error(op, "has no kernel that puts parts of the keys together: another one does")
-    if op.stored_element_type != op.element_type:
-        raise op_error(
-            op,
-            f"has no kernel for keys of {op.stored_element_type} under queries of {element}: "
-            f"{STREAMED} has",
-        )
-    if position_factors(op.k) is not None:
-        raise op_error(op, f"has no kernel for factors of positions: {STREAMED} has")
-    page_size = page_size_of(op.k)
-    if not key_tiles_for(page_size):
-        raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")
+def _asked_order(asked: Mapping[str, Setting]) -> str:
+    return str(asked.get("tile_order", ""))
 
 
-def _prescribed_by(op: Any, target: Target, block: Block) -> tuple[int, int]:
-    """The number of query tiles and the keys per tile that a block mask prescribes.
-
-    Raises:
-      VerifyError: no kernel has tiles of this size.
-    """
-    rows, tile_rows = block.positions * block.heads, target.rows_per_product
-    if rows not in (tile_rows, 2 * tile_rows) or block.keys not in TILE_N:
-        allowed = " or ".join(map(str, TILE_N))
-        raise op_error(
-            op,
-            f"expects blocks of {tile_rows} or {2 * tile_rows} rows (positions x heads) and {allowed} keys, "
-            f"got {block.positions} x {block.heads} and {block.keys}",
-        )
-    return rows // tile_rows, block.keys
+def _mask(facts: Facts) -> Mask:
+    assert facts.mask is not None
+    return facts.mask
 
 
-def chosen_config(
-    op: Any,
-    target: Target,
-    wishes: Options,
-    *,
-    queries: Any,
-    page_size: int,
-    block: Block | None = None,
-    kind: type[ConfigT] = MhaConfig,
-) -> ConfigT:
-    """Tiles, stages and registers of an attention operation.
-
-    An option overrides the table, and an entry that the operation already carries overrides both.
-
-    Args:
-      queries: the operand of the operation that tells how they lie.
-      page_size: of the pages that keys lie in, 0 without.
-      block: of scores that lists name; whole blocks are visited: they prescribe tiles.
-      kind: of the configuration, with entries of its own at their defaults.
-
-    Raises:
-      VerifyError: an operation without a kernel, or an impossible configuration.
-    """
-    try:
-        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(queries))
-        config = default_config(
-            target,
-            op.head_dim,
-            op.v_head_dim,
-            q_tiles=wishes.q_tiles or None,
-            tile_order=order,
-            element_bits=ws.element_bits(op.element_type),
-            output_bits=ws.element_bits(op.output_type),
-            prescribed=_prescribed_by(op, target, block) if block else None,
-            page_size=page_size,
-        )
-    except SpecError as error:
-        raise op_error(op, f"has no kernel: {error}") from error
-    overrides = {name: int(getattr(wishes, name)) for name in OVERRIDING if getattr(wishes, name)}
-    if wishes.exp2_period == -1:
-        overrides["exp2_period"] = 0
-    overrides |= kind.given(op)
-    group = op.heads // op.kv_heads
-    packed = 1 if has_padded_queries(queries) else packed_heads(target, group)
-    packed = block.heads if block else packed
-    entries: dict[str, Any] = {**dataclasses.asdict(config), "packed_heads": packed, **overrides}
-    config = kind(**entries)
-    _check(op, target, config, page_size, queries)
-    return config
-
-
-def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
-    """Stores the configuration as `attn.config`; see `chosen_config`.
-
-    Raises:
-      VerifyError: an operation without a kernel, or an impossible configuration.
-    """
-    _refuse_unsupported(op)
-    block = op.blocks.extents if op.blocks else None
-    page_size, wishes = page_size_of(op.k), Options(**options)
-    config = chosen_config(op, target, wishes, queries=op.q, page_size=page_size, block=block)
-    check_key_parts(op, op.head_dim, config.num_qk_stages)
-    op.attributes[CONFIG] = config.to_attr()
+TENSOR_MEMORY = TensorMemoryPolicy()

@@ -28,9 +28,8 @@ from attn_mlir.schedules.softmax.state import (
     with_sink,
 )
 
+from .policy import PIECE_COLUMNS
 from .storage import Storage
-
-PIECE_COLUMNS = 32  # of a row, that a thread weighs at a time where P is handed over in parts
 
 
 def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:

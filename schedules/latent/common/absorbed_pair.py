@@ -12,24 +12,19 @@ is said in `pair_queries`.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
-from attn_mlir.dialect.targets.limits import shared_tile_bytes
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.config import NARROW_BITS
 
 from .absorbed import Absorbed, Work, attend, either_begun, pieces, where
 from .pair_queries import STRIP, Heads, SplitQueries, WholeQueries, heads_and_columns
+from .policy import KEY_HALVES, PairSlots
 
 Value = Any
 
-MAX_CHUNK = 192  # columns of keys in a slot where they are chunks
-KEY_HALVES = 2  # parts of a block's values, by keys
-KEY_BYTES = 1 << 17  # of the slots of keys
-KEY_ROWS = 64  # of a slot: half of a block
 VALUE_COLUMNS = LATENT_COLUMNS // ws.PAIR  # that a CTA has
 
 
@@ -100,32 +95,6 @@ class PairStorage:
             return combine(own, b.entry(told, other))
 
         return b.map_rows(both, rows)
-
-
-class PairSlots(NamedTuple):
-    """How many slots there is room for.
-
-    Attributes:
-      chunk: columns of keys in a slot, and of Q in shared memory.
-      keys, values, scores: slots of each; of values half of a block's entries.
-    """
-
-    chunk: int
-    keys: int
-    values: int
-    scores: int
-
-    @classmethod
-    def of(cls, head_dim: int, element_bits: int) -> "PairSlots":
-        """Chunks are whole lines, as many as divide the columns of a row: of 192 columns, or 128.
-
-        Of 8 bits a slot has a whole row, which is half as many bytes.
-        """
-        is_narrow = element_bits == NARROW_BITS
-        lines = (c for c in range(MAX_CHUNK, 0, -STRIP) if head_dim % c == 0)
-        chunk = head_dim if is_narrow else next(lines)
-        keys = KEY_BYTES // shared_tile_bytes(KEY_ROWS, chunk, element_bits)
-        return cls(chunk, keys, *((3, 2) if is_narrow else (KEY_HALVES, 1)))
 
 
 def leave(problem: Absorbed, storage: PairStorage, heads: Heads, *, overlaps: bool) -> None:

@@ -6,10 +6,8 @@ from functools import partial
 from typing import Any
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.mask_tiles import KeyTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem, Value
@@ -21,7 +19,6 @@ from attn_mlir.schedules.operands.storage_checks import check_pages, check_queri
 
 from ..common.rows import source_of
 from ..sparse.problem import SparseDecode
-from .policy import DecodeConfig, chosen_config
 from .sequence_rows import SequenceDecode
 
 TENSOR_DIMS = {"q": QUERY_DIMS, "kv": KEY_DIMS, **OUTPUT_DIMS}
@@ -47,18 +44,6 @@ class HeadSinks(Unmodified):
 def finds_rows(op: attn.MlaDecodeOp) -> bool:
     """Whether keys are found row by row: those that lists name, and those that are stored in 8 bits."""
     return op.is_listed or latent_rows_of(op.kv) is not None
-
-
-def configure_whole(op: attn.MlaDecodeOp, schedule: str) -> None:
-    """Stores the configuration of a schedule for whole sequences: as many heads in a tile as divide them.
-
-    Raises:
-      VerifyError: `finds_rows`.
-    """
-    if finds_rows(op):
-        kind = "that lists name" if op.is_listed else "of 8 bits"
-        raise op_error(op, f"has no kernel for rows {kind} in {schedule}")
-    op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
 
 
 @contextmanager

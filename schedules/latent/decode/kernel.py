@@ -4,14 +4,12 @@ The roles that multiply are those of sparse latent attention (`parts.absorbed`):
 as keys and as values. Rows of a tile are the heads of a query, and of as many queries as fit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.common import absorbed
@@ -20,12 +18,13 @@ from attn_mlir.schedules.latent.decode.arguments import (
     finds_rows,
     found_kernel,
 )
-from attn_mlir.schedules.latent.decode.policy import DecodeConfig, chosen_config
+from attn_mlir.schedules.latent.decode.config import DecodeConfig
+from attn_mlir.schedules.latent.decode.policy import DECODE
 from attn_mlir.schedules.latent.decode.work import WalkedStorage, WalkedWork
 from attn_mlir.schedules.latent.sparse import kernel as sparse
 from attn_mlir.schedules.latent.sparse.problem import SparseStorage
-from attn_mlir.schedules.policy.tiling import TENSOR_DECODE
-from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, stream
 
@@ -34,25 +33,8 @@ from attn_mlir.schedules.sources.transport import epilogue, stream
 class MlaDecode:
     """Latent attention after absorption, with O in tensor memory."""
 
-    name: ClassVar[str] = TENSOR_DECODE
+    policy: ClassVar[Policy] = DECODE
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
-    options: ClassVar[type[Any]] = NoOptions
-    needs: ClassVar[frozenset[Feature]] = frozenset(
-        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
-    )
-
-    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """All but what pairs of CTAs take."""
-        return not sparse.is_for_pairs(op)
-
-    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Packs as many heads into a tile as divide them.
-
-        Raises:
-          VerifyError: an operation without a kernel.
-        """
-        config = chosen_config(op, DecodeConfig)
-        op.attributes[CONFIG] = config.to_attr()
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.

@@ -6,26 +6,22 @@ Whole sequences come in boxes (`parts.walked_pair`): warps 0-3 are the softmax a
 with one thread 4 copies keys, and O out, 5 copies values, and in the even CTA 6 and 7 issue the two products.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
+from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.latent.common import absorbed_pair as pair
 from attn_mlir.schedules.latent.common.row_boxes import RowBoxes, boxes_of
 from attn_mlir.schedules.latent.decode import pair as walked
 from attn_mlir.schedules.latent.decode.arguments import decode_kernel, finds_rows, found_kernel
-from attn_mlir.schedules.latent.decode.policy import KEYS, check_copies
-from attn_mlir.schedules.policy.tiling import PAIR_DECODE
+from attn_mlir.schedules.latent.decode.policy import DECODE_PAIR, KEYS
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
-from ..sparse.kernel import is_for_pairs
 from ..sparse.kernel_pair import SOFTMAX_WARPS, PairConfig, pair_roles_of
 from .kernel import MlaDecode
 
@@ -34,31 +30,7 @@ from .kernel import MlaDecode
 class MlaDecodePair(MlaDecode):
     """Latent attention after absorption, of 128 heads in a pair of CTAs."""
 
-    name: ClassVar[str] = PAIR_DECODE
-    needs: ClassVar[frozenset[Feature]] = MlaDecode.needs | {
-        Feature.CLUSTERS,
-        Feature.REGISTER_BUDGETS,
-    }
-
-    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """What pairs have a kernel for."""
-        return is_for_pairs(op)
-
-    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Fixed tiles.
-
-        Raises:
-          VerifyError: an operation without a kernel.
-        """
-        if not self.takes(op, target):
-            raise op_error(
-                op,
-                "has a kernel of pairs for multiples of 128 heads alone, and not with factors of few columns",
-            )
-        check_copies(op)
-        slots = pair.PairSlots.of(op.head_dim, ws.element_bits(op.element_type))
-        chosen: dict[str, Any] = {"kv_stages": slots.keys, "packed_heads": HALF_ROWS}
-        op.attributes[CONFIG] = PairConfig(**chosen | PairConfig.given(op)).to_attr()
+    policy: ClassVar[Policy] = DECODE_PAIR
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """As `MlaDecode.build`."""

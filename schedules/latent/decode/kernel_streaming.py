@@ -4,18 +4,16 @@ It is `attn.mha` of one key-value head whose values are the front of the rows of
 by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
-from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.attention.streaming.kernel import MhaStreaming, Options
+from attn_mlir.schedules.attention.streaming.kernel import MhaStreaming
 from attn_mlir.schedules.core.entries import CONFIG
-from attn_mlir.schedules.operands.storage import latent_rows_of
-from attn_mlir.schedules.policy.tiling import STREAMED_DECODE
+from attn_mlir.schedules.latent.decode.policy import DECODE_STREAMING
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
 NAMES = {"k": "kv"}  # of the kernel's arguments, where they differ from those of `attn.mha`
@@ -27,33 +25,8 @@ LISTS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}  # 
 class MlaDecodeStreaming:
     """Latent attention after absorption, with sums in the registers of single warps."""
 
-    name: ClassVar[str] = STREAMED_DECODE
+    policy: ClassVar[Policy] = DECODE_STREAMING
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
-    options: ClassVar[type[Any]] = Options
-    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
-
-    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """What no products of several warps compute on the target: rows by lists, or anything."""
-        if Feature.TENSOR_MEMORY in target.features:
-            return False
-        return op.is_listed or Feature.WARPGROUP_PRODUCTS not in target.features
-
-    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
-        """As `mha-streaming`.
-
-        Raises:
-          VerifyError: results for parts, or what `mha-streaming` refuses.
-        """
-        if latent_rows_of(op.kv) is not None:
-            raise op_error(op, f"has no kernel for rows of 8 bits in {self.name}")
-        if op.is_partial:
-            raise op_error(
-                op, f"has no kernel for attn.partial in {self.name}: it joins parts by itself"
-            )
-        inner = _attention(op)
-        MhaStreaming().configure(inner, target, options)
-        op.attributes[CONFIG] = inner.attributes[CONFIG]
-        _remove(inner)
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation, which has `attn.config`.
@@ -110,12 +83,3 @@ def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
     if CONFIG in op.attributes:
         inner.attributes[CONFIG] = op.attributes[CONFIG]
     return inner
-
-
-def _remove(inner: attn.MhaOp) -> None:
-    """Erases what `_attention` has made."""
-    columns, keys = inner.v.owner, inner.k.owner
-    inner.operation.erase()
-    columns.operation.erase()
-    if isinstance(keys, attn.GatheredOp):
-        keys.operation.erase()

@@ -5,24 +5,22 @@ queries as fit, over the tiles of 64 keys of their sequence. Two groups of threa
 (`parts.held_latent`); one warp loads, and stores O.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.decode.arguments import (
-    configure_whole,
     decode_kernel,
-    finds_rows,
 )
-from attn_mlir.schedules.latent.decode.policy import DecodeConfig
+from attn_mlir.schedules.latent.decode.config import DecodeConfig
+from attn_mlir.schedules.latent.decode.policy import DECODE_WARPGROUPS
 from attn_mlir.schedules.latent.decode.warpgroups import HeldLatentStorage, attend, follow
-from attn_mlir.schedules.policy.tiling import HELD_DECODE
-from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, stream
 
@@ -33,24 +31,8 @@ ATTEND, FOLLOW, REST = 240, 168, 96  # registers of a thread; 168 of each of thr
 class MlaDecodeRegisters:
     """Latent attention after absorption, with O in the registers of two groups."""
 
-    name: ClassVar[str] = HELD_DECODE
+    policy: ClassVar[Policy] = DECODE_WARPGROUPS
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
-    options: ClassVar[type[Any]] = NoOptions
-    needs: ClassVar[frozenset[Feature]] = frozenset(
-        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
-    )
-
-    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """Whole sequences: a tile of 64 rows takes as long if few of them are there, and less than single warps do."""
-        return not finds_rows(op)
-
-    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Packs as many heads into a tile as divide them.
-
-        Raises:
-          VerifyError: an operation without a kernel.
-        """
-        configure_whole(op, self.name)
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.

@@ -1,64 +1,177 @@
-"""The configuration of kernels of absorbed latent attention whose tiles have 64 rows and 64 keys."""
+"""The policies of latent attention after absorption: which kernel, its tiles, and parts of the keys.
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Any, TypeVar
+Pairs of CTAs have queries of 128 heads; other kernels with O in tensor memory take tiles of 64 rows, of
+heads and queries. Where O lies in registers, two groups of threads take such a tile over whole sequences,
+and single warps 16 rows over rows that lists name.
+"""
 
-from attn_mlir.dialect import attn
-from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.limits import HALF_ROWS
-from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.operands.storage import page_size_of
-from attn_mlir.schedules.policy.tiling import HALF_TILE_HEADS, HalfTileRows, key_tiles_for
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
+from attn_mlir.schedules.attention.streaming.policy import STREAMING
+from attn_mlir.schedules.latent.common.policy import (
+    HALF_TILE_HEADS,
+    HalfTileRows,
+    PairSlots,
+    pair_mismatch,
+)
+from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy
+from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, at_least, half_tile_knobs
+from attn_mlir.schedules.policy.refusal import Mismatch
+from attn_mlir.schedules.policy.splits import chosen_splits, key_tiles
+from attn_mlir.schedules.policy.tiling import StreamedRows
 
 KEYS = 64  # of a tile
-CHOSEN = ("kv_stages",)  # of the configuration, what may be given
 
 
-@dataclass(frozen=True)
-class DecodeConfig(Config):
-    """Tiles of 64 rows and of 64 keys."""
+class DecodePolicy(Policy):
+    """Tiles of 64 rows, with O in tensor memory.
 
-    tile_m: int = HALF_ROWS
-    q_tiles: int = 1
-    tile_n: int = KEYS
-    kv_stages: int = 2
-    exp2_period: int = 0
-
-
-ConfigT = TypeVar("ConfigT", bound=DecodeConfig)
-
-
-def chosen_config(op: attn.MlaDecodeOp, kind: type[ConfigT]) -> ConfigT:
-    """The configuration of an operation: as many heads in a tile as divide them.
-
-    Raises:
-      VerifyError: an operation without a kernel, or a configuration that cannot be.
+    Attributes:
+      splits_per_tile: parts that cost as much time where they are combined as a tile of 128 keys of one
+        part does; 0 where nothing but multiprocessors limits them. The sum of both times is least with
+        sqrt(splits_per_tile x tiles) parts.
     """
-    if op.heads % HALF_TILE_HEADS:
-        raise op_error(
-            op,
-            f"has no kernel for {op.heads} heads: supported are multiples of {HALF_TILE_HEADS}",
-        )
-    check_copies(op)
-    fixed = kind(packed_heads=HalfTileRows.of(op.heads, is_listed=op.is_listed).heads)
-    given: dict[str, Any] = kind.given(op)
-    config = dataclasses.replace(fixed, **given)
-    for field in dataclasses.fields(fixed):
-        want, got = getattr(fixed, field.name), getattr(config, field.name)
-        if field.name not in CHOSEN and want != got:
-            raise op_error(op, f"expects {field.name} of {want}, got {got}")
-    return config
+
+    name: ClassVar[str] = "mla-decode"
+    word: ClassVar[str] = "tensor"
+    operation: ClassVar[str] = "mla_decode"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
+    )
+    claims: ClassVar[Claims] = Claims(
+        types=WIDE_TYPES,
+        heads=HALF_TILE_HEADS,
+        key_tiles=(KEYS,),
+        partial=True,
+        lists=True,
+        rows=True,
+    )
+    knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs()
+    splits_per_tile: ClassVar[int] = 0
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """What nobody before has taken."""
+        return True
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """Packs as many heads into a tile as divide them."""
+        return {**self.defaults, "packed_heads": self.rows(facts)[0], **asked}
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """Slots alone may be others."""
+        return {"kv_stages": at_least(1)}
+
+    def rows(self, facts: Facts) -> tuple[int, int]:
+        """Heads and queries of a work tile."""
+        has_own_keys = facts.listed or facts.rows is not None
+        return HalfTileRows.of(facts.heads, is_listed=has_own_keys)
+
+    def work_tiles(self, facts: Facts, sizes: Mapping[str, int]) -> int:
+        """Number of work tiles without parts; of CTAs, where a pair has one work tile."""
+        heads, positions = self.rows(facts)
+        return sizes["batch"] * (facts.heads // heads) * -(-sizes["sq"] // positions)
+
+    def splits(self, facts: Facts, call: Call) -> int:
+        """The number of parts of the keys, by the sizes of a call and its machine."""
+        sizes = call.sizes
+        assert sizes is not None and facts.mask is not None
+        most = call.multiprocessors // self.work_tiles(facts, sizes)
+        tiles = key_tiles(facts.mask, sizes["sq"], sizes["sk"], call.target)
+        if self.splits_per_tile:
+            most = min(most, math.isqrt(self.splits_per_tile * tiles))
+        return chosen_splits(most, tiles)
 
 
-def check_copies(op: attn.MlaDecodeOp) -> None:
-    """Refuses what no kernel with such tiles has.
+class DecodePairPolicy(DecodePolicy):
+    """128 heads in a pair of CTAs, with O in tensor memory."""
 
-    Raises:
-      VerifyError: memory that parts are put together in, or pages that tiles of 64 keys do not go with.
-    """
-    if op.memory:
-        raise op_error(op, "has no kernel that puts parts together: leave out the workspace")
-    page = 0 if op.is_listed else page_size_of(op.kv)
-    if KEYS not in key_tiles_for(page):
-        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {KEYS}")
+    name: ClassVar[str] = "mla-decode-pair"
+    word: ClassVar[str] = "pair"
+    needs: ClassVar[frozenset[Feature]] = DecodePolicy.needs | {
+        Feature.CLUSTERS,
+        Feature.REGISTER_BUDGETS,
+    }
+    knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """What pairs have a kernel for."""
+        return pair_mismatch(facts) is None
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy; what pairs have a kernel for."""
+        return pair_mismatch(facts) or super().mismatch(facts, target)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """As many slots of keys as there is room for."""
+        slots = PairSlots.of(facts.head_dim, type_bits(facts.q_type))
+        return {**self.defaults, "kv_stages": slots.keys, "packed_heads": HALF_ROWS, **asked}
+
+
+class DecodeWarpgroupPolicy(DecodePolicy):
+    """Tiles of 64 rows, with O in the registers of two groups."""
+
+    name: ClassVar[str] = "mla-decode-registers"
+    word: ClassVar[str] = "held"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    claims: ClassVar[Claims] = Claims(
+        types=WIDE_TYPES, heads=HALF_TILE_HEADS, key_tiles=(KEYS,), partial=True
+    )
+    splits_per_tile: ClassVar[int] = 16
+    """A kernel of its own combines them: 3.4 us for two blocks and 0.2 for a part, an estimate from an
+    H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14."""
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Whole sequences: a tile takes as long if few of its rows are there, and less than single warps do."""
+        return True
+
+
+class DecodeStreamingPolicy(DecodePolicy):
+    """16 rows, with sums in the registers of single warps; as attention past few queries."""
+
+    name: ClassVar[str] = "mla-decode-streaming"
+    word: ClassVar[str] = "stream"
+    needs: ClassVar[frozenset[Feature]] = STREAMING.needs
+    knobs: ClassVar[tuple[Knob, ...]] = STREAMING.knobs
+    splits_per_tile: ClassVar[int] = 1
+    """The last CTA combines them, which takes 4 to 7 us: of 16384 entries of a list 11 parts take 116 to
+    120 us on an H200, and 128 take 527."""
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """What no products of several warps compute on the target."""
+        return Feature.TENSOR_MEMORY not in call.target.features
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of attention, which has results for parts nowhere else."""
+        if facts.rows is not None:
+            return Mismatch("rows of 8 bits", "left out", None)
+        if facts.partial:
+            return Mismatch("results for parts of the keys", "left out", None)
+        return STREAMING.mismatch(facts, target)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """As of attention."""
+        return STREAMING.choose(facts, call, asked)
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """As of attention."""
+        return STREAMING.domains(facts, target, knobs)
+
+    def rows(self, facts: Facts) -> tuple[int, int]:
+        """Heads and queries of a work tile."""
+        rows = StreamedRows.of(facts.heads, 1, v_head_dim=facts.v_head_dim)
+        return rows.heads, rows.positions
+
+
+DECODE, DECODE_PAIR, DECODE_WARPGROUPS, DECODE_STREAMING = (
+    DecodePolicy(),
+    DecodePairPolicy(),
+    DecodeWarpgroupPolicy(),
+    DecodeStreamingPolicy(),
+)

@@ -9,24 +9,19 @@ rope apart   kv    [tile_n, max(nope, v_head_dim)]          nope(0) V(0) nope(1)
 ```
 In one ring a tile of values leaves columns of its slot empty. With rings of their own there are as many
 slots for either, so their number is even; which of the two have more slots depends on what shared memory is
-left (`RingSlots`). With rope apart scores are two products, of which the second adds to the first; lines of a
+left (`policy.RingSlots`). With rope apart scores are two products, of which the second adds to the first; lines of a
 slot of rope are as long as its rows, where these have up to 64 bytes. Rope of 8 bits under 16 always has such
 a ring, which warps of its own fill (`narrow_rope`).
 """
 
-from dataclasses import dataclass
-
 from attn_mlir.dialect import ws
-from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
+from attn_mlir.dialect.targets.limits import LINE_BYTES, line_of_rows
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory.storage import Stages, Storage, values_ring
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.core.query_rows import columns_of, element_of
-from attn_mlir.schedules.policy.tiling import SMEM_FOR_BARRIERS
 from attn_mlir.schedules.sources.key_slots import KeyPart, KeySlots, parts_of, ring_of_parts
 from attn_mlir.schedules.sources.row_scales import RowFactors
-
-ENOUGH_STAGES = 3  # K(n), V(n - 1) and what is copied meanwhile
 
 
 class LatentStorage(Storage):
@@ -86,56 +81,3 @@ class TwoRings(Storage):
     def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
         keys = ring_of_parts(problem, "k", parts, tiles=problem.config.kv_stages)
         return KeySlots(problem, keys), values_ring(problem, self._value_stages)
-
-
-@dataclass(frozen=True)
-class RingSlots:
-    """How many slots the rings of keys and values have.
-
-    Attributes:
-      kv: of nope and values, of whole keys and values, or of whole keys alone.
-      rope: of rope; 0 where it lies behind nope.
-      values: of values; 0 where they lie in the slots of keys.
-    """
-
-    kv: int
-    rope: int
-    values: int = 0
-
-    @staticmethod
-    def of(
-        target: Target,
-        sizes: tuple[int, int, int],
-        *,
-        whole: int,
-        tile_n: int,
-        staged_bytes: int,
-        bits: int = 16,
-        is_apart: bool = False,
-    ) -> "RingSlots":
-        """Two rings where these have more slots than one; else rope apart where that gives the three slots
-        that overlap needs, and whole keys do not. Rope apart as well where it takes less of shared memory
-        so, in lines of its own length, and there are more slots.
-
-        Args:
-          sizes: columns of nope, rope and values, of so many bits each.
-          whole: slots of whole keys that there is room for.
-          staged_bytes: what is staged of Q and O.
-          is_apart: whether rope is apart in any case; 0 slots of keys where there is no room.
-        """
-        nope, rope, values = sizes
-        own, key, value = (
-            shared_tile_bytes(tile_n, columns, bits)
-            for columns in (max(nope, values), nope + rope, values)
-        )
-        line = LINE_BYTES if is_apart else line_of_rows(rope, bits)
-        shared = shared_tile_bytes(tile_n, rope, bits, line)
-        left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
-        kv = max((n for n in range(2, 16) if n * own + -(-n // 2) * shared <= left), default=0)
-        if is_apart or whole < ENOUGH_STAGES <= kv:
-            return RingSlots(kv, -(-kv // 2))
-        pairs = left // (key + value)
-        is_shorter = shared_tile_bytes(tile_n, nope, bits) + shared < key
-        if is_shorter and kv > max(whole, 2 * pairs):
-            return RingSlots(kv, -(-kv // 2))
-        return RingSlots(pairs, 0, pairs) if 2 * pairs > whole else RingSlots(whole, 0)

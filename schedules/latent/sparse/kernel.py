@@ -15,22 +15,19 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.config import NARROW_BITS, Config
-from attn_mlir.schedules.core.entries import CONFIG
+from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.latent.common import absorbed
 from attn_mlir.schedules.latent.common.rows import LOADERS, WIDENERS, WideRows, source_of
 from attn_mlir.schedules.latent.sparse import roles
+from attn_mlir.schedules.latent.sparse.policy import SPARSE
 from attn_mlir.schedules.latent.sparse.problem import Query, SparseProblem, SparseStorage, Value
-from attn_mlir.schedules.operands.storage import OperandStorage, latent_rows_of
-from attn_mlir.schedules.policy import tiling
-from attn_mlir.schedules.registry import NoOptions, register
+from attn_mlir.schedules.operands.storage import OperandStorage
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
 
 Role = Callable[[Query], None]
-
-HEAD_STEP = 8  # of heads: the copy engine fills whole patterns of a tile
 
 DIMS = {
     "q": ("s_q", "", ""),
@@ -65,45 +62,14 @@ class SparseConfig(Config):
     exp2_period: int = 0
 
 
-NARROW: dict[str, Any] = {"kv_stages": 4, "rescale_threshold": 2}
-"""Where everything has 8 bits: slots are half as large; P is 2^6 at a maximum, and 2^8 at most."""
-
-
 @register
 class SparseMla:
     """Sparse latent attention in one CTA, with O in tensor memory."""
 
-    name: ClassVar[str] = "sparse-mla"
+    policy: ClassVar[Policy] = SPARSE
     operation: ClassVar[type[Any]] = attn.SparseMlaOp
-    options: ClassVar[type[Any]] = NoOptions
-    needs: ClassVar[frozenset[Feature]] = frozenset(
-        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
-    )
     ctas: ClassVar[int] = 1  # that work on a query together
     config: ClassVar[type[SparseConfig]] = SparseConfig
-
-    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
-        """All but what pairs of CTAs take."""
-        return not is_for_pairs(op)
-
-    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Fixed tiles, if there are heads for them."""
-        heads = op.heads
-        if heads % HEAD_STEP or (heads > HALF_ROWS and heads % HALF_ROWS):
-            raise op_error(
-                op,
-                f"has no kernel for {heads} heads: supported are multiples of {HEAD_STEP} up to "
-                f"{HALF_ROWS}, and multiples of {HALF_ROWS}",
-            )
-        op.attributes[CONFIG] = self.chosen(op).to_attr()
-
-    def chosen(self, op: attn.SparseMlaOp) -> SparseConfig:
-        """The configuration of an operation that there is a kernel for."""
-        return self.config(**(self.own(op) | self.config.given(op)))
-
-    def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
-        """Entries of the configuration by what is multiplied."""
-        return NARROW if _is_narrow(op) else {}
 
     def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.
@@ -148,20 +114,6 @@ class SparseMla:
     def roles(self, problem: SparseProblem) -> list[b.Role]:
         """The roles of the kernel; declares their rings at the insertion point."""
         return roles_of(problem, SparseStorage(problem))
-
-
-def is_for_pairs(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
-    """Whether pairs of CTAs have a kernel: as `tiling.is_for_pairs`."""
-    rows = latent_rows_of(op.kv)
-    group, scaled = (None, 0) if rows is None else (rows.group.value, rows.scaled_columns)
-    if not isinstance(op, attn.MlaDecodeOp) or op.is_listed:
-        scaled = 0
-    return tiling.is_for_pairs(op.heads, group, scaled_columns=scaled)
-
-
-def _is_narrow(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
-    """Whether queries and rows are multiplied as they are, in 8 bits."""
-    return ws.element_bits(op.q.type.element_type) == NARROW_BITS
 
 
 def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:

@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.latent.common.absorbed_pair import PairSlots
 from attn_mlir.schedules.latent.common.rows import LOADERS, PAIR_WARPS, WideRows
 from attn_mlir.schedules.latent.sparse import pair as roles
+from attn_mlir.schedules.latent.sparse.policy import SPARSE_PAIR
 from attn_mlir.schedules.latent.sparse.problem import SparseProblem, Value
 from attn_mlir.schedules.latent.sparse.roles import find
-from attn_mlir.schedules.policy.tiling import PAIR_FACTOR_COLUMNS, PAIR_HEADS, SPARSE_PAIR
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
-from .kernel import Role, SparseConfig, SparseMla, each_query, is_for_pairs
+from .kernel import Role, SparseConfig, SparseMla, each_query
 
 SOFTMAX_WARPS = 4
 
@@ -60,36 +57,9 @@ class PairConfig(SparseConfig):
 class SparseMlaPair(SparseMla):
     """Sparse latent attention of 128 heads in a pair of CTAs, with O in tensor memory."""
 
-    name: ClassVar[str] = SPARSE_PAIR
-    needs: ClassVar[frozenset[Feature]] = SparseMla.needs | {
-        Feature.CLUSTERS,
-        Feature.REGISTER_BUDGETS,
-    }
+    policy: ClassVar[Policy] = SPARSE_PAIR
     ctas: ClassVar[int] = ws.PAIR
     config: ClassVar[type[SparseConfig]] = PairConfig
-
-    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
-        """As `is_for_pairs` says."""
-        return is_for_pairs(op)
-
-    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Fixed tiles, if there are heads for them."""
-        if op.heads % PAIR_HEADS:
-            raise op_error(
-                op,
-                f"has no kernel of pairs for {op.heads} heads: supported are multiples of {PAIR_HEADS}",
-            )
-        if not is_for_pairs(op):
-            raise op_error(
-                op,
-                f"has no kernel of pairs with factors of fewer than {PAIR_FACTOR_COLUMNS} columns",
-            )
-        super().configure(op, target, options)
-
-    def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
-        """As `SparseMla.own`, with as many slots of keys as there is room for."""
-        slots = PairSlots.of(op.head_dim, ws.element_bits(op.q.type.element_type))
-        return {**super().own(op), "kv_stages": slots.keys}
 
     def roles(self, problem: SparseProblem) -> list[b.Role]:
         """As `SparseMla.roles`."""

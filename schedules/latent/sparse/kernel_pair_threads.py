@@ -5,21 +5,16 @@ with one thread 13 moves Q and O. A row takes two thirds of the instructions of 
 when the one before has come, and not when its slots are free, so this schedule is asked for by name.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from attn_mlir.dialect import attn
-from attn_mlir.dialect.diagnostics import op_error
-from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.latent.common.rows import WideRows
 from attn_mlir.schedules.latent.sparse.pair import SparsePairStorage, move
 from attn_mlir.schedules.latent.sparse.pair_threads import copy_keys, copy_values
+from attn_mlir.schedules.latent.sparse.policy import SPARSE_PAIR_THREADS
 from attn_mlir.schedules.latent.sparse.problem import SparseProblem
-from attn_mlir.schedules.operands.storage import latent_rows_of
-from attn_mlir.schedules.policy.tiling import SPARSE_PAIR_THREADS
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
 from .kernel_pair import Filling, SparseMlaPair, roles_of
@@ -31,18 +26,7 @@ COPY, SOFTMAX, OTHERS = 96, 224, 96  # registers of a thread; 512 in four warps,
 class SparseMlaPairThreads(SparseMlaPair):
     """Sparse latent attention of 128 heads in a pair of CTAs, of rows that threads copy."""
 
-    name: ClassVar[str] = SPARSE_PAIR_THREADS
-    needs: ClassVar[frozenset[Feature]] = SparseMlaPair.needs - {Feature.GATHER_COPIES}
-
-    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
-        """None: it is asked for by name."""
-        return False
-
-    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
-        """As `SparseMlaPair.configure`, for rows that products read as they are."""
-        if latent_rows_of(op.kv) is not None:
-            raise op_error(op, "has no kernel whose threads copy rows that are widened")
-        super().configure(op, target, options)
+    policy: ClassVar[Policy] = SPARSE_PAIR_THREADS
 
     def roles(self, problem: SparseProblem) -> list[b.Role]:
         """As `SparseMla.roles`."""

@@ -4,7 +4,7 @@
 
 func.func @f(%q: tensor<?x?x4x63xbf16>, %k: tensor<?x?x2x63xbf16>, %v: tensor<?x?x2x63xbf16>, %scale: f32)
     -> (tensor<?x?x4x63xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel: head_dim 63 has no kernel: supported are multiples of 8 up to 256 (pad to 64?)}}
+  // expected-error @below {{ mha: head_dim must be a multiple of 8 up to 256, got 63}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -18,7 +18,7 @@ func.func @f(%q: tensor<?x?x4x63xbf16>, %k: tensor<?x?x2x63xbf16>, %v: tensor<?x
 
 func.func @f(%q: tensor<?x?x4x129xbf16>, %k: tensor<?x?x2x129xbf16>, %v: tensor<?x?x2x129xbf16>, %scale: f32)
     -> (tensor<?x?x4x129xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{head_dim 129 has no kernel: supported are multiples of 8 up to 256 (pad to 136?)}}
+  // expected-error @below {{ mha: head_dim must be a multiple of 8 up to 256, got 129}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -34,7 +34,7 @@ func.func @f(%q: tensor<?x?x4x129xbf16>, %k: tensor<?x?x2x129xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xf32>, %k: tensor<?x?x2x128xf32>, %v: tensor<?x?x2x128xf32>, %scale: f32)
     -> (tensor<?x?x4x128xf32>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel for f32 elements: supported are bf16 and f16 and f8E4M3FN and f8E5M2}}
+  // expected-error @below {{ mha: q's element type must be bf16, f16, e4m3 or e5m2, got f32}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -64,7 +64,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op has unknown entry 'tile' in 'attn.config': known are tile_m, q_tiles, tile_n}}
+  // expected-error @below {{'attn.mha' op has unknown entry 'tile' in 'attn.config': known are tile_m, tile_n, kv_stages}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -94,7 +94,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects tile_m of 128, got 64}}
+  // expected-error @below {{'attn.mha' op expects tile_m to be 128, got 64}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -108,7 +108,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects q_tiles of 1 or 2, got 3}}
+  // expected-error @below {{'attn.mha' op expects q_tiles to be 1 or 2, got 3}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -122,7 +122,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects q_tiles of 1 or 2, got 0}}
+  // expected-error @below {{'attn.mha' op expects q_tiles to be 1 or 2, got 0}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -136,7 +136,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects tile_n of 64 or 128, got 96}}
+  // expected-error @below {{'attn.mha' op expects tile_n to be 64 or 128, got 96}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -150,7 +150,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects at least 2 kv_stages, got 1}}
+  // expected-error @below {{'attn.mha' op expects kv_stages to be at least 2, got 1}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -206,7 +206,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects 2 x softmax_registers + correction_registers + other_registers of at most 512, got 528}}
+  // expected-error @below {{'attn.mha' op expects other_registers to be at most 40, as 2 x softmax_registers + correction_registers leave of 512, got 56}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -220,7 +220,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects 1 x softmax_registers + correction_registers + other_registers of at most 504, got 512}}
+  // expected-error @below {{'attn.mha' op expects other_registers to be at most 120, as 1 x softmax_registers + correction_registers leave of 504, got 128}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -234,7 +234,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects exp2_period of 0 or 4 to 128, got 3}}
+  // expected-error @below {{'attn.mha' op expects exp2_period to be 0 or 4 to 128, got 3}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -248,7 +248,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects exp2_period of 0 or 4 to 128, got 129}}
+  // expected-error @below {{'attn.mha' op expects exp2_period to be 0 or 4 to 128, got 129}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -262,7 +262,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects exp2_start of 0 to 3, got 4}}
+  // expected-error @below {{'attn.mha' op expects exp2_start to be 0 to 3, got 4}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -276,7 +276,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects exp2_start of 0 to 3, got -1}}
+  // expected-error @below {{'attn.mha' op expects exp2_start to be 0 to 3, got -1}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -290,7 +290,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects rescale_threshold of 0 to 8, got 9}}
+  // expected-error @below {{'attn.mha' op expects rescale_threshold to be 0 to 8, got 9}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -304,7 +304,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects rescale_threshold of 0 to 8, got -1}}
+  // expected-error @below {{'attn.mha' op expects rescale_threshold to be 0 to 8, got -1}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -322,7 +322,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x24x2x64xbf16>, %v: tensor<?
              %table: tensor<?x?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
   %keys = "attn.paged"(%k, %table) : (tensor<?x24x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>
   %values = "attn.paged"(%v, %table) : (tensor<?x24x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>
-  // expected-error @below {{'attn.mha' op has no kernel for pages of 24: supported are 8, 16, 32, and multiples of 64}}
+  // expected-error @below {{ mha: page_size must be 8, 16, 32 or a multiple of 64, got 24}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -337,7 +337,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x8x2x64xbf16>, %v: tensor<?x
              %table: tensor<?x?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
   %keys = "attn.paged"(%k, %table) : (tensor<?x8x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>
   %values = "attn.paged"(%v, %table) : (tensor<?x8x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>
-  // expected-error @below {{'attn.mha' op expects a tile_n that goes with pages of 8, got 128}}
+  // expected-error @below {{'attn.mha' op expects tile_n to be one that goes with pages of 8, got 128}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -352,7 +352,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x8x2x64xbf16>, %v: tensor<?x
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects num_qk_stages of 1, 2 or 4, got 3}}
+  // expected-error @below {{'attn.mha' op expects num_qk_stages to be 1, 2 or 4, got 3}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -366,7 +366,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects num_qk_stages to divide the 2 lines of 128 bytes of 128 columns of keys, got 4}}
+  // expected-error @below {{'attn.mha' op expects num_qk_stages to be a divisor of the 2 lines of 128 bytes of 128 columns of keys, got 4}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -380,7 +380,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects num_pv_stages of 1, 2 or 4, got 8}}
+  // expected-error @below {{'attn.mha' op expects num_pv_stages to be 1, 2 or 4, got 8}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -394,7 +394,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects num_pv_stages that leave 32 columns of 64, got 4}}
+  // expected-error @below {{'attn.mha' op expects num_pv_stages to be at most 2, for parts of 32 columns of 64, got 4}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -408,7 +408,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects exp2_period to divide 32 beside num_pv_stages of 2, got 20}}
+  // expected-error @below {{'attn.mha' op expects exp2_period to be 0 or a divisor of 32 from 4 on with num_pv_stages above 1, got 20}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -422,7 +422,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects ordered_softmax of 0 or 1, got 2}}
+  // expected-error @below {{'attn.mha' op expects ordered_softmax to be 0 or 1, got 2}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -436,7 +436,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects ordered_softmax of 0 with one query tile, got 1}}
+  // expected-error @below {{'attn.mha' op expects ordered_softmax to be 0 with one query tile, got 1}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()

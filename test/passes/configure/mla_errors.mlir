@@ -2,7 +2,7 @@
 
 func.func @f(%q_nope: tensor<?x?x4x128xf8E5M2>, %q_rope: tensor<?x?x4x64xf8E5M2>, %k_nope: tensor<?x?x4x128xf8E5M2>, %k_rope: tensor<?x?x1x64xf8E5M2>, %v: tensor<?x?x4x128xf8E5M2>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op has no kernel for f8E5M2 elements: supported are bf16 and f16 and f8E4M3FN}}
+  // expected-error @below {{'attn.mla' op has no kernel: mla: q's element type must be bf16, f16 or e4m3, got e5m2}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
     : (tensor<?x?x4x128xf8E5M2>, tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x128xf8E5M2>, tensor<?x?x1x64xf8E5M2>, tensor<?x?x4x128xf8E5M2>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -12,7 +12,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xf8E5M2>, %q_rope: tensor<?x?x4x64xf8E5M2>
 
 func.func @f(%q_nope: tensor<?x?x4x96xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x96xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op has no kernel for nope of 96: supported are multiples of 64}}
+  // expected-error @below {{'attn.mla' op has no kernel: mla: nope_dim must be a multiple of 64, got 96}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
     : (tensor<?x?x4x96xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x96xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -22,7 +22,7 @@ func.func @f(%q_nope: tensor<?x?x4x96xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x40xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x40xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op has no kernel for rope of 40: supported are multiples of 16}}
+  // expected-error @below {{'attn.mla' op has no kernel: mla: rope_dim must be a multiple of 16, got 40}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x40xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x40xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -32,7 +32,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x40xbf16>, %k
 
 func.func @f(%q_nope: tensor<?x?x4x256xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x256xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op has no kernel: head_dim 320 has no kernel: supported are multiples of 8 up to 256}}
+  // expected-error @below {{'attn.mla' op has no kernel: mla: nope_dim + rope_dim must be a multiple of 8 up to 256, got 320}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
     : (tensor<?x?x4x256xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x256xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -42,7 +42,7 @@ func.func @f(%q_nope: tensor<?x?x4x256xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op expects tile_m of 128, got 64}}
+  // expected-error @below {{'attn.mla' op expects tile_m to be 128, got 64}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {tile_m = 64 : i32}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -52,7 +52,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op expects at least 2 kv_stages, got 1}}
+  // expected-error @below {{'attn.mla' op expects kv_stages to be at least 2, got 1}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {kv_stages = 1 : i32}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -62,7 +62,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op expects rope_stages of 0 or more, got -1}}
+  // expected-error @below {{'attn.mla' op expects rope_stages to be at least 0, got -1}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {rope_stages = -1 : i32}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -72,7 +72,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op expects value_stages of 0 beside rope_stages of 2, got 1}}
+  // expected-error @below {{'attn.mla' op expects value_stages to be 0 beside rope_stages, got 1}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {rope_stages = 2 : i32, value_stages = 1 : i32}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -83,7 +83,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 module attributes {attn.target = "sm_90a"} {
   func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-    // expected-error @below {{'attn.mla' op has no kernel for k_rope of 8 bits on sm_90a: supported is bf16 there}}
+    // expected-error @below {{'attn.mla' op has no kernel: mla-registers: k_rope of 8 bits must be left out}}
     %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
       : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
     func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -95,7 +95,7 @@ module attributes {attn.target = "sm_90a"} {
 module attributes {attn.target = "sm_100a"} {
   func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-    // expected-error @below {{'attn.mla' op expects q_tiles of 1 for the tile_order clc where k_rope has 8 bits, got 2: no warp is left to widen it or to read its factors}}
+    // expected-error @below {{'attn.mla' op expects q_tiles to be 1 for the tile_order clc where k_rope has 8 bits or keys have scales, got 2}}
     %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {q_tiles = 2 : i32, tile_order = "clc"}}
       : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
     func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -108,7 +108,7 @@ module attributes {attn.target = "sm_100a"} {
 
 func.func @f(%q_nope: tensor<?x?x4x192xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x192xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mla' op expects num_qk_stages to divide the 3 lines of 128 bytes of 192 columns of keys, got 2}}
+  // expected-error @below {{'attn.mla' op expects num_qk_stages to be a divisor of the 3 lines of 128 bytes of 192 columns of keys, got 2}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {kv_stages = 2 : i32, rope_stages = 2 : i32, num_qk_stages = 2 : i32}}
     : (tensor<?x?x4x192xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x192xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>

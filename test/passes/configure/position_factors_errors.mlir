@@ -8,7 +8,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
   %keys = "attn.scaled"(%k, %f) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
   %values = "attn.scaled"(%v, %g) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
-  // expected-error @below {{'attn.mha' op has no kernel for factors of positions of bf16}}
+  // expected-error @below {{'attn.mha' op has no kernel: mha-streaming: k's element type must be e4m3 or e5m2, got bf16}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -25,7 +25,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xf8E4M3FN>, %v: tenso
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
   %keys = "attn.scaled"(%k, %f) : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x2xf32>) -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
   %values = "attn.scaled"(%v, %g) : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x4xf32>) -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
-  // expected-error @below {{'attn.mha' op has no kernel for 4 factors of a row of v}}
+  // expected-error @below {{'attn.mha' op has no kernel: mha-streaming: v_groups must be one to a row, or up to 4 (2 above 128 columns) of a multiple of 32 columns each, got 4}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -42,7 +42,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
   %keys = "attn.scaled"(%k, %f) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
   %values = "attn.scaled"(%v, %g) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
-  // expected-error @below {{'attn.mha' op has no kernel for factors of positions: mha-streaming has}}
+  // expected-error @below {{ mha: scales of positions must be left out}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()

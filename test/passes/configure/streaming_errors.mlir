@@ -5,7 +5,7 @@
 // A head size without one.
 
 func.func @f(%q: tensor<?x?x2x264xbf16>, %k: tensor<?x?x1x264xbf16>, %v: tensor<?x?x1x264xbf16>, %scale: f32) -> (tensor<?x?x2x264xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel for head_dim 264: supported are multiples of 8 up to 256}}
+  // expected-error @below {{'attn.mha' op has no kernel: mha-streaming: head_dim must be a multiple of 8 up to 256, got 264}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -19,7 +19,7 @@ func.func @f(%q: tensor<?x?x2x264xbf16>, %k: tensor<?x?x1x264xbf16>, %v: tensor<
 // Rows that are not a product's.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects tile_m of 16, got 32}}
+  // expected-error @below {{'attn.mha' op expects tile_m to be 16, got 32}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -33,7 +33,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // No slot, where K and V in turn need one.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects at least 1 kv_stages, got 0}}
+  // expected-error @below {{'attn.mha' op expects kv_stages to be at least 1, got 0}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -47,7 +47,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // Heads that do not divide the group.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects packed_heads to divide 2, up to 16, got 4}}
+  // expected-error @below {{'attn.mha' op expects packed_heads to be a divisor of 2, up to 16, got 4}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -61,7 +61,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // An order that needs a role of its own.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects tile_order of single, last_first, persistent, got clc}}
+  // expected-error @below {{'attn.mha' op expects tile_order to be single, last_first or persistent, got clc}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -75,7 +75,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // More query tiles than there are registers for.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects q_tiles of 1 or 2, got 3}}
+  // expected-error @below {{'attn.mha' op expects q_tiles to be 1 or 2, got 3}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -89,7 +89,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // Two of them, where O takes two warps already.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x256xbf16>, %scale: f32) -> (tensor<?x?x2x256xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects q_tiles of 1 for v_head_dim above 128, got 2}}
+  // expected-error @below {{'attn.mha' op expects q_tiles to be 1 with v_head_dim above 128, got 2}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -103,7 +103,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // Query tiles along heads that a group does not have.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects head_tiles of 1, got 2}}
+  // expected-error @below {{'attn.mha' op expects head_tiles to be 1, got 2}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()

@@ -2,7 +2,7 @@
 
 func.func @f(%q: tensor<?x72x512xbf16>, %kv: tensor<?x512xbf16>, %i: tensor<?x?xi32>, %scale: f32)
     -> (tensor<?x72x512xbf16>, tensor<?x72xf32>, tensor<?x72xf32>) {
-  // expected-error @below {{'attn.sparse_mla' op has no kernel for 72 heads: supported are multiples of 8 up to 64, and multiples of 64}}
+  // expected-error @below {{ sparse-mla: heads must be a multiple of 8 up to 64 or of 64, got 72}}
   %o, %l, %m = "attn.sparse_mla"(%q, %kv, %i, %scale) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<?x72x512xbf16>, tensor<?x512xbf16>, tensor<?x?xi32>, f32)
       -> (tensor<?x72x512xbf16>, tensor<?x72xf32>, tensor<?x72xf32>)
@@ -13,7 +13,7 @@ func.func @f(%q: tensor<?x72x512xbf16>, %kv: tensor<?x512xbf16>, %i: tensor<?x?x
 
 func.func @f(%q: tensor<?x64x512xbf16>, %kv: tensor<?x512xbf16>, %i: tensor<?x?xi32>, %scale: f32)
     -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>) {
-  // expected-error @below {{'attn.sparse_mla' op has no kernel of pairs for 64 heads: supported are multiples of 128}}
+  // expected-error @below {{'attn.sparse_mla' op has no kernel: sparse-mla-pair: heads must be a multiple of 128, got 64}}
   %o, %l, %m = "attn.sparse_mla"(%q, %kv, %i, %scale) {attn.schedule = "sparse-mla-pair", operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<?x64x512xbf16>, tensor<?x512xbf16>, tensor<?x?xi32>, f32)
       -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)

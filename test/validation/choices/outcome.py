@@ -18,7 +18,8 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import AttnError
 from attn_mlir.passes.infrastructure import pipeline
-from attn_mlir.schedules.registry import operations, schedule_for
+from attn_mlir.schedules.choice import schedule_for
+from attn_mlir.schedules.registry import operations
 from attn_mlir.validation.choices.case import Case
 
 CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose
@@ -98,7 +99,7 @@ class Configurator:
             except AttnError as error:
                 return _refusal(error)
             op = _operation(module)
-            chosen = schedule_for(op, target_named(target)).name
+            chosen = schedule_for(op, target_named(target)).policy.name
             said = {name: str(op.attributes[name]) for name in op.attributes if name not in UNSAID}
         told = " ".join(f"{name}={text}" for name, text in sorted(said.items()))
         return f"{chosen} {told}".replace(" : i32", "").replace(" = ", "=").strip()

@@ -1,0 +1,101 @@
+"""The policy of attention past few queries whose products have keys in their rows."""
+
+from typing import ClassVar
+
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.attention.streaming.policy import streamed_order, streamed_orders
+from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy
+from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.knobs import (
+    Domain,
+    Knob,
+    Knobs,
+    at_least,
+    attention_knobs,
+    divisor_of,
+    multiple_of,
+    one_of,
+)
+from attn_mlir.schedules.policy.refusal import Mismatch
+from attn_mlir.schedules.policy.tiling import (
+    MAX_HEAD_DIM,
+    STREAM_KEYS,
+    SWAPPED_COLUMNS,
+    SWAPPED_ROWS,
+    SWAPPED_TILES,
+    SwappedRows,
+    swapped_query_tiles,
+    swapped_stages,
+)
+
+
+class KeysInRowsPolicy(Policy):
+    """Few queries, which are columns of products in tensor memory."""
+
+    name: ClassVar[str] = "mha-swapped"
+    word: ClassVar[str] = "swapped"
+    operation: ClassVar[str] = "mha"
+    needs: ClassVar[frozenset[Feature]] = frozenset({Feature.TENSOR_MEMORY, Feature.COPY_ENGINE})
+    claims: ClassVar[Claims] = Claims(
+        types=WIDE_TYPES,
+        most=(MAX_HEAD_DIM, max(SWAPPED_COLUMNS)),
+        key_tiles=(STREAM_KEYS,),
+        joins=True,
+        partial=True,
+    )
+    knobs: ClassVar[tuple[Knob, ...]] = attention_knobs(
+        *("q_tiles", "kv_stages", "tile_order"),
+        tile_m=SWAPPED_ROWS,
+        q_tiles=1,
+        tile_n=STREAM_KEYS,
+        exp2_period=0,
+        tile_order="persistent",
+    )
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """No problem that does not ask for it."""
+        return False
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy; parts of the keys are whole key tiles."""
+        parts = multiple_of(STREAM_KEYS)
+        if facts.split_size and not parts.allows(facts.split_size):
+            return Mismatch("split_size", parts.text, facts.split_size)
+        return super().mismatch(facts, target)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """Packs the heads of a group into a tile, and gives the rings what shared memory is left.
+
+        Query tiles that are asked for are of 8 rows, which make one tile of the kernel.
+        """
+        default = swapped_query_tiles(1, facts.group, is_padded=facts.padded_q)
+        tiles = int(asked.get("q_tiles", default))
+        rows = SwappedRows.of(facts.group, tiles, is_padded=facts.padded_q)
+        stages = swapped_stages(
+            call.target,
+            facts.head_dim,
+            facts.v_head_dim,
+            rows,
+            output_bits=type_bits(facts.out_type),
+        )
+        return {
+            **self.defaults,
+            "tile_m": rows.rows,
+            "kv_stages": stages,
+            "packed_heads": rows.heads,
+            "tile_order": streamed_order(facts),
+            **{name: value for name, value in asked.items() if name != "q_tiles"},
+        }
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """Shared memory is not checked here: the planner has the buffers and names them."""
+        return {
+            "tile_m": one_of(*(count * SWAPPED_ROWS for count in SWAPPED_TILES)),
+            "kv_stages": at_least(2),
+            "packed_heads": divisor_of(facts.group, most=int(knobs["tile_m"])),
+            "tile_order": streamed_orders(facts),
+        }
+
+
+KEYS_IN_ROWS = KeysInRowsPolicy()

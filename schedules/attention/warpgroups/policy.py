@@ -1,0 +1,158 @@
+"""The policy of attention whose groups of threads hold S, P and O in registers."""
+
+import contextlib
+from typing import ClassVar
+
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.policy.base import Call, Claims, Policy
+from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.held_tiling import (
+    OTHERS_THAT_TRANSPOSE,
+    held_registers,
+    held_tiling_for,
+)
+from attn_mlir.schedules.policy.knobs import (
+    NARROW_RESCALE_THRESHOLD,
+    Domain,
+    Knob,
+    Knobs,
+    Setting,
+    at_least,
+    attention_knobs,
+    between,
+    divisor_of,
+    multiple_of,
+    one_of,
+)
+from attn_mlir.schedules.policy.refusal import NoKernel
+from attn_mlir.schedules.policy.tile_order import default_order
+from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, MOST_GROUPS, Tiling, packed_heads
+
+PRODUCT_BYTES = 32  # of the columns of P that a product reads: its K
+MOST_KEYS = 256  # of a tile: N of a product
+ORDERS = ("single", "last_first", "persistent")
+
+WARPGROUP_KNOBS: tuple[Knob, ...] = (
+    *attention_knobs(
+        *("q_tiles", "tile_n", "kv_stages", "tile_order"), tile_m=64, kv_stages=2, exp2_period=0
+    ),
+    Knob("attend_registers", 240, "registers of a thread of the groups."),
+    Knob("other_registers", 24, "registers of a thread of the warps behind them."),
+)
+
+
+class WarpgroupPolicy(Policy):
+    """Many queries, with S, P and O in the registers of the groups that issue the products."""
+
+    name: ClassVar[str] = "mha-registers"
+    word: ClassVar[str] = "held"
+    operation: ClassVar[str] = "mha"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    claims: ClassVar[Claims] = Claims(most=(MAX_HEAD_DIM, MAX_HEAD_DIM), blocks=True, partial=True)
+    knobs: ClassVar[tuple[Knob, ...]] = WARPGROUP_KNOBS
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Any attention."""
+        return True
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """The tiles that registers and shared memory have room for; those of blocks that lists name."""
+        if facts.block is not None:
+            rows = facts.block.positions * facts.block.heads
+            groups = rows // call.target.rows_per_product
+            asked = {**asked, "q_tiles": groups, "tile_n": facts.block.keys}
+        return held_knobs(facts, call.target, asked, head_dim=facts.head_dim)
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """Shared memory is not checked here: the planner has the buffers and names them."""
+        return held_domains(facts, target, knobs)
+
+
+def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> dict[str, Setting]:
+    """The settings of a kernel whose groups hold S, P and O in registers.
+
+    Args:
+      head_dim: what a row of Q and K takes, in columns of Q's element type.
+
+    Raises:
+      NoKernel: no tiles fit.
+    """
+    assert facts.mask is not None
+    order = str(asked.get("tile_order", "")) or default_order(facts.mask, is_ragged=facts.ragged_q)
+    keys = int(asked.get("tile_n", 0))
+
+    def tiles_with(transposing: int) -> Tiling:
+        return held_tiling_for(
+            target,
+            head_dim,
+            facts.v_head_dim,
+            tile_order=order,
+            element_bits=type_bits(facts.q_type),
+            output_bits=type_bits(facts.out_type),
+            page_size=facts.page_size,
+            groups=int(asked.get("q_tiles", 0)),
+            tile_n=keys,
+            reads=facts.modifier.reads,
+            gathers=facts.modifier.gathers,
+            transposing=transposing,
+        )
+
+    def leaves_tiles(transposing: int) -> bool:
+        with contextlib.suppress(NoKernel):
+            return tiles_with(transposing) == tiles
+        return False
+
+    tiles, transposing = tiles_with(OTHERS_THAT_TRANSPOSE[-1]), 0
+    if facts.is_narrow:
+        # where scores are modified, those that attend need more registers
+        sizes = OTHERS_THAT_TRANSPOSE[facts.modifier.reads > 0 :]
+        sizes = sizes[-1:] if keys else sizes
+        transposing = next(n for n in sizes if leaves_tiles(n))
+    listed = facts.block is not None
+    attending, others = held_registers(
+        target, tiles.q_tiles, order, facts.page_size, listed=listed, transposing=transposing
+    )
+    own: dict[str, Setting] = {
+        **tiles._asdict(),
+        "tile_m": target.rows_per_product,
+        "packed_heads": 1 if facts.padded_q else packed_heads(target, facts.group),
+        "tile_order": order,
+        "attend_registers": attending,
+        "other_registers": others,
+    }
+    if facts.is_narrow:
+        own["rescale_threshold"] = NARROW_RESCALE_THRESHOLD
+    if stages := asked.get("kv_stages"):
+        own["kv_stages"] = stages
+    return {knob.name: knob.default for knob in WARPGROUP_KNOBS} | own
+
+
+def held_domains(facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+    """The settings that such a kernel can have."""
+    groups, attending = int(knobs["q_tiles"]), int(knobs["attend_registers"])
+    pool = target.register_pool(groups + 1) if 0 < groups <= MOST_GROUPS else 0
+    left = pool - groups * attending
+    rest = Domain(
+        f"at most {left}, as {groups} x attend_registers leave of {pool}",
+        lambda value: value <= left,
+    )
+    orders = (*ORDERS, *(("ragged",) if facts.ragged_q else ()))
+    return {
+        "tile_m": one_of(target.rows_per_product),
+        "q_tiles": between(1, MOST_GROUPS),
+        "tile_n": multiple_of(PRODUCT_BYTES * 8 // type_bits(facts.q_type), most=MOST_KEYS),
+        "kv_stages": at_least(2),
+        "exp2_period": one_of(0),
+        "exp2_start": at_least(0),
+        "rescale_threshold": between(0, 8),
+        "packed_heads": divisor_of(facts.group, int(knobs["tile_m"])),
+        "tile_order": one_of("counter") if facts.counted else one_of(*orders),
+        "attend_registers": at_least(target.least_registers),
+        "other_registers": rest,
+    }
+
+
+WARPGROUPS = WarpgroupPolicy()

@@ -1,0 +1,68 @@
+"""The choice of a schedule for an operation, and its configuration, by the policies that requests ask too."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.targets.limits import Target
+
+from .core.entries import CONFIG, given_entries, to_attr
+from .core.facts import facts_of
+from .policy.base import Call
+from .policy.refusal import Mismatch, NoKernel
+from .policy.registry import choose, of_operation
+from .registry import Schedule, schedules
+
+SCHEDULE = "attn.schedule"  # attribute of an operation: the name of its schedule
+
+
+def schedule_for(op: Any, target: Target) -> Schedule:
+    """The schedule of an operation.
+
+    Raises:
+      TargetError: no schedule applies to the target, or the one that the operation names does not;
+        says what each would need.
+      VerifyError: no schedule has a kernel for the operation, or it names an unknown one.
+    """
+    facts, named = facts_of(op), _named(op)
+    known = [policy.name for policy in of_operation(facts.operation)]
+    if named is not None and named not in known:
+        raise op_error(op, f"expects {SCHEDULE} of {', '.join(known)}, got {named}")
+    try:
+        policy = choose(facts, Call(target), named)
+    except NoKernel as error:
+        raise op_error(op, error.text) from error
+    return next(schedule for schedule in schedules() if schedule.policy is policy)
+
+
+def configure(op: Any, schedule: Schedule, target: Target, asked: Mapping[str, Any]) -> None:
+    """Chooses tiles and budgets of an operation and stores them as `attn.config`.
+
+    Entries that it already carries are kept.
+
+    Args:
+      schedule: as of `schedule_for`.
+      asked: settings that `attn-configure` was given, by the names of knobs.
+
+    Raises:
+      VerifyError: an entry that is unknown or of another kind, or settings that no kernel can have.
+    """
+    policy = schedule.policy
+    if not policy.knobs:
+        return
+    entries = given_entries(op, policy.defaults)
+    settings = {name: int(x) if isinstance(x, bool) else x for name, x in asked.items()}
+    try:
+        knobs = policy.set(facts_of(op), Call(target), settings, entries)
+    except NoKernel as error:
+        raise op_error(op, error.text) from error
+    if isinstance(knobs, Mismatch):
+        raise op_error(op, f"expects {knobs.what} to be {knobs.domain}, got {knobs.got}")
+    op.attributes[CONFIG] = to_attr(knobs)
+
+
+def _named(op: Any) -> str | None:
+    """The name of the schedule in the attribute of an operation; None if it names none."""
+    attributes = op.operation.attributes
+    return ir.StringAttr(attributes[SCHEDULE]).value if SCHEDULE in attributes else None

@@ -1,0 +1,330 @@
+"""The policies of latent attention before absorption: those of attention over keys of two tensors.
+
+Where Q and K have rope in tensors of their own, a row takes the columns of both. Warps of their own widen
+rope of 8 bits, or read scales of keys, for which they need registers and rope a ring.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attn_mlir.dialect.orders import LOOPING_ORDERS
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
+from attn_mlir.schedules.attention.tensor_memory.policy import (
+    TENSOR_MEMORY_KNOBS,
+    chosen_knobs,
+    tensor_memory_domains,
+)
+from attn_mlir.schedules.attention.warpgroups.policy import (
+    WARPGROUP_KNOBS,
+    held_domains,
+    held_knobs,
+)
+from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
+from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, Rope, type_bits
+from attn_mlir.schedules.policy.knobs import (
+    Domain,
+    Knob,
+    Knobs,
+    Setting,
+    at_least,
+    multiple_of,
+)
+from attn_mlir.schedules.policy.refusal import Mismatch, NoKernel
+from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, SMEM_FOR_BARRIERS, TILE_N, row_lines
+
+TYPES = ("bf16", "f16", "e4m3")
+STEP_BYTES = 32  # depth of one product of the tensor core
+ENOUGH_STAGES = 3  # K(n), V(n - 1) and what is copied meanwhile
+LEAST_SLOTS = 2  # of keys and values
+CLAIMED = "clc"  # the order for which a warp claims work tiles
+RINGS = ("kv_stages", "rope_stages", "value_stages")
+ROPE_RING_REGISTERS: dict[str, Setting] = {
+    "softmax_registers": 184,
+    "correction_registers": 72,
+    "other_registers": 72,
+}
+"""Where rope has a ring: the role that issues products has more descriptors, and spills with 64."""
+HELPER_REGISTERS: dict[int, dict[str, Setting]] = {
+    1: {
+        "softmax_registers": 208,
+        "correction_registers": 88,
+        "other_registers": 88,
+        "helper_registers": 128,
+    },
+    2: {"softmax_registers": 184, "correction_registers": 64, "other_registers": 80},
+}
+"""By query tiles; with one, the warps that widen rope or read scales are a group of their own."""
+
+
+@dataclass(frozen=True)
+class RingSlots:
+    """How many slots the rings of keys and values have.
+
+    Attributes:
+      kv: of nope and values, of whole keys and values, or of whole keys alone.
+      rope: of rope; 0 where it lies behind nope.
+      values: of values; 0 where they lie in the slots of keys.
+    """
+
+    kv: int
+    rope: int
+    values: int = 0
+
+    @staticmethod
+    def of(
+        target: Target,
+        sizes: tuple[int, int, int],
+        *,
+        whole: int,
+        tile_n: int,
+        staged_bytes: int,
+        bits: int = 16,
+        is_apart: bool = False,
+    ) -> "RingSlots":
+        """Two rings where these have more slots than one; else rope apart where that gives the three slots
+        that overlap needs, and whole keys do not. Rope apart as well where it takes less of shared memory
+        so, in lines of its own length, and there are more slots.
+
+        Args:
+          sizes: columns of nope, rope and values, of so many bits each.
+          whole: slots of whole keys that there is room for.
+          staged_bytes: what is staged of Q and O.
+          is_apart: whether rope is apart in any case; 0 slots of keys where there is no room.
+        """
+        nope, rope, values = sizes
+        own, key, value = (
+            shared_tile_bytes(tile_n, columns, bits)
+            for columns in (max(nope, values), nope + rope, values)
+        )
+        line = LINE_BYTES if is_apart else line_of_rows(rope, bits)
+        shared = shared_tile_bytes(tile_n, rope, bits, line)
+        left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
+        kv = max((n for n in range(2, 16) if n * own + -(-n // 2) * shared <= left), default=0)
+        if is_apart or whole < ENOUGH_STAGES <= kv:
+            return RingSlots(kv, -(-kv // 2))
+        pairs = left // (key + value)
+        is_shorter = shared_tile_bytes(tile_n, nope, bits) + shared < key
+        if is_shorter and kv > max(whole, 2 * pairs):
+            return RingSlots(kv, -(-kv // 2))
+        return RingSlots(pairs, 0, pairs) if 2 * pairs > whole else RingSlots(whole, 0)
+
+
+class LatentPolicy(Policy):
+    """With S and O in tensor memory."""
+
+    name: ClassVar[str] = "mla"
+    operation: ClassVar[str] = "mla"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    claims: ClassVar[Claims] = Claims(types=TYPES, key_tiles=TILE_N, scales=True)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *TENSOR_MEMORY_KNOBS,
+        Knob("rope_stages", 0, "slots of the ring of rope of keys; 0 where it lies behind nope."),
+        Knob("value_stages", 0, "slots of the ring of values; 0 where they lie in slots of keys."),
+        Knob(
+            "helper_registers",
+            0,
+            "registers of a thread that widens rope of 8 bits or reads scales; 0 where one warp "
+            "does, of the group of the other single warps.",
+        ),
+    )
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Any."""
+        return True
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy; rows are whole lines of nope and whole products of rope."""
+        rope, bits = rope_of(facts), type_bits(facts.q_type)
+        nope_step = LINE_BYTES * 8 // bits
+        rope_step = STEP_BYTES * 8 // type_bits(rope.q_type)
+        checks = [
+            ("nope_dim", facts.head_dim, multiple_of(nope_step)),
+            ("rope_dim", rope.columns, multiple_of(rope_step)),
+            ("nope_dim + rope_dim", columns_of(facts), multiple_of(8, most=MAX_HEAD_DIM)),
+            ("v_head_dim", facts.v_head_dim, multiple_of(128 // bits, most=MAX_HEAD_DIM)),
+        ]
+        return super().mismatch(facts, target) or first_mismatch(checks)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """As `set`, without entries."""
+        return self._chosen(facts, call.target, asked, {})
+
+    def set(self, facts: Facts, call: Call, asked: Knobs, entries: Knobs) -> Knobs | Mismatch:
+        """As of every policy; rings and registers that nothing says follow from the entries."""
+        knobs = {**self._chosen(facts, call.target, asked, entries), **entries}
+        domains = self.domains(facts, call.target, knobs)
+        return first_mismatch((name, knobs[name], x) for name, x in domains.items()) or knobs
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """As of attention in tensor memory; values have a ring, or rope has."""
+        has_rope_ring = int(knobs["rope_stages"]) > 0
+        divided = facts.head_dim if has_rope_ring else columns_of(facts)
+        found = tensor_memory_domains(facts, target, knobs, divided=divided)
+        if has_helper(facts) and knobs["tile_order"] == CLAIMED:
+            text = f"1 for the tile_order {CLAIMED} where k_rope has 8 bits or keys have scales"
+            found["q_tiles"] = Domain(text, lambda count: count == 1)
+        beside = Domain("0 beside rope_stages", lambda count: count == 0)
+        return {
+            **found,
+            "rope_stages": at_least(0),
+            "value_stages": beside if has_rope_ring else at_least(0),
+            "helper_registers": at_least(0),
+        }
+
+    def _chosen(
+        self, facts: Facts, target: Target, asked: Knobs, entries: Knobs
+    ) -> dict[str, Setting]:
+        """The settings, those of entries among them."""
+        knobs = self.defaults | _fitting(facts, target, asked, entries) | dict(entries)
+        if has_helper(facts):
+            knobs = _with_helper(facts, target, knobs, entries)
+        if not has_narrow_rope(facts) and not any(x in entries for x in RINGS):
+            knobs = knobs if asked.get("kv_stages") else _with_rings(facts, target, knobs, entries)
+        return knobs
+
+
+class LatentWarpgroupPolicy(Policy):
+    """With S, P and O in the registers of groups of threads."""
+
+    name: ClassVar[str] = "mla-registers"
+    operation: ClassVar[str] = "mla"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    knobs: ClassVar[tuple[Knob, ...]] = WARPGROUP_KNOBS
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Any."""
+        return True
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As with tensor memory; rope is of 16 bits."""
+        if rope_of(facts).k_type in NARROW_TYPES:
+            return Mismatch("k_rope of 8 bits", "left out", None)
+        return LATENT.mismatch(facts, target)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """The tiles that registers and shared memory have room for."""
+        return held_knobs(facts, call.target, asked, head_dim=columns_of(facts))
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+        """As of attention in registers."""
+        return held_domains(facts, target, knobs)
+
+
+def rope_of(facts: Facts) -> Rope:
+    """The rope of a problem that has it."""
+    assert facts.rope is not None
+    return facts.rope
+
+
+def columns_of(facts: Facts) -> int:
+    """What a row of queries and keys takes, in columns of nope's element type."""
+    rope = rope_of(facts)
+    return facts.head_dim + rope.columns * type_bits(rope.q_type) // type_bits(facts.q_type)
+
+
+def has_narrow_rope(facts: Facts) -> bool:
+    """Whether k_rope has fewer bits than the other operands."""
+    return type_bits(rope_of(facts).k_type) < type_bits(facts.q_type)
+
+
+def has_helper(facts: Facts) -> bool:
+    """Whether warps of their own widen rope, or read scales of keys."""
+    return has_narrow_rope(facts) or facts.scales is not None
+
+
+def _fitting(facts: Facts, target: Target, asked: Knobs, entries: Knobs) -> dict[str, Setting]:
+    """The settings of attention, with smaller tiles than else where these alone have room and none are
+    asked for."""
+    wishes = dict(asked)
+    if has_helper(facts) and wishes.get("tile_order") == CLAIMED:
+        wishes.setdefault("q_tiles", 1)
+    smaller = {"q_tiles": 1, "tile_n": min(TILE_N)}
+    free = [name for name in smaller if name not in wishes and name not in entries]
+    while True:
+        knobs = chosen_knobs(facts, target, wishes, head_dim=columns_of(facts)) | dict(entries)
+        if not free or _has_room(facts, target, knobs):
+            return knobs
+        name = free.pop(0)
+        wishes[name] = smaller[name]
+
+
+def _with_helper(
+    facts: Facts, target: Target, knobs: dict[str, Setting], entries: Knobs
+) -> dict[str, Setting]:
+    """The settings with registers for such warps, and a ring of rope that is widened.
+
+    Raises:
+      NoKernel: there is no room.
+    """
+    registers = HELPER_REGISTERS.get(int(knobs["q_tiles"]), {})
+    if not has_narrow_rope(facts):
+        return {**knobs, **registers, **entries}
+    slots = _slots(facts, target, knobs, is_apart=True)
+    if not _has_room(facts, target, knobs):
+        reason = (
+            f"two tiles of {knobs['tile_n']} keys where k_rope has 8 bits, beside "
+            f"{knobs['q_tiles']} of queries, exceed shared memory"
+        )
+        raise NoKernel(target.chip, [f"mla: {reason}"])
+    if "kv_stages" in entries:
+        slots = RingSlots(int(knobs["kv_stages"]), -(-int(knobs["kv_stages"]) // 2))
+    return {
+        **knobs,
+        **registers,
+        "kv_stages": slots.kv,
+        "rope_stages": slots.rope,
+        **entries,
+    }
+
+
+def _with_rings(
+    facts: Facts, target: Target, knobs: dict[str, Setting], entries: Knobs
+) -> dict[str, Setting]:
+    """The settings with the rings that give the most slots, of those that parts of keys fit."""
+    count, bits = int(knobs["num_qk_stages"]), type_bits(facts.q_type)
+    columns = columns_of(facts), facts.head_dim
+    whole, nope = (row_lines(n, bits) % max(count, 1) for n in columns)
+    slots = _slots(facts, target, knobs, is_apart=bool(whole and not nope))
+    if slots.rope and nope:
+        slots = RingSlots(int(knobs["kv_stages"]), 0)
+    if slots.rope and not has_helper(facts):
+        knobs = {**knobs, **ROPE_RING_REGISTERS, **entries}
+    return {
+        **knobs,
+        "kv_stages": slots.kv,
+        "rope_stages": slots.rope,
+        "value_stages": slots.values,
+    }
+
+
+def _has_room(facts: Facts, target: Target, knobs: Knobs) -> bool:
+    """Whether shared memory has room for two tiles of keys, with rope of 8 bits beside where that is."""
+    if not has_narrow_rope(facts):
+        return True
+    return _slots(facts, target, knobs, is_apart=True).kv >= LEAST_SLOTS
+
+
+def _slots(facts: Facts, target: Target, knobs: Knobs, *, is_apart: bool = False) -> RingSlots:
+    """See `RingSlots.of`."""
+    rows, bits = int(knobs["tile_m"]), type_bits(facts.q_type)
+    columns = columns_of(facts)
+    q = shared_tile_bytes(rows, columns, bits)
+    o = shared_tile_bytes(rows, facts.v_head_dim, type_bits(facts.out_type))
+    staged = q + o if knobs["tile_order"] in LOOPING_ORDERS else max(q, o)
+    return RingSlots.of(
+        target,
+        (facts.head_dim, columns - facts.head_dim, facts.v_head_dim),
+        whole=int(knobs["kv_stages"]),
+        tile_n=int(knobs["tile_n"]),
+        staged_bytes=int(knobs["q_tiles"]) * staged,
+        bits=bits,
+        is_apart=is_apart,
+    )
+
+
+LATENT, LATENT_WARPGROUPS = LatentPolicy(), LatentWarpgroupPolicy()

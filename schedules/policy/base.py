@@ -1,0 +1,183 @@
+"""A policy: what one schedule can compute, and how it is set for a problem.
+
+A policy knows a problem by its `Facts` alone. The front end asks it before there is a kernel, and
+`attn-configure` asks it for an operation, so that both get the same answer. It imports no MLIR.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target
+
+from .facts import NARROW_TYPES, Facts, type_bits
+from .knobs import Domain, Knob, Knobs, Setting, multiple_of, one_of
+from .refusal import Mismatch
+from .tiling import PAGE_STEP, goes_with_pages
+
+STRIDE_BITS = 128  # tensor maps need strides of 16 bytes
+WIDE_TYPES, ALL_TYPES = ("bf16", "f16"), ("bf16", "f16", *NARROW_TYPES)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a choice may depend on beside the problem: never the contents of arrays.
+
+    Attributes:
+      target: the chip.
+      multiprocessors: of the machine; 0 where only the operation is there.
+      sizes: `batch`, and the longest `sq` and `sk`; nothing where only the operation is there.
+    """
+
+    target: Target
+    multiprocessors: int = 0
+    sizes: Mapping[str, int] | None = None
+
+
+def first_mismatch(checks: Iterable[tuple[str, object, Domain]]) -> Mismatch | None:
+    """The first of these values, each with its name and what is allowed, that is not allowed."""
+    for what, got, domain in checks:
+        if not domain.allows(got):
+            return Mismatch(what, domain.text, got)
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """Which problems of an operation a schedule has kernels for, as far as data can say it.
+
+    Attributes:
+      types: element types of Q.
+      kv_types: of K and V where they are not Q's.
+      most: the largest head sizes, of Q and K and of V; None where the operation limits them.
+      key_tiles: numbers of keys of a tile, of which one has to go with the pages; any page without.
+      heads: numbers of heads are a multiple.
+      blocks, scales, joins, partial, lists, rows: whether there are kernels for lists of blocks,
+        for scales of positions, that combine parts of the keys, with a result for each part, for
+        lists of rows of keys, and for rows of a latent cache in 8 bits.
+    """
+
+    types: tuple[str, ...] = ALL_TYPES
+    kv_types: tuple[str, ...] = ()
+    most: tuple[int, int] | None = None
+    key_tiles: tuple[int, ...] = ()
+    heads: int = 1
+    blocks: bool = False
+    scales: bool = False
+    joins: bool = False
+    partial: bool = False
+    lists: bool = False
+    rows: bool = False
+
+    def mismatch(self, facts: Facts) -> Mismatch | None:
+        """The first thing that a problem has and that is not claimed."""
+        return first_mismatch(self._checks(facts)) or next(self._surplus(facts), None)
+
+    def _checks(self, facts: Facts) -> Iterator[tuple[str, object, Domain]]:
+        """What is checked of a problem: name, value and what is claimed."""
+        yield "q's element type", facts.q_type, one_of(*self.types)
+        is_wide = facts.q_type not in NARROW_TYPES
+        yield (
+            "k's element type",
+            facts.kv_type,
+            one_of(facts.q_type, *(self.kv_types if is_wide else ())),
+        )
+        if self.heads > 1:
+            yield "heads", facts.heads, multiple_of(self.heads)
+        if self.most is not None:
+            step = STRIDE_BITS // type_bits(facts.kv_type)
+            sizes = ("head_dim", facts.head_dim), ("v_head_dim", facts.v_head_dim)
+            for (name, size), most in zip(sizes, self.most, strict=True):
+                yield name, size, multiple_of(step, most=most)
+        if self.key_tiles:
+            yield "page_size", facts.page_size, pages_of(self.key_tiles)
+
+    def _surplus(self, facts: Facts) -> Iterator[Mismatch]:
+        """What a problem has and no kernel has code for."""
+        for name, has_kernel, got in (
+            ("block_mask", self.blocks, facts.block),
+            ("scales of positions", self.scales, facts.scales),
+            ("memory to combine parts of the keys", self.joins, facts.joined),
+            ("results for parts of the keys", self.partial, facts.partial),
+            ("lists of rows", self.lists, facts.listed),
+            ("rows of 8 bits", self.rows, facts.rows),
+        ):
+            if got and not has_kernel:
+                yield Mismatch(name, "left out", None)
+
+
+def pages_of(key_tiles: Iterable[int]) -> Domain:
+    """Sizes of pages that a key tile of one of these sizes goes with; 0 without pages."""
+    tiles = tuple(key_tiles)
+    least = min(tiles)
+    parts = [n for n in range(PAGE_STEP, least, PAGE_STEP) if goes_with_pages(least, n)]
+    text = f"{', '.join(map(str, parts))} or a multiple of {least}"
+    return Domain(text, lambda page: any(goes_with_pages(n, page) for n in tiles))
+
+
+class Policy(ABC):
+    """How one schedule is chosen and set; a subclass for each, of which there is one instance.
+
+    Attributes:
+      name: of the schedule, as users write it.
+      word: what the name adds to that of a kernel.
+      operation: of whose facts it is the policy.
+      needs: the features without which a target cannot run its kernels.
+      claims: what it has kernels for.
+      knobs: what can be turned.
+    """
+
+    name: ClassVar[str]
+    word: ClassVar[str] = ""
+    operation: ClassVar[str]
+    needs: ClassVar[frozenset[Feature]]
+    claims: ClassVar[Claims] = Claims()
+    knobs: ClassVar[tuple[Knob, ...]] = ()
+
+    @abstractmethod
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Whether a problem that names no schedule gets this one; the first of its operation does."""
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """Why there is no kernel for a problem; None where there is one."""
+        del target
+        return self.claims.mismatch(facts)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """A setting of each knob; what is asked for stays.
+
+        Args:
+          asked: settings by the names of knobs that are options.
+        """
+        del facts, call
+        return self.defaults | dict(asked)
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
+        """Which settings knobs may have beside those of others; one that is left out is as chosen."""
+        del facts, target, knobs
+        return {}
+
+    def set(self, facts: Facts, call: Call, asked: Knobs, entries: Knobs) -> Knobs | Mismatch:
+        """The settings of a problem that there is a kernel for, or what is wrong with them.
+
+        Args:
+          asked: as of `choose`.
+          entries: settings that overrule both.
+        """
+        chosen = self.choose(facts, call, asked)
+        knobs = {**chosen, **entries}
+        domains = self.domains(facts, call.target, knobs)
+        checks = ((name, knobs[name], domains.get(name) or one_of(chosen[name])) for name in knobs)
+        return first_mismatch(checks) or knobs
+
+    @property
+    def options(self) -> tuple[Knob, ...]:
+        """The knobs that `attn-configure` can be asked for."""
+        return tuple(knob for knob in self.knobs if knob.is_option)
+
+    @property
+    def defaults(self) -> dict[str, Setting]:
+        """The default of each knob."""
+        return {knob.name: knob.default for knob in self.knobs}

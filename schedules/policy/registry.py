@@ -1,0 +1,86 @@
+"""The table of policies, and the choice of one for a problem.
+
+A new schedule has a line here. Those of an operation stand in the order in which they are asked.
+"""
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.schedules.append.policy import APPEND
+from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
+from attn_mlir.schedules.attention.streaming.policy import STREAMING
+from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
+from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
+from attn_mlir.schedules.combine.policy import COMBINE
+from attn_mlir.schedules.latent.decode.policy import (
+    DECODE,
+    DECODE_PAIR,
+    DECODE_STREAMING,
+    DECODE_WARPGROUPS,
+)
+from attn_mlir.schedules.latent.prefill.policy import LATENT, LATENT_WARPGROUPS
+from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE_PAIR_THREADS
+
+from .base import Call, Policy
+from .facts import Facts
+from .refusal import NoKernel
+
+POLICIES: list[Policy] = [
+    KEYS_IN_ROWS,
+    TENSOR_MEMORY,
+    WARPGROUPS,
+    STREAMING,
+    LATENT,
+    LATENT_WARPGROUPS,
+    DECODE_PAIR,
+    DECODE,
+    DECODE_WARPGROUPS,
+    DECODE_STREAMING,
+    SPARSE_PAIR,
+    SPARSE_PAIR_THREADS,
+    SPARSE,
+    APPEND,
+    COMBINE,
+]
+
+
+def of_operation(operation: str) -> tuple[Policy, ...]:
+    """The policies for an operation."""
+    return tuple(policy for policy in POLICIES if policy.operation == operation)
+
+
+def words(operation: str) -> dict[str, str]:
+    """The names of an operation's schedules, each with the word that it adds to a kernel's name."""
+    return {policy.name: policy.word for policy in of_operation(operation)}
+
+
+def choose(facts: Facts, call: Call, asked: str | None = None) -> Policy:
+    """The policy for a problem: the one that is asked for, or the first that takes it.
+
+    Args:
+      asked: the name of a schedule of the operation.
+
+    Raises:
+      TargetError: no schedule applies to the target, or the one that is asked for does not.
+      NoKernel: no schedule has a kernel for the problem; says why none has.
+      SpecError: a schedule is asked for that there is not.
+    """
+    target, policies = call.target, of_operation(facts.operation)
+    candidates = [policy for policy in policies if asked in (None, policy.name)]
+    if not candidates:
+        names = ", ".join(policy.name for policy in policies)
+        raise SpecError(f"schedule must be one of {names}, got {asked}")
+    applying = [policy for policy in candidates if policy.needs <= target.features]
+    if not applying:
+        lacking = (f"{x.name} needs {target.missing(x.needs)}" for x in candidates)
+        raise TargetError(
+            f"no schedule of attn.{facts.operation} applies to {target.chip}: {'; '.join(lacking)}"
+        )
+    reasons: list[str] = []
+    for policy in applying:
+        mismatch = policy.mismatch(facts, target)
+        if mismatch is not None:
+            reasons.append(f"{policy.name}: {mismatch}")
+        elif asked is not None or policy.takes(facts, call):
+            return policy
+        else:
+            reasons.append(f"{policy.name}: it must be asked for by name")
+    raise NoKernel(target.chip, reasons)

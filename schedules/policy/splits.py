@@ -1,0 +1,33 @@
+"""Splits of the keys: how many parts a call is worth, by its sizes alone."""
+
+from attn_mlir.dialect.attn.masks import INTS, Mask
+from attn_mlir.dialect.targets.limits import Target
+
+from .tiling import TILE_N
+
+MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
+FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)
+MAX_CHOSEN = 128  # most parts that the rule chooses (FlashAttention-4)
+
+
+def key_tiles(mask: Mask, sq: int, sk: int, target: Target) -> int:
+    """The largest number of key tiles that any query tile visits, at least 1."""
+    keys, rows = max(TILE_N), target.rows_per_product
+    ranges = (mask.tile_range(INTS, row, rows, sq, sk, keys) for row in range(0, sq, rows))
+    return max((found.end - found.begin for found in ranges), default=1) or 1
+
+
+def chosen_splits(most: int, key_tiles: int) -> int:
+    """The number of parts where none is asked for.
+
+    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else as many as there
+    are multiprocessors for, but at most one part per key tile and 128 (the rule of FlashAttention-4
+    for SM100). Depends on sizes only, never on the contents of device arrays.
+
+    Args:
+      most: parts of a work tile that there are multiprocessors for.
+      key_tiles: that a query tile visits at most.
+    """
+    if key_tiles <= FEW_KEY_TILES:
+        return 1
+    return max(min(most, MAX_CHOSEN, key_tiles), 1)

@@ -1,0 +1,102 @@
+"""Policies: which schedule a problem gets, why others have none, and what knobs may be set to."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+import attn_mlir as am
+from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.targets.limits import target_named
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.schedules.policy.base import Call
+from attn_mlir.schedules.policy.facts import Facts, Scales
+from attn_mlir.schedules.policy.knobs import divisor_of, multiple_of, one_of
+from attn_mlir.schedules.policy.refusal import Mismatch, NoKernel
+from attn_mlir.schedules.policy.registry import POLICIES, choose, of_operation, words
+
+BLACKWELL, HOPPER = (Call(target_named(chip)) for chip in ("sm_100a", "sm_90a"))
+MHA = am.mha(heads=8, kv_heads=2, head_dim=64).facts
+DECODE = am.MlaDecodeSpec(heads=128).facts
+
+
+def changed(facts: Facts, **changes: object) -> Facts:
+    return dataclasses.replace(facts, **changes)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("facts", "call", "name"),
+    [
+        (MHA, BLACKWELL, "mha"),
+        (MHA, HOPPER, "mha-registers"),
+        (changed(MHA, q_type="e4m3", kv_type="e4m3"), HOPPER, "mha-registers"),
+        (changed(MHA, kv_type="e4m3"), BLACKWELL, "mha-streaming"),
+        (changed(MHA, kv_type="e4m3", scales=Scales(1, 1)), HOPPER, "mha-streaming"),
+        (changed(MHA, joined=True), BLACKWELL, "mha-streaming"),
+        (changed(MHA, block=Block(128, 1, 128)), BLACKWELL, "mha"),
+        (DECODE, BLACKWELL, "mla-decode-pair"),
+        (changed(DECODE, heads=64), BLACKWELL, "mla-decode"),
+        (DECODE, HOPPER, "mla-decode-registers"),
+        (changed(DECODE, listed=True), HOPPER, "mla-decode-streaming"),
+    ],
+)
+def test_the_first_that_has_a_kernel_is_chosen(facts: Facts, call: Call, name: str) -> None:
+    assert choose(facts, call).name == name
+    assert choose(facts, call, name).name == name
+
+
+def test_a_refusal_says_why_every_schedule_has_none() -> None:
+    wide = changed(MHA, head_dim=264)
+    reason = "head_dim must be a multiple of 8 up to 256, got 264"
+    with pytest.raises(NoKernel) as caught:
+        choose(wide, HOPPER)
+    assert str(caught.value) == (
+        f"sm_90a has no kernel: mha-registers: {reason}; mha-streaming: {reason}"
+    )
+    assert caught.value.text == str(caught.value).removeprefix("sm_90a ")
+    with pytest.raises(NoKernel, match=f"^sm_90a has no kernel: mha-streaming: {reason}$"):
+        choose(wide, HOPPER, "mha-streaming")
+
+
+def test_schedules_of_other_targets_and_names_of_none() -> None:
+    with pytest.raises(TargetError, match="attn.mha applies to sm_90a: mha-swapped needs accumul"):
+        choose(MHA, HOPPER, "mha-swapped")
+    with pytest.raises(SpecError, match="schedule must be one of mha-swapped, mha, .* got nobody"):
+        choose(MHA, HOPPER, "nobody")
+
+
+def test_settings_that_are_asked_for_stay_where_a_kernel_can_have_them() -> None:
+    policy = choose(MHA, BLACKWELL)
+    knobs = policy.set(MHA, BLACKWELL, {"kv_stages": 3}, {"tile_order": "clc"})
+    assert not isinstance(knobs, Mismatch)
+    assert (knobs["kv_stages"], knobs["tile_order"]) == (3, "clc")
+    assert set(knobs) == {knob.name for knob in policy.knobs}
+    found = policy.set(MHA, BLACKWELL, {"kv_stages": 1}, {})
+    assert str(found) == "kv_stages must be at least 2, got 1"
+
+
+def test_every_operation_has_schedules_with_words_of_their_own() -> None:
+    for operation in {policy.operation for policy in POLICIES}:
+        assert len(set(words(operation).values())) == len(of_operation(operation)) or (
+            set(words(operation).values()) == {""}
+        )
+
+
+def test_domains_say_what_they_allow() -> None:
+    assert one_of(1, 2, 4).text == "1, 2 or 4" and one_of(1).text == "1"
+    assert multiple_of(8, most=16).allows(16) and not multiple_of(8, most=16).allows(24)
+    assert not multiple_of(8).allows(0)
+    assert divisor_of(12, 8).allows(4) and not divisor_of(12, 8).allows(3)
+    assert not divisor_of(12, most=4).allows(6) and not divisor_of(12).allows(0)
+
+
+def test_policies_need_no_mlir() -> None:
+    code = (
+        "import sys, attn_mlir.schedules.policy.registry;"
+        "print([x for x in sys.modules if x.startswith('numba_cuda_mlir')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
