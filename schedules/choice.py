@@ -1,6 +1,7 @@
 """The choice of a schedule for an operation, and its configuration, by the policies that requests ask too."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
@@ -10,7 +11,7 @@ from attn_mlir.dialect.targets.limits import Target
 from .core.entries import CONFIG, given_entries, to_attr
 from .core.facts import facts_of
 from .policy.base import Call
-from .policy.refusal import Mismatch, NoKernel
+from .policy.refusal import Mismatch, NoRoom, no_kernel
 from .policy.registry import choose, of_operation
 from .registry import Schedule, schedules
 
@@ -29,10 +30,7 @@ def schedule_for(op: Any, target: Target) -> Schedule:
     known = [policy.name for policy in of_operation(facts.operation)]
     if named is not None and named not in known:
         raise op_error(op, f"expects {SCHEDULE} of {', '.join(known)}, got {named}")
-    try:
-        policy = choose(facts, Call(target), named)
-    except NoKernel as error:
-        raise op_error(op, error.text) from error
+    policy = choose(facts, Call(target), named, refused=partial(op_error, op))
     return next(schedule for schedule in schedules() if schedule.policy is policy)
 
 
@@ -55,8 +53,8 @@ def configure(op: Any, schedule: Schedule, target: Target, asked: Mapping[str, A
     settings = {name: int(x) if isinstance(x, bool) else x for name, x in asked.items()}
     try:
         knobs = policy.set(facts_of(op), Call(target), settings, entries)
-    except NoKernel as error:
-        raise op_error(op, error.text) from error
+    except NoRoom as error:
+        raise op_error(op, no_kernel([f"{policy.name}: {error.reason}"])) from error
     if isinstance(knobs, Mismatch):
         raise op_error(op, f"expects {knobs.what} to be {knobs.domain}, got {knobs.got}")
     op.attributes[CONFIG] = to_attr(knobs)

@@ -248,7 +248,7 @@ def _planned(
         for number, scope in enumerate(scopes[1:]):
             rows |= {f"extra {number} {name}": value for name, value in scope.rows.items()}
     results = results_of(spec, sizes, out, rows)
-    if len(scopes) > 1 or (counts[0] > 1 and not spec.is_streamed):
+    if len(scopes) > 1 or (counts[0] > 1 and not spec.combines_splits):
         steps, memory = _combined(scopes, shared, results, counts)
     else:
         spec = dataclasses.replace(spec, joined=counts[0] > 1)

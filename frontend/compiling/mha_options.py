@@ -12,7 +12,6 @@ from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.runtime.call.scalars import flag
-from attn_mlir.schedules.policy.tiling import SCHEDULES
 
 
 def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
@@ -39,7 +38,7 @@ class MhaOptions(GroupedRequest):
         written=lambda modifier: modifier.canonical(),
         read=options.modifier_of,
     )
-    schedule: str | None = option(converter=_one_of("schedule", SCHEDULES), default=None)
+    schedule: str | None = option(converter=partial(options.schedule, "mha"), default=None)
     block: tuple[int, int, int] | None = option(
         converter=options.unchecked, default=None, written=list, read=tuple
     )

@@ -19,8 +19,11 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import full
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
+from attn_mlir.schedules.policy.registry import named, of_operation, schedule_words
+from attn_mlir.schedules.policy.splits import SplitPolicy
+from attn_mlir.schedules.policy.tiling import Pieces
 
 HEAD_STEP = 8
 MAX_HEADS = 1024
@@ -67,7 +70,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
       sinks: whether heads have sinks.
       lengths: which array tells how many rows sequences have, `used_k` or `cached_k`.
       cache: how the sequences lie; None for rows of a tensor.
-      schedule: how the kernel is divided among warps, a name of `tiling.DECODE_SCHEDULES`; the target's
+      schedule: how the kernel is divided among warps, a name of `policy.registry`; the target's
         usual one when left out.
       joined: whether the keys are split into parts that the kernel puts together by itself, in memory
         that it is called with.
@@ -91,7 +94,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
     topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
     sinks: bool = option(converter=partial(flag, "sinks"), default=False)
     schedule: str | None = option(
-        converter=partial(options.one_of, "schedule", DECODE_SCHEDULES, optional=True),
+        converter=partial(options.schedule, "mla_decode"),
         default=None,
     )
     joined: bool = option(converter=partial(flag, "joined"), default=False)
@@ -125,16 +128,22 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         if self.partial and (self.joined or self.sinks):
             other = "joined parts" if self.joined else "sinks, which belong to what combines them"
             raise SpecError(f"partial results exclude {other}")
-        if self.joined and not self.is_streamed:
+        if self.joined and not self.combines_splits:
+            names = " or ".join(x.name for x in of_operation(self.operation) if _combines(x))
             raise SpecError(
-                f"joined parts of the keys need schedule {STREAMED_DECODE}, got {self.schedule}: others "
-                "have partial results"
+                f"joined parts of the keys need schedule {names}, got {self.schedule}: others have "
+                "partial results"
             )
 
     @property
-    def is_streamed(self) -> bool:
-        """Whether keys stream past the registers of single warps."""
-        return self.schedule == STREAMED_DECODE
+    def policy(self) -> Policy | None:
+        """Of its schedule; None where it names none."""
+        return None if self.schedule is None else named(self.operation, self.schedule)
+
+    @property
+    def combines_splits(self) -> bool:
+        """Whether the kernel combines parts of the keys by itself."""
+        return self.policy is not None and _combines(self.policy)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -175,7 +184,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         names = ("indices", "topk_length", "sinks", "joined", "partial")
         words = (
             "" if self.indices else self.mask_name,
-            "" if self.schedule is None else DECODE_SCHEDULES[self.schedule],
+            "" if self.schedule is None else schedule_words(self.operation)[self.schedule],
             *(name for name in names if getattr(self, name)),
             cache,
             self.lengths.short_name,
@@ -224,3 +233,8 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         if self.schedule is not None:
             name_schedule(op, self.schedule)
         return {"o": op.o, "lse": op.lse}
+
+
+def _combines(policy: Policy) -> bool:
+    """Whether kernels of a policy combine parts of the keys by themselves."""
+    return isinstance(policy, SplitPolicy) and policy.combines_splits

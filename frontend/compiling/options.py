@@ -17,6 +17,7 @@ from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_nam
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import as_int
+from attn_mlir.schedules.policy.registry import schedule_words
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,
@@ -71,6 +72,15 @@ def one_of(name: str, allowed: Collection[str], value: object, *, optional: bool
 def is_one_of(names: Collection[str], value: object) -> bool:
     """Whether a value is one of these texts; arrays may be asked as well."""
     return isinstance(value, str) and value in names
+
+
+def schedule(operation: str, value: object) -> str:
+    """The name of a schedule of an operation.
+
+    Raises:
+      SpecError: there is none by this name.
+    """
+    return one_of("schedule", tuple(schedule_words(operation)), value, optional=True)
 
 
 def query_tiles(value: object) -> int:

@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.tiling import SPARSE_SCHEDULES
+from attn_mlir.schedules.policy.registry import schedule_words
 
 HEAD_STEP = 8
 TILE_HEADS = 64  # of one CTA
@@ -52,8 +52,8 @@ class SparseMlaSpec(PackedRequest):
       sinks: whether heads have sinks.
       page_size: rows of a page, where entries are positions of sequences in pages; else None.
       kv_format, kv_group, kv_page: as of `PackedRequest`.
-      schedule: how the kernel is divided among warps and CTAs, a name of `tiling.SPARSE_SCHEDULES`; the
-        usual one when left out.
+      schedule: how the kernel is divided among warps and CTAs, a name in `policy.registry`; the usual
+        one when left out.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -73,7 +73,7 @@ class SparseMlaSpec(PackedRequest):
         converter=partial(integer, "page_size", least=1, most=MAX_PAGE), default=None
     )
     schedule: str | None = option(
-        converter=partial(options.one_of, "schedule", SPARSE_SCHEDULES, optional=True),
+        converter=partial(options.schedule, "sparse_mla"),
         default=None,
     )
 
@@ -140,7 +140,7 @@ class SparseMlaSpec(PackedRequest):
         """The dtypes, the heads and their size."""
         words = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         words += [f"pages{self.page_size}"] if self.page_size else []
-        words += [] if self.schedule is None else [SPARSE_SCHEDULES[self.schedule]]
+        words += [] if self.schedule is None else [schedule_words(self.operation)[self.schedule]]
         has_own = self.out_dtype != (PLAIN if self.is_narrow else self.dtype)
         sizes = [f"o{self.out_dtype}"] if has_own else []
         sizes += [f"h{self.heads}", f"d{self.head_dim}"]

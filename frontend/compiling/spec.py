@@ -28,8 +28,8 @@ from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.facts import Facts, Modifier
+from attn_mlir.schedules.policy.registry import schedule_words
 from attn_mlir.schedules.policy.tiling import (
-    SCHEDULES,
     STREAMED,
     SWAPPED,
     SWAPPED_COLUMNS,
@@ -236,7 +236,7 @@ class MhaSpec(MhaOptions):
             "part" if self.partial else "",
             "joined" if self.joined else "",
             f"by{self.split_size}" if self.split_size is not None else "",
-            SCHEDULES[self.schedule] if self.schedule is not None else "",
+            schedule_words(self.operation)[self.schedule] if self.schedule is not None else "",
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
             "" if self.cache is None else self.cache.short_name,

@@ -17,14 +17,10 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.kernel import Machine
-from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAMED, SWAPPED, TILE_N
-
-MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
-FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)
-MAX_CHOSEN = 128  # most parts that the rule chooses (FlashAttention-4)
+from attn_mlir.schedules.policy.splits import MAX_SPLITS, chosen_splits, key_tiles
+from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAMED, SWAPPED
 
 
 def check_num_splits(num_splits: object) -> int:
@@ -71,7 +67,7 @@ def split_count(
         most = streamed_parts(spec, sizes, found)
     else:
         most = found.multiprocessors // work_tiles(spec, sizes, target)
-    return chosen_splits(most, key_tiles(spec.mask, sizes["sq"], sizes["sk"], target))
+    return chosen_splits(most, key_tiles(spec.mask, sizes["sq"], sizes["sk"], target_named(target)))
 
 
 def fixed_split(
@@ -127,28 +123,3 @@ def joins_parts(spec: MhaSpec) -> bool:
 def part_spec(spec: MhaSpec) -> MhaSpec:
     """The request for the kernel that computes the parts, if another kernel combines them."""
     return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
-
-
-def key_tiles(mask: Mask, sq: int, sk: int, target: str = DEFAULT_TARGET) -> int:
-    """The largest number of key tiles that any query tile visits, at least 1."""
-    from attn_mlir.dialect.attn.masks import INTS
-
-    keys, rows = max(TILE_N), target_named(target).rows_per_product
-    ranges = (mask.tile_range(INTS, row, rows, sq, sk, keys) for row in range(0, sq, rows))
-    return max((found.end - found.begin for found in ranges), default=1) or 1
-
-
-def chosen_splits(most: int, key_tiles: int) -> int:
-    """The number of parts for `num_splits=0`.
-
-    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else as many as there
-    are multiprocessors for, but at most one part per key tile and 128 (the rule of FlashAttention-4
-    for SM100). Depends on sizes only, never on the contents of device arrays.
-
-    Args:
-      most: parts of a work tile that there are multiprocessors for.
-      key_tiles: that a query tile visits at most.
-    """
-    if key_tiles <= FEW_KEY_TILES:
-        return 1
-    return max(min(most, MAX_CHOSEN, key_tiles), 1)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.held_tiling import held_tiling_for
+from attn_mlir.schedules.policy.refusal import NoRoom, no_kernel
 from attn_mlir.schedules.policy.tiling import (
     HELD,
     STREAMED,
@@ -43,25 +45,28 @@ def kernel_block(
     output_bits = 32 if spec.out_dtype == "f32" else 16
     page_size = 0 if spec.cache is None else spec.cache.page_size
     sizes = (machine, spec.head_dim, spec.v_head_dim)
-    if spec.schedule == HELD:
-        tiling = held_tiling_for(
-            *sizes,
-            tile_order=order,
-            element_bits=8 if spec.is_narrow else 16,
-            output_bits=output_bits,
-            page_size=page_size,
-            groups=0 if listed else tiles or 0,
-            listed=listed,
-        )
-    else:
-        tiling = tiling_for(
-            *sizes,
-            q_tiles=tiles,
-            tile_order=order,
-            element_bits=8 if spec.is_narrow else 16,
-            output_bits=output_bits,
-            page_size=page_size,
-        )
+    try:
+        if spec.schedule == HELD:
+            tiling = held_tiling_for(
+                *sizes,
+                tile_order=order,
+                element_bits=8 if spec.is_narrow else 16,
+                output_bits=output_bits,
+                page_size=page_size,
+                groups=0 if listed else tiles or 0,
+                listed=listed,
+            )
+        else:
+            tiling = tiling_for(
+                *sizes,
+                q_tiles=tiles,
+                tile_order=order,
+                element_bits=8 if spec.is_narrow else 16,
+                output_bits=output_bits,
+                page_size=page_size,
+            )
+    except NoRoom as error:
+        raise SpecError(f"{target} {no_kernel([error.reason])}") from error
     return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 
 

@@ -9,7 +9,7 @@ import itertools
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.limits import Target, shared_tile_bytes
 
-from .refusal import NoKernel
+from .refusal import NoRoom
 from .tiling import MOST_GROUPS, SMEM_FOR_BARRIERS, Tiling, goes_with_pages
 
 HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(128, 0, -32))}
@@ -128,7 +128,7 @@ def held_tiling_for(
       transposing: registers of threads that transpose values of 8 bits.
 
     Raises:
-      NoKernel: no tiles fit.
+      NoRoom: no tiles fit.
     """
     rows, is_narrow = target.rows_per_product, element_bits == 8
     q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
@@ -176,12 +176,9 @@ def held_tiling_for(
             fits = tile_n or (columns >= least and held <= budget)
             if fits and stages >= 2:
                 return Tiling(count, columns, min(stages, MOST_HELD_STAGES))
-    raise NoKernel(
-        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits",
-        [
-            "two key tiles and what is staged of Q and O exceed shared memory, or S, P and O the "
-            f"registers of {target.chip}"
-        ],
+    raise NoRoom(
+        f"two key tiles of head_dim {head_dim} and v_head_dim {v_head_dim} and what is staged of Q and O of "
+        f"{output_bits} bits exceed shared memory, or S, P and O the registers of {target.chip}"
     )
 
 

@@ -25,14 +25,22 @@ class Mismatch(NamedTuple):
         return f"{self.what} must be {self.domain}{got}"
 
 
-class NoKernel(SpecError):
-    """No schedule has a kernel for a problem: the one text of refusal.
+def no_kernel(reasons: Iterable[str]) -> str:
+    """The one text of refusal, behind its subject: a chip, an argument or an operation.
+
+    Args:
+      reasons: of every schedule that could have had a kernel.
+    """
+    return f"has no kernel: {'; '.join(reasons)}"
+
+
+class NoRoom(SpecError):
+    """No tiles of a schedule fit a target; callers say for whom.
 
     Attributes:
-      text: what follows the subject, which is a chip, a request or an operation.
+      reason: what exceeds what.
     """
 
-    def __init__(self, subject: str, reasons: Iterable[str]):
-        """With the reasons of every schedule that could have had a kernel."""
-        self.text = f"has no kernel: {'; '.join(reasons)}"
-        super().__init__(f"{subject} {self.text}")
+    def __init__(self, reason: str):
+        self.reason = reason
+        super().__init__(reason)

@@ -3,6 +3,8 @@
 A new schedule has a line here. Those of an operation stand in the order in which they are asked.
 """
 
+from collections.abc import Callable
+
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
@@ -21,7 +23,7 @@ from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE
 
 from .base import Call, Policy
 from .facts import Facts
-from .refusal import NoKernel
+from .refusal import no_kernel
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,
@@ -47,27 +49,46 @@ def of_operation(operation: str) -> tuple[Policy, ...]:
     return tuple(policy for policy in POLICIES if policy.operation == operation)
 
 
-def words(operation: str) -> dict[str, str]:
+def named(operation: str, name: str) -> Policy:
+    """The policy of an operation by the name of its schedule.
+
+    Raises:
+      SpecError: there is none by this name.
+    """
+    policies = of_operation(operation)
+    for policy in policies:
+        if policy.name == name:
+            return policy
+    names = ", ".join(policy.name for policy in policies)
+    raise SpecError(f"schedule must be one of {names}, got {name}")
+
+
+def schedule_words(operation: str) -> dict[str, str]:
     """The names of an operation's schedules, each with the word that it adds to a kernel's name."""
     return {policy.name: policy.word for policy in of_operation(operation)}
 
 
-def choose(facts: Facts, call: Call, asked: str | None = None) -> Policy:
+def choose(
+    facts: Facts,
+    call: Call,
+    asked: str | None = None,
+    *,
+    refused: Callable[[str], Exception] | None = None,
+) -> Policy:
     """The policy for a problem: the one that is asked for, or the first that takes it.
 
     Args:
       asked: the name of a schedule of the operation.
+      refused: makes the error of what has no kernel, in place of a SpecError about the chip.
 
     Raises:
       TargetError: no schedule applies to the target, or the one that is asked for does not.
-      NoKernel: no schedule has a kernel for the problem; says why none has.
-      SpecError: a schedule is asked for that there is not.
+      SpecError: a schedule is asked for that there is not, or none has a kernel for the problem; says
+        why none has.
     """
-    target, policies = call.target, of_operation(facts.operation)
-    candidates = [policy for policy in policies if asked in (None, policy.name)]
-    if not candidates:
-        names = ", ".join(policy.name for policy in policies)
-        raise SpecError(f"schedule must be one of {names}, got {asked}")
+    target, candidates = call.target, of_operation(facts.operation)
+    if asked is not None:
+        candidates = (named(facts.operation, asked),)
     applying = [policy for policy in candidates if policy.needs <= target.features]
     if not applying:
         lacking = (f"{x.name} needs {target.missing(x.needs)}" for x in candidates)
@@ -83,4 +104,5 @@ def choose(facts: Facts, call: Call, asked: str | None = None) -> Policy:
             return policy
         else:
             reasons.append(f"{policy.name}: it must be asked for by name")
-    raise NoKernel(target.chip, reasons)
+    text = no_kernel(reasons)
+    raise SpecError(f"{target.chip} {text}") if refused is None else refused(text)

@@ -1,13 +1,48 @@
 """Splits of the keys: how many parts a call is worth, by its sizes alone."""
 
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
 from attn_mlir.dialect.attn.masks import INTS, Mask
 from attn_mlir.dialect.targets.limits import Target
 
+from .base import Call, Policy
+from .facts import Facts
 from .tiling import TILE_N
 
 MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)
 MAX_CHOSEN = 128  # most parts that the rule chooses (FlashAttention-4)
+
+
+class SplitPolicy(Policy):
+    """The policy of a schedule whose keys may be computed in parts.
+
+    Attributes:
+      combines_splits: whether the kernel combines the parts by itself; else another kernel does.
+      splits_per_tile: parts that cost as much time where they are combined as a tile of 128 keys of one
+        part does; 0 where nothing but multiprocessors limits them. The sum of both times is least with
+        sqrt(splits_per_tile x tiles) parts.
+    """
+
+    combines_splits: ClassVar[bool] = False
+    splits_per_tile: ClassVar[int] = 0
+
+    @abstractmethod
+    def work_tiles(self, facts: Facts, sizes: Mapping[str, int]) -> int:
+        """Number of work tiles without parts, as if all sequences had the longest length."""
+
+    def splits(self, facts: Facts, call: Call) -> int:
+        """The number of parts of the keys, by the sizes of a call and its machine."""
+        sizes = call.sizes
+        assert sizes is not None and facts.mask is not None
+        most = call.multiprocessors // self.work_tiles(facts, sizes)
+        tiles = key_tiles(facts.mask, sizes["sq"], sizes["sk"], call.target)
+        if self.splits_per_tile:
+            most = min(most, math.isqrt(self.splits_per_tile * tiles))
+        return chosen_splits(most, tiles)
 
 
 def key_tiles(mask: Mask, sq: int, sk: int, target: Target) -> int:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import HALF_ROWS, LINE_BYTES, Target, shared_tile_bytes
+from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, shared_tile_bytes
 from attn_mlir.errors import SpecError
 
-from .refusal import NoKernel
+from .refusal import NoRoom
 
 TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
 STAGE_COUNTS = (1, 2, 4)  # stages inside a product that options may ask for
@@ -26,42 +26,6 @@ MAX_HEAD_DIM = 256
 TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
 HELD = "mha-registers"  # many queries, with sums in registers
 SWAPPED = "mha-swapped"  # few queries, as columns of products in tensor memory
-SCHEDULES = {
-    TILED: "",
-    STREAMED: "stream",
-    HELD: "held",
-    SWAPPED: "swapped",
-}  # of attention, each with what it adds to a bundle's name
-STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
-TENSOR_DECODE = "mla-decode"  # the same past tiles of 64 rows, with O in tensor memory
-HELD_DECODE = "mla-decode-registers"  # the same past tiles of 64 rows, with O in registers
-PAIR_DECODE = "mla-decode-pair"  # the same of 128 heads, in pairs of CTAs
-DECODE_SCHEDULES = {
-    STREAMED_DECODE: "stream",
-    TENSOR_DECODE: "tensor",
-    HELD_DECODE: "held",
-    PAIR_DECODE: "pair",
-}  # of that operation, as `SCHEDULES`
-SPARSE, SPARSE_PAIR, SPARSE_PAIR_THREADS = (
-    "sparse-mla",
-    "sparse-mla-pair",
-    "sparse-mla-pair-threads",
-)
-SPARSE_SCHEDULES = {
-    SPARSE: "cta",
-    SPARSE_PAIR: "pair",
-    SPARSE_PAIR_THREADS: "threads",
-}  # of sparse latent attention, as `SCHEDULES`
-SCHEDULE_NAMES = {"mha": SCHEDULES, "mla_decode": DECODE_SCHEDULES, "sparse_mla": SPARSE_SCHEDULES}
-"""Of each operation whose schedule can be asked for; `registry.register` adds those of other projects."""
-
-HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
-PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
-PAIR_FACTOR_COLUMNS = 32  # of rows of 8 bits, at least: factors of fewer do not fit the registers
-PAIR_SCALED = (
-    512,
-    128,
-)  # likewise of rows of sequences: at most so many columns, with so many to a factor
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns
@@ -157,42 +121,6 @@ def streamed_heads(group: int, *, is_padded: bool = False, v_head_dim: int = 0) 
     if v_head_dim > MAX_HEAD_DIM:
         return math.gcd(group, STREAM_ROWS)
     return max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
-
-
-class HalfTileRows(NamedTuple):
-    """The rows of a tile of 64 in the kernels of absorbed latent attention.
-
-    Attributes:
-      heads: of a query, side by side.
-      positions: of queries.
-    """
-
-    heads: int
-    positions: int
-
-    @classmethod
-    def of(cls, heads: int, *, is_listed: bool) -> "HalfTileRows":
-        """As many heads as divide all of them, a multiple of 8, and of queries as many as fit.
-
-        Args:
-          heads: of a query, a multiple of 8: the copy engine fills whole patterns of a tile.
-          is_listed: whether each query has keys of its own.
-        """
-        counts = range(HALF_TILE_HEADS, HALF_ROWS + 1, HALF_TILE_HEADS)
-        own = max(count for count in counts if heads % count == 0)
-        return cls(own, 1 if is_listed else HALF_ROWS // own)
-
-
-def is_for_pairs(heads: int, factor_columns: int | None, *, scaled_columns: int = 0) -> bool:
-    """Whether pairs of CTAs compute absorbed latent attention.
-
-    Args:
-      factor_columns: how many share a factor, of rows of 8 bits; None of 16 bits, or where the format says.
-      scaled_columns: with factors of f32, of rows that are those of sequences and that no list names; else 0.
-    """
-    most, least = PAIR_SCALED if scaled_columns else (0, PAIR_FACTOR_COLUMNS)
-    has_room = factor_columns is None or factor_columns >= least
-    return has_room and scaled_columns <= most and heads % PAIR_HEADS == 0
 
 
 def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:
@@ -514,7 +442,7 @@ def tiling_for(
         without pages.
 
     Raises:
-      NoKernel: no tiles fit.
+      NoRoom: no tiles fit.
     """
     rows = target.rows_per_product
     q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
@@ -533,12 +461,10 @@ def tiling_for(
     count, tile_n = (q_tiles, 0) if prescribed is None else prescribed
     keys = f" of {tile_n} keys" if tile_n else ""
     tiles = f" for {count} query tiles" if (count or 1) > 1 or tile_n else ""
-    raise NoKernel(
-        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits",
-        [
-            f"two key tiles{keys} and what is staged of Q and O{tiles} exceed shared memory, or S and "
-            f"O the tensor memory of {target.chip}"
-        ],
+    raise NoRoom(
+        f"two key tiles{keys} of head_dim {head_dim} and v_head_dim {v_head_dim} and what is staged of Q "
+        f"and O of {output_bits} bits{tiles} exceed shared memory, or S and O the tensor memory of "
+        f"{target.chip}"
     )
 
 

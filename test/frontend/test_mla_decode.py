@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "format of sequences": (
         {"cache": pages(k_pages=PACKED), "kv_format": "v32"},
-        r"sm_90a has no kernel for kv_format 'v32' in decoding",
+        r"^sm_90a has no kernel: .* rows of 8 bits must be left out",
     ),
     "bytes of sequences": (
         {"kv_format": "v32"},
@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "format of a target": (
         {"cache": pages(k_pages=PACKED), "indices": LISTS, "kv_format": "v32"},
-        r"sm_90a has no kernel for kv_format 'v32' in decoding",
+        r"^sm_90a has no kernel: .* rows of 8 bits must be left out",
     ),
     "factors of 16 bits": (
         {"indices": LISTS, "kv_scale": np.ones((6, 16, 1), np.float32)},
@@ -196,7 +196,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "further rows on a target": (
         {"indices": LISTS, "extra_kv": zeros(6, 16, 1, 576), "extra_indices": LISTS},
-        r"sm_90a has no kernel for extra_kv",
+        r"^sm_90a has no kernel: .* results for parts of the keys must be left out",
     ),
     "shape of out": ({"out": zeros(2, 2, 16, 576)}, r"out"),
     "dtype of out": (
@@ -232,7 +232,7 @@ def test_refused(name: str) -> None:
             {"joined": True},
             r"joined parts of the keys need schedule mla-decode-streaming, got None",
         ),
-        ({"schedule": "mha"}, r"schedule must be one of mla-decode-streaming"),
+        ({"schedule": "mha"}, r"schedule must be one of mla-decode-pair, mla-decode, "),
     ],
 )
 def test_requests_that_have_no_kernel(changed: dict[str, Any], told: str) -> None:
@@ -314,11 +314,9 @@ def test_parts_are_chosen_by_sizes() -> None:
 
 
 def test_lists_for_heads_that_do_not_fill_a_tile() -> None:
-    told = (
-        r"sm_90a has no kernel for indices and 24 heads: schedule mla-decode-streaming has one for "
-    )
+    told = "^sm_90a has no kernel: .* mla-decode-streaming: heads must be a multiple of 16, got 24"
     given = operands(indices=LISTS, q=zeros(2, 2, 24, 576))
-    with pytest.raises(SpecError, match=told + "multiples of 16"):
+    with pytest.raises(SpecError, match=told):
         plan(**given, device=HOPPER)
 
 

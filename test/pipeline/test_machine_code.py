@@ -30,7 +30,7 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.policy.tiling import HELD, STREAMED, STREAMED_DECODE
+from attn_mlir.schedules.policy.tiling import HELD, STREAMED
 from attn_mlir.schedules.registry import operations, schedules
 from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
@@ -322,7 +322,7 @@ def test_dense_latent_attention_with_rope_of_8_bits_spills_nothing(options: dict
             "mask": am.chunked(64),
             "partial": True,
         },
-        {"heads": 16, "mask": am.causal(), "joined": True, "schedule": STREAMED_DECODE},
+        {"heads": 16, "mask": am.causal(), "joined": True, "schedule": "mla-decode-streaming"},
     ],
     ids=[
         "pages",

@@ -16,7 +16,8 @@ from attn_mlir.dialect.targets.features import Feature, in_words
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.lowering.state.checks import features_for
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.schedules.registry import operations, schedule_for
+from attn_mlir.schedules.choice import schedule_for
+from attn_mlir.schedules.registry import operations
 
 SIZES: dict[str, Any] = {"heads": 8, "kv_heads": 2, "head_dim": 128}
 OPTIONAL = {  # features that a kernel uses only where its target has them, or where it is asked for them
@@ -50,7 +51,7 @@ def test_a_kernel_uses_what_its_schedule_needs(name: str) -> None:
     order = " tile-order=clc" if name.startswith("mha sm") else ""
     run_pipeline(module, f"attn-configure{{target={chip}{order}}},convert-attn-to-ws")
     (kernel,) = ir.get_ops_of_type(module, ws.KernelOp)
-    allowed = schedule.needs | OPTIONAL.get(schedule.name, set())
+    allowed = schedule.policy.needs | OPTIONAL.get(schedule.policy.name, set())
     assert used(kernel) <= allowed, in_words(used(kernel) - allowed)
     assert Feature.COPY_ENGINE in used(kernel)
 

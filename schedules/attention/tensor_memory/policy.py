@@ -129,7 +129,7 @@ def chosen_knobs(
       head_dim: what a row of Q and K takes, in columns of Q's element type.
 
     Raises:
-      NoKernel: no tiles fit.
+      NoRoom: no tiles fit.
     """
     order = _asked_order(asked) or default_order(_mask(facts), is_ragged=facts.ragged_q)
     prescribed = None
@@ -176,7 +176,7 @@ def default_knobs(
       q_tiles, tile_order, element_bits, output_bits, prescribed, page_size: as in `tiling_for`.
 
     Raises:
-      NoKernel: no tiles fit.
+      NoRoom: no tiles fit.
     """
     v_head_dim = head_dim if v_head_dim is None else v_head_dim
     tiles = tiling_for(

@@ -25,7 +25,7 @@ from attn_mlir.schedules.policy.knobs import (
     multiple_of,
     one_of,
 )
-from attn_mlir.schedules.policy.refusal import NoKernel
+from attn_mlir.schedules.policy.refusal import NoRoom
 from attn_mlir.schedules.policy.tile_order import default_order
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, MOST_GROUPS, Tiling, packed_heads
 
@@ -78,7 +78,7 @@ def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> 
       head_dim: what a row of Q and K takes, in columns of Q's element type.
 
     Raises:
-      NoKernel: no tiles fit.
+      NoRoom: no tiles fit.
     """
     assert facts.mask is not None
     order = str(asked.get("tile_order", "")) or default_order(facts.mask, is_ragged=facts.ragged_q)
@@ -101,7 +101,7 @@ def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> 
         )
 
     def leaves_tiles(transposing: int) -> bool:
-        with contextlib.suppress(NoKernel):
+        with contextlib.suppress(NoRoom):
             return tiles_with(transposing) == tiles
         return False
 

@@ -5,7 +5,6 @@ heads and queries. Where O lies in registers, two groups of threads take such a 
 and single warps 16 rows over rows that lists name.
 """
 
-import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -18,24 +17,18 @@ from attn_mlir.schedules.latent.common.policy import (
     PairSlots,
     pair_mismatch,
 )
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy
+from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims
 from attn_mlir.schedules.policy.facts import Facts, type_bits
 from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, at_least, half_tile_knobs
 from attn_mlir.schedules.policy.refusal import Mismatch
-from attn_mlir.schedules.policy.splits import chosen_splits, key_tiles
+from attn_mlir.schedules.policy.splits import SplitPolicy
 from attn_mlir.schedules.policy.tiling import StreamedRows
 
 KEYS = 64  # of a tile
 
 
-class DecodePolicy(Policy):
-    """Tiles of 64 rows, with O in tensor memory.
-
-    Attributes:
-      splits_per_tile: parts that cost as much time where they are combined as a tile of 128 keys of one
-        part does; 0 where nothing but multiprocessors limits them. The sum of both times is least with
-        sqrt(splits_per_tile x tiles) parts.
-    """
+class DecodePolicy(SplitPolicy):
+    """Tiles of 64 rows, with O in tensor memory."""
 
     name: ClassVar[str] = "mla-decode"
     word: ClassVar[str] = "tensor"
@@ -52,7 +45,6 @@ class DecodePolicy(Policy):
         rows=True,
     )
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs()
-    splits_per_tile: ClassVar[int] = 0
 
     def takes(self, facts: Facts, call: Call) -> bool:
         """What nobody before has taken."""
@@ -75,16 +67,6 @@ class DecodePolicy(Policy):
         """Number of work tiles without parts; of CTAs, where a pair has one work tile."""
         heads, positions = self.rows(facts)
         return sizes["batch"] * (facts.heads // heads) * -(-sizes["sq"] // positions)
-
-    def splits(self, facts: Facts, call: Call) -> int:
-        """The number of parts of the keys, by the sizes of a call and its machine."""
-        sizes = call.sizes
-        assert sizes is not None and facts.mask is not None
-        most = call.multiprocessors // self.work_tiles(facts, sizes)
-        tiles = key_tiles(facts.mask, sizes["sq"], sizes["sk"], call.target)
-        if self.splits_per_tile:
-            most = min(most, math.isqrt(self.splits_per_tile * tiles))
-        return chosen_splits(most, tiles)
 
 
 class DecodePairPolicy(DecodePolicy):
@@ -139,6 +121,7 @@ class DecodeStreamingPolicy(DecodePolicy):
     word: ClassVar[str] = "stream"
     needs: ClassVar[frozenset[Feature]] = STREAMING.needs
     knobs: ClassVar[tuple[Knob, ...]] = STREAMING.knobs
+    combines_splits: ClassVar[bool] = True
     splits_per_tile: ClassVar[int] = 1
     """The last CTA combines them, which takes 4 to 7 us: of 16384 entries of a list 11 parts take 116 to
     120 us on an H200, and 128 take 527."""

@@ -30,7 +30,7 @@ from attn_mlir.schedules.policy.knobs import (
     at_least,
     multiple_of,
 )
-from attn_mlir.schedules.policy.refusal import Mismatch, NoKernel
+from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, SMEM_FOR_BARRIERS, TILE_N, row_lines
 
 TYPES = ("bf16", "f16", "e4m3")
@@ -259,7 +259,7 @@ def _with_helper(
     """The settings with registers for such warps, and a ring of rope that is widened.
 
     Raises:
-      NoKernel: there is no room.
+      NoRoom: there is no room.
     """
     registers = HELPER_REGISTERS.get(int(knobs["q_tiles"]), {})
     if not has_narrow_rope(facts):
@@ -270,7 +270,7 @@ def _with_helper(
             f"two tiles of {knobs['tile_n']} keys where k_rope has 8 bits, beside "
             f"{knobs['q_tiles']} of queries, exceed shared memory"
         )
-        raise NoKernel(target.chip, [f"mla: {reason}"])
+        raise NoRoom(reason)
     if "kv_stages" in entries:
         slots = RingSlots(int(knobs["kv_stages"]), -(-int(knobs["kv_stages"]) // 2))
     return {

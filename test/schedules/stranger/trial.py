@@ -54,7 +54,7 @@ def schedule() -> None:
     """A schedule: by its name, on either target."""
     from .one_warp import kernel
 
-    name = kernel.OneWarp.name
+    name = kernel.OneWarp.policy.name
     for target in CHIPS:
         check(target, (2, 50, 77, 4, 2, 64), schedule=name, mask=am.causal())
         check(target, (1, 3, 77, 4, 1, 16), schedule=name, mask=am.sliding_window(20))
@@ -99,7 +99,7 @@ def everything() -> None:
     from . import block_causal, plain_chip
     from .one_warp import kernel
 
-    options = {"schedule": kernel.OneWarp.name, "mask": block_causal.block_causal(24)}
+    options = {"schedule": kernel.OneWarp.policy.name, "mask": block_causal.block_causal(24)}
     check(plain_chip.PLAIN_CHIP.chip, (1, 60, 100, 4, 2, 64), **options)
 
 

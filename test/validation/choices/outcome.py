@@ -39,7 +39,7 @@ def of_call(case: Case) -> tuple[str, Sequence[Request]]:
 
 def _refusal(error: AttnError) -> str:
     """The class of an error and how its text begins, whose rest may change without a choice that does."""
-    return f"{type(error).__name__}: {' '.join(str(error).split()[:WORDS])}"
+    return f"{type(error).__name__}: {' '.join(str(error).split()[:WORDS]).removesuffix(':')}"
 
 
 def _planned(plan: Plan, case: Case) -> str:
