@@ -11,21 +11,13 @@ import dataclasses
 
 from attn_mlir.compiling.schedules import check_registers, check_tensor
 from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.runtime.kernel import Machine
-from attn_mlir.schedules.policy.tiling import (
-    HELD,
-    MAX_Q_TILES,
-    STREAM_KEYS,
-    STREAM_ROWS,
-    STREAMED,
-    SWAPPED,
-    SWAPPED_COLUMNS,
-    SWAPPED_ROWS,
-    SWAPPED_TILES,
-    key_tiles_for,
-)
+from attn_mlir.schedules.policy.base import Call
+from attn_mlir.schedules.policy.registry import choose
+from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 
 
 def routed(
@@ -48,43 +40,16 @@ def routed(
     target = target_named(machine.target or DEFAULT_TARGET)
     if Feature.TENSOR_MEMORY in target.features:
         check_tensor(spec, target.chip)
-        if spec.schedule is not None or listed or spec.block is not None:
-            return spec
-        if _swaps(spec, sq):
-            return dataclasses.replace(spec, schedule=SWAPPED)
-        return dataclasses.replace(spec, schedule=STREAMED) if in_parts else spec
-    check_registers(spec, target.chip)
+    else:
+        check_registers(spec, target.chip)
     if spec.schedule is not None:
         return spec
-    listed = listed or spec.block is not None
-    has_scales = spec.cache is not None and bool(spec.cache.scale_dtype)
-    few = sq * spec.group <= MAX_Q_TILES * STREAM_ROWS and spec.query_tiles is None
-    page = 0 if spec.cache is None else spec.cache.page_size
-    fits = STREAM_KEYS in key_tiles_for(page)
-    streams = (few and fits and not listed) or in_parts or has_scales
-    streams = streams or Feature.WARPGROUP_PRODUCTS not in target.features
-    return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)
-
-
-def _swaps(spec: MhaSpec, sq: int) -> bool:
-    """Whether a target with tensor memory computes few queries as columns of products.
-
-    Where every count of `bench/rows.py` is for it (schedules/attention/keys_in_rows/README.md): from 17 rows on, and sizes that fill
-    the rows of a product. With fewer, the busiest unit of the kernel that streams has less to do, and
-    memory decides.
-    """
-    rows, most = sq * spec.group, max(SWAPPED_TILES) * SWAPPED_ROWS
-    half, full = SWAPPED_COLUMNS
-    sizes = (spec.head_dim, spec.v_head_dim)
-    page = 0 if spec.cache is None else spec.cache.page_size
-    return (
-        STREAM_ROWS < rows <= most
-        and all(half < size <= full for size in sizes)
-        and spec.query_tiles is None
-        and spec.tile_order != "clc"
-        and spec.block is None
-        and not spec.joined
-        and not spec.descales
-        and not spec.has_padded_queries
-        and STREAM_KEYS in key_tiles_for(page)
-    )
+    facts = spec.facts
+    if in_parts:
+        facts = dataclasses.replace(facts, split_size=STREAM_KEYS)
+    if listed and facts.block is None:
+        facts = dataclasses.replace(facts, block=Block(target.rows_per_product, 1, STREAM_KEYS))
+    wanted = {"q_tiles": spec.query_tiles, "tile_order": spec.tile_order}
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    policy = choose(facts, Call(target, machine.multiprocessors, {"sq": sq}, asked))
+    return dataclasses.replace(spec, schedule=policy.name) if policy.word else spec

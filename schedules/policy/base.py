@@ -7,7 +7,8 @@ A policy knows a problem by its `Facts` alone. The front end asks it before ther
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
@@ -21,19 +22,28 @@ STRIDE_BITS = 128  # tensor maps need strides of 16 bytes
 WIDE_TYPES, ALL_TYPES = ("bf16", "f16"), ("bf16", "f16", *NARROW_TYPES)
 
 
-@dataclass(frozen=True)
-class Call:
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
+NO_KNOBS: Knobs = MappingProxyType({})
+
+
+class Call(NamedTuple):
     """What a choice may depend on beside the problem: never the contents of arrays.
 
     Attributes:
       target: the chip.
       multiprocessors: of the machine; 0 where only the operation is there.
       sizes: `batch`, and the longest `sq` and `sk`; nothing where only the operation is there.
+      asked: knobs that the caller has set, by name.
     """
 
     target: Target
     multiprocessors: int = 0
-    sizes: Mapping[str, int] | None = None
+    sizes: Mapping[str, int] = NO_SIZES
+    asked: Knobs = NO_KNOBS
+
+    def has_rows(self, facts: Facts, *, least: int = 0, most: int) -> bool:
+        """Whether sizes are there, and so many query rows share keys in the longest sequence."""
+        return "sq" in self.sizes and least <= self.sizes["sq"] * facts.group <= most
 
 
 def first_mismatch(checks: Iterable[tuple[str, object, Domain]]) -> Mismatch | None:
@@ -127,6 +137,7 @@ class Policy(ABC):
       needs: the features without which a target cannot run its kernels.
       claims: what it has kernels for.
       knobs: what can be turned.
+      by_name: whether a problem that it does not take gets it only where it is asked for.
     """
 
     name: ClassVar[str]
@@ -135,10 +146,14 @@ class Policy(ABC):
     needs: ClassVar[frozenset[Feature]]
     claims: ClassVar[Claims] = Claims()
     knobs: ClassVar[tuple[Knob, ...]] = ()
+    by_name: ClassVar[bool] = False
 
     @abstractmethod
     def takes(self, facts: Facts, call: Call) -> bool:
-        """Whether a problem that names no schedule gets this one; the first of its operation does."""
+        """Whether this schedule is the best for a problem; the first of its operation that is, is chosen.
+
+        It never depends on the modifier: sinks and parts of the keys are settled before it is traced.
+        """
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """Why there is no kernel for a problem; None where there is one."""

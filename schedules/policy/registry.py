@@ -1,6 +1,7 @@
 """The table of policies, and the choice of one for a problem.
 
-A new schedule has a line here. Those of an operation stand in the order in which they are asked.
+A new schedule has a line here. Those of an operation stand in the order in which they are
+asked whether they take a problem.
 """
 
 from collections.abc import Callable
@@ -27,9 +28,9 @@ from .refusal import no_kernel
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,
+    STREAMING,
     TENSOR_MEMORY,
     WARPGROUPS,
-    STREAMING,
     LATENT,
     LATENT_WARPGROUPS,
     DECODE_PAIR,
@@ -75,7 +76,7 @@ def choose(
     *,
     refused: Callable[[str], Exception] | None = None,
 ) -> Policy:
-    """The policy for a problem: the one that is asked for, or the first that takes it.
+    """The policy for a problem: the one that is asked for, the first that takes it, or one that can.
 
     Args:
       asked: the name of a schedule of the operation.
@@ -96,13 +97,16 @@ def choose(
             f"no schedule of attn.{facts.operation} applies to {target.chip}: {'; '.join(lacking)}"
         )
     reasons: list[str] = []
+    able: list[Policy] = []
     for policy in applying:
         mismatch = policy.mismatch(facts, target)
-        if mismatch is not None:
-            reasons.append(f"{policy.name}: {mismatch}")
-        elif asked is not None or policy.takes(facts, call):
-            return policy
+        if mismatch is None:
+            able.append(policy)
         else:
-            reasons.append(f"{policy.name}: it must be asked for by name")
+            reasons.append(f"{policy.name}: {mismatch}")
+    best = [policy for policy in able if asked is not None or policy.takes(facts, call)]
+    for policy in (*best, *(x for x in able if not x.by_name)):
+        return policy
+    reasons += [f"{policy.name}: it must be asked for by name" for policy in able]
     text = no_kernel(reasons)
     raise SpecError(f"{target.chip} {text}") if refused is None else refused(text)

@@ -37,7 +37,7 @@ class SplitPolicy(Policy):
     def splits(self, facts: Facts, call: Call) -> int:
         """The number of parts of the keys, by the sizes of a call and its machine."""
         sizes = call.sizes
-        assert sizes is not None and facts.mask is not None
+        assert facts.mask is not None
         most = call.multiprocessors // self.work_tiles(facts, sizes)
         tiles = key_tiles(facts.mask, sizes["sq"], sizes["sk"], call.target)
         if self.splits_per_tile:

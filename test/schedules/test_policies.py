@@ -48,10 +48,32 @@ def test_the_first_that_has_a_kernel_is_chosen(facts: Facts, call: Call, name: s
     assert choose(facts, call, name).name == name
 
 
+@pytest.mark.parametrize(
+    ("sq", "asked", "blackwell", "hopper"),
+    [
+        (1, {}, "mha", "mha-streaming"),  # 4 rows
+        (8, {}, "mha-swapped", "mha-streaming"),
+        (8, {"q_tiles": 1}, "mha", "mha-registers"),
+        (9, {}, "mha", "mha-registers"),
+    ],
+)
+def test_few_queries_have_schedules_of_their_own(
+    sq: int, asked: dict[str, int], blackwell: str, hopper: str
+) -> None:
+    facts = changed(MHA, head_dim=128, v_head_dim=128)
+    for call, name in ((BLACKWELL, blackwell), (HOPPER, hopper)):
+        sized = call._replace(sizes={"sq": sq}, asked=asked)
+        assert choose(facts, sized).name == name
+        assert choose(changed(facts, block=Block(128, 1, 128)), sized).name in (
+            "mha",
+            "mha-registers",
+        )
+
+
 def test_a_refusal_says_why_every_schedule_has_none() -> None:
     wide = changed(MHA, head_dim=264)
     reason = "head_dim must be a multiple of 8 up to 256, got 264"
-    text = f"has no kernel: mha-registers: {reason}; mha-streaming: {reason}"
+    text = f"has no kernel: mha-streaming: {reason}; mha-registers: {reason}"
     with pytest.raises(SpecError, match=f"^sm_90a {text}$"):
         choose(wide, HOPPER)
     with pytest.raises(LookupError, match=f"^{text}$"):
@@ -63,7 +85,9 @@ def test_a_refusal_says_why_every_schedule_has_none() -> None:
 def test_schedules_of_other_targets_and_names_of_none() -> None:
     with pytest.raises(TargetError, match="attn.mha applies to sm_90a: mha-swapped needs accumul"):
         choose(MHA, HOPPER, "mha-swapped")
-    with pytest.raises(SpecError, match="schedule must be one of mha-swapped, mha, .* got nobody"):
+    with pytest.raises(
+        SpecError, match="schedule must be one of mha-swapped, .* mha-registers, got nobody"
+    ):
         choose(MHA, HOPPER, "nobody")
 
 

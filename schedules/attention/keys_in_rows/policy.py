@@ -21,6 +21,7 @@ from attn_mlir.schedules.policy.refusal import Mismatch
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     STREAM_KEYS,
+    STREAM_ROWS,
     SWAPPED_COLUMNS,
     SWAPPED_ROWS,
     SWAPPED_TILES,
@@ -35,6 +36,7 @@ class KeysInRowsPolicy(Policy):
 
     name: ClassVar[str] = "mha-swapped"
     word: ClassVar[str] = "swapped"
+    by_name: ClassVar[bool] = True
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.TENSOR_MEMORY, Feature.COPY_ENGINE})
     claims: ClassVar[Claims] = Claims(
@@ -54,8 +56,22 @@ class KeysInRowsPolicy(Policy):
     )
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """No problem that does not ask for it."""
-        return False
+        """Few queries, where every count of `bench/rows.py` is for it (README.md).
+
+        From 17 rows on, and sizes that fill the rows of a product. With fewer, the busiest unit of the kernel
+        that streams has less to do, and memory decides.
+        """
+        half, full = SWAPPED_COLUMNS
+        sizes = (facts.head_dim, facts.v_head_dim)
+        is_free = "q_tiles" not in call.asked and call.asked.get("tile_order") != "clc"
+        most = max(SWAPPED_TILES) * SWAPPED_ROWS
+        return (
+            call.has_rows(facts, least=STREAM_ROWS + 1, most=most)
+            and all(half < size <= full for size in sizes)
+            and is_free
+            and not facts.joined
+            and not facts.padded_q
+        )
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy; parts of the keys are whole key tiles."""

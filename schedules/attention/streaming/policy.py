@@ -65,8 +65,13 @@ class StreamingPolicy(Policy):
     )
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """What no products of several warps compute."""
-        return True
+        """Parts of a fixed size, which it combines in an order of their own; and few queries, where there is no
+        kernel with fewer instructions for them."""
+        if facts.split_size:
+            return True
+        is_few = call.has_rows(facts, most=MAX_Q_TILES * STREAM_ROWS)
+        is_free = "q_tiles" not in call.asked
+        return is_few and is_free and Feature.TENSOR_MEMORY not in call.target.features
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy, with wider heads where values are the front of the rows of keys."""

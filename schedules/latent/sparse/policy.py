@@ -85,6 +85,7 @@ class SparsePairThreadsPolicy(SparsePairPolicy):
 
     name: ClassVar[str] = "sparse-mla-pair-threads"
     word: ClassVar[str] = "threads"
+    by_name: ClassVar[bool] = True
     needs: ClassVar[frozenset[Feature]] = SparsePairPolicy.needs - {Feature.GATHER_COPIES}
     claims: ClassVar[Claims] = Claims(types=TYPES, lists=True)
 

@@ -17,6 +17,7 @@ class OneWarpPolicy(Policy):
 
     name: ClassVar[str] = "one-warp"
     word: ClassVar[str] = "one_warp"
+    by_name: ClassVar[bool] = True
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
     claims: ClassVar[Claims] = Claims(types=WIDE_TYPES, most=(MOST_COLUMNS, MOST_COLUMNS))
