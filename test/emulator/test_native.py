@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +143,30 @@ STATEMENTS: list[tuple[str, list[str]]] = [
 ]  # fmt: skip
 
 
+def pairs_of_special(storage: list[str]) -> Iterator[list[Any]]:
+    """Registers whose second and third hold every pair of special values, one after the other."""
+    first, second = (part.ravel() for part in np.meshgrid(SPECIAL, SPECIAL))
+    count = 64 if storage[1] == "pair" else 32
+    shape = (2, 32) if storage[1] == "pair" else 32
+    rng = np.random.default_rng(5)
+    for start in range(0, first.size, count):
+        places = np.arange(start, start + count) % first.size
+        registers = [drawn(rng, kind) for kind in storage]
+        registers[1] = first[places].view(np.float32).reshape(shape)
+        registers[2] = second[places].view(np.float32).reshape(shape)
+        yield registers
+
+
 @pytest.mark.parametrize(("statement", "storage"), STATEMENTS)
 def test_statements(statement: str, storage: list[str]) -> None:
-    """Every kind of statement, on drawn operands with all pairs of special values among them."""
+    """Every kind of statement, on drawn operands; floating-point ones on all pairs of special values."""
     rng = np.random.default_rng(zlib.crc32(statement.encode()))
     shuffled = rng.permutation(32)
     constants = {"SHFL_x": (shuffled, None), "C_u32_n3": constant(-3, "u32")}
-    for _ in range(ROUNDS):
-        registers = [drawn(rng, kind) for kind in storage]
+    operands = [[drawn(rng, kind) for kind in storage] for _ in range(ROUNDS)]
+    if len(storage) > 2 and storage[1] == storage[2] and storage[1] in _FLOAT:
+        operands += pairs_of_special(storage)
+    for registers in operands:
         got, want, is_native = native_and_python(statement, storage, registers, constants)
         assert is_native
         for index, (a, b) in enumerate(zip(got, want, strict=True)):
