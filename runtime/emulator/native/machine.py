@@ -1,8 +1,8 @@
 """The compiled operations: made once per machine, kept in the user's cache, and a frame to run them in.
 
 llvmlite compiles the IR for the processor at hand. The object code is kept in the cache folder under a name that says
-what it was made from. Without llvmlite, on another interpreter than CPython or another processor than an x86-64 with
-AVX2 there is no native machine, and the emulator runs its Python.
+what it was made from. Without llvmlite, on other systems than Linux on an x86-64 with AVX2 and F16C, or on another
+interpreter than CPython there is no native machine, and the emulator runs its Python.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ def _int(address: int) -> int:
 
 def is_supported() -> bool:
     """Whether objects of this interpreter are laid out as `driver.py` expects."""
-    if sys.implementation.name != "cpython" or platform.machine() not in ("x86_64", "AMD64"):
+    if sys.implementation.name != "cpython" or sys.platform != "linux":
+        return False
+    if platform.machine() != "x86_64":
         return False
     if not getattr(sys, "_is_gil_enabled", lambda: True)() or hasattr(sys, "gettotalrefcount"):
         return False
