@@ -3,6 +3,8 @@
     python bench/emulator.py                       our kernel, B=1, H=2, S=512, D=128, causal, bf16
     python bench/emulator.py --peer fa4            FlashAttention-4's kernel for the same, launched as its authors do
     python bench/emulator.py --recorded DIR/NAME   any kernel whose launch was recorded: NAME.ptx and NAME.launch.json
+    python bench/emulator.py --both                native arithmetic and Python in turns, in seconds of the process
+    python bench/emulator.py --schedule NAME       our kernel by another schedule, such as mha-streaming
 
 The process pins itself to one core. The first run parses and translates the PTX; it is shown on its own. `--check` exits
 with 1 when the median is above 5 s, what the project promises. A recorded launch is JSON with `entry`, `grid`, `block`,
@@ -37,18 +39,23 @@ PROMISED_SECONDS = 5.0  # B=1, H=2, S=512, D=128, causal, one core
 
 @dataclass(frozen=True)
 class Run:
-    """One emulation: wall seconds with everything, and what the emulator counted."""
+    """One emulation: wall and processor seconds with everything, and what the emulator counted."""
 
     seconds: float
+    cpu_seconds: float
     warp_instructions: int
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel to run again and again, the arrays q, k, v, o and lse that it works on, and what it computes."""
+    """A kernel to run again and again, the arrays q, k, v, o and lse that it works on, and what it computes.
+
+    Attributes:
+      run: runs it, with native arithmetic if the argument is true.
+    """
 
     title: str
-    run: Callable[[], Run]
+    run: Callable[[bool], Run]
     arrays: dict[str, NDArray[Any]]
     is_causal: bool
     scale: float
@@ -82,11 +89,11 @@ def inputs(shapes: dict[str, list[int]], dtype: str) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def our_kernel(problem: Problem, batch: int, length: int) -> Subject:
+def our_kernel(problem: Problem, batch: int, length: int, schedule: str | None) -> Subject:
     """Our kernel on the emulator device, called through the public interface."""
     import attn_mlir as am
 
-    kernel = am.load(problem.compile())
+    kernel = am.load(problem.compile(schedule=schedule) if schedule else problem.compile())
     wide, narrow = problem.heads, problem.kv_heads
     shapes = {
         "q": [batch, length, wide, problem.head_dim],
@@ -97,12 +104,14 @@ def our_kernel(problem: Problem, batch: int, length: int) -> Subject:
     }
     arrays = inputs(shapes, problem.dtype)
 
-    def run() -> Run:
-        begin = time.perf_counter()
-        launch = kernel(*arrays.values(), device="emulator")
-        return Run(time.perf_counter() - begin, launch.warp_instructions or 0)
+    def run(native: bool) -> Run:
+        device = am.EmulatorDevice(native=native)
+        begin, cpu = time.perf_counter(), time.process_time()
+        launch = kernel(*arrays.values(), device=device)
+        spent = (time.perf_counter() - begin, time.process_time() - cpu)
+        return Run(*spent, launch.warp_instructions or 0)
 
-    title = f"B={batch} S={length} {problem.title}"
+    title = f"B={batch} S={length} {problem.title}" + (f", {schedule}" if schedule else "")
     return Subject(title, run, arrays, problem.is_causal, problem.head_dim**-0.5)
 
 
@@ -119,11 +128,11 @@ def recorded_kernel(stem: Path) -> Subject:
     launch: Any = json.loads(record.read_text())
     arrays = inputs(launch["shapes"], launch["dtype"])
 
-    def run() -> Run:
-        emulator = Emulator(target="sm_100a")
+    def run(native: bool) -> Run:
+        emulator = Emulator(target="sm_100a", native=native)
         for name, array in arrays.items():
             emulator.map(array, address=int(launch["addresses"][name], 16))
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         stats = emulator.launch(
             text,
             launch["entry"],
@@ -133,7 +142,8 @@ def recorded_kernel(stem: Path) -> Subject:
             shared_bytes=launch["shared_bytes"],
             params=[bytes.fromhex(value) for value in launch["params"]],
         )
-        return Run(time.perf_counter() - begin, stats.warp_instructions)
+        spent = (time.perf_counter() - begin, time.process_time() - cpu)
+        return Run(*spent, stats.warp_instructions)
 
     return Subject(stem.name, run, arrays, launch["causal"], launch["scale"])
 
@@ -158,6 +168,8 @@ def arguments() -> argparse.Namespace:
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--peer", choices=("fa4",), help="this project's kernel instead of ours")
     other.add_argument("--recorded", type=Path, metavar="DIR/NAME", help="instead of our kernel")
+    parser.add_argument("--schedule", metavar="NAME", help="of our kernel")
+    parser.add_argument("--both", action="store_true", help="native arithmetic and Python in turns")
     parser.add_argument("-n", "--repetitions", type=int, default=3, metavar="N")
     parser.add_argument("--profile", action="store_true", help="profile one run by function")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
@@ -168,13 +180,23 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def profile(run: Callable[[], Run]) -> None:
+def in_turns(run: Callable[[bool], Run], repetitions: int) -> None:
+    """Processor time of both ways, the fastest of each: other programs make runs slower, never faster."""
+    run(False)
+    runs = [(run(False), run(True)) for _ in range(repetitions)]
+    for name, way in (("Python", 0), ("native", 1)):
+        best = min((pair[way] for pair in runs), key=lambda item: item.cpu_seconds)
+        rate = best.warp_instructions / best.cpu_seconds
+        print(f"{name}: {best.cpu_seconds:.3f} s, {rate:,.0f} warp-instructions a second")
+
+
+def profile(run: Callable[[bool], Run]) -> None:
     """The 25 functions that one run spends most time in."""
     import cProfile
     import pstats
 
     profiler = cProfile.Profile()
-    profiler.runcall(run)
+    profiler.runcall(run, True)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 
@@ -186,10 +208,10 @@ def main() -> None:
         stem = args.recorded or record_fa4(problem, args.batch, args.length, print)
         subject = recorded_kernel(stem)
     else:
-        subject = our_kernel(problem, args.batch, args.length)
+        subject = our_kernel(problem, args.batch, args.length, args.schedule)
     title, run = f"FA4 {subject.title}" if args.peer else subject.title, subject.run
     place = one_core()
-    first = run()
+    first = run(True)
     print(f"{title}, {place}")
     print(f"first run, translation included: {first.seconds:.2f} s")
     verdict = subject.verdict()
@@ -199,9 +221,12 @@ def main() -> None:
     if args.profile:
         profile(run)
         return
+    if args.both:
+        in_turns(run, args.repetitions)
+        return
     runs: list[Run] = []
     for repetition in range(args.repetitions):
-        runs.append(run())
+        runs.append(run(True))
         print(f"run {repetition + 1} of {args.repetitions}: {runs[-1].seconds:.2f} s", flush=True)
     seconds = Spread.of([item.seconds for item in runs])
     rate = Spread.of([item.warp_instructions / item.seconds for item in runs])

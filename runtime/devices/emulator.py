@@ -40,6 +40,7 @@ class EmulatorDevice:
         None for the default. Bundles of all these chips run.
       check: which checkers run: "all", "none" or names (docs/emulator.md). None for the value of
         ATTN_MLIR_CHECK, but no checkers if a trace is written.
+      native: arithmetic runs as native code where that is possible; the results are the same.
     """
 
     schedule: Literal["fair", "adversarial"] = "fair"
@@ -48,6 +49,7 @@ class EmulatorDevice:
     trace: str | Path | None = None
     check: str | None = None
     target: str | None = None
+    native: bool = True
 
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
@@ -103,6 +105,7 @@ class EmulatorDevice:
             seed=self.seed,
             trace=names,
             check=self._checks(),
+            native=self.native,
         )
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
         told = waiting_for(f"emulating {bundle.entry}", emulator.state)
