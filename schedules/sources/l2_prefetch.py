@@ -14,7 +14,6 @@ from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..operands.sequences import Dense
 from .kv_source import StreamedKV
 
 LINE_ELEMENTS = 1024  # of a list, that one CTA asks for
@@ -27,10 +26,8 @@ def fetch_ahead(problem: Problem, source: StreamedKV) -> None:
     number = b.cta()
     for array in dict.fromkeys((*problem.key_sequences.lists, *source.lists)):
         _fetch_list(array, number)
-    sequences = problem.key_sequences, problem.query_sequences
-    if problem.config.tile_order != "persistent" or not all(
-        isinstance(x, Dense) for x in sequences
-    ):
+    lists = *problem.key_sequences.lists, *problem.query_sequences.lists
+    if problem.config.tile_order != "persistent" or lists:
         return
     tile = _first_tile(problem, number)
     visited = problem.key_tiles(tile)
