@@ -21,7 +21,6 @@ from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refuse
 from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
 from attn_mlir.compiling.orders import folded, for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.schedules import check_streamed
 from attn_mlir.compiling.spec import MhaSpec, mha
 from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
@@ -243,8 +242,6 @@ def planned(
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
     spec = routed(spec, told.sizes["sq"], machine)
-    if spec.schedule == STREAMED:
-        check_streamed(spec)
     kernel, others = _kernels(spec, told.sizes, machine, parts=0 if split is None else split.count)
     sizes = named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]

@@ -1,6 +1,6 @@
 """Options of attention that have no kernel together: under any schedule, under one, or on one target.
 
-A schedule is how a kernel is divided among warps; `schedules.policy.tiling` names them.
+A schedule is how a kernel is divided among warps; its policy says what it has kernels for.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
+from attn_mlir.schedules.policy.base import first_mismatch
+from attn_mlir.schedules.policy.refusal import no_kernel
+from attn_mlir.schedules.policy.registry import named
 from attn_mlir.schedules.policy.tiling import (
-    MAX_PAGES,
     MAX_Q_TILES,
     SCALE_GROUPS,
-    STREAM_KEYS,
-    STREAM_SUMS,
-    STREAMED,
     SWAPPED,
-    SWAPPED_COLUMNS,
     TILED,
     has_scale_groups,
-    key_tiles_for,
     row_lines,
 )
 
@@ -33,30 +31,20 @@ MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 
 
 def check_stored(spec: MhaOptions) -> None:
-    """Refuses keys and values of a dtype, or with factors, that no kernel of the schedule reads.
+    """Refuses keys and values of a dtype, or with factors, that no kernel reads.
 
     Raises:
       SpecError: names the option.
     """
-    if spec.kv_dtype != spec.dtype:
-        if spec.kv_dtype not in NARROW_DTYPES or spec.dtype in NARROW_DTYPES:
-            raise SpecError(
-                f"kv_dtype must be {spec.dtype}, as dtype, or one of 8 bits under 16, got "
-                f"{spec.kv_dtype}"
-            )
-        if spec.schedule != STREAMED:
-            raise SpecError(
-                f"schedule {spec.schedule} has no kernel for kv_dtype {spec.kv_dtype} under "
-                f"{spec.dtype}: {STREAMED} has"
-            )
+    is_widened = spec.kv_dtype in NARROW_DTYPES and spec.dtype not in NARROW_DTYPES
+    if spec.kv_dtype != spec.dtype and not is_widened:
+        raise SpecError(
+            f"kv_dtype must be {spec.dtype}, as dtype, or one of 8 bits under 16, got {spec.kv_dtype}"
+        )
     if spec.cache is None or not spec.cache.scale_dtype:
         return
     if spec.kv_dtype not in NARROW_DTYPES:
         raise SpecError(f"factors of positions are for keys of 8 bits, got {spec.kv_dtype}")
-    if spec.schedule != STREAMED:
-        raise SpecError(
-            f"schedule {spec.schedule} has no kernel for factors of positions: {STREAMED} has"
-        )
     v_head_dim = spec.v_head_dim or spec.head_dim
     check_scale_groups(spec.cache, {"head_dim": spec.head_dim, "v_head_dim": v_head_dim})
 
@@ -116,47 +104,25 @@ def check_told(spec: MhaOptions) -> None:
             raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
 
 
-def check_streamed(spec: MhaOptions) -> None:
-    """Refuses what a kernel that streams keys past few queries does not compute.
+def check_schedule(spec: MhaOptions) -> None:
+    """Refuses what the schedule that a request names has no kernel for, whatever the target.
 
     Raises:
-      SpecError: names the option.
+      SpecError: names the option and what is allowed.
     """
-    where = f"schedule {STREAMED}"
-    _check_key_tiles(spec, where)
-    if spec.query_tiles == MAX_Q_TILES and spec.v_head_dim > STREAM_SUMS:
-        raise SpecError(
-            f"{where} has no kernel for query_tiles {MAX_Q_TILES} with a v_head_dim above "
-            f"{STREAM_SUMS}, got {spec.v_head_dim}: pass 1"
-        )
-
-
-def check_swapped(spec: MhaOptions) -> None:
-    """Refuses what a kernel whose products have queries as columns does not compute.
-
-    Raises:
-      SpecError: names the option.
-    """
-    where = f"schedule {SWAPPED}"
-    _check_key_tiles(spec, where)
-    if spec.kv_dtype in NARROW_DTYPES:
-        raise SpecError(f"{where} has no kernel for {spec.kv_dtype}: supported are bf16 and f16")
-    if spec.v_head_dim > (most := max(SWAPPED_COLUMNS)):
-        raise SpecError(f"{where} has no kernel for v_head_dim {spec.v_head_dim} above {most}")
-
-
-def _check_key_tiles(spec: MhaOptions, where: str) -> None:
-    """Refuses what no kernel computes whose key tiles are of 128 and follow one another."""
-    if spec.block is not None:
-        raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
-    page = 0 if spec.cache is None else spec.cache.page_size
-    if STREAM_KEYS not in key_tiles_for(page):
-        raise SpecError(
-            f"{where} has no kernel for pages of {page}: supported are those that divide "
-            f"{STREAM_KEYS}, from {STREAM_KEYS // MAX_PAGES} on, and multiples of it"
-        )
-    if spec.tile_order in ANSWERED_ORDERS:
-        raise SpecError(f"{where} has no kernel for tile_order {spec.tile_order}")
+    if spec.schedule is None:
+        return
+    policy, target = named(spec.operation, spec.schedule), target_named(DEFAULT_TARGET)
+    mismatch = policy.mismatch(spec.facts, target)
+    if mismatch is None:
+        wanted = {"q_tiles": spec.query_tiles, "tile_order": spec.tile_order}
+        if policy.claims.answered and spec.tile_order in ANSWERED_ORDERS:
+            del wanted["tile_order"]  # the target decides
+        asked = {name: value for name, value in wanted.items() if value is not None}
+        domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
+        mismatch = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
+    if mismatch is not None:
+        raise SpecError(f"schedule {spec.schedule} {no_kernel([str(mismatch)])}")
 
 
 def check_stages(spec: MhaOptions) -> None:

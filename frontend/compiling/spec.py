@@ -15,10 +15,9 @@ from attn_mlir.compiling.request import request
 from attn_mlir.compiling.schedules import (
     check_query_tiles,
     check_results,
+    check_schedule,
     check_stages,
     check_stored,
-    check_streamed,
-    check_swapped,
     check_told,
 )
 from attn_mlir.compiling.sequences import position_scales, table
@@ -149,12 +148,9 @@ class MhaSpec(MhaOptions):
         if self.block is not None:
             self._set("block", options.block(self.block, self.group))
         check_query_tiles(self)
-        if self.schedule == SWAPPED:
-            check_swapped(self)
-        if self.schedule == STREAMED:
-            check_streamed(self)
         check_stages(self)
         check_told(self)
+        check_schedule(self)
         check_results(self)
 
     @property

@@ -64,6 +64,7 @@ class Claims:
       most: the largest head sizes, of Q and K and of V; None where the operation limits them.
       key_tiles: numbers of keys of a tile, of which one has to go with the pages; any page without.
       heads: numbers of heads are a multiple.
+      answered: whether CTAs may ask for further work tiles, in the order that a target has for it.
       blocks, scales, joins, partial, lists, rows: whether there are kernels for lists of blocks,
         for scales of positions, that combine parts of the keys, with a result for each part, for
         lists of rows of keys, and for rows of a latent cache in 8 bits.
@@ -74,6 +75,7 @@ class Claims:
     most: tuple[int, int] | None = None
     key_tiles: tuple[int, ...] = ()
     heads: int = 1
+    answered: bool = False
     blocks: bool = False
     scales: bool = False
     joins: bool = False

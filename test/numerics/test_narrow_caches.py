@@ -175,7 +175,7 @@ def test_queries_of_16_bits_stream_on_every_target() -> None:
         ("bf16", "bf16", "e4m3", {}, "v is e4m3, q is bf16: all must be the same"),
         ("bf16", "f16", "f16", {}, "k is f16, q is bf16: all must be the same"),
         ("e4m3", "bf16", "bf16", {}, "k is bf16, q is e4m3: all must be the same"),
-        ("bf16", "e4m3", "e4m3", {"schedule": "mha"}, "schedule mha has no kernel for kv_dtype e4m3"),
+        ("bf16", "e4m3", "e4m3", {"schedule": "mha"}, "schedule mha has no kernel: k's element type must be bf16"),
     ],
 )  # fmt: skip
 def test_refused(q: str, k: str, v: str, changes: dict[str, Any], message: str) -> None:

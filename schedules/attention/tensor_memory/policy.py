@@ -92,7 +92,11 @@ class TensorMemoryPolicy(Policy):
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     claims: ClassVar[Claims] = Claims(
-        most=(MAX_HEAD_DIM, MAX_HEAD_DIM), key_tiles=TILE_N, blocks=True, partial=True
+        most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
+        key_tiles=TILE_N,
+        answered=True,
+        blocks=True,
+        partial=True,
     )
     knobs: ClassVar[tuple[Knob, ...]] = TENSOR_MEMORY_KNOBS
 

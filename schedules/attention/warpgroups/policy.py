@@ -51,7 +51,9 @@ class WarpgroupPolicy(Policy):
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
-    claims: ClassVar[Claims] = Claims(most=(MAX_HEAD_DIM, MAX_HEAD_DIM), blocks=True, partial=True)
+    claims: ClassVar[Claims] = Claims(
+        most=(MAX_HEAD_DIM, MAX_HEAD_DIM), answered=True, blocks=True, partial=True
+    )
     knobs: ClassVar[tuple[Knob, ...]] = WARPGROUP_KNOBS
 
     def takes(self, facts: Facts, call: Call) -> bool:
