@@ -172,9 +172,9 @@ def register_target(target: Target, module: str) -> Target:
     Raises:
       SpecError: another target has the name.
     """
-    note(module)
     if TARGETS.setdefault(target.chip, target) != target:
         raise SpecError(f"two targets are named {target.chip}")
+    note(module)
     return target
 
 
