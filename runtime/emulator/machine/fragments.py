@@ -92,6 +92,16 @@ def b_fragment(k: int, bits: int) -> FragmentMap:
     return FragmentMap(*np.broadcast_arrays(row, column))
 
 
+@lru_cache(maxsize=64)
+def register_order(fmap: FragmentMap, bits: int, rows: int, columns: int) -> Index:
+    """Where each element of a matrix lies in registers uint32[r, 32] as elements of `bits` bits: [rows, columns]."""
+    per = 32 // bits
+    element, lane = np.indices(fmap.row.shape)
+    order = np.empty((rows, columns), np.intp)
+    order[fmap.row, fmap.column] = (element // per * 32 + lane) * per + element % per
+    return order
+
+
 def accumulator_matrix(elements: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """C or D of one warp or several, [.., n / 2, 32], as matrices [.., 16, n].
 

@@ -21,6 +21,7 @@ from .fragments import (
     accumulator_matrix,
     b_fragment,
     join_registers,
+    register_order,
     split_registers,
 )
 from .memory import SharedMemory
@@ -28,6 +29,7 @@ from .operands import F32, smem_operand
 
 WGMMA_ROWS = 64  # M of every wgmma; spec-ptx 9
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "u8": 8, "s8": 8}
+_STORAGE = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 _K_BYTES = 32  # K of one wgmma or full-width mma.sync, in bytes
 
 
@@ -47,10 +49,9 @@ def _decode_elements(codes: npt.NDArray[np.unsignedinteger[Any]], element: str) 
 
 def _gather(registers: Registers, element: str, fmap: FragmentMap, rows: int, columns: int) -> F32:
     """Matrix values [rows, columns] from registers uint32[r, 32]."""
-    matrix = np.zeros((rows, columns), np.float32)
-    elements = split_registers(registers, _element_bits(element))
-    matrix[fmap.row, fmap.column] = _decode_elements(elements, element)
-    return matrix
+    bits = _element_bits(element)
+    codes = np.ascontiguousarray(registers).view(_STORAGE[bits]).reshape(-1)
+    return _decode_elements(codes.take(register_order(fmap, bits, rows, columns)), element)
 
 
 def _read_accumulator(registers: Registers, kind: str) -> Registers:
