@@ -195,6 +195,7 @@ class Emulator:
         self._scheduler: Scheduler | None = None
         self.memory = GlobalMemory()
         self._variables: dict[tuple[str, str], int] = {}
+        self._workspace: tuple[npt.NDArray[np.uint32], int] | None = None
         self._parameters = np.zeros(MAX_PARAM_BYTES, np.uint8)
         self._param_address = self.memory.map(_read_only(self._parameters))
 
@@ -297,6 +298,7 @@ class Emulator:
             dynamic_shared_bytes=shared_bytes,
             parameters=parameters,
             param_address=self._param_address,
+            workspace=self._grid_workspace(ptx_text),
             symbols=self._symbols(ptx_text, module, kernel),
             target=self.target,
             tensor_core=tensor_core,
@@ -367,6 +369,17 @@ class Emulator:
         if not self.traces:
             return None
         return Trace(self.traces if isinstance(self.traces, Names) else None)
+
+    def _grid_workspace(self, ptx_text: str) -> int:
+        """The address of what grid-wide synchronisation starts from, its size and a barrier of 0; 0 without it."""
+        if "%envreg" not in ptx_text:
+            return 0
+        if self._workspace is None:
+            array = np.zeros(2, np.uint32)
+            self._workspace = array, self.memory.map(array)
+        array, address = self._workspace
+        array[:] = array.nbytes, 0
+        return address
 
     def _symbols(self, ptx_text: str, module: Module, kernel: Kernel) -> dict[str, int]:
         """Addresses of the module's variables that a kernel reaches; they live as long as the emulator."""

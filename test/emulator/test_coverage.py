@@ -20,6 +20,8 @@ from coverage_page import (
 )
 
 from attn_mlir.errors import TargetError
+from attn_mlir.runtime.emulator.isa.targets import extension_of
+from attn_mlir.runtime.emulator.machine.chips import CHIPS
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.tools import find_ptxas
 from attn_mlir.validation.emulator.signatures import signature
@@ -71,23 +73,39 @@ def _ptxas(program: Path, texts: list[str], target: str, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
-@pytest.mark.ptxas
-def test_ptxas_agrees_which_target_has_what(tmp_path: Path) -> None:
+def _ptxas_agrees(target: str, there: list[str], lacking: list[str], folder: Path) -> bool:
+    """Whether ptxas takes the former examples for a target and refuses each of the latter."""
     try:
         program = find_ptxas()
     except TargetError as error:
         pytest.skip(str(error))
-    for target in TARGETS:
-        there = [kernel_text(row.example, target) for row in families() if target in row.targets]
-        assert "error" not in _ptxas(program, there, target, tmp_path)
-        lacking = [row for row in families() if target not in row.targets]
-        said = _ptxas(program, [kernel_text(r.example, target) for r in lacking], target, tmp_path)
-        lines = {
-            int(line.split("line ")[1].split(";")[0])
-            for line in said.splitlines()
-            if "line " in line
-        }
-        assert len(lines) == len(lacking), "ptxas refuses each line"
+    taken = _ptxas(program, [kernel_text(text, target) for text in there], target, folder)
+    said = _ptxas(program, [kernel_text(text, target) for text in lacking], target, folder)
+    lines = {
+        int(line.split("line ")[1].split(";")[0]) for line in said.splitlines() if "line " in line
+    }
+    return "error" not in taken and len(lines) == len(lacking)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("target", TARGETS)
+def test_ptxas_agrees_which_target_has_what(target: str, tmp_path: Path) -> None:
+    there = [row.example for row in families() if target in row.targets]
+    lacking = [row.example for row in families() if target not in row.targets]
+    assert lacking and _ptxas_agrees(target, there, lacking, tmp_path)
+
+
+@pytest.mark.ptxas
+def test_ptxas_agrees_what_sm_103a_has_of_sm_100a(tmp_path: Path) -> None:
+    def lacks(example: str) -> bool:
+        code = parse(kernel_text(example, "sm_103a")).kernels["k"].instructions
+        extension = extension_of(code[0])
+        return extension is not None and extension not in CHIPS["sm_103a"].extensions
+
+    rows = [row.example for row in families() if "sm_100a" in row.targets]
+    lacking = [example for example in rows if lacks(example)]
+    there = [example for example in rows if not lacks(example)]
+    assert lacking and _ptxas_agrees("sm_103a", there, lacking, tmp_path)
 
 
 @pytest.mark.ptxas

@@ -385,6 +385,8 @@ class Launch:
 
     Attributes:
       parameters: the parameter bytes, uint8[n]; `param_address` is where they are mapped.
+      workspace: address of the bytes by which the CTAs of a grid wait for each other, as a driver gives them to
+        cooperative launches; 0 where the kernel does not ask.
       symbols: address of each .global and .const variable that the kernel reaches.
       shared_bytes: static plus dynamic shared memory per CTA.
       early_loads: positions of the tcgen05.ld whose registers are read before tcgen05.wait::ld.
@@ -402,6 +404,7 @@ class Launch:
     dynamic_shared_bytes: int
     parameters: npt.NDArray[np.uint8]
     param_address: int
+    workspace: int
     symbols: dict[str, int]
     target: str
     tensor_core: TensorCore
@@ -471,6 +474,8 @@ def _special_registers(warp: Warp) -> dict[str, Any]:
         "%is_explicit_cluster": int(shape != (1, 1, 1)),
         "%dynamic_smem_size": launch.dynamic_shared_bytes,
         "%total_smem_size": launch.shared_bytes,
+        "%envreg1": launch.workspace >> 32,  # as CUDA's cooperative groups read them
+        "%envreg2": launch.workspace & 0xFFFF_FFFF,
     }
     for axis, name in enumerate("xyz"):
         uniform[f"%ntid.{name}"] = block[axis]

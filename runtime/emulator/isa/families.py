@@ -23,6 +23,7 @@ from . import (
     stochastic,
     tcgen05,
     tensormaps,
+    tensormemory,
     wgmma,
 )
 from .registry import RUNTIME, TABLE
@@ -52,5 +53,6 @@ __all__ = [
     "stochastic",
     "tcgen05",
     "tensormaps",
+    "tensormemory",
     "wgmma",
 ]

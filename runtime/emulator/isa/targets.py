@@ -33,6 +33,10 @@ def extension_of(instruction: Instruction) -> Extension | None:
     if head in ("ld", "st"):
         is_wide = "v8" in words or ("v4" in words and parts[-1] in _WIDE) or "bulk" in words
         return Extension.WIDE_ACCESSES if is_wide else None
+    if head == "tcgen05" and parts[1:3] == ("ld", "red"):
+        return Extension.LOAD_REDUCTIONS
+    if head == "tcgen05" and "kind::i8" in words:
+        return Extension.INTEGER_PRODUCTS
     if head == "cp" and words & _BOX_FORMS:
         return Extension.BOX_FORMS
     if head == "tensormap" and "replace" in words:

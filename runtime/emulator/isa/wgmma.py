@@ -20,7 +20,7 @@ from ..ptx.kinds import Lanes
 from .barriers import immediate
 from .collectives import emit_gather
 from .registry import instruction, runtime
-from .tcgen05 import uniform
+from .tensormemory import uniform
 
 GROUP_WARPS = 4
 A_REGISTERS = 4  # per thread, of A in registers: 64 rows of 32 bytes; spec-ptx 9

@@ -15,6 +15,8 @@ class Extension(Enum):
     REGISTER_BUDGETS = auto()  # setmaxnreg
     MAP_FIELDS = auto()  # tensormap.replace
     TENSOR_MEMORY = auto()  # tcgen05
+    INTEGER_PRODUCTS = auto()  # tcgen05.mma of kind::i8
+    LOAD_REDUCTIONS = auto()  # tcgen05.ld.red
     LAUNCH_CONTROL = auto()  # clusterlaunchcontrol
     BOX_FORMS = auto()  # copies of boxes: gather4, scatter4, pairs of CTAs, masks of bytes
     PACKED_F32 = auto()  # f32x2
@@ -41,11 +43,17 @@ class Chip:
 
 
 _ON_HOPPER_AND_BLACKWELL = frozenset({Extension.REGISTER_BUDGETS, Extension.MAP_FIELDS})
+_ON_BLACKWELL = frozenset(Extension) - {
+    Extension.WARPGROUP_PRODUCTS,
+    Extension.INTEGER_PRODUCTS,
+    Extension.LOAD_REDUCTIONS,
+}
 
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("sm_100a", 148, frozenset(Extension) - {Extension.WARPGROUP_PRODUCTS}),  # a B200
+        Chip("sm_100a", 148, _ON_BLACKWELL | {Extension.INTEGER_PRODUCTS}),  # a B200
+        Chip("sm_103a", 148, _ON_BLACKWELL | {Extension.LOAD_REDUCTIONS}),  # a B300
         Chip("sm_90a", 132, _ON_HOPPER_AND_BLACKWELL | {Extension.WARPGROUP_PRODUCTS}),  # an H200
         Chip("sm_90", 132),  # an H200, by code that runs on later chips as well
     )

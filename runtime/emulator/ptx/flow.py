@@ -55,7 +55,10 @@ def _uses(instruction: Instruction) -> tuple[int, int]:
         operands = instruction.operands
         writes = 0
         if _has_result(instruction):
-            writes, operands = registers_in(operands[0]), operands[1:]
+            count = 2 if instruction.parts[:3] == ("tcgen05", "ld", "red") else 1
+            for operand in operands[:count]:
+                writes |= registers_in(operand)
+            operands = operands[count:]
         reads = 0 if instruction.guard is None else 1 << instruction.guard.index
         for operand in operands:
             reads |= registers_in(operand)

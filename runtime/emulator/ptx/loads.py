@@ -10,7 +10,7 @@ behind a use that stays in front of the thread's next arrival.
 from .arrivals import arrives, hands_on
 from .ast import Instruction, Kernel
 from .cfg import EXIT, Graph
-from .flow import read, registers_in
+from .flow import read, written
 
 _ACCESSES = frozenset("st mma cp shift dealloc commit".split())  # that a load may be too late for
 
@@ -46,7 +46,7 @@ def _hands_on(instruction: Instruction) -> bool:
 def _is_read_early(kernel: Kernel, graph: Graph, load: int) -> bool:
     """Whether a path leads from a load to a read of one of its registers, and not through a wait."""
     code, blocks = kernel.instructions, graph.blocks
-    loaded = registers_in(code[load].operands[0])
+    loaded = written(code[load])
     home = next(block for block in blocks if block.first <= load < block.last)
     seen: set[int] = set()
     todo = [(load + 1, home)]
