@@ -1,8 +1,9 @@
 """The interface of the emulator: maps arrays and launches kernels."""
 
 import operator
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -30,6 +31,7 @@ from .core.observer import Observer
 from .core.parallel import can_fork, is_divisible, run_divided, translate_ahead
 from .core.scheduler import Schedule, Scheduler
 from .core.state import Launch, Unstarted
+from .isa.memory import MAX_LOCAL_BYTES
 from .isa.translate import Translation
 from .machine.chips import CHIPS, DEFAULT_CHIP
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
@@ -37,6 +39,7 @@ from .machine.tensorcore import TensorCore
 from .ptx.ast import Kernel, Module
 from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared, reached
+from .ptx.link import linked
 from .ptx.loads import early_reads
 from .ptx.parser import parse
 from .ptx.program import Program
@@ -45,7 +48,6 @@ from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
 Numeric = Literal["float32", "fused"]
 
 MAX_SHARED_BYTES = 232448  # per CTA, 227 KiB; spec-ptx 8
-MAX_LOCAL_BYTES = 512 << 10  # per thread; CUDA programming guide, compute capabilities
 INSTRUCTION_LIMIT = 10**9  # warp-instructions: minutes of `L: bra L`, an hour of a real kernel
 
 
@@ -98,6 +100,7 @@ def translated(ptx_text: str, entry: str, *, native: bool) -> Translation:
     if kernel is None or not kernel.is_entry:
         entries = ", ".join(k.name for k in module.kernels.values() if k.is_entry) or "none"
         raise LaunchError(f"the PTX has no entry '{entry}'; it has: {entries}")
+    kernel = linked(module, kernel)
     lay_out_shared(module, kernel)
     lay_out_local(kernel)
     return Translation(module, kernel, native=native)
@@ -142,6 +145,8 @@ class Emulator:
         with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
         to one another through global memory (see parallel.py).
       native: run arithmetic as native code where that is possible (native/); the results are the same.
+      output: gets the texts that kernels print (`printf`), in the order of execution; standard output
+        when None.
       trace: record a trace; `Names` to record one that uses them. Not together with checkers or
         an observer.
 
@@ -166,6 +171,7 @@ class Emulator:
         jobs: int = 1,
         instruction_limit: int = INSTRUCTION_LIMIT,
         native: bool = True,
+        output: Callable[[str], object] | None = None,
     ):
         for value, allowed, what in (
             (target, tuple(CHIPS), "emulator target"),
@@ -186,6 +192,7 @@ class Emulator:
         self.strict_reads = strict_reads
         self.observer = observer
         self.checks = checks_named(check)
+        self.output = output
         self.check_mode: CheckMode = check_mode
         self.findings: list[Finding] = []
         self.traces = trace
@@ -309,6 +316,7 @@ class Emulator:
             strict_reads=self.strict_reads,
             remaining=Unstarted(grid3, cluster3),
             local=local,
+            output=sys.stdout.write if self.output is None else self.output,
             instruction_limit=self.instruction_limit,
         )
         if checker is not None:
@@ -384,17 +392,16 @@ class Emulator:
     def _symbols(self, ptx_text: str, module: Module, kernel: Kernel) -> dict[str, int]:
         """Addresses of the module's variables that a kernel reaches; they live as long as the emulator."""
         result: dict[str, int] = {}
-        used = reached(module, kernel)
-        for variable in module.variables:
-            if variable.space not in ("global", "const") or variable not in used:
+        for variable in reached(module, kernel):
+            if variable.space not in ("global", "const"):
                 continue
-            key = (ptx_text, variable.name)
+            key = (ptx_text, variable.key)
             if key not in self._variables:
                 content = initial_bytes(ptx_text, variable)
                 if variable.space == "const":
                     content = _read_only(content)
                 self._variables[key] = self.memory.map(content)
-            result[variable.name] = self._variables[key]
+            result[variable.key] = self._variables[key]
         return result
 
 

@@ -274,7 +274,7 @@ def test_cluster_from_the_kernels_directive() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(SpecError, match="sm_100a or sm_90a"):
+    with pytest.raises(SpecError, match="sm_100a or sm_103a or sm_90a"):
         Emulator(target="sm_80")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="fair or adversarial"):
         Emulator(schedule="random")  # type: ignore[arg-type]
@@ -353,3 +353,20 @@ def test_clusters_start_in_order_and_jobs_share_all_of_them() -> None:
     assert [[share.take() for _ in range(share.count)] for share in shares] == [
         every[part::3] for part in range(3)
     ]
+
+
+def test_a_function_may_have_global_variables_of_its_own() -> None:
+    """They hide those of the module, as any name of an inner scope does."""
+    body = """
+    .global .align 4 .u32 mine[2] = {30, 40};
+    ld.param.u64 rd1, [out]; mov.u64 rd2, mine; ld.global.u32 r1, [rd2+4]; st.global.u32 [rd1], r1;
+    """
+    before = ".global .align 4 .u32 mine[2] = {1, 2};\n"
+    out = np.zeros(1, np.uint32)
+    run_module(module(body, ".param .u64 out", before=before), [out], block=(1, 1, 1))
+    assert out[0] == 40
+
+
+def test_a_kernel_without_instructions_ends() -> None:
+    text = module("").replace("ret;", "")
+    assert run_module(text, [], block=(64, 1, 1)).warp_instructions == 2

@@ -6,6 +6,7 @@ post-dominator (a *join*). Strands are scheduled independently, so lanes that sp
 do not keep those of the other from going on.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,12 +57,40 @@ class Join:
       pending: lanes that still have to come (those that exited no longer count).
       arrived: lanes that wait there.
       parent: the join that holds for the lanes once they met.
+      base: of local variables, in the function that the lanes are in: where its frame begins.
     """
 
     segment: int
     pending: int
     arrived: int
     parent: "Join | None"
+    base: int = 0
+
+
+IN_CALL = -8  # no segment: lanes meet behind a call by returning
+
+
+@dataclass(slots=True, eq=False)
+class Call(Join):
+    """A call that lanes are in: the joins below it are those of its caller.
+
+    Attributes:
+      site: where it was made, and `after` the segment behind it.
+      caller_base: where the caller's frame begins.
+      saved: of a function that calls itself, the registers by index before the call.
+    """
+
+    site: Any = None
+    after: int = NO_SEGMENT
+    caller_base: int = 0
+    saved: dict[int, Any] = field(default_factory=dict[int, Any])
+
+
+def call_of(join: Join | None) -> Call | None:
+    """The innermost call that lanes with this join are in."""
+    while join is not None and not isinstance(join, Call):
+        join = join.parent
+    return join
 
 
 @dataclass(slots=True)
@@ -90,6 +119,7 @@ class Strand:
       table: the program's functions for full or for partial strands.
       wait: why it does not run, or None.
       order: of the loads, stores and atomics under way; None for weak ones.
+      local_base: where the frame of the function begins in local memory.
       sync: progress within a blocking instruction (what was already done before it blocked).
     """
 
@@ -100,6 +130,7 @@ class Strand:
         "lane_bytes",
         "lanes",
         "launch",
+        "local_base",
         "mask",
         "order",
         "pc",
@@ -137,6 +168,7 @@ class Strand:
         """Change the innermost join."""
         self.join = join
         self.join_segment = NO_SEGMENT if join is None else join.segment
+        self.local_base = 0 if join is None else join.base
 
     def where(self) -> str:
         """CTA, warp and lanes, for messages."""
@@ -387,10 +419,11 @@ class Launch:
       parameters: the parameter bytes, uint8[n]; `param_address` is where they are mapped.
       workspace: address of the bytes by which the CTAs of a grid wait for each other, as a driver gives them to
         cooperative launches; 0 where the kernel does not ask.
-      symbols: address of each .global and .const variable that the kernel reaches.
+      symbols: address of each .global and .const variable that the kernel reaches, by its key.
       shared_bytes: static plus dynamic shared memory per CTA.
       early_loads: positions of the tcgen05.ld whose registers are read before tcgen05.wait::ld.
       strict_reads: an engine's write needs a proxy fence behind generic reads of the same bytes of shared memory.
+      output: gets what the kernel prints.
       remaining: the clusters that have not started.
       instruction_limit: warp-instructions after which the launch is given up.
     """
@@ -418,6 +451,7 @@ class Launch:
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     local: LocalLayout = NO_LOCALS
+    output: Callable[[str], object] = sys.stdout.write
     _scheduler: "Scheduling | None" = None
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..core.faults import KernelFault
-from ..core.state import Join, Strand, lanes_of_mask, mask_of_lanes
+from ..core.state import Join, Strand, call_of, lanes_of_mask, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction
 from ..ptx.emit import FINISHED, Emitter
@@ -95,7 +95,7 @@ def diverge(s: Strand, taken: Any, goal: int, other: int, meet: int) -> int:
         return goal
     join = s.join
     if meet != NO_SEGMENT and meet != s.join_segment:
-        join = Join(meet, s.mask, 0, s.join)
+        join = Join(meet, s.mask, 0, s.join, s.local_base)
     branch = Strand(s.warp, mask, goal, join)
     s.set_mask(s.mask & ~mask)
     s.set_join(join)
@@ -158,13 +158,6 @@ def emit_jump(e: Emitter, i: Instruction) -> None:
     raise AssertionError(i.opcode)
 
 
-@instruction("call")
-def emit_call(e: Emitter, i: Instruction) -> None:
-    """Calls are not supported; the error comes only if one is executed (__assertfail)."""
-    with e.effect():
-        e.line(f"trap(s, {i.line})")
-
-
 def converged(s: Strand, members: int) -> bool:
     """Bring the lanes `members` of the warp together at this instruction.
 
@@ -176,7 +169,12 @@ def converged(s: Strand, members: int) -> bool:
     if s.mask & members == members:
         s.sync = None
         return True
-    here = [o for o in warp.strands if o is not s and o.pc == s.pc and o.sync == "converge"]
+    call = call_of(s.join)
+    here = [
+        o
+        for o in warp.strands
+        if o is not s and o.pc == s.pc and o.sync == "converge" and call_of(o.join) is call
+    ]
     union = s.mask
     for other in here:
         union |= other.mask

@@ -17,6 +17,7 @@ from ..ptx.kinds import KINDS, WARP_LANES, Lanes
 from .registry import instruction, runtime
 
 Bytes = npt.NDArray[np.uint8]
+MAX_LOCAL_BYTES = 512 << 10  # per thread; CUDA programming guide, compute capabilities
 MAX_ACCESS_BYTES = 32  # of one thread in one load or store; PTX ISA, vectors
 OFFSET_MASK = 0xFF_FFFF  # offset part of a shared::cluster address; spec-ptx 8
 LOCAL_WINDOW_END = LOCAL_WINDOW + (1 << 32)
@@ -98,15 +99,38 @@ def pieces(s: Strand, space: str, address: Lanes, lanes: Any) -> list[tuple[Any,
     return result
 
 
+def grow_local(s: Strand, byte_count: int) -> Any:
+    """A warp's local memory, uint8[32, bytes], of so many bytes per thread at least.
+
+    Raises:
+      Fault: a thread cannot have so many.
+    """
+    warp = s.warp
+    if byte_count > MAX_LOCAL_BYTES:
+        raise Fault(
+            "out-of-bounds",
+            f"calls need {byte_count} B of local memory per thread, {MAX_LOCAL_BYTES} B are there",
+        )
+    have = 0 if warp.local is None else warp.local.shape[1]
+    if warp.local is None or have < byte_count:
+        more = max(1, byte_count, 2 * have) - have
+        former = np.zeros((WARP_LANES, 0), np.uint8) if warp.local is None else warp.local
+        warp.local = np.concatenate([former, np.zeros((WARP_LANES, more), np.uint8)], axis=1)
+        if s.launch.track_initialised:
+            known = warp.local_written
+            former = np.zeros((WARP_LANES, 0), np.bool_) if known is None else known
+            added = np.zeros((WARP_LANES, more), np.bool_)
+            warp.local_written = np.concatenate([former, added], axis=1)
+    return warp.local
+
+
 class _LocalMemory:
     """Thread-private memory of some lanes of a warp: uint8[32, bytes of a thread]."""
 
     def __init__(self, s: Strand, index: Any):
         if s.warp.local is None:
-            shape = (WARP_LANES, max(1, s.launch.local.extent))
-            s.warp.local = np.zeros(shape, np.uint8)
-            s.warp.local_written = np.zeros(shape, np.bool_) if s.launch.track_initialised else None
-        self.data = s.warp.local
+            grow_local(s, s.launch.local.extent)
+        self.data: Any = s.warp.local
         self.written = s.warp.local_written
         self.rooms = s.launch.local.rooms
         self.index = index

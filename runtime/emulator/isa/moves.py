@@ -35,7 +35,7 @@ def symbol_shared(s: Strand, offset: int, dtype: Any) -> Any:
 @runtime
 def symbol_local(s: Strand, offset: int, dtype: Any) -> Any:
     """Address of a local variable in its own space."""
-    return np.full(WARP_LANES, offset, dtype)
+    return np.full(WARP_LANES, s.local_base + offset, dtype)
 
 
 @runtime
@@ -45,9 +45,9 @@ def symbol_param(s: Strand, offset: int, dtype: Any) -> Any:
 
 
 @runtime
-def symbol_global(s: Strand, name: str, offset: int, dtype: Any) -> Any:
+def symbol_global(s: Strand, key: str, offset: int, dtype: Any) -> Any:
     """Address of a .global or .const variable."""
-    return np.full(WARP_LANES, (s.launch.symbols[name] + offset) % _WRAP, dtype)
+    return np.full(WARP_LANES, (s.launch.symbols[key] + offset) % _WRAP, dtype)
 
 
 @instruction("mov", modifiers="")

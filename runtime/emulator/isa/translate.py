@@ -60,7 +60,12 @@ class Translation(Program):
             with emitter.instruction(instruction):
                 if at in self._marks:
                     self._emit_mark(emitter, instruction, self._marks[at])
-                if instruction.parts[0] in ("bra", "brx"):
+                if at in self.kernel.calls:
+                    ended = self._emit_call(emitter, segment, at)
+                elif at in self.kernel.ends:
+                    emitter.line("return leave(s)")
+                    ended = True
+                elif instruction.parts[0] in ("bra", "brx"):
                     assert is_last
                     self._emit_branch(emitter, instruction, segment, masked)
                     ended = True
@@ -131,6 +136,16 @@ class Translation(Program):
             emitter.line(leave or f"if exit_lanes(s, {emitter.k}) == {FINISHED}: return {FINISHED}")
         # Lanes that stay go on in the masked form, from the start of the next segment.
         emitter.line(f"return {self._next(segment)}")
+        return True
+
+    def _emit_call(self, emitter: Emitter, segment: Segment, at: int) -> bool:
+        site = self.kernel.calls[at]
+        name = emitter.bind("SITE", site)
+        if site.start < 0:
+            emitter.line(f"call_outside(s, {emitter.k}, {name}, {emitter.line_number})")
+            return False
+        start, after = self.segment_of(site.start), self.segment_of(segment.last)
+        emitter.line(f"return enter(s, {name}, {start}, {after})")
         return True
 
     def _emit_branch(

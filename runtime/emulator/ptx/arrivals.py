@@ -68,4 +68,4 @@ def arrives(instruction: Instruction) -> bool:
         return parts[1].startswith("arrive")
     if parts[0] in ("st", "red", "atom"):
         return instruction.has("release", "acq_rel")
-    return parts[0] in ("bar", "barrier") or parts[:3] == ("cp", "async", "bulk")
+    return parts[0] in ("bar", "barrier", "call") or parts[:3] == ("cp", "async", "bulk")

@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from .lines import SourceLines
 from .opcodes import SPACES
@@ -58,6 +58,11 @@ class Variable:
     initial: tuple[int | float | str, ...] = ()
     address: int = -1
     line: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name among those of all scopes."""
+        return f"{self.name}:{self.line}"
 
     @property
     def byte_count(self) -> int:
@@ -190,9 +195,14 @@ class Instruction:
 
 @dataclass(slots=True, eq=False)
 class Kernel:
-    """One `.entry`, or one `.func` (which the emulator parses but does not call).
+    """One `.entry`, or one `.func`; behind `link`, an entry with the functions that it calls.
 
     Attributes:
+      results: parameters that a function returns.
+      has_register_params: a function has parameters that are registers.
+      calls: by position, of a linked kernel; a `CallSite` each.
+      ends: positions where functions return, of a linked kernel.
+      frame_bytes: of local memory, of a function that is linked.
       named: variables that its operands name.
       functions: other names in its operands, those of functions that it calls among them.
       instructions: in text order; labels point into it.
@@ -204,6 +214,11 @@ class Kernel:
     line: int
     is_entry: bool
     params: list[Variable] = field(default_factory=list[Variable])
+    results: list[Variable] = field(default_factory=list[Variable])
+    has_register_params: bool = False
+    calls: dict[int, Any] = field(default_factory=dict[int, Any])
+    ends: set[int] = field(default_factory=set[int])
+    frame_bytes: int = 0
     registers: list[Register] = field(default_factory=list[Register])
     variables: list[Variable] = field(default_factory=list[Variable])
     named: set[Variable] = field(default_factory=set[Variable])

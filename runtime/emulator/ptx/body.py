@@ -49,6 +49,8 @@ class Body:
                 self.registers(scope)
             elif text in SPACES:
                 for variable in variables(cursor, SPACES[text]):
+                    if variable.space == "param":  # of a call: it lies in the caller's frame
+                        variable.space = "local"
                     scope.variables[variable.name] = variable
                     kernel.variables.append(variable)
                 cursor.expect(";")
@@ -63,7 +65,10 @@ class Body:
                 continue
             elif token.kind == "word" and cursor.peek() == ":":
                 cursor.next()
-                if cursor.accept(".branchtargets"):
+                if cursor.peek() in (".callprototype", ".calltargets"):
+                    while cursor.next().text != ";":
+                        pass
+                elif cursor.accept(".branchtargets"):
                     names = [cursor.next()]
                     while cursor.accept(","):
                         names.append(cursor.next())

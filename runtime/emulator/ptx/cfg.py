@@ -59,8 +59,9 @@ def build_graph(kernel: Kernel) -> Graph:
         if instruction.parts[0] in ("bra", "brx"):
             leaders.update(branch_targets(kernel, instruction))
             leaders.add(at + 1)
-        elif is_exit(instruction):
+        elif is_exit(instruction) or at in kernel.calls:
             leaders.add(at + 1)
+    leaders.update(site.start for site in kernel.calls.values() if site.start >= 0)
     starts = sorted(at for at in leaders if at < len(code))
     block_at = {start: number for number, start in enumerate(starts)}
     blocks = [

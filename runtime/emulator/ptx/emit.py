@@ -214,7 +214,7 @@ class Emitter:
         if variable.space in ("shared", "local", "param"):
             place = (variable.address + operand.offset) % (1 << 8 * byte_count)
             return f"symbol_{variable.space}(s, {place}, {dtype})"
-        return f"symbol_global(s, {variable.name!r}, {operand.offset}, {dtype})"
+        return f"symbol_global(s, {variable.key!r}, {operand.offset}, {dtype})"
 
     def _packed(self, operand: Vec, kind: str) -> str:
         items = operand.items

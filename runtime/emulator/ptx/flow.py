@@ -69,8 +69,13 @@ def _uses(instruction: Instruction) -> tuple[int, int]:
 Step = Callable[[Instruction, int], int]
 
 
-def _before(kernel: Kernel, graph: Graph, entry: int, step: Step) -> list[int]:
-    """The set before each instruction: the union over all paths of `step` applied from `entry` on."""
+def _before(
+    kernel: Kernel, graph: Graph, entry: int, step: Step, *, unreached: int = 0
+) -> list[int]:
+    """The set before each instruction: the union over all paths of `step` applied from `entry` on.
+
+    Functions are on no path; what is before their instructions begins with `unreached`.
+    """
     code, blocks = kernel.instructions, graph.blocks
     into: list[int | None] = [None] * len(blocks)
     into[0] = entry
@@ -90,7 +95,8 @@ def _before(kernel: Kernel, graph: Graph, entry: int, step: Step) -> list[int]:
                 todo.append(successor)
     result = [0] * len(code)
     for number, block in enumerate(blocks):
-        state = into[number] or 0
+        known = into[number]
+        state = unreached if known is None else known
         for at in range(block.first, block.last):
             result[at] = state
             state = step(code[at], state)
@@ -113,7 +119,7 @@ def unwritten_reads(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
 
     code = kernel.instructions
     found: dict[int, list[str]] = {}
-    for at, defined in enumerate(_before(kernel, graph, 0, step)):
+    for at, defined in enumerate(_before(kernel, graph, 0, step, unreached=-1)):
         missing = read(code[at]) & ~defined
         if missing and code[at].parts[0] != "mov":
             found[at] = [r.name for r in kernel.registers if missing >> r.index & 1]

@@ -76,6 +76,8 @@ def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:
 
 def lay_out_local(kernel: Kernel) -> LocalLayout:
     """Place local variables, apart from each other: PTX does not say which bytes follow a variable."""
+    if kernel.calls:  # its frame is laid out, and those of calls lie behind it
+        return LocalLayout(kernel.frame_bytes, kernel.frame_bytes, None)
     variables = [variable for variable in kernel.variables if variable.space == "local"]
     byte_count = extent = end = 0
     for variable in variables:

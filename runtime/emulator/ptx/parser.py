@@ -1,7 +1,7 @@
 """PTX text to a `Module`: what stands outside of functions, and their heads."""
 
 from .asides import LINE_STATEMENTS, SKIPPED_STATEMENTS, Asides
-from .ast import Kernel, Module
+from .ast import Instruction, Kernel, Module, Variable
 from .body import Body
 from .cursor import Cursor
 from .lexer import Token
@@ -71,24 +71,13 @@ class _Parser:
 
     def _function(self, head: Token) -> None:
         cursor = self.cursor
-        if cursor.peek() == "(":  # return parameter of a .func
-            while cursor.next().text != ")":
-                pass
-        name = cursor.next().text
-        kernel = Kernel(name, head.line, head.text == ".entry")
+        kernel = Kernel("", head.line, head.text == ".entry")
         scope = Scope(self.globals)
-        if cursor.accept("("):
-            while not cursor.accept(")"):
-                word = cursor.next()
-                if word.text == ".param":
-                    for variable in variables(cursor, "param"):
-                        kernel.params.append(variable)
-                        scope.variables[variable.name] = variable
-                elif word.text == ".reg":
-                    cursor.next()
-                    cursor.next()
-                elif word.text != ",":
-                    raise cursor.error(f"expected a parameter, got '{word.text}'", word)
+        if cursor.peek() == "(" and not kernel.is_entry:
+            kernel.results += self._parameters(kernel, scope)
+        name = kernel.name = cursor.next().text
+        if cursor.peek() == "(":
+            kernel.params += self._parameters(kernel, scope)
         while cursor.peek() not in ("{", ";"):
             word = cursor.next()
             if not word.text.startswith("."):
@@ -109,10 +98,34 @@ class _Parser:
         body = Body(cursor, self.asides, kernel, self.globals)
         with cursor.nested():
             body.block(scope)
-        _lay_out_params(kernel)
+        if kernel.is_entry:
+            _lay_out_params(kernel)
+        if not kernel.instructions:
+            kernel.instructions.append(Instruction(head.line, "ret", ("ret",), ()))
         if name in self.module.kernels:
             raise cursor.error(f"'{name}' is defined twice", head)
         self.module.kernels[name] = kernel
+
+    def _parameters(self, kernel: Kernel, scope: Scope) -> list[Variable]:
+        """What stands in parentheses in a head: variables; those of a function lie in its frame."""
+        cursor = self.cursor
+        cursor.expect("(")
+        found: list[Variable] = []
+        while not cursor.accept(")"):
+            word = cursor.next()
+            if word.text == ".param":
+                for variable in variables(cursor, "param"):
+                    if not kernel.is_entry:
+                        variable.space = "local"
+                    found.append(variable)
+                    scope.variables[variable.name] = variable
+            elif word.text == ".reg":
+                kernel.has_register_params = True
+                cursor.next()
+                cursor.next()
+            elif word.text != ",":
+                raise cursor.error(f"expected a parameter, got '{word.text}'", word)
+        return found
 
 
 def _lay_out_params(kernel: Kernel) -> None:

@@ -35,6 +35,25 @@ class Sample:
     shared_bytes: int = 0
 
 
+_FUNCTIONS = """
+.extern .func (.param .b32 y) vprintf(.param .b64 form, .param .b64 buffer);
+.global .align 1 .b8 form[8] = {37, 100, 32, 37, 115, 10, 0, 0};
+.func (.param .b32 y) sum(.param .b32 x) {
+.reg .pred p<2>; .reg .b32 r<8>; .local .align 8 .b8 mine[8];
+ld.param.u32 r1, [x]; st.local.u32 [mine], r1; mov.u32 r5, 0; setp.eq.u32 p1, r1, 0; @p1 bra DONE;
+sub.u32 r2, r1, 1; { .param .b32 a; .param .b32 b; st.param.b32 [a], r2; call.uni (b), sum, (a); ld.param.b32 r3, [b]; }
+ld.local.u32 r4, [mine]; add.u32 r5, r3, r4;
+DONE: st.param.b32 [y], r5; ret; }
+"""
+_CALLS = """
+and.b32 r10, r0, 7; { .param .b32 a; .param .b32 b; st.param.b32 [a], r10; @!p1 call (b), sum, (a); ld.param.b32 r11, [b]; }
+@!p1 st.global.u32 [d1], r11; @!p0 bra END;
+mov.u64 d2, stack; cvta.local.u64 d2, d2; mov.u64 d3, form; st.local.u32 [stack], r11; st.local.u64 [stack+8], d3;
+{ .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], d3; st.param.b64 [b], d2; call.uni (c), vprintf, (a, b); }
+END:
+"""
+
+
 @cache
 def samples() -> list[Sample]:
     """All samples, always in the same order."""
@@ -60,11 +79,19 @@ def _of_hopper() -> Iterator[Sample]:
 
 
 def _of_blackwell() -> Iterator[Sample]:
-    for body, ctas in ((_BRANCHES, 1), (_TENSOR, 1), (_SCALED, 1), (_PAIR, 2), (_CANCEL, 1)):
+    for body, ctas in (
+        (_BRANCHES, 1),
+        (_TENSOR, 1),
+        (_SCALED, 1),
+        (_PAIR, 2),
+        (_CANCEL, 1),
+        (_CALLS, 1),
+    ):
         cluster = f".explicitcluster .reqnctapercluster {ctas}, 1, 1" if ctas > 1 else ""
         text = f"""{_HEAD}
 .global .align 4 .u32 table[4] = {{1, 2, 3, 4}};
 .extern .shared .align 1024 .b8 tiles[];
+{_FUNCTIONS if body is _CALLS else ""}
 .visible .entry k(.param .u64 out, .param .f32 scale, .param .align 8 .b8 pack[16])
 {cluster}
 {{
