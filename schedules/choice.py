@@ -7,13 +7,12 @@ from typing import Any
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import Target
-
-from .core.entries import CONFIG, given_entries, to_attr
-from .core.facts import facts_of
-from .policy.base import Call
-from .policy.refusal import Mismatch, NoRoom, no_kernel
-from .policy.registry import choose, of_operation
-from .registry import Schedule, schedules
+from attn_mlir.schedules.core.entries import CONFIG, given_entries, to_attr
+from attn_mlir.schedules.core.facts import facts_of
+from attn_mlir.schedules.policy.base import Call
+from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom, no_kernel
+from attn_mlir.schedules.policy.registry import choose, of_operation
+from attn_mlir.schedules.registry import Schedule, schedules
 
 SCHEDULE = "attn.schedule"  # attribute of an operation: the name of its schedule
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,6 @@ from attn_mlir.runtime.call.scalars import flag
 def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
     """Converter of a dtype."""
     return partial(dtype_name, argument=name, allowed=allowed)
-
-
-def _one_of(name: str, allowed: Collection[str]) -> Callable[[object], Any]:
-    """Converter of an option with few values, of which None is one."""
-    return partial(options.one_of, name, allowed, optional=True)
 
 
 @request

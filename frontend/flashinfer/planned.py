@@ -14,9 +14,8 @@ from attn_mlir.arrays import check_memory
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.schedules import STREAM_KEYS, STREAMED
 from attn_mlir.compiling.spec import mha
-from attn_mlir.compiling.splits import MAX_SPLITS, split_count
+from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, STREAMED, split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     LOG2_E,

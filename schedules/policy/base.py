@@ -12,11 +12,10 @@ from typing import ClassVar, NamedTuple
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-
-from .facts import NARROW_TYPES, Facts, type_bits
-from .knobs import Domain, Knob, Knobs, Setting, multiple_of, one_of
-from .refusal import Mismatch
-from .tiling import PAGE_STEP, goes_with_pages
+from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, type_bits
+from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, Setting, multiple_of, one_of
+from attn_mlir.schedules.policy.refusal import Mismatch
+from attn_mlir.schedules.policy.tiling import PAGE_STEP, goes_with_pages
 
 STRIDE_BITS = 128  # tensor maps need strides of 16 bytes
 WIDE_TYPES, ALL_TYPES = ("bf16", "f16"), ("bf16", "f16", *NARROW_TYPES)

@@ -8,9 +8,13 @@ import itertools
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.limits import Target, shared_tile_bytes
-
-from .refusal import NoRoom
-from .tiling import MOST_GROUPS, SMEM_FOR_BARRIERS, Tiling, goes_with_pages
+from attn_mlir.schedules.policy.refusal import NoRoom
+from attn_mlir.schedules.policy.tiling import (
+    MOST_GROUPS,
+    SMEM_FOR_BARRIERS,
+    Tiling,
+    goes_with_pages,
+)
 
 HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(128, 0, -32))}
 """Allowed keys of a tile, by bits of an element: multiples of a product's K. What sums of 8 bits lose

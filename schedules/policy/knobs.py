@@ -6,7 +6,7 @@ and the checks of both follow from them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import cast
 
 from attn_mlir.dialect.targets.limits import HALF_ROWS
 
@@ -35,16 +35,21 @@ class Knob:
     is_flag: bool = False
 
 
-class Domain(NamedTuple):
+@dataclass(frozen=True)
+class Domain:
     """The settings that are allowed.
 
     Attributes:
       text: them in words, to be read behind `must be`.
-      allows: whether a setting is one of them.
+      test: whether a number is one of them; `one_of` takes other settings as well.
     """
 
     text: str
-    allows: Callable[[Any], bool]
+    test: Callable[[int], bool]
+
+    def allows(self, value: object) -> bool:
+        """Whether a setting is one of them."""
+        return self.test(cast("int", value))
 
 
 def one_of(*values: object) -> Domain:

@@ -21,10 +21,9 @@ from attn_mlir.schedules.latent.decode.policy import (
 )
 from attn_mlir.schedules.latent.prefill.policy import LATENT, LATENT_WARPGROUPS
 from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE_PAIR_THREADS
-
-from .base import Call, Policy
-from .facts import Facts
-from .refusal import no_kernel
+from attn_mlir.schedules.policy.base import Call, Policy
+from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.refusal import no_kernel
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from attn_mlir.dialect.attn.masks import INTS, Mask
 from attn_mlir.dialect.targets.limits import Target
-
-from .base import Call, Policy
-from .facts import Facts
-from .tiling import TILE_N
+from attn_mlir.schedules.policy.base import Call, Policy
+from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.tiling import TILE_N
 
 MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)

@@ -13,8 +13,7 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, shared_tile_bytes
 from attn_mlir.errors import SpecError
-
-from .refusal import NoRoom
+from attn_mlir.schedules.policy.refusal import NoRoom
 
 TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
 STAGE_COUNTS = (1, 2, 4)  # stages inside a product that options may ask for

@@ -202,7 +202,7 @@ def test_in_registers_threads_that_transpose_have_what_tiles_leave(order: str) -
 def test_query_tiles_that_there_is_no_kernel_for_are_refused(head_dim: int, wanted: int) -> None:
     """None become fewer in silence: neither in a call, nor in a request, nor by the pass."""
     spec = am.mha(heads=1, head_dim=head_dim)
-    message = f"has no kernel: two key tiles and what is staged .* for {wanted} query tiles exceed"
+    message = f"two key tiles of head_dim {head_dim} .* for {wanted} query tiles exceed shared"
     with pytest.raises(SpecError, match=message):
         default_config(TARGET, head_dim, q_tiles=wanted)
     with pytest.raises(VerifyError, match=message):

@@ -37,7 +37,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
 func.func @f(%q: tensor<?x?x4x256xbf16>, %k: tensor<?x?x2x256xbf16>, %v: tensor<?x?x2x256xbf16>, %scale: f32,
              %counts: tensor<?x?x?x2xi32>, %indices: tensor<?x?x?x?xi32>)
     -> (tensor<?x?x4x256xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel: two key tiles of 128 keys and what is staged of Q and O for 2 query tiles exceed shared memory, or S and O the tensor memory of sm_100a}}
+  // expected-error @below {{'attn.mha' op has no kernel: mha: two key tiles of 128 keys of head_dim 256 and v_head_dim 256 and what is staged of Q and O of 16 bits for 2 query tiles exceed shared memory, or S and O the tensor memory of sm_100a}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.blocks"(%counts, %indices) {block = array<i32: 256, 1, 128>} : (tensor<?x?x?x2xi32>, tensor<?x?x?x?xi32>) -> ()
