@@ -1,6 +1,6 @@
 """The kernel of an attention operation before it has roles: its arguments and its `Problem`."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -181,6 +181,30 @@ def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> 
     """As `every_tile`, but skips work tiles past the end of their sequence."""
     with every_tile(problem, answers) as tile, when_it_has_queries(problem, tile):
         yield tile
+
+
+def over_tiles(
+    problem: Problem,
+    body: Callable[[WorkTile, Value], None],
+    *,
+    answers: b.Ring | None = None,
+    waits: bool = False,
+) -> Callable[[Value], None]:
+    """What a role runs: its loop over the work tiles that have queries.
+
+    Args:
+      body: emits the code for a work tile, given that and the number of a thread's group.
+      answers: as of `every_tile`.
+      waits: whether the role first waits until the kernels before this one are over.
+    """
+
+    def run(number: Value) -> None:
+        if waits:
+            b.grid_dependency_wait()
+        with every_tile_with_queries(problem, answers) as tile:
+            body(tile, number)
+
+    return run
 
 
 @contextmanager

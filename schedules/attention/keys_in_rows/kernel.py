@@ -5,8 +5,8 @@ columns of a product. Warps 0-3 attend, one thread for each key of a tile; 4 iss
 stores O, 6 loads. See `parts.swapped`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -15,8 +15,8 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.keys_in_rows.roles import SwappedStorage, attend, leave, multiply
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.kernel import attention_kernel, every_tile_with_queries
+from attn_mlir.schedules.core.problem import Problem, Value
+from attn_mlir.schedules.kernel import attention_kernel, over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS, SWAPPED_ROWS
 from attn_mlir.schedules.registry import register
@@ -61,24 +61,18 @@ class MhaSwapped:
 
 
 def _roles(problem: Problem, storage: SwappedStorage, source: CopiedKV) -> list[b.Role]:
-    def work(body: Callable[[WorkTile], None]) -> Callable[[Value], None]:
-        """The work tiles of a role, from when the kernels before this one are over."""
-
-        def run(_: Value) -> None:
-            b.grid_dependency_wait()
-            with every_tile_with_queries(problem) as tile:
-                body(tile)
-
-        return run
+    work = partial(over_tiles, problem, waits=True)
 
     def load(number: Value) -> None:
-        work(lambda tile: stream(problem, storage, source, tile))(number)
+        work(lambda tile, _: stream(problem, storage, source, tile))(number)
         b.launch_dependents()
 
     roles = [
-        b.Role("attend", work(lambda tile: attend(problem, storage, tile)), warps=WARPGROUP_WARPS),
-        b.Role("mma", work(lambda tile: multiply(problem, storage, tile)), lanes=1),
+        b.Role(
+            "attend", work(lambda tile, _: attend(problem, storage, tile)), warps=WARPGROUP_WARPS
+        ),
+        b.Role("mma", work(lambda tile, _: multiply(problem, storage, tile)), lanes=1),
     ]
     if storage.out is not None:
-        roles.append(b.Role("leave", work(lambda tile: leave(problem, storage, tile)), lanes=1))
+        roles.append(b.Role("leave", work(lambda tile, _: leave(problem, storage, tile)), lanes=1))
     return [*roles, b.Role("load", load, lanes=1)]

@@ -16,6 +16,7 @@ load --q,kv--> attend[0..3] --maxima,totals,sums--> merge --out--> leave
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -27,8 +28,8 @@ from attn_mlir.schedules.attention.streaming.combine_in_kernel import JoinStorag
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.attention.streaming.roles import StreamStorage, attend, merge
 from attn_mlir.schedules.core.config import NARROW_BITS, Config
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.kernel import attention_kernel, every_tile_with_queries
+from attn_mlir.schedules.core.problem import Problem, Value
+from attn_mlir.schedules.kernel import attention_kernel, over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAM_ROWS
 from attn_mlir.schedules.registry import register
@@ -97,15 +98,7 @@ class MhaStreaming:
 
 
 def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list[b.Role]:
-    def work(body: Callable[[WorkTile, Value], None]) -> Callable[[Value], None]:
-        """The work tiles of a role, from when the kernels before this one are over."""
-
-        def run(number: Value) -> None:
-            b.grid_dependency_wait()
-            with every_tile_with_queries(problem) as tile:
-                body(tile, number)
-
-        return run
+    work = partial(over_tiles, problem, waits=True)
 
     def attending_as(role: int) -> Callable[[Value], None]:
         return work(lambda tile, number: attend(problem, storage, tile, role, number))

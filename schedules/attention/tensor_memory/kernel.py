@@ -7,7 +7,6 @@ loads, 15 claims further work tiles if the tile order is `clc`. This module asse
 roles.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,8 +19,8 @@ from attn_mlir.schedules.attention.tensor_memory.mma import mma
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.tensor_memory.softmax import softmax
 from attn_mlir.schedules.attention.tensor_memory.storage import Storage
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.kernel import attention_kernel, every_tile, every_tile_with_queries
+from attn_mlir.schedules.core.problem import Problem, Value
+from attn_mlir.schedules.kernel import attention_kernel, every_tile, over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import KVSource, copied_kv
@@ -57,14 +56,7 @@ def roles_of(
     """The roles of a kernel whose products accumulate in tensor memory."""
     answers, groups = storage.answers, config.q_tiles
 
-    def work(body: Callable[[WorkTile, Value], None]) -> Callable[[Value], None]:
-        """A role's loop over work tiles around the code for one of them."""
-
-        def run(way: Value) -> None:
-            with every_tile_with_queries(problem, answers) as tile:
-                body(tile, way)
-
-        return run
+    work = partial(over_tiles, problem, answers=answers)
 
     def claim(_: Value) -> None:
         assert answers is not None

@@ -9,8 +9,8 @@ load --q,k,v--> attend[0..2] --out--> leave
 With operands of 8 bits two more warps transpose values between `load` and `attend`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -21,11 +21,11 @@ from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage, attend
 from attn_mlir.schedules.attention.warpgroups.values import TRANSPOSING_WARPS, TransposedValues
 from attn_mlir.schedules.core.config import IN_TURN, NARROW_BITS, Config
 from attn_mlir.schedules.core.modifier import Modifier
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.kernel import (
     attention_kernel,
     every_tile,
-    every_tile_with_queries,
+    over_tiles,
     when_it_has_queries,
 )
 from attn_mlir.schedules.policy.base import Policy
@@ -89,14 +89,7 @@ def roles_of(
     answers, values = storage.answers, storage.values
     groups, others = config.q_tiles, config.other_registers
 
-    def work(body: Callable[[WorkTile, Value], None]) -> Callable[[Value], None]:
-        """A role's loop over work tiles around the code for one of them."""
-
-        def run(way: Value) -> None:
-            with every_tile_with_queries(problem, answers) as tile:
-                body(tile, way)
-
-        return run
+    work = partial(over_tiles, problem, answers=answers)
 
     def load_and_draw(_: Value) -> None:
         with every_tile(problem, answers) as tile:

@@ -29,8 +29,8 @@ from attn_mlir.schedules.attention.tensor_memory.kernel import WARPS_PER_GROUP
 from attn_mlir.schedules.attention.tensor_memory.storage import Storage
 from attn_mlir.schedules.attention.warpgroups import kernel as warpgroups
 from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.kernel import every_tile_with_queries
+from attn_mlir.schedules.core.problem import Problem, WorkTile
+from attn_mlir.schedules.kernel import over_tiles
 from attn_mlir.schedules.latent.prefill.arguments import latent_kernel
 from attn_mlir.schedules.latent.prefill.narrow_rope import widen
 from attn_mlir.schedules.latent.prefill.policy import LATENT, LATENT_WARPGROUPS
@@ -122,14 +122,10 @@ def _helper(
 ) -> b.Role:
     """The role of these warps; `body` emits their part in a work tile."""
 
-    def run(_: Value) -> None:
-        with every_tile_with_queries(problem, storage.answers) as tile:
-            body(tile)
-
     own = config.helper_registers
     return b.Role(
         name,
-        run,
+        over_tiles(problem, lambda tile, _: body(tile), answers=storage.answers),
         warps=_helper_warps(config),
         registers=own or config.other_registers,
         begins_warpgroup=bool(own),

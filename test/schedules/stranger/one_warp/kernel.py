@@ -4,13 +4,14 @@ The rings: load --q, k, v--> attend.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.kernel import attention_kernel, every_tile_with_queries
+from attn_mlir.schedules.kernel import attention_kernel, over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.listed_copies import streamed_kv
@@ -43,9 +44,8 @@ class OneWarp:
         """Builds the kernel of a function of one attention operation."""
         with attention_kernel(function, op, OneWarpConfig) as (kernel, problem, stored):
             storage, source = Storage(problem), streamed_kv(problem, *stored)
-            with b.role("attend", first=0, warps=1), every_tile_with_queries(problem) as tile:
-                attend(problem, storage, tile)
-            with b.role("load", first=1, warps=1, lanes=1):
-                with every_tile_with_queries(problem) as tile:
-                    stream(problem, storage, source, tile)
+            work = partial(over_tiles, problem)
+            load = work(lambda tile, _: stream(problem, storage, source, tile))
+            roles = [b.Role("attend", work(lambda tile, _: attend(problem, storage, tile)))]
+            b.emit_roles([*roles, b.Role("load", load, lanes=1)])
         return kernel
