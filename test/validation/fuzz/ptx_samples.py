@@ -46,7 +46,7 @@ ld.local.u32 r4, [mine]; add.u32 r5, r3, r4;
 DONE: st.param.b32 [y], r5; ret; }
 """
 _CALLS = """
-and.b32 r10, r0, 7; { .param .b32 a; .param .b32 b; st.param.b32 [a], r10; @!p1 call (b), sum, (a); ld.param.b32 r11, [b]; }
+and.b32 r10, r0, 7; { .param .b32 a; .param .b32 b; st.param.b32 [a], r10; st.param.b32 [b], r10; @!p1 call (b), sum, (a); ld.param.b32 r11, [b]; }
 @!p1 st.global.u32 [d1], r11; @!p0 bra END;
 mov.u64 d2, stack; cvta.local.u64 d2, d2; mov.u64 d3, form; st.local.u32 [stack], r11; st.local.u64 [stack+8], d3;
 { .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], d3; st.param.b64 [b], d2; call.uni (c), vprintf, (a, b); }
