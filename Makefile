@@ -11,7 +11,7 @@ TRANSFORMERS ?= 5.23.0
 GPU_BUNDLES ?= build/gpu-bundles.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help setup torch demo test skipped lit pytest long lint format count numerics mutants conformance differential gpu-bundles gpu bench clean distclean
+.PHONY: help setup torch demo test skipped lit pytest long lint format count numerics mutants conformance differential gpu-bundles gpu bench calibrate model clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,14 @@ gpu-bundles: setup  ## compile what `make gpu` needs into GPU_BUNDLES, where the
 
 gpu: build/typing/attn_mlir  ## check a GPU with plain python3 and GPU_BUNDLES; nothing is installed
 	@PYTHONPATH=build/typing $(PYTHON) -m attn_mlir.validation.gpu.run $(GPU_BUNDLES) $(GPU_ARGS)
+
+calibrate: setup  ## microbenchmarks for the model of time, on a Hopper GPU; JSON to build/probes
+	$(BIN)/python bench/calibrate.py --write build/probes
+	$(BIN)/python bench/calibrate.py --read build/probes | tee build/probes/measured.json
+
+model: setup  ## the model of time beside the measured clocks of attention; needs no GPU
+	$(BIN)/python bench/cycles.py --write build/model
+	$(BIN)/python bench/model.py build/model
 
 bench: setup  ## compile time, static quality of the machine code, emulator speed
 	@$(BIN)/python bench/compile.py

@@ -1,4 +1,4 @@
-"""The command line: `attn-mlir compile | prebuild | run | trace | info | doctor | demo`.
+"""The command line: `attn-mlir compile | prebuild | run | trace | time | info | doctor | demo`.
 
 Exit codes: 0 for success, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2 for a
 wrong command line.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from attn_mlir.cli.doctor import add_doctor
 from attn_mlir.cli.prebuild import add_prebuild
+from attn_mlir.cli.timing import add_time
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.files import write_file
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_prebuild(commands.add_parser("prebuild", help="collect the bundles a program asks for"))
     _add_run(commands.add_parser("run", help="run a bundle on random operands and check it"))
     _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
+    add_time(commands.add_parser("time", help="clocks of a kernel by a model of the chip"))
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))
     add_doctor(commands.add_parser("doctor", help="check the installation and the GPU's speed"))
     _add_demo(commands.add_parser("demo", help="compile, run, compare, and show what was built"))

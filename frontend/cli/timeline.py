@@ -16,6 +16,19 @@ WIDTH, LEFT, RIGHT, TOP = 1360, 168, 64, 78
 LANE, LANE_GAP, SOLO_LANE, ROW_GAP = 7.0, 1.5, 18.0, 13.0
 GROUP_WARPS = 4  # warps of a warpgroup, drawn as one row
 STEPS_PER_UNIT = 1000  # unit of the file's times
+STEPS, CLOCKS = "steps", "clocks"  # of the emulator's traces, of the model's
+_UNITS = {
+    STEPS: (
+        "steps of the emulator",
+        "A step is the time in which a warp issues one instruction; engines take what their "
+        "documented rates say. No latencies, nothing measured on a GPU.",
+    ),
+    CLOCKS: (
+        "clocks of the model",
+        "Clocks of a multiprocessor by the model of time: the emulator's run replayed on the machine code "
+        "(docs/timing.md).",
+    ),
+}
 FIRST_ENGINE, FIRST_BARRIER = 100, 200  # number of the first engine's thread in the file
 ENGINE, UNNAMED = "engine", "run"
 ZIP = b"PK\3\4"  # begin of a bundle file
@@ -93,6 +106,7 @@ class TraceFile:
     kernel: str
     target: str
     ctas: dict[int, CtaTrace]
+    unit: str = STEPS
 
 
 def read_trace(path: Path) -> TraceFile:
@@ -114,12 +128,26 @@ def read_trace(path: Path) -> TraceFile:
         data = json.loads(content)
     except ValueError as error:
         raise SpecError(f"{path} is not a trace: {error}") from error
+    return trace_of(data, path)
+
+
+def trace_of(data: object, path: Path) -> TraceFile:
+    """The trace in a JSON value.
+
+    Args:
+      path: of its file, for messages.
+
+    Raises:
+      SpecError: it is no trace.
+    """
     top = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     if not isinstance(top.get("traceEvents"), list):
         raise SpecError(f"{path} is not a trace: it has no list 'traceEvents'")
     about: object = top.get("otherData")
     facts = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     found = TraceFile(str(facts.get("kernel", "")), str(facts.get("target", "")), {})
+    if facts.get("unit") == CLOCKS:
+        found.unit = CLOCKS
     try:
         for event in cast("list[dict[str, Any]]", top["traceEvents"]):
             _add(found, event)
@@ -196,7 +224,7 @@ def draw(
     rows = _rows(chosen)
     lines = _frame(trace, chosen, title, rows, low, high)
     bottom = TOP + sum(row.height + ROW_GAP for row in rows)
-    lines += [*_axis(bottom, low, high), *_targets(rows, bottom + 36)]
+    lines += [*_axis(bottom, low, high, trace.unit), *_targets(rows, bottom + 36)]
     top = float(TOP)
     for row in rows:
         lines += _draw_row(row, top, low, high)
@@ -322,7 +350,7 @@ def _frame(
 ) -> list[str]:
     height = TOP + sum(row.height + ROW_GAP for row in rows) + 78
     place = cta.name.split(" on ")[0]
-    facts = f"{place} · {trace.target} · {high - low:,.0f} steps of the emulator"
+    facts = f"{place} · {trace.target} · {high - low:,.0f} {_UNITS[trace.unit][0]}"
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'width="{WIDTH}" height="{height:.0f}" '
@@ -374,7 +402,7 @@ def _targets(rows: Sequence[Row], y: float) -> list[str]:
     return lines
 
 
-def _axis(top: float, low: float, high: float) -> list[str]:
+def _axis(top: float, low: float, high: float, unit: str) -> list[str]:
     step = _nice((high - low) / 8)
     lines: list[str] = []
     tick = -(-low // step) * step
@@ -384,14 +412,11 @@ def _axis(top: float, low: float, high: float) -> list[str]:
         grid.append(f"M{x:.1f} {TOP - 6}V{top:.1f}")
         lines.append(f'<text x="{x:.1f}" y="{top + 14:.1f}" class="tick">{tick:,.0f}</text>')
         tick += step
-    note = (
-        "A step is the time in which a warp issues one instruction; engines take what their "
-        "documented rates say. No latencies, nothing measured on a GPU."
-    )
+    note = _UNITS[unit][1]
     return [
         f'<path d="{"".join(grid)}" stroke="#000" stroke-opacity=".13" stroke-width="1" fill="none"/>',
         *lines,
-        f'<text x="{WIDTH - RIGHT + 10}" y="{top + 14:.1f}" class="small">steps</text>',
+        f'<text x="{WIDTH - RIGHT + 10}" y="{top + 14:.1f}" class="small">{unit}</text>',
         f'<text x="{LEFT}" y="{top + 56:.1f}" class="small">{note}</text>',
     ]
 

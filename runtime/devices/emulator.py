@@ -17,6 +17,7 @@ from attn_mlir.waiting import waiting_for
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.emulator import Emulator
+    from attn_mlir.runtime.emulator.recording import Recording
     from attn_mlir.runtime.emulator.trace import Names
 
 MAX_WARPS = 32  # most threads of a CTA; CUDA programming guide, technical specifications
@@ -39,8 +40,9 @@ class EmulatorDevice:
       target: the chip for which `am.*` calls on this device compile, one that the emulator runs;
         None for the default. Bundles of all these chips run.
       check: which checkers run: "all", "none" or names (docs/emulator.md). None for the value of
-        ATTN_MLIR_CHECK, but no checkers if a trace is written.
+        ATTN_MLIR_CHECK, but no checkers if a trace is written or a launch recorded.
       native: arithmetic runs as native code where that is possible; the results are the same.
+      recording: gets the events of each launch and chooses the clusters that run.
     """
 
     schedule: Literal["fair", "adversarial"] = "fair"
@@ -50,6 +52,7 @@ class EmulatorDevice:
     check: str | None = None
     target: str | None = None
     native: bool = True
+    recording: Recording | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
@@ -61,7 +64,7 @@ class EmulatorDevice:
     def _checks(self) -> str:
         if self.check is not None:
             return self.check
-        return settings().check if self.trace is None else "none"
+        return settings().check if self.trace is None and self.recording is None else "none"
 
     @property
     def name(self) -> str:
@@ -106,6 +109,7 @@ class EmulatorDevice:
             trace=names,
             check=self._checks(),
             native=self.native,
+            recording=self.recording,
         )
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
         told = waiting_for(f"emulating {bundle.entry}", emulator.state)

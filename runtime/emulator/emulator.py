@@ -43,6 +43,7 @@ from .ptx.link import linked
 from .ptx.loads import early_reads
 from .ptx.parser import parse
 from .ptx.program import Program
+from .recording import Recording
 from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
 
 Numeric = Literal["float32", "fused"]
@@ -149,6 +150,8 @@ class Emulator:
         when None.
       trace: record a trace; `Names` to record one that uses them. Not together with checkers or
         an observer.
+      recording: gets the events of a launch and chooses the clusters that run. Not together with
+        checkers, an observer or a trace.
 
     Attributes:
       findings: what the checkers found in the last launch.
@@ -168,6 +171,7 @@ class Emulator:
         check: str | Iterable[str] = "none",
         check_mode: CheckMode = "raise",
         trace: bool | Names = False,
+        recording: Recording | None = None,
         jobs: int = 1,
         instruction_limit: int = INSTRUCTION_LIMIT,
         native: bool = True,
@@ -199,6 +203,9 @@ class Emulator:
         self.trace: Trace | None = None
         if trace and (self.checks or observer is not None):
             raise SpecError("a trace cannot be recorded together with checkers or an observer")
+        self.recording = recording
+        if recording is not None and (trace or self.checks or observer is not None):
+            raise SpecError("a recording excludes a trace, checkers and an observer")
         self._scheduler: Scheduler | None = None
         self.memory = GlobalMemory()
         self._variables: dict[tuple[str, str], int] = {}
@@ -293,6 +300,10 @@ class Emulator:
         if trace is not None:
             program = TimedProgram(module, kernel, trace, native=self.native)
             program.sources = sources
+        recording = self.recording
+        if recording is not None:
+            program = recording.make_program(module, kernel)
+            program.sources = sources
         checker = Checker(self.checks, self.check_mode) if self.checks else None
         self.findings = checker.findings if checker is not None else []
         launch = Launch(
@@ -311,10 +322,12 @@ class Emulator:
             tensor_core=tensor_core,
             track_initialised=self.track_initialised or "uninitialised" in self.checks,
             observer=self.observer if trace is None else MmaSteps(trace),
-            inspector=checker if trace is None else trace,
+            inspector=recording or trace or checker,
             early_loads=_early_reads(program),
             strict_reads=self.strict_reads,
-            remaining=Unstarted(grid3, cluster3),
+            remaining=recording.chosen(grid3, cluster3)
+            if recording is not None
+            else Unstarted(grid3, cluster3),
             local=local,
             output=sys.stdout.write if self.output is None else self.output,
             instruction_limit=self.instruction_limit,

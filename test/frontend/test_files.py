@@ -215,6 +215,7 @@ OWN_FILES = {
     "frontend/files.py": "the door",
     "frontend/tools.py": "a temporary folder",
     "lowering/ptxas.py": "a temporary folder",
+    "runtime/timing/assembly.py": "a temporary folder",
     "runtime/file/cache.py": "a temporary folder in the cache",
 }  # fmt: skip
 OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}

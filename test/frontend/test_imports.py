@@ -139,6 +139,7 @@ ALLOWED = {
     "runtime.emulator.trace": f"{EMULATED} files runtime.emulator.isa",
     # The object code of its operations lies in the cache of kernels.
     "runtime.emulator.native": "env errors files runtime.emulator.ptx runtime.file",
+    "runtime.timing": "errors files tools runtime.emulator",
     # What measures and validates may look at everything; nothing else may import it.
     "bench": EVERYTHING,
     "validation": EVERYTHING,
@@ -257,6 +258,8 @@ def test_the_table_names_only_what_exists() -> None:
         ("attn_mlir.runtime.new", "import attn_mlir.dialect"),
         ("attn_mlir.runtime.new", "from attn_mlir import reference"),
         ("attn_mlir.runtime.emulator.new", "from ..call.tensormap import encode"),
+        ("attn_mlir.runtime.emulator.new", "from ..timing import join"),
+        ("attn_mlir.runtime.timing.new", "from attn_mlir.lowering import ptxas"),
         ("attn_mlir.runtime.emulator.isa.new", "from attn_mlir.lowering import layouts"),
         ("attn_mlir.runtime.emulator.isa.new", "from ..checkers import Checker"),
         ("attn_mlir.runtime.emulator.ptx.new", "from ..isa import registry"),

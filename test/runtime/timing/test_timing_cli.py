@@ -1,0 +1,72 @@
+"""`attn-mlir time`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kernels import kernel, needs_tools, used
+
+from attn_mlir.cli.main import main
+
+
+@pytest.fixture
+def ptx(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.ptx"
+    start = "".join(f"mov.f32 %f{n}, %f70;\n" for n in range(8))
+    loop = "".join(f"ex2.approx.ftz.f32 %f{n}, %f{n};\n" for n in range(8))
+    body = f"""{start}mov.u32 %r8, 0;
+AGAIN:
+.pragma "nounroll";
+{loop}
+add.u32 %r8, %r8, 1;
+setp.lt.u32 %p0, %r8, 9;
+@%p0 bra AGAIN;
+"""
+    path.write_text(kernel(body + used(8)))
+    return path
+
+
+@pytest.mark.ptxas
+def test_prints_clocks_waits_and_the_limit(ptx: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needs_tools()
+    svg, trace = ptx.with_suffix(".svg"), ptx.with_suffix(".json")
+    arguments = ["time", str(ptx), "--param", "u32[128]", "--grid", "264"]
+    assert main([*arguments, "--svg", str(svg), "--trace", str(trace)]) == 0
+    text = capsys.readouterr().out
+    assert "limit: XU" in text
+    assert "9 turns" in text
+    assert "264 clusters" in text
+    assert "clocks of the model" in svg.read_text()
+    events = json.loads(trace.read_text())
+    assert events["otherData"]["unit"] == "clocks"
+    assert {"run", "wait"} <= {one.get("cat") for one in events["traceEvents"]}
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--param", "many"], "--param takes"),
+        (["--param", "u32[128]", "--set", "wake_latency"], "NAME=VALUE"),
+        (["--param", "u32[128]", "--set", "speed=1"], "no constant speed"),
+        (["--param", "u32[128]", "--grid", "1,x"], "--grid takes"),
+        (["--entry", "other", "--param", "u32[128]"], "no entry 'other'"),
+    ],
+)
+def test_wrong_requests_are_refused(
+    ptx: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs_tools()
+    assert main(["time", str(ptx), *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_ptx_for_another_chip_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "old.ptx"
+    path.write_text(".version 8.0\n.target sm_80\n.visible .entry k() { ret; }\n")
+    assert main(["time", str(path)]) == 1
+    assert "sm_80" in capsys.readouterr().err
