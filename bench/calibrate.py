@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import subprocess
 import sys
@@ -53,8 +54,7 @@ class Gpu:
     """The first GPU, by the driver's interface."""
 
     def __init__(self) -> None:
-        from cuda.bindings import driver
-
+        driver: Any = importlib.import_module("cuda.bindings.driver")
         self.driver = driver
         self.call(driver.cuInit(0))
         self.device = self.call(driver.cuDeviceGet(0))
@@ -207,7 +207,8 @@ def main() -> int:
         parser.error("pass one of --write, --read and --compare")
     if given.compare is not None:
         pairs = (text.partition("=")[::2] for text in given.set)
-        compare(*given.compare, given.part, {name: float(value) for name, value in pairs})
+        folder, results = given.compare
+        compare(folder, results, given.part, {name: float(value) for name, value in pairs})
     elif given.write is not None:
         write(given.write)
     else:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from .chips import Values
 from .record import Phase
 
@@ -169,16 +171,8 @@ class TensorCore:
 
     def _by_service(self, name: str, service: float) -> float:
         """A constant that was measured for products of 32, 40, 64 and 128 clocks, between these."""
-        low = MEASURED_SERVICES[0]
-        for high in MEASURED_SERVICES:
-            if service <= high:
-                break
-            low = high
-        else:
-            return self.values[f"{name}_{high}"]
-        below, above = self.values[f"{name}_{low}"], self.values[f"{name}_{high}"]
-        share = (service - low) / (high - low) if service > low else 0.0
-        return below + share * (above - below)
+        known = [self.values[f"{name}_{one}"] for one in MEASURED_SERVICES]
+        return float(np.interp(service, MEASURED_SERVICES, known))
 
     def _look(self, now: float) -> None:
         """The product is done, unless FMA instructions took some of its clocks."""

@@ -207,8 +207,8 @@ class _Watch(PartialWatch):
     def span(self, offset: int, byte_count: int, is_write: bool) -> None:
         self.recorder.moved(byte_count, is_write)
 
-    def lanes(self, offsets: Any, width: int, is_write: bool) -> None:
-        self.recorder.moved(int(offsets.size) * width, is_write)
+    def lanes(self, offsets: Any, width: int, values: Any) -> None:
+        self.recorder.moved(int(offsets.size) * width, True)
 
     def signal(self, offset: int, byte_count: int) -> None:
         self.recorder.signalled(("mbarrier", self.cta.rank, offset), byte_count)
@@ -300,7 +300,9 @@ class Recorder(PartialInspector):
         program = self.program
         segment, code = program.segments[number], program.kernel.instructions
         inside = code[segment.first : segment.last]
-        events = [(one.line, kind) for one in inside if (kind := kind_of(one)) is not None]
+        events: list[tuple[int, Kind]] = [
+            (one.line, kind) for one in inside if (kind := kind_of(one)) is not None
+        ]
         last = inside[-1] if inside else None
         is_branch = last is not None and (
             (last.parts[0] == "bra" and last.guard is not None) or last.parts[0] == "brx"
@@ -347,6 +349,9 @@ class Recorder(PartialInspector):
         self._pending.setdefault(s, []).append((self._line(), event))
 
     # ---- barriers
+
+    def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+        """Phases are counted on: a barrier that is set up again has later ones."""
 
     def arriving(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
         record, count = self._record[s.cta.cluster], mask.bit_count()

@@ -184,7 +184,8 @@ def table(reports: Mapping[str, Report], *, title: str, clock_mhz: int) -> str:
     lines += [f"  {one.name:34} {one.busy:6.1%}" for one in main.units if one.busy >= 0.005]
     lines += ["", "role, its time, the parts of it lost to"]
     for role in main.roles:
-        warps = f"{role.warps[0]}-{role.warps[-1]}" if len(role.warps) > 1 else f"{role.warps[0]}"
+        first, last = min(role.warps), max(role.warps)
+        warps = f"{first}" if first == last else f"{first}-{last}"
         causes = [f"{cause} {part:.0%}" for cause, part in role.lost.items() if part >= 0.01][:6]
         lines.append(
             f"  {role.name + ' (' + warps + ')':26} {role.clocks:8.0f}  issues {role.issuing:.0%}; "

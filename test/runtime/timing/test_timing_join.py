@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kernels import kernel, needs_tools
@@ -80,10 +82,10 @@ def test_a_record_stops_at_its_limit() -> None:
 
 
 @pytest.mark.ptxas
-def test_code_without_lines_is_refused(tmp_path: pytest.TempPathFactory) -> None:
+def test_code_without_lines_is_refused(tmp_path: Path) -> None:
     needs_tools()
     ptx = kernel(LOOP)
-    source, cubin = (tmp_path / name for name in ("k.ptx", "k.cubin"))  # type: ignore[operator]
+    source, cubin = tmp_path / "k.ptx", tmp_path / "k.cubin"
     source.write_text(ptx)
     run_tool([find_ptxas(), "-arch=sm_90a", source, "-o", cubin])
     function = machine_code(cubin.read_bytes())["kernel"]
