@@ -88,7 +88,7 @@ class Shape:
 
 def ours(q: Any, cache: am.PagedKV, lists: Any = None, *, splits: int) -> Any:
     """O of latent attention by this package, over all tokens or over rows of the pool that lists name."""
-    seen = {"mask": am.causal()} if lists is None else {"indices": lists}
+    seen: dict[str, Any] = {"mask": am.causal()} if lists is None else {"indices": lists}
     o, _ = am.mla_decode(q, cache, scale=SCALE, num_splits=splits, **seen)
     return o
 

@@ -84,7 +84,9 @@ class _Fields(NamedTuple):
 
 
 class _Misfit(Exception):
-    """An operation that does not fit its class; messages put the operation's name before the text."""
+    """An operation that does not fit its class; messages put the operation's name before the
+    text.
+    """
 
 
 class Guard:

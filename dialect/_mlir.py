@@ -2,8 +2,8 @@
 
 The provider is the binding inside `numba-cuda-mlir`, pinned because that subpackage is private, and
 refused in another version. The official `mlir` package is used only where that is not installed: it
-carries no version that could be checked. Nothing is imported until a name is read, so that `--help`,
-the runtime and cache hits do not load MLIR.
+carries no version that could be checked. Nothing is imported until a name is read, so that
+`--help`, the runtime and cache hits do not load MLIR.
 
 The provider's own top-level `__init__` starts its Numba front end. It is not executed: a module
 object that only knows the package's folder takes its place in `sys.modules`, and runs the real
@@ -105,7 +105,8 @@ class _DeferredModule(ModuleType):
 
 @contextlib.contextmanager
 def _numpy_deferred() -> Generator[None]:
-    """A context in which `import numpy` gives a placeholder, imported when one of its names is read.
+    """A context in which `import numpy` gives a placeholder, imported when one of its names is
+    read.
 
     The binding imports numpy for four attribute builders only, and numpy takes 35 ms, with 60 ms
     more of CPU time in the threads that it starts. The placeholder works for any other importer,
@@ -133,7 +134,9 @@ def _folder(spec: importlib.machinery.ModuleSpec) -> Path:
 
 
 def _installed() -> importlib.machinery.ModuleSpec | None:
-    """The provider that is used: the pinned package before the official one; None if neither is there."""
+    """The provider that is used: the pinned package before the official one; None if neither is
+    there.
+    """
     if (pinned := _find(PROVIDER_PACKAGE)) is not None:
         return pinned
     official = _find(OFFICIAL_PACKAGE)
@@ -251,7 +254,8 @@ def __getattr__(name: str) -> Any:
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "ir":
-        # The binding looks for a module named after the namespace at every value of one of our types,
+        # The binding looks for a module named after the namespace at every value of one of our
+        # types,
         # and searches the disk each time, 2500 times per verified kernel, unless it finds one.
         value._globals.append_dialect_search_prefix(__package__)
     globals()[name] = value
@@ -311,7 +315,9 @@ def _make_attributes_readable(context: Any) -> None:
 
 
 def _location_caster(ir: Any, kind: Any) -> Any:
-    """The caster for locations: gives an operation's its class, and leaves attributes as they are."""
+    """The caster for locations: gives an operation's its class,
+    and leaves attributes as they are.
+    """
 
     def cast(found: Any) -> Any:
         return kind(found) if isinstance(found, ir.Location) else found
@@ -343,7 +349,9 @@ def dialect_names(context: Any) -> list[str]:
 
 
 def parameterised_names(namespace: str) -> list[str]:
-    """The attributes and types of one of our dialects as text begins them: `#attn.window`, `!ws.tile`."""
+    """The attributes and types of one of our dialects as text begins them: `#attn.window`,
+    `!ws.tile`.
+    """
     if namespace not in _DIALECTS:
         return []
     dialect: Any = importlib.import_module(_DIALECTS[namespace]).DIALECT

@@ -38,8 +38,8 @@ class Diagnostic:
         """Returns the lines to print: `file:line:col: error: text`, then its notes.
 
         Args:
-          file: printed in place of `-`, MLIR's name for text parsed from memory, and by itself for a
-            diagnostic without a location.
+          file: printed in place of `-`, MLIR's name for text parsed from memory, and by itself for
+            a diagnostic without a location.
         """
         place = self.location or file or "unknown location"
         if file is not None and place.startswith("-:"):
@@ -73,7 +73,9 @@ def location_text(location: Any) -> str | None:
 
 
 def convert(diagnostic: Any) -> Diagnostic:
-    """Copies an `ir.Diagnostic` or `ir.DiagnosticInfo`, which are only valid within their handler."""
+    """Copies an `ir.Diagnostic` or `ir.DiagnosticInfo`,
+    which are only valid within their handler.
+    """
     notes = (convert(note) for note in diagnostic.notes)
     return Diagnostic(
         severity=diagnostic.severity.name.lower(),

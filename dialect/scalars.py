@@ -120,7 +120,8 @@ def _promised(quotient: Value) -> Value:
 
 
 def is_plain_division(op: Any) -> bool:
-    """Whether a signed division is marked: dividend >= 0, divisor > 0, so that unsigned is the same.
+    """Whether a signed division is marked: dividend >= 0, divisor > 0, so that unsigned is the
+    same.
 
     The code then divides unsigned. The ring proof refuses a negative dividend, and treats a divisor
     as unsigned like the code, since the sizes that it tries include impossible calls.
@@ -130,7 +131,9 @@ def is_plain_division(op: Any) -> bool:
 
 
 def compare(predicate: str, a: Value, b: Value | int) -> Value:
-    """i1 of a comparison of integers: eq, ne, slt, sle, sgt, sge; ult takes both as numbers without a sign."""
+    """i1 of a comparison of integers: eq, ne, slt, sle, sgt, sge; ult takes both as numbers without
+    a sign.
+    """
     b = constant(b) if isinstance(b, int) else b
     return arith.CmpIOp(getattr(arith.CmpIPredicate, predicate), a, b).result
 

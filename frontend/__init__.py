@@ -1,4 +1,5 @@
-"""attn-mlir: an attention compiler for NVIDIA Blackwell and Hopper, and an emulator that runs what it makes.
+"""attn-mlir: an attention compiler for NVIDIA Blackwell and Hopper, and an emulator that runs what
+it makes.
 
 Names are imported on first use: `import attn_mlir` costs almost nothing.
 """

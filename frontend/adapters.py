@@ -1,7 +1,7 @@
 """Functions with another library's names and arguments: what becomes of each argument.
 
-An argument is used, or it asks for nothing here and is taken at the values that do: a table says at which, and
-what to do in the place of another one. Whatever else is passed is refused by name.
+An argument is used, or it asks for nothing here and is taken at the values that do: a table says at
+which, and what to do in the place of another one. Whatever else is passed is refused by name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def adapter(
       table: arguments without effect. One that the function has itself is used.
       positions: the other library's arguments in its order, apart by spaces.
       by_name: further ones that have no effect.
-      options: what `**options` of the function is passed on to: its arguments by name are used as well.
+      options: what `**options` of the function is passed on to: its arguments by name are used as
+        well.
     """
 
     def adapted(function: Callable[..., Any]) -> Callable[..., Any]:

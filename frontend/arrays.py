@@ -142,7 +142,8 @@ def given_output(
 def check_memory(
     name: str, value: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
 ) -> None:
-    """Refuses memory of the caller that his library could not write a result to; any strides will do.
+    """Refuses memory of the caller that his library could not write a result to; any strides will
+    do.
 
     Args:
       others: by name, with which it must share no memory.

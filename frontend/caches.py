@@ -30,8 +30,8 @@ class ContiguousKV:
       counts_new: whether `seqused` includes the tokens of this step, as many as there are queries;
         otherwise that many positions after them belong to the sequence as well.
       k_scale, v_scale: factors of 8-bit elements: f32 of one element, [kv_heads] or
-        [batch, kv_heads]; or f32, f16 or bf16 for each position, [rows, positions, kv_heads, groups],
-        where a group has head_dim / groups columns.
+        [batch, kv_heads]; or f32, f16 or bf16 for each position, [rows, positions, kv_heads,
+        groups], where a group has head_dim / groups columns.
     """
 
     k: Any = field(repr=False)
@@ -59,8 +59,8 @@ class PagedKV:
       k_pages: layout NHD [pages, page, kv_heads, head_dim] or HND [pages, kv_heads, page,
         head_dim]; without `v_pages` both K and V: [pages, 2, ...].
       v_pages: the same for V, with v_head_dim, and the same number and size of pages.
-      page_table: [batch, columns] i32 or u32, as all index arrays: the pages of each sequence in order; or [batch, 2, columns]
-        with separate pages for keys and for values.
+      page_table: [batch, columns] i32 or u32, as all index arrays: the pages of each sequence in
+        order; or [batch, 2, columns] with separate pages for keys and for values.
       seqused: [batch] i32: positions of each sequence; None for all in the table's pages.
       layout: `NHD` or `HND`.
       indptr, indices, last_page_len: i32, in place of `page_table` and `seqused`: sequence b has

@@ -1,7 +1,7 @@
 """The public functions in place of which tracers of PyTorch see operators.
 
-`api` does not depend on PyTorch. A call that something of PyTorch traces or transforms becomes an operator,
-such as `attn_mlir::attention_call`: under `torch.compile`, `torch.export`, `torch.jit.trace`, `make_fx`, a
+`api` does not depend on PyTorch. A call that something of PyTorch traces or transforms becomes an
+operator, such as `attn_mlir::attention_call`: under `torch.compile`, `torch.export`, `torch.jit.trace`, `make_fx`, a
 `FakeTensorMode` and `torch.func`. Any other call goes to `api`.
 """
 
@@ -63,8 +63,8 @@ def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:
 def _is_traced(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
     """Whether a call is to be an operator of PyTorch, since something records or transforms it.
 
-    That is PyTorch's compiler, another tracer or a transformation of `torch.func` for calls with tensors, and
-    a fake as the first argument.
+    That is PyTorch's compiler, another tracer or a transformation of `torch.func` for calls with
+    tensors, and a fake as the first argument.
     """
     if "torch" not in sys.modules:
         return False

@@ -58,7 +58,8 @@ class LaunchError(AttnError):
 def shown(value: object, width: int = 60) -> str:
     """A value for messages: its `repr` on one line, cut to `width` characters.
 
-    Never raises: a value whose `repr` fails, such as an integer of 5000 digits, is shown as its type.
+    Never raises: a value whose `repr` fails, such as an integer of 5000 digits, is shown as its
+    type.
     """
     try:
         text = " ".join(repr(value).split())

@@ -60,7 +60,8 @@ BUNDLE_OPERATORS = ("add", "ceildiv", "floordiv", "max", "min", "mul", "sub")
 SIGNS = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
 """Operators of comparisons for display."""
 PLAIN = {"divui": "floordiv", "ceildivui": "ceildiv"}
-"""Unsigned divisions, and the signed ones that agree with them on operands that are not negative."""
+"""Unsigned divisions, and the signed ones that agree with them on operands that are not negative.
+"""
 DIVISIONS = (*PLAIN.keys(), *PLAIN.values())
 
 
@@ -113,8 +114,8 @@ class _Quotient:
 def compiled(expr: Expr) -> Evaluator:
     """A function from the values of the names to the expression's value, for repeated use.
 
-    It computes equal parts once. It raises SpecError, with the expression, for a quotient that does not
-    exist, and KeyError for a name without a value.
+    It computes equal parts once. It raises SpecError, with the expression, for a quotient that does
+    not exist, and KeyError for a name without a value.
     """
     if isinstance(expr, int):
         return lambda values: expr
@@ -144,7 +145,9 @@ def _division_by_zero(apply: Apply, values: Mapping[str, int]) -> SpecError:
 def _listed(
     expr: tuple[str, Expr, Expr],
 ) -> tuple[list[int], list[str], list[tuple[Apply, int, int]]]:
-    """An expression as its constants, its names, and operations on numbers of what is found before them."""
+    """An expression as its constants, its names, and operations on numbers of what is found before
+    them.
+    """
     leaves = _leaves(expr)
     constants = sorted(leaf for leaf in leaves if isinstance(leaf, int))
     read = sorted(leaf for leaf in leaves if isinstance(leaf, str))

@@ -1,4 +1,6 @@
-"""What rows of a latent cache stored in 8 bits hold, in float64 from their bytes, and how such bytes are made."""
+"""What rows of a latent cache stored in 8 bits hold, in float64 from their bytes, and how such
+bytes are made.
+"""
 
 from __future__ import annotations
 

@@ -42,13 +42,16 @@ def check_one_library(arrays: Mapping[str, Any]) -> None:
         if place != places[first]:
             (library, where), (other, there) = place, places[first]
             raise SpecError(
-                f"{name} is of {library} on {where}, {first} of {other} on {there}: they are computed "
+                f"{name} is of {library} on {where}, {first} of {other} on {there}: they are "
+                "computed "
                 "with at once"
             )
 
 
 def in_i32(array: Any) -> Any:
-    """Indices in i32: a number that has no place there becomes the nearest, which is no index either."""
+    """Indices in i32: a number that has no place there becomes the nearest, which is no index
+    either.
+    """
     least, most = -(2**31), 2**31 - 1
     if library_of(array) == "torch":
         return array.clamp(least, most).int()

@@ -1,4 +1,5 @@
-"""LSE as other libraries return it: with the weight of a sink, or with another number where there are no keys.
+"""LSE as other libraries return it: with the weight of a sink, or with another number where there
+are no keys.
 
 Both are computed by the library of the arrays, on the stream that the kernel was launched on.
 """

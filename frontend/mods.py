@@ -1,7 +1,8 @@
 """Common score modifiers and mask predicates, as functions for `score_mod=` and `mask_mod=`.
 
-Each constructor checks its arguments and returns a `functools.partial` of a function of this module,
-which is traced like a user's and, unlike a closure, can be copied and pickled with its arrays. Queries and keys are numbered from 0; `offset` is added to a query's number to give its key
+Each constructor checks its arguments and returns a `functools.partial` of a function of this
+module, which is traced like a user's and, unlike a closure, can be copied and pickled with its
+arrays. Queries and keys are numbered from 0; `offset` is added to a query's number to give its key
 position: `sk - sq` with a cached prefix. A mask in closed form (`masks`) skips key tiles, while a
 predicate tests every score. The extents of captured arrays are checked when a call gives the sizes
 (`check_extents`).
@@ -67,7 +68,9 @@ def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
 
 
 def extents_of(mod: object) -> list[Extents]:
-    """The extents that the arrays of a function of this module must have; none of other functions."""
+    """The extents that the arrays of a function of this module must have;
+    none of other functions.
+    """
     if not isinstance(mod, functools.partial):
         return []
     known = cast("functools.partial[Any]", mod)
@@ -80,7 +83,9 @@ def extents_of(mod: object) -> list[Extents]:
 
 
 def _flat(how: str, mods: Sequence[Any]) -> tuple[Any, ...]:
-    """The functions, with those that are combinations of the same kind replaced by their operands."""
+    """The functions, with those that are combinations of the same kind replaced by their
+    operands.
+    """
     found: list[Any] = []
     for mod in mods:
         found += mod.keywords["mods"] if getattr(mod, "func", None) is _JOINS[how] else [mod]
@@ -407,7 +412,8 @@ class _Array(NamedTuple):
 
     Attributes:
       axes: for the largest rank; one of a lower rank has the last of them.
-      by_score: whether the axes are those of scores, of which 2 are those of a matrix and 3 have no heads.
+      by_score: whether the axes are those of scores, of which 2 are those of a matrix and 3 have no
+        heads.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Errors that name the arguments of a call as its caller does.
 
-A function with another library's names passes its arguments on under ours, and a kernel has names for
-what lies in a cache. What refuses an argument knows the name that it got; the one who called is told
-the name that was written.
+A function with another library's names passes its arguments on under ours, and a kernel has names
+for what lies in a cache. What refuses an argument knows the name that it got; the one who called is
+told the name that was written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Attention for PyTorch: functions with the signatures that PyTorch users know, over custom operators.
+"""Attention for PyTorch: functions with the signatures that PyTorch users know, over custom
+operators.
 
-Tensors have PyTorch's layout, [batch, heads, sequence, head_dim]; those that no kernel can read where
-they lie are copied, others are not, and head sizes are filled up to multiples of 8. Results are views
-of memory with the layout [batch, sequence, heads, head_dim]. Forward only. CUDA tensors run
-on their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the graph.
+Tensors have PyTorch's layout, [batch, heads, sequence, head_dim]; those that no kernel can read
+where they lie are copied, others are not, and head sizes are filled up to multiples of 8. Results
+are views of memory with the layout [batch, sequence, heads, head_dim]. Forward only. CUDA tensors
+run on their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the
+graph.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ def scaled_dot_product_attention(
       key: [..., kv_heads, sk, head_dim].
       value: [..., kv_heads, sk, v_head_dim]. Extents of 1 before the last two are broadcast.
       attn_mask: bool, True for visible scores, or float, which is added to the scores; its last two
-        dimensions are sq and sk, those before as in query; extents of 1 are broadcast. Or a CausalBias
-        of PyTorch, `causal_lower_right(sq, sk)` or `causal_upper_left(sq, sk)`.
+        dimensions are sq and sk, those before as in query; extents of 1 are broadcast. Or a
+        CausalBias of PyTorch, `causal_lower_right(sq, sk)` or `causal_upper_left(sq, sk)`.
       is_causal: query i sees keys 0 ... i; if sq and sk differ, no key tile is skipped.
       enable_gqa: whether heads may be a multiple of kv_heads.
 

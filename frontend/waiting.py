@@ -1,7 +1,7 @@
 """Says on stderr what a caller waits for; a leaf.
 
-On a terminal a line tells of work that takes longer than a second, counts its seconds, and goes when it
-ends. Elsewhere, and besides, `ATTN_MLIR_LOG=info` gives one line when the work begins.
+On a terminal a line tells of work that takes longer than a second, counts its seconds, and goes
+when it ends. Elsewhere, and besides, `ATTN_MLIR_LOG=info` gives one line when the work begins.
 """
 
 from __future__ import annotations

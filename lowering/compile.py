@@ -177,7 +177,8 @@ def kernel_main(
 
 
 def compile_named(name: str, *, target: str) -> bytes:
-    """Compiles a kernel of the registry that has no operation of `attn` to the bytes of a bundle file.
+    """Compiles a kernel of the registry that has no operation of `attn` to the bytes of a bundle
+    file.
 
     Args:
       name: of the kernel, and of its entry.

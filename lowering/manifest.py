@@ -118,13 +118,17 @@ def _grid(signature: Signature) -> dict[str, Any]:
 
 
 def _scalars_of(kernel: ws.KernelOp) -> set[str]:
-    """Names of the scalars of a call; binding refuses a call in which one makes the grid negative."""
+    """Names of the scalars of a call; binding refuses a call in which one makes the grid
+    negative.
+    """
     roles = zip(kernel.names, kernel.io_roles, strict=True)
     return {name for name, role in roles if role == "scalar"}
 
 
 def _ragged_grid(signature: Signature, op: ws.TilesOp, extents: list[Expr]) -> list[Expr]:
-    """The grid of the order `ragged`: enough CTAs for the blocks of all sequences, times the parts."""
+    """The grid of the order `ragged`: enough CTAs for the blocks of all sequences,
+    times the parts.
+    """
     count, rows, size = (signature.expression(value) for value in op.packing)
     parts = ("floordiv", extents[2], ("max", count, 1))
     return [("add", ("floordiv", rows, size), count), extents[1], parts]

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 SETARCH = "setarch"  # a program of util-linux
 SPARING = "--register-usage-level=3"
-"""Option by which ptxas computes again what it would otherwise keep in registers, such as where shared memory
-begins (0 to 3 gave the same code, 4 and 5 too: ptxas 13.5). Not used where nothing is spilled without it."""
+"""Option by which ptxas computes again what it would otherwise keep in registers, such as where
+shared memory begins (0 to 3 gave the same code, 4 and 5 too: ptxas 13.5). Not used where nothing is
+spilled without it.
+"""
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")

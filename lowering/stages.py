@@ -62,7 +62,9 @@ def ws_to_nvvm(target: str = "", *, with_source: bool = False) -> str:
 
 
 def nvvm_to_ptx(*, with_source: bool = False) -> str:
-    """Pipeline text from the NVVM level to PTX; `with_source` adds line numbers of the `ws` text."""
+    """Pipeline text from the NVVM level to PTX; `with_source` adds line numbers of the `ws`
+    text.
+    """
     lines = f"{LINES}," if with_source else ""
     return f"attn-check-stage{{stage=llvm}},{lines}gpu-module-to-binary{{format=isa}}"
 

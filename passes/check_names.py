@@ -1,4 +1,6 @@
-"""`attn-check-names`: arguments and results of attention functions have the names of a bundle's tensors."""
+"""`attn-check-names`: arguments and results of attention functions have the names of a bundle's
+tensors.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,8 +1,8 @@
 """Checks a memory plan that is already in the module, as `ws-plan-memory` would have left it.
 
 Lowering may start from a planned kernel, so its plan may have been written or changed by hand. The
-rings are not proved again. Checked are: every entry is there; what is placed lies in the memory that
-the kernel asks for, aligned; barriers expect as many arrivals as the roles make.
+rings are not proved again. Checked are: every entry is there; what is placed lies in the memory
+that the kernel asks for, aligned; barriers expect as many arrivals as the roles make.
 """
 
 from collections.abc import Iterable

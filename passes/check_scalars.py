@@ -1,9 +1,11 @@
-"""The scalar operations that kernels may hold: those that the way down and the NVPTX backend have code for.
+"""The scalar operations that kernels may hold: those that the way down and the NVPTX backend have
+code for.
 
-The backend aborts the process at an operation that it cannot select (`math.tan`, `math.exp2` of f64, measured
-with LLVM 23), so others are refused, at the line where they stand: in regions of `attn` operations before these
-become kernels, elsewhere before a kernel is lowered. Some, such as `math.sin`, are expanded before they reach the
-backend (`lowering/compute/approximations.py`), into steps of f32.
+The backend aborts the process at an operation that it cannot select (`math.tan`, `math.exp2` of
+f64, measured with LLVM 23), so others are refused, at the line where they stand: in regions of
+`attn` operations before these become kernels, elsewhere before a kernel is lowered. Some, such as
+`math.sin`, are expanded before they reach the backend (`lowering/compute/approximations.py`), into
+steps of f32.
 """
 
 from collections.abc import Sequence

@@ -56,7 +56,9 @@ class _Configure:
 
 
 def _options() -> dict[str, tuple[Any, Any]]:
-    """Types and defaults of the options of all schedules; options of one name are the same option."""
+    """Types and defaults of the options of all schedules;
+    options of one name are the same option.
+    """
     found: dict[str, tuple[Any, Any]] = {}
     for policy in sorted(POLICIES, key=lambda policy: policy.name):
         for knob in policy.options:

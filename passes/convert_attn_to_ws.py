@@ -1,4 +1,6 @@
-"""`convert-attn-to-ws`: replaces a function that is one `attn` operation by its schedule's kernel."""
+"""`convert-attn-to-ws`: replaces a function that is one `attn` operation by its schedule's
+kernel.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,9 +22,9 @@ class ConvertAttnToWs:
     """Replaces each function that computes one operation by the `ws.kernel` of its schedule.
 
     The function may hold storage operations beside it. Arguments after the operation's operands are
-    read by these and by the score modifier. The operation must carry `attn.config` if its schedule has
-    a configuration. The kernel takes the function's name; what an `attn.mha` computes is kept as an
-    attribute of the module.
+    read by these and by the score modifier. The operation must carry `attn.config` if its schedule
+    has a configuration. The kernel takes the function's name; what an `attn.mha` computes is kept
+    as an attribute of the module.
 
     Attributes:
       target: the chip; the module's, or sm_100a, where none is named.
@@ -36,9 +38,9 @@ class ConvertAttnToWs:
 
         Raises:
           TargetError: no schedule of an operation applies to the target.
-          VerifyError: a function that computes something else as well, names that are wrong or given
-            twice, a region with something for which kernels have no code, or an operation that the
-            schedule does not cover.
+          VerifyError: a function that computes something else as well, names that are wrong or
+            given twice, a region with something for which kernels have no code, or an operation
+            that the schedule does not cover.
         """
         functions = list(ir.get_ops_of_type(module, func.FuncOp))
         target = target_of(module, self.target, keep=bool(functions))

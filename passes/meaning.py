@@ -15,8 +15,8 @@ Request = dict[str, Any]
 def record_meaning(module: Any, function: Any) -> None:
     """Keeps mask and score modifier of a function of `attn.mha` whose operands are its arguments.
 
-    So a bundle made from text says what it computes: `op`, `mask`, and `modifier` with the region as
-    a program, or `unread` with the operation that no program has.
+    So a bundle made from text says what it computes: `op`, `mask`, and `modifier` with the region
+    as a program, or `unread` with the operation that no program has.
     """
     if (meaning := _meaning(function)) is None:
         return

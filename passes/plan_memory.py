@@ -205,7 +205,9 @@ def placed_item(op: Any) -> Item | None:
 
 
 def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
-    """Offsets by first fit, largest item first; items that are never in use together may overlap."""
+    """Offsets by first fit, largest item first; items that are never in use together may
+    overlap.
+    """
     placed: list[tuple[Item, int]] = []
     for item in sorted(items, key=lambda item: -item.total):
         taken = [(other, at) for other, at in placed if _meet(item, other, traces)]
@@ -272,9 +274,10 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
     A handover by an engine is one arrival; one by threads or their copies is one per thread of the
-    group, one by warps one per warp. Arrivals of all roles that fill or use a slot together add up. In
-    a cluster a handover counts at every CTA that the ring lists for it, except for the copy engine
-    where a barrier is told at once of the bytes of all CTAs: that arrival is at the CTA that expects them.
+    group, one by warps one per warp. Arrivals of all roles that fill or use a slot together add up.
+    In a cluster a handover counts at every CTA that the ring lists for it, except for the copy
+    engine where a barrier is told at once of the bytes of all CTAs: that arrival is at the CTA that
+    expects them.
 
     Raises:
       VerifyError: the number differs between ways or CTAs, though the plan has one for all.
@@ -308,7 +311,9 @@ def _arrivals_of(process: Process, step: Step) -> int:
 
 
 def _one_number(ring: Any, arrived: dict[tuple[str, int, int, int, str], int], kind: str) -> int:
-    """Arrivals that one kind of step makes at each barrier: the same number wherever there are any."""
+    """Arrivals that one kind of step makes at each barrier:
+    the same number wherever there are any.
+    """
     totals: dict[tuple[int, int], int] = {}
     for (step, way, rank, _, _), count in arrived.items():
         if step == kind:

@@ -1,7 +1,7 @@
 """`ws-record-clocks`: a kernel that also writes down when it does what, for one of its roles.
 
-The kernel gets one more output, `clocks` [coordinates of the work tile, groups, entries] of i32. Each
-group of the role writes what it reads from the cycle counter, in this order:
+The kernel gets one more output, `clocks` [coordinates of the work tile, groups, entries] of i32.
+Each group of the role writes what it reads from the cycle counter, in this order:
 
 | entry | when |
 | --- | --- |
@@ -12,10 +12,10 @@ group of the role writes what it reads from the cycle counter, in this order:
 | the last but one | a place for the output is asked for, outside of loops |
 | the last | the output is handed over |
 
-Loops are those that lie in no other one. Nothing is written within them, so that their turns take as
-long as in the kernel without clocks, but for registers that the compiler assigns otherwise. A role that
-has no product outside of loops writes entry 1 as entry 2, and one without an output there the last two at the end of
-the work tile: so for roles that only copy.
+Loops are those that lie in no other one. Nothing is written within them, so that their turns take
+as long as in the kernel without clocks, but for registers that the compiler assigns otherwise. A
+role that has no product outside of loops writes entry 1 as entry 2, and one without an output there
+the last two at the end of the work tile: so for roles that only copy.
 """
 
 from collections.abc import Sequence

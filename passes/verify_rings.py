@@ -7,12 +7,13 @@ Six things are checked; an error names the role and the operation:
 2. Turns. Slots are handed over in the order in which they were taken.
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
    whether it deadlocks. Runs cover sequences of no key up to two laps of the longest ring, with and
-   without a last tile that is not full, and a longer one. As soon as a run comes to a state that it has
-   been in before, up to what has been counted, it leaves out the turns that would only bring it there
-   again, and stands for the runs of all sizes with more of these turns. Elements of
-   inputs on which loops depend (lengths of sequences, say) are varied like sizes. A size that counts
-   pages is varied in smaller steps; it is recognised by how the number of turns grows with it. Where
-   a mask hides all keys of such short sequences, lengths start at the first one with a turn.
+   without a last tile that is not full, and a longer one. As soon as a run comes to a state that it
+   has been in before, up to what has been counted, it leaves out the turns that would only bring it
+   there again, and stands for the runs of all sizes with more of these turns. Elements of
+   inputs on which loops depend (lengths of sequences, say) are varied like sizes. A size that
+   counts pages is varied in smaller steps; it is recognised by how the number of turns grows with
+   it. Where a mask hides all keys of such short sequences, lengths start at the first one with a
+   turn.
 4. Products. A slot that a product into registers reads is released after the product is settled.
 5. Places. Where two rings share a place, no slot is filled while the other ring's slot is in use.
 6. Clusters. The roles of all CTAs run in one network. A role that touches another CTA's slot, or
@@ -107,7 +108,9 @@ def _prove(kernel: ws.KernelOp) -> list[Trace]:
 def _calls(
     kernel: ws.KernelOp, members: Sequence[Process]
 ) -> Iterator[tuple[Sizes, Sequence[Sizes]]]:
-    """The runs to make, each by its sizes and the work tiles of a CTA; see the module for the sizes."""
+    """The runs to make, each by its sizes and the work tiles of a CTA; see the module for the
+    sizes.
+    """
     used = sorted({name for process in members for name in process.sizes})
     elements = [name for name in used if is_element(name)]
     names = sorted(known_at_launch(kernel)) + elements
@@ -137,7 +140,9 @@ def _sizes(
     elements: Sequence[str],
     laps: int,
 ) -> Iterator[Sizes]:
-    """Sizes for the runs: those on which loops depend are varied, up to `laps` tiles, others fixed."""
+    """Sizes for the runs: those on which loops depend are varied, up to `laps` tiles,
+    others fixed.
+    """
     used = {name for process in members for name in process.sizes}
     span = TILE_STEP * laps + RAGGED
     varied_sizes = [name for name in sorted(used) if name in names] or names[:1]
@@ -172,8 +177,8 @@ def _units(
 ) -> dict[str, int]:
     """How many positions each size counts as one, a power of two: more than 1 if it counts pages.
 
-    Found by trying: while some loop turns more than `most` times for sizes of `span` positions, those
-    sizes are halved whose halves make loops turn less often.
+    Found by trying: while some loop turns more than `most` times for sizes of `span` positions,
+    those sizes are halved whose halves make loops turn less often.
     """
 
     def longest_loop(units: dict[str, int]) -> int:
@@ -258,8 +263,8 @@ def _most_responsive(
     """The sizes with every element 0 or at its end, chosen so that varying `varied` changes most.
 
     An offset array, for example: offset b has no effect while offset b + 1 is 0. The last work tile
-    counts as well, as a mask may hide all keys from the first queries. Where no loop ever turns, what
-    is executed counts: the first tile may be in front of a loop.
+    counts as well, as a mask may hide all keys from the first queries. Where no loop ever turns,
+    what is executed counts: the first tile may be in front of a loop.
     """
 
     def change(sizes: Sizes) -> tuple[int, int]:

@@ -1,8 +1,9 @@
-"""A trial of causal attention that needs numpy alone: run, compared with float64, and timed on a GPU.
+"""A trial of causal attention that needs numpy alone: run, compared with float64, and timed on a
+GPU.
 
-bf16 is kept as 16-bit words, since numpy has no such dtype. The error of an element of O may be what
-follows from rounding the weights and O to bf16, each by at most 2**-8 of itself: together 2**-7 of
-the weighed sizes of the values.
+bf16 is kept as 16-bit words, since numpy has no such dtype. The error of an element of O may be
+what follows from rounding the weights and O to bf16, each by at most 2**-8 of itself: together
+2**-7 of the weighed sizes of the values.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class AttentionRun:
         if self.seconds is not None:
             speed = f"; {self.seconds * 1e3:.3f} ms, {self.tflops:.0f} TFLOP/s of visible pairs"
         return (
-            f"ok: {self.batch} x {self.length} tokens, {self.heads} heads of {self.head_dim}, causal, "
+            f"ok: {self.batch} x {self.length} tokens, {self.heads} heads of {self.head_dim}, "
+            "causal, "
             f"bf16, by {self.target} code, error {self.worst:.2f} of what is allowed{speed}"
         )
 

@@ -1,7 +1,7 @@
 """`attn-mlir doctor`: shows what is installed, which GPUs there are, and whether kernels run.
 
-The first kernel only copies a tensor by TMA: it runs if the driver, tensor maps, the bundle's machine
-code and the GPU work together, and its result is exact. The second is attention
+The first kernel only copies a tensor by TMA: it runs if the driver, tensor maps, the bundle's
+machine code and the GPU work together, and its result is exact. The second is attention
 (`attention_trial`), whose speed is told where it runs on a GPU. Neither needs more than numpy.
 """
 

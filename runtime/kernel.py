@@ -59,8 +59,9 @@ def load(
 class Kernel:
     """A bundle, ready to be launched on any device that can run it.
 
-    Of a fat bundle each call runs the code for its device (`devices.base.fitting`). A call that differs from an earlier one only in the addresses of arrays is carried out by a
-    plan; see `attn_mlir.runtime.devices.launchplan`.
+    Of a fat bundle each call runs the code for its device (`devices.base.fitting`). A call that
+    differs from an earlier one only in the addresses of arrays is carried out by a plan; see
+    `attn_mlir.runtime.devices.launchplan`.
     """
 
     def __init__(self, bundle: Bundle | FatBundle):
@@ -109,7 +110,9 @@ class Kernel:
         device: DeviceChoice = None,
         stream: object | None = None,
     ) -> Launch:
-        """As a call, with all arrays and scalars by name; names may be those of keyword arguments."""
+        """As a call, with all arrays and scalars by name;
+        names may be those of keyword arguments.
+        """
         return self._launch((), arguments, device, stream)
 
     def _launch(
@@ -121,7 +124,8 @@ class Kernel:
     ) -> Launch:
         if is_tracing() and any(map(is_tensor, (*tensors, *named.values()))):
             raise SpecError(
-                f"{self.bundle.entry} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor "
+                f"{self.bundle.entry} cannot be recorded by torch.jit.trace, make_fx and "
+                "torch.export, nor "
                 "transformed by torch.func: call attn_mlir.attention there, which is an operator"
             )
         signature = Signature(len(tensors), *named)
@@ -186,7 +190,8 @@ def _choose(
 
     Raises:
       SpecError: no such device name.
-      TargetError: the device has no code; or automatic choice, and the tensors are on a GPU without.
+      TargetError: the device has no code; or automatic choice, and the tensors are on a GPU
+        without.
     """
     on_gpu = place is not None and place.device == "cuda"
     index = place.device_index if place is not None and on_gpu else 0
@@ -218,7 +223,9 @@ def chosen_for_all() -> Device | None:
 def planned_on(
     device: Device, bundle: Bundle, bound: Bound, names: Sequence[str]
 ) -> LaunchPlan[Any] | None:
-    """A plan of a call, if the device makes plans and the call has parameters; see `PlansLaunches`."""
+    """A plan of a call, if the device makes plans and the call has parameters;
+    see `PlansLaunches`.
+    """
     if not callable(getattr(device, "plan_launch", None)):
         return None
     try:

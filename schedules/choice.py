@@ -1,4 +1,6 @@
-"""The choice of a schedule for an operation, and its configuration, by the policies that requests ask too."""
+"""The choice of a schedule for an operation, and its configuration, by the policies that requests
+ask too.
+"""
 
 from collections.abc import Mapping
 from functools import partial

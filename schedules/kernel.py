@@ -84,8 +84,8 @@ def opened(
       cluster: CTAs that work on a work tile.
 
     Raises:
-      VerifyError: the function computes something else as well, or the operation has no configuration
-        of this kind.
+      VerifyError: the function computes something else as well, or the operation has no
+        configuration of this kind.
     """
     _check_function(function, op)
     default_scale, captures = default_of(function, "scale"), _captures_of(function)
@@ -209,7 +209,9 @@ def over_tiles(
 
 @contextmanager
 def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
-    """What is written inside happens only in work tiles that begin before the end of their sequence."""
+    """What is written inside happens only in work tiles that begin before the end of their
+    sequence.
+    """
     if not problem.query_sequences.differ:
         yield
         return
@@ -218,7 +220,8 @@ def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
 
 
 def _check_function(function: Any, op: Any) -> None:
-    """Checks that a function passes its arguments to the operation, and its results on, as they are.
+    """Checks that a function passes its arguments to the operation, and its results on, as they
+    are.
 
     Raises:
       VerifyError: it computes something else as well, or mixes them up.
@@ -246,7 +249,9 @@ def _stored_tensors(op: Any) -> list[Value]:
 
 
 def _captures_of(function: Any) -> list[Capture]:
-    """The arguments after the scale: what storage, the score modifier and optional operands read."""
+    """The arguments after the scale: what storage,
+    the score modifier and optional operands read.
+    """
     own = operand_names(function).index("scale") + 1
     arguments = list(function.arguments)[own:]
     names = names_of(function)[own:]
@@ -302,7 +307,9 @@ def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
 
 
 def _axes_of_memory(value: Value) -> Sequence[str]:
-    """The extent names of a tensor that is workspace, of joined parts or of a counter; else empty."""
+    """The extent names of a tensor that is workspace, of joined parts or of a counter;
+    else empty.
+    """
     for use in value.uses:
         if isinstance(use.owner, attn.TileCounterOp):
             return ("1",)

@@ -1,7 +1,7 @@
 """The table of schedules: what builds the kernel of each policy.
 
-A schedule is a class under `@register` in a module that `MODULES` lists, or in one of another project,
-which is imported before it is asked for. It names its policy, by which it is chosen
+A schedule is a class under `@register` in a module that `MODULES` lists, or in one of another
+project, which is imported before it is asked for. It names its policy, by which it is chosen
 (`attn_mlir.schedules.choice`). Passes use this table and name no schedule.
 """
 
@@ -35,7 +35,8 @@ MODULES = (
 )
 """Where the schedules are, below `attn_mlir.schedules`."""
 KERNELS = MappingProxyType({"tma_copy": ("copy.kernel", "schedule_tma_copy")})
-"""Kernels without an operation of `attn`: the module below `attn_mlir.schedules`, and its function."""
+"""Kernels without an operation of `attn`: the module below `attn_mlir.schedules`, and its function.
+"""
 
 
 class Schedule(Protocol):
@@ -94,7 +95,8 @@ def operations() -> tuple[type[Any], ...]:
 
 
 def kernel_named(name: str) -> Callable[[str], ws.KernelOp]:
-    """The function that builds a kernel of `KERNELS`, given the name of its entry, at the insertion point.
+    """The function that builds a kernel of `KERNELS`, given the name of its entry, at the insertion
+    point.
 
     Raises:
       SpecError: there is no such kernel.

@@ -37,15 +37,15 @@ class AppendOp(AttnDialect.Operation, name="append"):
 
         (x cos[p, i] - y sin[p, i],  y cos[p, i] + x sin[p, i])
 
-    Elements of another type than the cache's, and rotated ones, are computed in f32. Where the cache
-    is `attn.scaled` and its elements are narrower than the new ones, they are divided by the factors;
-    what is too large for 8 bits becomes the largest number. Factors that every position has of its own
-    are those of the new elements, and are written as well: of each group of columns
+    Elements of another type than the cache's, and rotated ones, are computed in f32. Where the
+    cache is `attn.scaled` and its elements are narrower than the new ones, they are divided by the
+    factors; what is too large for 8 bits becomes the largest number. Factors that every position
+    has of its own are those of the new elements, and are written as well: of each group of columns
 
         max |x| / largest     448 of f8E4M3FN, 57344 of f8E5M2
 
-    between 2^-80 and 2^80 (f16: 2^-14 and 2^15), rounded to the factors' type; NaN does not count. A
-    token without a place for its factors is left out.
+    between 2^-80 and 2^80 (f16: 2^-14 and 2^15), rounded to the factors' type; NaN does not count.
+    A token without a place for its factors is left out.
 
     Operands:
       k_cache, v_cache: [batch, sequence, heads, columns], tensors or views. Lengths of
@@ -145,7 +145,8 @@ class AppendOp(AttnDialect.Operation, name="append"):
         allowed = (cache, *(WIDE_TYPES if cache in NARROW_TYPES else ()))
         if cache not in (*WIDE_TYPES, *NARROW_TYPES) or token not in allowed:
             return self._fail(
-                "tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one of 8 "
+                "tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one of "
+                "8 "
                 f"bits, got {token} for {cache}"
             )
         return True
@@ -197,7 +198,8 @@ class AppendOp(AttnDialect.Operation, name="append"):
         columns, most = kinds[0].shape[1], self.k_new.type.shape[-1]
         if kinds[0].is_dynamic_dim(1) or 2 * columns % ROTARY_STEP or not 0 < 2 * columns <= most:
             return self._fail(
-                f"angles of {ROTARY_STEP} columns of a key or a multiple, up to {most}, got {kinds[0]}"
+                f"angles of {ROTARY_STEP} columns of a key or a multiple, up to {most}, got "
+                f"{kinds[0]}"
             )
         if str(kinds[0].element_type) not in ANGLE_TYPES:
             return self._fail(f"angles of {', '.join(ANGLE_TYPES)}, got {kinds[0]}")

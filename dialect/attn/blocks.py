@@ -11,7 +11,8 @@ COUNTS_RANK = INDICES_RANK = 4
 
 
 class BlocksOp(AttnDialect.Operation, name="blocks"):
-    """Restricts the enclosing attention operation to listed blocks of scores; the others are hidden.
+    """Restricts the enclosing attention operation to listed blocks of scores; the others are
+    hidden.
 
     Block (i, g, j) has the scores of the query positions from i x positions on, of the query heads
     from g x heads on, and of the keys from j x keys on. In the first blocks of a list, the tested

@@ -51,7 +51,9 @@ class Cache:
 
     @property
     def axes(self) -> tuple[int | str, int | str]:
-        """The first two extents of k and v: a number, or the name of a size that each call gives."""
+        """The first two extents of k and v: a number,
+        or the name of a size that each call gives.
+        """
         if self.page_size:
             return "pages", self.page_size
         return ("rows" if self.selected else "batch"), "sk"

@@ -68,7 +68,9 @@ class ColumnsOp(AttnDialect.Operation, name="columns", traits=[Pure]):
 
 
 def columns_type(source: ir.Value, count: int) -> ViewType:
-    """The type of the view that `attn.columns` makes of an operand: its shape with `count` columns."""
+    """The type of the view that `attn.columns` makes of an operand:
+    its shape with `count` columns.
+    """
     logical = logical_type(source)
     shape = [*list(logical.shape)[:-1], count]
     with ir.Location.unknown(logical.context):

@@ -19,9 +19,9 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
 
         lse = ln sum_p e^lse_p            o = sum_p e^(lse_p - lse) o_p
 
-    A part without a visible key has an LSE of -inf, or of +inf where each LSE is one number, and its o
-    is ignored, even NaN. A row without a visible key in any part is 0 with an LSE of -inf. A sink's
-    weight is added to the sum that o is divided by, but not to the LSE.
+    A part without a visible key has an LSE of -inf, or of +inf where each LSE is one number, and
+    its o is ignored, even NaN. A row without a visible key in any part is 0 with an LSE of -inf. A
+    sink's weight is added to the sum that o is divided by, but not to the LSE.
 
     Results:
       o: [batch, sq, heads, v_head_dim], bf16, f16 or f32.

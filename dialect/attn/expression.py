@@ -177,7 +177,9 @@ def _rounded(node: Node, args: Sequence[Value]) -> Value:
 
 
 def _narrowed(coord: Value) -> Value:
-    """A coordinate as i32; a wider one is clamped to the range, so that it stays outside the tensor."""
+    """A coordinate as i32; a wider one is clamped to the range, so that it stays outside the
+    tensor.
+    """
     i32 = _type("i32")
     if coord.type == i32:
         return coord
@@ -223,7 +225,9 @@ def _floor_division(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _float_floor_division(a: Value, b: Value) -> tuple[Value, Value]:
-    """Floor division of floats as in Python: an exact remainder, and the quotient computed from it."""
+    """Floor division of floats as in Python: an exact remainder,
+    and the quotient computed from it.
+    """
     f32 = _type("f32")
     rest = arith.RemFOp(a, b).result
     zero, one = _constant(f32, 0.0), _constant(f32, 1.0)

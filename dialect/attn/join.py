@@ -23,10 +23,10 @@ class JoinOp(AttnDialect.Operation, name="join"):
     Operands:
       sums: [splits, tiles, pieces, rows, columns], f32: O of each part, not divided by the sum of
         weights.
-      extremes: [2, splits, tiles, copies, rows], f32: for each row of a part, the maximum of its scores
-        and the sum of its weights.
-      arrived: [tiles, copies], i32: counters of finished parts; 0 before and after every launch. There
-        are at least as many tiles as the operation has work tiles.
+      extremes: [2, splits, tiles, copies, rows], f32: for each row of a part, the maximum of its
+        scores and the sum of its weights.
+      arrived: [tiles, copies], i32: counters of finished parts; 0 before and after every launch.
+        There are at least as many tiles as the operation has work tiles.
 
     Memory effects: none of its own; it is kept as part of its region. Hardware: any.
 

@@ -7,7 +7,8 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 
 
 class KeepOp(AttnDialect.Operation, name="keep"):
-    """Hides the score that is being modified, unless the condition holds; of several, all must hold.
+    """Hides the score that is being modified, unless the condition holds; of several, all must
+    hold.
 
     The mask of the operation applies as well; unlike a condition, it has closed forms for whole
     tiles.

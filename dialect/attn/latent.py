@@ -1,4 +1,5 @@
-"""What the rows of a latent cache hold: one for each token, of one head, which all query heads read.
+"""What the rows of a latent cache hold: one for each token, of one head, which all query heads
+read.
 
 ```text
 columns  0 .............................. 511 | 512 ..... 575

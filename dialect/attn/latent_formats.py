@@ -9,8 +9,8 @@ e4m3        576, rope as well                    in a tensor of their own       
 e4m3_rope16 512                  64              in a tensor of their own                     640
 ```
 The first two are FlashMLA's for DeepSeek-V3.2 and for rows of 512 columns, the others Modular's for
-prefill and for decoding. Where factors have a tensor of their own the caller says which columns share
-one.
+prefill and for decoding. Where factors have a tensor of their own the caller says which columns
+share one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,8 @@ class Factors:
     Attributes:
       place: `row`, between its columns; `page`, behind the rows of the row's page; `outside`, in a
         tensor of their own.
-      dtype: `f32`, or `u8`: e stands for 2^(e - 127), and 255 for NaN; OCP Microscaling Formats, E8M0.
+      dtype: `f32`, or `u8`: e stands for 2^(e - 127), and 255 for NaN; OCP Microscaling Formats,
+        E8M0.
       group: columns that share a factor; 0 where the caller says.
       stored: numbers of a row, of which the last may be padding; 0 likewise.
     """
@@ -110,7 +111,8 @@ def row_extents(page: int | None) -> tuple[int | str, ...]:
 
 
 def row_operands(form: LatentFormat, rows: Sequence[int | str]) -> tuple[Operand, ...]:
-    """The operands of a kernel that reads rows: the narrow columns, and what there is of the others.
+    """The operands of a kernel that reads rows: the narrow columns, and what there is of the
+    others.
 
     Args:
       form: with the group of its factors, if it has any.

@@ -16,19 +16,22 @@ _HEAD = 2  # dimension of a pool
 
 
 class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
-    """Rows whose first columns are stored in 8 bits and multiplied by factors, and the rest in 16 bits.
+    """Rows whose first columns are stored in 8 bits and multiplied by factors, and the rest in 16
+    bits.
 
     Column c of row r is narrow[r, c] x factors[r, c / group], and from the last narrow one on
-    wide[r, ...]. A factor of ui8, e, is 2^(e - 127), and 255 is NaN. Products take operands of 16 bits:
-    the product with the factor is rounded to bf16, once. With rows in pages row r is at r / page,
-    r % page of all the tensors. Pages of one head are a pool, or sequences, as storage operations take them.
+    wide[r, ...]. A factor of ui8, e, is 2^(e - 127), and 255 is NaN. Products take operands of 16
+    bits: the product with the factor is rounded to bf16, once. With rows in pages row r is at r /
+    page, r % page of all the tensors. Pages of one head are a pool, or sequences, as storage
+    operations take them.
 
     Results:
-      view: logically [rows, columns of both], or [pages, page, 1, columns of both], bf16; stored as `narrow`.
+      view: logically [rows, columns of both], or [pages, page, 1, columns of both], bf16; stored as
+        `narrow`.
 
     Operands:
-      narrow: [rows, columns], [pages, page, columns] or [pages, page, 1, columns], e4m3; the columns are
-        static, and the page of the second.
+      narrow: [rows, columns], [pages, page, columns] or [pages, page, 1, columns], e4m3; the
+        columns are static, and the page of the second.
       factors: none, for 1 everywhere, or [..., n], f32 or ui8, of which the first columns / group,
         rounded up, count.
       wide: none, or [..., columns], bf16.
@@ -73,7 +76,8 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
         narrow = self.narrow.type
         if not isinstance(narrow, ir.RankedTensorType) or narrow.rank not in _RANKS:
             return self._fail(
-                "narrow to be a tensor [rows, columns], [pages, page, columns] or [pages, page, 1, columns], "
+                "narrow to be a tensor [rows, columns], [pages, page, columns] or [pages, page, 1, "
+                "columns], "
                 f"got {narrow}"
             )
         is_pool = narrow.rank == _RANKS[-1]
@@ -134,7 +138,9 @@ def make_latent_rows(
 
 
 def emit_latent_rows(arguments: Mapping[str, ir.Value], form: LatentFormat | None) -> ir.Value:
-    """The rows of a latent cache, of `row_operands`: a view of them, or `kv` itself without a form."""
+    """The rows of a latent cache, of `row_operands`: a view of them,
+    or `kv` itself without a form.
+    """
     if form is None:
         return arguments["kv"]
     factors, wide = (

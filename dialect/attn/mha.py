@@ -85,7 +85,8 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
     it hides scores, one `attn.sink` adds a key without a value, one `attn.blocks` lists the blocks
     of scores to compute, one `attn.join` splits the keys among CTAs, and one `attn.tile_counter`
-    says where these draw their work from. The region may read tensors and scalars defined outside (`tensor.extract`, `tensor.dim`).
+    says where these draw their work from. The region may read tensors and scalars defined outside
+    (`tensor.extract`, `tensor.dim`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 

@@ -54,9 +54,9 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
         s[i, j] = q_nope[i] . k_nope[j]  +  q_rope[i] . k_rope[j]
 
-    k_rope may be of 8 bits under operands of bf16, with a factor for each position (`attn.scaled`): its
-    elements times their factors, rounded to bf16, are what is multiplied. Beside operands of f8E4M3FN
-    q_rope and k_rope may both be of bf16; factors of rows multiply all that is in them.
+    k_rope may be of 8 bits under operands of bf16, with a factor for each position (`attn.scaled`):
+    its elements times their factors, rounded to bf16, are what is multiplied. Beside operands of
+    f8E4M3FN q_rope and k_rope may both be of bf16; factors of rows multiply all that is in them.
 
     Rope columns of keys are those of all heads: k_rope has one. It may lie in a latent cache of its
     own sequences (`attn.paged`, `attn.columns`), while k_nope and v lie as they were projected; a
@@ -67,7 +67,8 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
       o: [batch, sq, heads, v_head_dim], bf16, f16 or f32. A row that sees no key is 0.
       lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the row's
         visible scores. A row that sees no key has -inf.
-      Both lie as q_nope does: [total, heads, v_head_dim] and [heads, total] for ragged queries. Rows
+      Both lie as q_nope does: [total, heads, v_head_dim] and [heads, total] for ragged queries.
+        Rows
       that it does not have are not written.
 
     Operands:
@@ -261,9 +262,9 @@ def emit_mla(
     """Builds one `attn.mla` at the insertion point, with the operations that say how operands lie.
 
     Args:
-      arguments: the operands by name, with `k_rope_descale` where k_rope alone has factors, `q_descale`,
-        `k_descale` and `v_descale` where all have, and the index arrays and numbers of `lengths` and
-        `cache`.
+      arguments: the operands by name, with `k_rope_descale` where k_rope alone has factors,
+        `q_descale`, `k_descale` and `v_descale` where all have, and the index arrays and numbers of
+        `lengths` and `cache`.
       mask: which keys each row sees.
       out_dtype: of o.
       lengths: what tells the lengths of sequences; those of keys by number are the cache's, where

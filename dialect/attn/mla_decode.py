@@ -62,7 +62,8 @@ class MlaDecodeOp(AttnDialect.Operation, name="mla_decode", traits=[Pure]):
     Operands:
       q: [batch, sq, heads, head_dim], bf16 or f16; head_dim is 576 or 512, and static like heads.
       kv: [batch, sk, 1, head_dim] of q's type, a tensor or a view (see `storage`): the sequences'
-        rows. With `indices` a tensor [rows, head_dim], or the view of `attn.latent_rows` of rows stored in
+        rows. With `indices` a tensor [rows, head_dim], or the view of `attn.latent_rows` of rows
+        stored in
         8 bits: all rows of the cache.
       scale: f32. It is the model's: nothing here follows from head sizes.
       indices: none, or [batch, sq, topk], i32: of a cache in pages page x rows of a page + offset.
@@ -73,11 +74,11 @@ class MlaDecodeOp(AttnDialect.Operation, name="mla_decode", traits=[Pure]):
         parts, which the kernel puts together in this memory.
 
     Attributes:
-      mask: which rows of its sequence a query sees, as of `attn.mha`: with `#attn.causal` the queries
-        are the last ones of their sequence. `#attn.null` beside indices.
+      mask: which rows of its sequence a query sees, as of `attn.mha`: with `#attn.causal` the
+        queries are the last ones of their sequence. `#attn.null` beside indices.
       attn.partial (optional, unit): as of `attn.mha`: o is [splits x batch, ...] in f32 and lse
-        [2, splits x batch, ...], results for parts of the keys (of the entries, with indices), which
-        `attn.combine` puts together; without sinks and memory to join parts.
+        [2, splits x batch, ...], results for parts of the keys (of the entries, with indices),
+        which `attn.combine` puts together; without sinks and memory to join parts.
       attn.schedule, attn.config (optional): as of `attn.mha`.
 
     Memory effects: none, it is a function of its operands. Hardware: any.
@@ -93,7 +94,8 @@ class MlaDecodeOp(AttnDialect.Operation, name="mla_decode", traits=[Pure]):
             -> !attn.view<tensor<?x?x1x576xbf16>, tensor<?x64x1x576xbf16>>
         %o, %lse = "attn.mla_decode"(%q, %kv, %scale)
           {mask = #attn.causal, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0>}
-          : (tensor<?x?x64x576xbf16>, !attn.view<tensor<?x?x1x576xbf16>, tensor<?x64x1x576xbf16>>, f32)
+          : (tensor<?x?x64x576xbf16>, !attn.view<tensor<?x?x1x576xbf16>, tensor<?x64x1x576xbf16>>,
+          f32)
             -> (tensor<?x?x64x512xbf16>, tensor<?x64x?xf32>)
         func.return %o, %lse : tensor<?x?x64x512xbf16>, tensor<?x64x?xf32>
       }
@@ -260,8 +262,8 @@ def emit_mla_decode(
     """Builds one `attn.mla_decode` at the insertion point, with storage operations for the cache.
 
     Args:
-      arguments: `q`, `kv` and `scale`; of `indices`, `topk_length`, `sinks`, `WORKSPACE` and the index
-        arrays of `lengths` and `cache` those that there are.
+      arguments: `q`, `kv` and `scale`; of `indices`, `topk_length`, `sinks`, `WORKSPACE` and the
+        index arrays of `lengths` and `cache` those that there are.
       mask: which rows each query sees.
       lengths: what tells how many rows sequences have.
       cache: how these lie; None for rows of a tensor, or those of all sequences with lists.

@@ -1,7 +1,7 @@
 """Names of an attention function: what users call its arguments and results.
 
-A bundle passes tensors and scalars by these names. They stand for the operands of the operation, so that a
-name at the place of another operand is a mistake and not a choice.
+A bundle passes tensors and scalars by these names. They stand for the operands of the operation, so
+that a name at the place of another operand is a mistake and not a choice.
 """
 
 import math
@@ -87,7 +87,9 @@ def _operands(function: Any) -> tuple[str, ...]:
 
 
 def operand_names(function: Any) -> tuple[str, ...]:
-    """The names of the operands that are arguments of their own: not of values in the rows of keys."""
+    """The names of the operands that are arguments of their own:
+    not of values in the rows of keys.
+    """
     operation = operation_of(function)
     names = field_names(operation, ext.Operand)
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
@@ -136,7 +138,8 @@ def _places(
         if name is not None and (text is None or not NAME.fullmatch(text)):
             raise op_error(
                 function,
-                f"expects {attribute} on {place} to be a name of letters, digits, _ and ., got {name}",
+                f"expects {attribute} on {place} to be a name of letters, digits, _ and ., got "
+                f"{name}",
             )
         found.append((place, text))
     return found

@@ -125,7 +125,8 @@ def load_type(dtype: str) -> str:
 
 
 def never_negative(nodes: Sequence[Node]) -> list[bool]:
-    """The nodes that are known to be 0 or more, so that as coordinates they do not count from the end.
+    """The nodes that are known to be 0 or more, so that as coordinates they do not count from the
+    end.
 
     Sums and products that overflow are not considered: they are outside of any tensor.
     """

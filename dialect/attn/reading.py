@@ -1,4 +1,6 @@
-"""Reads the region of `attn.mha` back as a program: the inverse of `expression`, for kernels made from text."""
+"""Reads the region of `attn.mha` back as a program: the inverse of `expression`, for kernels made
+from text.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -174,7 +176,9 @@ class _Reader:
         self._coordinates[op.results[0]] = op.operands[0]
 
     def _load(self, op: Any) -> None:
-        """An element; a coordinate below 0 is moved to 0, where that of a program counts from the end."""
+        """An element; a coordinate below 0 is moved to 0, where that of a program counts from the
+        end.
+        """
         source, *indices = op.operands
         dtype = _DTYPES.get(str(source.type.element_type))
         if source not in self._names or dtype not in TENSOR_DTYPES:

@@ -16,7 +16,8 @@ TOKEN_FACTOR_TYPES = ("f32", "f16", "bf16")
 
 
 class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
-    """Multiplies every element by the factor of its sequence and key-value head, or of its position.
+    """Multiplies every element by the factor of its sequence and key-value head, or of its
+    position.
 
     The factors are those of a quantisation: greater than 0 and finite, which is not checked.
 

@@ -1,4 +1,6 @@
-"""What the operands and results of an operation have in common: axes of one name are of one length."""
+"""What the operands and results of an operation have in common:
+axes of one name are of one length.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -62,9 +62,9 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
 
     Operands:
       q: [sq, heads, head_dim], bf16, f16 or e4m3; head_dim is 576 or 512, and static like heads.
-      kv: [rows, head_dim], of q's type: the cache, of one head. A tensor, or rows stored in 8 bits for
-        products of bf16, the view of `attn.latent_rows`. With e4m3 the weights of a row are rounded to
-        it as well, times a power of two.
+      kv: [rows, head_dim], of q's type: the cache, of one head. A tensor, or rows stored in 8 bits
+        for products of bf16, the view of `attn.latent_rows`. With e4m3 the weights of a row are
+        rounded to it as well, times a power of two.
       indices: [sq, topk], i32.
       scale: f32.
       topk_length: none, or [sq], i32: how many entries of each list count; taken into range.

@@ -27,7 +27,9 @@ def _tensor(parameter: Any) -> Tensor | None:
 
 
 class ViewType(AttnDialect.Type, name="view"):
-    """`!attn.view<tensor<?x?x4x64xbf16>, tensor<?x4x64xbf16>>`: the logical and the stored tensor."""
+    """`!attn.view<tensor<?x?x4x64xbf16>, tensor<?x4x64xbf16>>`:
+    the logical and the stored tensor.
+    """
 
     logical_type: Any
     stored_type: Any
@@ -83,7 +85,9 @@ def _is_i32(kind: Any, rank: int = 1) -> bool:
 
 
 def _stands_for_sequences(op: Any) -> bool:
-    """Whether the source of an operation is [batch, sequence, heads, columns]; reports it if not."""
+    """Whether the source of an operation is [batch, sequence, heads, columns];
+    reports it if not.
+    """
     logical = logical_type(op.source)
     if isinstance(logical, ir.RankedTensorType) and logical.rank == SEQUENCE_RANK:
         return True
@@ -259,7 +263,9 @@ class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
 
 
 def paged_type(source: Any) -> ViewType:
-    """The view of a pool [pages, page, heads, columns], or of a view of one, as sequences in these pages."""
+    """The view of a pool [pages, page, heads, columns], or of a view of one, as sequences in these
+    pages.
+    """
     pool, dynamic = logical_type(source), ir.ShapedType.get_dynamic_size()
     shape = [dynamic, dynamic, *list(pool.shape)[2:]]
     with ir.Location.unknown(pool.context):
@@ -355,9 +361,9 @@ class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
 class GatheredOp(AttnDialect.Operation, name="gathered", traits=[Pure]):
     """Rows that lists name, for each query a list of its own.
 
-    For query i of sequence b position j is row indices[b, i, j] if j < lengths[b, i] and there is such
-    a row; else a row of zeros, which the operation that reads the view has to hide (`attn.keep`). Rows
-    that no such entry names are not read.
+    For query i of sequence b position j is row indices[b, i, j] if j < lengths[b, i] and there is
+    such a row; else a row of zeros, which the operation that reads the view has to hide
+    (`attn.keep`). Rows that no such entry names are not read.
 
     Results:
       view: logically [batch, topk, 1, columns], stored as `rows`.

@@ -55,7 +55,8 @@ class Target:
         return in_words(frozenset(needs) - self.features)
 
     def launch_registers(self, warpgroups: int) -> int:
-        """Registers of each thread at launch, for a CTA of `warpgroups` warpgroups that uses `setmaxnreg`.
+        """Registers of each thread at launch, for a CTA of `warpgroups` warpgroups that uses
+        `setmaxnreg`.
 
         With one CTA per multiprocessor ptxas gives each thread an equal share of the register file,
         rounded down to whole steps.
@@ -65,7 +66,8 @@ class Target:
         return min(share, self.registers_per_thread)
 
     def register_pool(self, warpgroups: int) -> int:
-        """Registers per thread, summed over the warpgroups of a CTA, that they can divide among themselves.
+        """Registers per thread, summed over the warpgroups of a CTA, that they can divide among
+        themselves.
 
         A CTA owns the registers that it is launched with, not the rest of the register file; a
         warpgroup that asks for more waits forever (measured on an H200,

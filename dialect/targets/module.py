@@ -1,7 +1,7 @@
 """The target of a module: an attribute, set by the first pass that depends on it.
 
-A pass with a `target` option is given a chip or takes the module's. The module keeps the chip's name,
-so that later passes are for the same one.
+A pass with a `target` option is given a chip or takes the module's. The module keeps the chip's
+name, so that later passes are for the same one.
 """
 
 from typing import Any

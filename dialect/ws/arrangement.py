@@ -44,7 +44,8 @@ class TurnOp(WS.Operation, name="turn", traits=[Pure]):
 
 
 class InterleaveOp(WS.Operation, name="interleave", traits=[Pure]):
-    """The halves of every 16 columns, or rows, interleaved by pairs: 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
+    """The halves of every 16 columns, or rows, interleaved by pairs: 0 1 8 9 2 3 10 11 4 5 12 13 6
+    7 14 15.
 
     The sum of a product does not depend on the order of its K. With both operands interleaved
     along K, a rounded accumulator of 8 bits is the operand A of the next product, and rows that

@@ -15,8 +15,8 @@ from .memory import check_number
 class ClockOp(WS.Operation, name="clock"):
     """Reads the cycle counter of the multiprocessor that the CTA runs on.
 
-    It counts in cycles of the multiprocessor's clock and wraps at 2**32. The threads of a group read
-    it one by one.
+    It counts in cycles of the multiprocessor's clock and wraps at 2**32. The threads of a group
+    read it one by one.
 
     Results:
       cycles: i32.

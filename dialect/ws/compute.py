@@ -13,7 +13,8 @@ WORD_BITS = 32  # columns per word of `ws.keep`'s bits
 
 
 class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
-    """Ends the region of `ws.map` with the element's value, of `ws.copy_rows` with the row's number.
+    """Ends the region of `ws.map` with the element's value, of `ws.copy_rows` with the row's
+    number.
 
     Memory effects: none. Hardware: any.
 
@@ -37,8 +38,8 @@ class MapOp(WS.Operation, name="map"):
     The region's block receives one element per operand, then the element's row and column in the
     fragment as i32 (row only for a fragment of rank 1). It may use values defined outside.
 
-    With the attribute `ws.in_turn` a thread computes so many elements at a time, none before its inputs are
-    there: for bodies whose values would take more registers than a role has.
+    With the attribute `ws.in_turn` a thread computes so many elements at a time, none before its
+    inputs are there: for bodies whose values would take more registers than a role has.
 
     Operands:
       inputs: fragments of one shape.
@@ -115,7 +116,9 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
     value: ext.Result[Any]
 
     def verify_invariants(self) -> bool:
-        """Checks the number of coordinates, and that the result has the element type without sign."""
+        """Checks the number of coordinates, and that the result has the element type without
+        sign.
+        """
         kind = self.source.type
         if not isinstance(kind, ir.MemRefType):
             return fail(self, f"expects a memref, got {kind}")
@@ -158,7 +161,8 @@ class FillOp(WS.Operation, name="fill", traits=[Pure]):
 
 
 class AnyOp(WS.Operation, name="any"):
-    """Whether a condition holds anywhere in this warp, or in its group; the same in all the threads.
+    """Whether a condition holds anywhere in this warp, or in its group; the same in all the
+    threads.
 
     Operands:
       conditions: [R] or [R, C], i1.
@@ -225,7 +229,8 @@ class BitsOp(WS.Operation, name="bits"):
 
 
 class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
-    """2 to the power of each element; some columns may be computed without the special-function unit.
+    """2 to the power of each element; some columns may be computed without the special-function
+    unit.
 
     Attributes:
       fma_period: columns of a repeating pattern; with 0 the special-function unit computes all.

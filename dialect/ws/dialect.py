@@ -68,9 +68,9 @@ def _slot_misfit(parameter: Any, counts: Sequence[Any], *, may_be_empty: bool) -
 class TileType(WS.Type, name="tile"):
     """`!ws.tile<vector<128x64xbf16>, "shared">`: a 1-D or 2-D tile [rows, columns] in a space.
 
-    A shared tile lies in lines of 128 bytes of its rows, one line of all rows behind the other, or of 64, 32 or 16,
-    as in `!ws.tile<vector<128x64xf8E4M3FN>, "shared.64">`. A last line that the columns do not fill takes
-    its whole length.
+    A shared tile lies in lines of 128 bytes of its rows, one line of all rows behind the other, or
+    of 64, 32 or 16, as in `!ws.tile<vector<128x64xf8E4M3FN>, "shared.64">`. A last line that the
+    columns do not fill takes its whole length.
     """
 
     vector: Any
@@ -128,7 +128,9 @@ class FragmentType(WS.Type, name="frag"):
 
 
 class PendingType(WS.Type, name="pending"):
-    """`!ws.pending<!ws.frag<vector<64x128xf32>>>`: the result of a product that is not complete yet."""
+    """`!ws.pending<!ws.frag<vector<64x128xf32>>>`: the result of a product that is not complete
+    yet.
+    """
 
     settled: Any
 
@@ -226,7 +228,9 @@ def _in_lines(space: str, line_bytes: int) -> str:
 def tile_type(
     shape: Sequence[int], element: Any, space: str, line_bytes: int = LINE_BYTES
 ) -> TileType:
-    """Builds a checked tile type; raises SpecError for an extent below 1, an unknown space or line."""
+    """Builds a checked tile type; raises SpecError for an extent below 1,
+    an unknown space or line.
+    """
     if space not in SPACES:
         raise SpecError(f"tile space is one of {', '.join(SPACES)}, got {space!r}")
     lines = (LINE_BYTES, *(SHORT_LINES if space == "shared" else ()))
@@ -247,7 +251,9 @@ def pending_type(fragment: FragmentType) -> PendingType:
 
 
 def ring_type(tile: TileType | None, *, stages: int, ways: int = 1) -> RingType:
-    """Builds a checked ring type, of tokens if `tile` is None; raises SpecError for a count below 1."""
+    """Builds a checked ring type, of tokens if `tile` is None; raises SpecError for a count below
+    1.
+    """
     return RingType.get(tile or ir.NoneType.get(), _count(stages, "stages"), _count(ways, "ways"))
 
 

@@ -19,12 +19,13 @@ def loads_into(slot: Any) -> list[Any]:
 
 
 def is_told_at_once(acquire: AcquireOp) -> bool:
-    """Whether all copies into the slot stand beside its acquire, so that each runs once in its turn.
+    """Whether all copies into the slot stand beside its acquire, so that each runs once in its
+    turn.
 
     Then one arrival tells the barrier of all bytes, in the CTA where they arrive. If branches or
-    loops decide over copies, each copy announces its own bytes, and every commit arrives. A barrier counts
-    as many arrivals in every turn: where commits arrive in other CTAs, all acquires of the ring are told at
-    once, or none.
+    loops decide over copies, each copy announces its own bytes, and every commit arrives. A barrier
+    counts as many arrivals in every turn: where commits arrive in other CTAs, all acquires of the
+    ring are told at once, or none.
     """
     acquires = [acquire]
     if any(crossing(acquire.ring.owner.full_at)):

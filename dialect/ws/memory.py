@@ -1,4 +1,6 @@
-"""Operations on tiles: parts and views, loads and stores of fragments, copies by the copy engine."""
+"""Operations on tiles: parts and views, loads and stores of fragments,
+copies by the copy engine.
+"""
 
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
@@ -20,9 +22,10 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
 
     Operands:
       source: the tile; the view has the same number of rows and at most as many bytes. Or a whole
-        shared tile [R, n C] as [n R, C], where C columns are whole lines of 128 bytes: row i R + r of
-        the view is the i-th part of row r. So a tile can be boxes of R rows side by side, each of which
-        one copy fills. Of several lines R is a power of two, and the view is only loaded and stored.
+        shared tile [R, n C] as [n R, C], where C columns are whole lines of 128 bytes: row i R + r
+        of the view is the i-th part of row r. So a tile can be boxes of R rows side by side, each
+        of which one copy fills. Of several lines R is a power of two, and the view is only loaded
+        and stored.
 
     Memory effects: none, both are the same memory. Hardware: that of the tile's space.
 
@@ -36,7 +39,9 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ViewOp") -> bool:
-        """Checks for the same space and rows, or parts of rows below one another, and no more bytes."""
+        """Checks for the same space and rows, or parts of rows below one another, and no more
+        bytes.
+        """
         source, view = TileType(op.source.type), TileType(op.view.type)
         if source.space != view.space:
             return fail(op, f"expects a view in {source.space} memory, got {view.space}")
@@ -111,12 +116,13 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
 class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
     """Columns `first` .. `first` + result columns - 1 of a shared tile, where `first` is computed.
 
-    So roles of several groups, or warps, read different columns by the same code. The part, and what is
-    cut from it, is only loaded.
+    So roles of several groups, or warps, read different columns by the same code. The part, and
+    what is cut from it, is only loaded.
 
     Operands:
       source: [R, C] in shared memory.
-      first: i32, the first column, a multiple of a line of 128 bytes; all columns lie within the source.
+      first: i32, the first column, a multiple of a line of 128 bytes; all columns lie within the
+        source.
 
     Memory effects: none, both are the same memory. Hardware: any.
 
@@ -131,7 +137,9 @@ class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ColumnsAtOp") -> bool:
-        """Checks for shared tiles with the same rows and element type, and for known columns inside."""
+        """Checks for shared tiles with the same rows and element type, and for known columns
+        inside.
+        """
         source, part = TileType(op.source.type), TileType(op.part.type)
         if len(source.shape) != 2 or len(part.shape) != 2:
             return fail(op, "expects tiles with two dimensions")
@@ -173,7 +181,9 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "RowsOp") -> bool:
-        """Checks for shared tiles with the same columns and element type, and for known rows inside."""
+        """Checks for shared tiles with the same columns and element type, and for known rows
+        inside.
+        """
         source, part = TileType(op.source.type), TileType(op.part.type)
         if source.space != "shared":
             return fail(op, f"expects a shared tile, got {source}")
@@ -273,7 +283,8 @@ class StoreOp(WS.Operation, name="store"):
 
 
 class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
-    """A view of a tensor with a static dimension split: [.., n x factor, ..] as [.., n, factor, ..].
+    """A view of a tensor with a static dimension split: [.., n x factor, ..] as [.., n, factor,
+    ..].
 
     Operands:
       source: tensor argument.

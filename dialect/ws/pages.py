@@ -10,10 +10,10 @@ from .dialect import WS, fail
 class CollapseOp(WS.Operation, name="collapse", traits=[Pure]):
     """A tensor with two dimensions walked as one: [.., pages, tokens, ..] as [.., rows, ..].
 
-    Token t of page p is row p x `ws.pitch` + t, so that one tensor map serves every page, and a copy
-    may take rows of several. What lies between the pages in memory counts as rows as well: a call is
-    refused where the pitch is no whole number of rows. Rows in front of the first page and behind the
-    last read as zeros.
+    Token t of page p is row p x `ws.pitch` + t, so that one tensor map serves every page, and a
+    copy may take rows of several. What lies between the pages in memory counts as rows as well: a
+    call is refused where the pitch is no whole number of rows. Rows in front of the first page and
+    behind the last read as zeros.
 
     Operands:
       source: tensor argument.
@@ -47,7 +47,8 @@ class CollapseOp(WS.Operation, name="collapse", traits=[Pure]):
 
 
 class PitchOp(WS.Operation, name="pitch", traits=[Pure]):
-    """Steps along dimension `dim` + 1 of a tensor that lead to the next element of dimension `dim`, as i32.
+    """Steps along dimension `dim` + 1 of a tensor that lead to the next element of dimension `dim`,
+    as i32.
 
     Operands:
       source: tensor argument.

@@ -75,9 +75,9 @@ class MmaOp(WS.Operation, name="mma"):
       b_layout: whether b lies as `kn` or, transposed, as `nk`.
       ctas (optional): 2 for a product of a pair, issued by the even rank alone for both: each CTA
         has its own M rows of a and d, and of b its half of the N columns, those of the even rank
-        first, at the same places. 1 where it is absent. Of a pair d may be [2 M, N / 2]: the rows for
-        the even rank's half of b, and below them those for the odd rank's. Then a in tensor memory
-        is [2 M, K], where either half of its rows is multiplied with one half of b.
+        first, at the same places. 1 where it is absent. Of a pair d may be [2 M, N / 2]: the rows
+        for the even rank's half of b, and below them those for the odd rank's. Then a in tensor
+        memory is [2 M, K], where either half of its rows is multiplied with one half of b.
 
     Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
 
@@ -109,7 +109,9 @@ class MmaOp(WS.Operation, name="mma"):
 
     @property
     def is_stacked(self) -> bool:
-        """Whether d has the halves of its columns, one for each CTA's part of b, below one another."""
+        """Whether d has the halves of its columns, one for each CTA's part of b,
+        below one another.
+        """
         if self.cta_count != PAIR or self.a_order != "mk":
             return False
         return (
@@ -145,8 +147,8 @@ class ProductOp(WS.Operation, name="product"):
     All threads of a group of the role issue it together.
 
     Operands:
-      sums: [M, N], f32; not read if `accumulate` is false. Those of a product that is pending still are
-        added to behind it.
+      sums: [M, N], f32; not read if `accumulate` is false. Those of a product that is pending still
+        are added to behind it.
       a: [M, K], a shared tile or a fragment.
       b: in shared memory.
       accumulate: i1.
@@ -155,8 +157,8 @@ class ProductOp(WS.Operation, name="product"):
       b_layout: `kn`, or `nk` for a transposed b.
 
     Results:
-      pending: the new sums, to be used by one `ws.settle` of the same block, or by another product as
-        its sums.
+      pending: the new sums, to be used by one `ws.settle` of the same block, or by another product
+        as its sums.
 
     Memory effects: reads a and b, asynchronously. Hardware: sm_90.
 
@@ -183,7 +185,9 @@ class ProductOp(WS.Operation, name="product"):
 
     @staticmethod
     def verify_invariants(op: "ProductOp") -> bool:
-        """Checks that spaces, element types and extents agree, and for one use, which settles it."""
+        """Checks that spaces, element types and extents agree, and for one use,
+        which settles it.
+        """
         pending = PendingType(op.pending.type)
         is_continued = isinstance(op.sums.type, PendingType)
         sums = PendingType(op.sums.type).fragment if is_continued else FragmentType(op.sums.type)
@@ -228,7 +232,9 @@ class SettleOp(WS.Operation, name="settle"):
 
     @staticmethod
     def verify_invariants(op: "SettleOp") -> bool:
-        """Checks for the oldest pending product, and that `newest` products were issued after it."""
+        """Checks for the oldest pending product,
+        and that `newest` products were issued after it.
+        """
         expected = PendingType(op.pending.type).fragment
         if op.sums.type != expected:
             return fail(op, f"expects a result of type {expected}, got {op.sums.type}")

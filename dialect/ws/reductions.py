@@ -15,12 +15,16 @@ AXIS = "axis"
 
 
 def axis_of(op: Any) -> int:
-    """The axis in an operation's attribute, 0 for rows and 1 for columns; 1 without the attribute."""
+    """The axis in an operation's attribute, 0 for rows and 1 for columns;
+    1 without the attribute.
+    """
     return AXES.index(ir.StringAttr(op.attributes[AXIS]).value) if AXIS in op.attributes else 1
 
 
 def _check_line(op: Any, full: FragmentType, lines: Sequence[FragmentType]) -> bool:
-    """Checks that the axis is known and that `lines` have one element per index of the other axis."""
+    """Checks that the axis is known and that `lines` have one element per index of the other
+    axis.
+    """
     if AXIS in op.attributes and (name := ir.StringAttr(op.attributes[AXIS]).value) not in AXES:
         return fail(op, f"expects axis of {', '.join(AXES)}, got {name}")
     if len(full.shape) != 2:
@@ -103,7 +107,9 @@ class FoldOp(WS.Operation, name="fold", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "FoldOp") -> bool:
-        """Checks for f32 of rank 2, equal rows, and columns of `init` that divide the fragment's."""
+        """Checks for f32 of rank 2, equal rows, and columns of `init` that divide the
+        fragment's.
+        """
         full, init, totals = (FragmentType(v.type) for v in (op.fragment, op.init, op.totals))
         if init != totals:
             return fail(op, f"expects init of the result's type {totals}, got {init}")
@@ -163,7 +169,8 @@ class ReduceGroupOp(WS.Operation, name="reduce_group"):
 
 
 class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
-    """Repeats a value per row along the columns, [R] to [R, C], or a value per column along the rows.
+    """Repeats a value per row along the columns, [R] to [R, C], or a value per column along the
+    rows.
 
     Operands:
       line: [R] or [C].
@@ -238,7 +245,8 @@ class RepeatOp(WS.Operation, name="repeat", traits=[Pure]):
 
 
 class SpreadOp(WS.Operation, name="spread", traits=[Pure]):
-    """Redistributes elements that one lane of a warp holds each, into the layout that their users need.
+    """Redistributes elements that one lane of a warp holds each, into the layout that their users
+    need.
 
     Numbers that a warp reads from memory are in one lane each, while several lanes hold elements of
     a product's row or column, and each of them needs the number that belongs to it.

@@ -20,8 +20,8 @@ roles: what a role does after its wait comes after what another did before its c
 the tensor core hand tokens over.
 
 Two rings may share a place: each slot of a borrower (`ws.alloc_inside`) lies inside one of its
-lender, and the two rings take turns there. Where several slots of a borrower lie in one of the lender, a turn
-of the borrower is a handover of each of them.
+lender, and the two rings take turns there. Where several slots of a borrower lie in one of the
+lender, a turn of the borrower is a handover of each of them.
 
 ```
 lender    acquire, commit ──full──► wait, release                     acquire, commit ──full──►
@@ -51,15 +51,16 @@ KNOWN_EMPTY = "known_empty"
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
-    """Declares a ring; after planning, its attribute `ws.plan` has the offsets of slots and barriers.
+    """Declares a ring; after planning, its attribute `ws.plan` has the offsets of slots and
+    barriers.
 
     Attributes:
       label_name: the ring's name in messages, maps and traces.
       producers: the agents that commit a slot together, in any order, one for each role (or group
         of one) that does; needed if there are several.
       known_empty (optional): whoever acquires a slot knows by handovers of other rings that it has
-        been released, which the ring proof shows; there are no empty barriers, and `ws.acquire` does
-        not block. Not in clusters.
+        been released, which the ring proof shows; there are no empty barriers, and `ws.acquire`
+        does not block. Not in clusters.
       full_at, empty_at (optional): in a cluster, for each rank the CTAs at whose full barriers its
         commits arrive, and at whose empty barriers its releases; by default its own.
 
@@ -153,19 +154,20 @@ def _check_borrowers(op: AllocRingOp) -> bool:
 
 
 class AllocInsideOp(AllocRingOp, name="alloc_inside"):
-    """Declares a ring whose slots lie inside those of another ring, each at the front of one, or of a part.
+    """Declares a ring whose slots lie inside those of another ring, each at the front of one, or of
+    a part.
 
     The two rings take turns at each place, the lender first. A full slot of one says that the
     other's turn is over, so neither has empty barriers: a role that waits for slots of one fills
     those of the other, and the ring proof shows that nothing is overwritten while it is read.
-    With n times the stages of the lender, slots n i to n i + n - 1 lie in slot i of the lender, whose columns
-    are n equal parts: what is in the place can be handed over part by part.
+    With n times the stages of the lender, slots n i to n i + n - 1 lie in slot i of the lender,
+    whose columns are n equal parts: what is in the place can be handed over part by part.
 
     Operands:
-      lender: a ring in tensor memory with its own place and as many ways, whose stages divide those of this
-        ring, and with slots of the same rows, whose parts have at least as many bytes. Row r of both is the
-        same lane, so a thread that has read its rows of one may write those of the other without waiting
-        for other threads.
+      lender: a ring in tensor memory with its own place and as many ways, whose stages divide those
+        of this ring, and with slots of the same rows, whose parts have at least as many bytes. Row
+        r of both is the same lane, so a thread that has read its rows of one may write those of the
+        other without waiting for other threads.
 
     Attributes:
       label_name, producers: as in `ws.alloc_ring`.
@@ -196,7 +198,8 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
         if outer.ways != inner.ways or inner.stages % outer.stages:
             return fail(
                 op,
-                f"expects a multiple of the lender's {outer.stages} stages and as many ways, {outer.ways}, "
+                f"expects a multiple of the lender's {outer.stages} stages and as many ways, "
+                f"{outer.ways}, "
                 f"got {inner.stages} and {inner.ways}",
             )
         parts = inner.stages // outer.stages
@@ -401,19 +404,22 @@ class ReleaseOp(WS.Operation, name="release"):
 
 
 class BehindOp(WS.Operation, name="behind"):
-    """A fragment that is there no sooner than a handover before it, and so nothing that is made of it.
+    """A fragment that is there no sooner than a handover before it, and so nothing that is made of
+    it.
 
-    An assembler computes what takes long as soon as it can: the exponentials of a whole row before the first of
-    them are handed over. What later ones are made of waits by this for the arrival.
+    An assembler computes what takes long as soon as it can: the exponentials of a whole row before
+    the first of them are handed over. What later ones are made of waits by this for the arrival.
 
     Operands:
       fragment: [R], f32.
-      slot: from `ws.acquire`, of a commit by `threads` before it in the same block. Not in clusters.
+      slot: from `ws.acquire`, of a commit by `threads` before it in the same block. Not in
+        clusters.
 
     Results:
       behind: the fragment.
 
-    Memory effects: none, but it stays between the operations around it. Hardware: mbarriers, sm_90 on.
+    Memory effects: none, but it stays between the operations around it. Hardware: mbarriers, sm_90
+    on.
 
     Example:
       %slot = "ws.acquire"(%ring, %way) : (!ws.ring<none, 1, 2>, i32) -> none

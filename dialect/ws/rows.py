@@ -23,8 +23,9 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
 
     Operands:
       source: tensor argument.
-      target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one. Where it
-        is `by = "warps"` or `"threads"`, these wait for their copies before; so may slots of clusters be filled.
+      target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one.
+        Where it is `by = "warps"` or `"threads"`, these wait for their copies before; so may slots
+        of clusters be filled.
       coords: i32 start coordinates, one per tensor dimension; the row that the region yields is
         added to that of the rows.
       entries: fragments [R], with R the rows of the tile.
@@ -58,7 +59,9 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
 
     @staticmethod
     def verify_region_invariants(op: "CopyRowsOp") -> bool:
-        """Checks shared tile, coordinates and dims, and that the region computes a row from a row."""
+        """Checks shared tile, coordinates and dims,
+        and that the region computes a row from a row.
+        """
         if not _fills_rows(op):
             return False
         if len(dims := list[int](op.dims)) != 2:
@@ -103,10 +106,10 @@ class EntryOp(WS.Operation, name="entry"):
 class GatherInOp(WS.Operation, name="gather_in"):
     """Copy engine: fills a shared tile with rows that a region chooses, four in each copy.
 
-    The region's block receives a row of the tile as i32 and yields the row of the tensor, as that of
-    `ws.copy_rows` does; where entries of a table have been read ahead, into a slot of another ring,
-    `ws.entry` has them. A row that does not exist, such as one below 0, stands for zeros, and so
-    does what lies beyond the tensor's columns.
+    The region's block receives a row of the tile as i32 and yields the row of the tensor, as that
+    of `ws.copy_rows` does; where entries of a table have been read ahead, into a slot of another
+    ring, `ws.entry` has them. A row that does not exist, such as one below 0, stands for zeros, and
+    so does what lies beyond the tensor's columns.
 
     Operands:
       source: tensor argument [rows, columns].
@@ -156,7 +159,9 @@ def _fills_rows(op: Any) -> bool:
 
 
 def _chooses(op: CopyRowsOp | GatherInOp, elements: Sequence[Any]) -> bool:
-    """Whether a region computes a tensor's row from a tile's row and its entries; reports it if not."""
+    """Whether a region computes a tensor's row from a tile's row and its entries; reports it if
+    not.
+    """
     if len(op.body.blocks) != 1:
         return fail(op, f"expects one block, got {len(op.body.blocks)}")
     block = op.body.blocks[0]

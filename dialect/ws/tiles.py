@@ -13,9 +13,9 @@ claim ──► answer(2) ──► every role: next_tile ──► no CTA is le
 With the order `counter` there are as many CTAs as multiprocessors, and one role draws the next tile
 with `ws.draw` from a counter in global memory; its answers travel in the same way. Tiles are
 numbered in sections of so many places along all but the first coordinate: places first, then the
-first coordinate from its end down, then the next section. With blocks of queries along the first and
-heads along the others the long tiles of a causal mask come first, and the keys of a section's heads
-stay in the L2 cache while its tiles are drawn.
+first coordinate from its end down, then the next section. With blocks of queries along the first
+and heads along the others the long tiles of a causal mask come first, and the keys of a section's
+heads stay in the L2 cache while its tiles are drawn.
 
 With the order `ragged` the grid has about as many CTAs as the sequences have blocks, instead of as
 many for each sequence as the longest one needs. The blocks, of `size` rows, of sequence b, of rows
@@ -55,7 +55,8 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
         + 2 n and so on, numbered with the first coordinate fastest. `clc`: as `last_first`, then
         with the tiles of CTAs that have not started, which its one `ws.next_tile` reads. `counter`:
         launched as `persistent`, and CTA i goes on from tile i with those that its one
-        `ws.next_tile` reads. `ragged`: every CTA has one tile of a space [blocks, any, parts x count], last blocks first, without
+        `ws.next_tile` reads. `ragged`: every CTA has one tile of a space [blocks, any, parts x
+          count], last blocks first, without
         blocks past the end of their sequence. Wrong ends give wrong tiles, but never coordinates
         outside the last two extents, or a block below 0.
 

@@ -62,21 +62,23 @@ def append_kv(
     - `positions`: to that position of its sequence, with `leftpad` counted from where it begins.
     - the cache's lengths, where neither is given: the n new tokens of sequence b are the last ones
       that it then has. With `counts_new=True` `seqused[b]` counts them already, and they go to the
-      positions from seqused[b] - n on; so do they with compressed rows, whose `last_page_len` counts
-      them, and without `seqused`, where a sequence fills its room. With `counts_new=False` they go to
-      those from seqused[b] on, as after FlashAttention's `cache_seqlens`. `seqused` counts `leftpad`.
+      positions from seqused[b] - n on; so do they with compressed rows, whose `last_page_len`
+      counts them, and without `seqused`, where a sequence fills its room. With `counts_new=False`
+      they go to those from seqused[b] on, as after FlashAttention's `cache_seqlens`. `seqused`
+      counts `leftpad`.
 
-    The lengths of the cache stay what they are, and so does whatever no token is written to. A token
-    that belongs nowhere, such as one past the room of its sequence, is written nowhere. Two tokens for
-    one place are refused where arrays in host memory tell; else each 16 bytes there are of one of
-    them, and heads, K and V, parts of a row and factors need not be of the same one.
+    The lengths of the cache stay what they are, and so does whatever no token is written to. A
+    token that belongs nowhere, such as one past the room of its sequence, is written nowhere. Two
+    tokens for one place are refused where arrays in host memory tell; else each 16 bytes there are
+    of one of them, and heads, K and V, parts of a row and factors need not be of the same one.
 
     Args:
       cache: as of `attention`; of bf16, f16, float8_e4m3fn or float8_e5m2.
-      k_new: [batch, n, kv_heads, head_dim], n tokens of each sequence; or [tokens, kv_heads, head_dim]
-        with `slot_mapping`, with `positions` and `batch_indices`, or with `cu_seqlens`. Of the cache's
-        dtype; or of bf16 or f16 for a cache of 8 bits, whose elements are then these divided by
-        `k_scale`, and the largest number where that is too large. Factors of positions are written as
+      k_new: [batch, n, kv_heads, head_dim], n tokens of each sequence; or [tokens, kv_heads,
+        head_dim] with `slot_mapping`, with `positions` and `batch_indices`, or with `cu_seqlens`.
+        Of the cache's dtype; or of bf16 or f16 for a cache of 8 bits, whose elements are then these
+        divided by `k_scale`, and the largest number where that is too large. Factors of positions
+        are written as
         well: of each group of columns the largest element over the largest number of 8 bits.
       v_new: the same for values, with v_head_dim.
       positions: [tokens] or [batch, n], i32 or u32, as all index arrays.
@@ -84,15 +86,16 @@ def append_kv(
       cu_seqlens: [batch + 1] i32: sequence b has the tokens from cu_seqlens[b] to before
         cu_seqlens[b + 1]; others are ignored.
       slot_mapping: [tokens] i32 or i64. A negative one is ignored.
-      rotary: (cos, sin, interleaved): of keys the first 2 x C columns are rotated, by row p of cos and
-        sin [positions, C] for the position p of its sequence; 2 x C is a multiple of 16. Pairs are the
-        columns i and i + C, or 2 i and 2 i + 1 if `interleaved`. With `slot_mapping` the positions
-        are given as well. q is not rotated here.
+      rotary: (cos, sin, interleaved): of keys the first 2 x C columns are rotated, by row p of cos
+        and sin [positions, C] for the position p of its sequence; 2 x C is a multiple of 16. Pairs
+        are the columns i and i + C, or 2 i and 2 i + 1 if `interleaved`. With `slot_mapping` the
+        positions are given as well. q is not rotated here.
       device, stream: as of `attention`.
 
     Raises:
       SpecError: an argument is wrong, or, of arrays in host memory, what it holds: tokens past the
-        room of their sequence, two for one place, entries of tables out of range. Nothing was launched.
+        room of their sequence, two for one place, entries of tables out of range. Nothing was
+        launched.
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
@@ -316,7 +319,8 @@ def _angles(rotary: object, call: _Call) -> tuple[dict[str, TensorView], bool]:
     for name, angle in found.items():
         if len(angle.shape) != 2 or angle.dtype not in ANGLE_DTYPES:
             raise SpecError(
-                f"rotary's {name} must be [positions, rotary_dim / 2] of {', '.join(ANGLE_DTYPES)}, "
+                f"rotary's {name} must be [positions, rotary_dim / 2] of "
+                f"{', '.join(ANGLE_DTYPES)}, "
                 f"got {list(angle.shape)} of {angle.dtype}"
             )
     cos, sin = found.values()
@@ -336,7 +340,8 @@ def _check_measured(call: _Call, kind: Cache, *, is_slots: bool) -> None:
     """
     if call.new_dtype not in WIDE_DTYPES:
         raise SpecError(
-            f"k_new is {call.new_dtype}, k_scale has factors of positions, which are found from tokens "
+            f"k_new is {call.new_dtype}, k_scale has factors of positions, which are found from "
+            "tokens "
             f"of 16 bits: pass {' or '.join(WIDE_DTYPES)}"
         )
     if is_slots and kind.own_scale_table:

@@ -144,7 +144,8 @@ def _check_angles(name: str, positions: Array, count: int) -> None:
     wrong = (positions < 0) | (positions >= count)
     if wrong.any():
         raise SpecError(
-            f"{name} needs angles of position {positions[np.argmax(wrong)]}: cos and sin have rows 0 "
+            f"{name} needs angles of position {positions[np.argmax(wrong)]}: cos and sin have rows "
+            "0 "
             f"to {count - 1}"
         )
 
@@ -265,7 +266,8 @@ def _check_table(
     """The entries of a table in these rows and columns; refuses those that name no page."""
     if columns.max(initial=0) >= table.shape[1]:
         raise SpecError(
-            f"{name} has {table.shape[1]} columns, a token goes to page {columns.max()} of its sequence"
+            f"{name} has {table.shape[1]} columns, a token goes to page {columns.max()} of its "
+            "sequence"
         )
     entries = table[sequences, columns]
     wrong = (entries < 0) | (entries >= pages)

@@ -118,12 +118,12 @@ def attention(call: AttentionCall) -> Plan:
         order that follows from the mask.
       schedule: see `MhaSpec`.
       num_splits: number of parts of the keys, 1 to 256, which are computed in parallel and then
-        combined; 0 chooses by the sizes. Useful for few queries and many keys. The same number gives
-        the same bits.
+        combined; 0 chooses by the sizes. Useful for few queries and many keys. The same number
+        gives the same bits.
       split_size: number of keys of each part, a multiple of 128, in place of the number of parts: a
-        sequence's results then have the same bits in any batch, whatever the other sequences. For the
-        schedule `mha-streaming`, whose launch has as many parts as the longest sequence could need,
-        up to 256.
+        sequence's results then have the same bits in any batch, whatever the other sequences. For
+        the schedule `mha-streaming`, whose launch has as many parts as the longest sequence could
+        need, up to 256.
       out: an array for O, which is also returned: of O's shape and dtype, with any strides except
         along the last axis. It must share no memory with the operands.
       device: `cuda`, `emulator`, a device, or None for a GPU that can run the kernel, else the

@@ -170,7 +170,8 @@ def _paged(cache: PagedKV) -> Cached:
         )
     if columns * page_size > MAX_I32:
         raise SpecError(
-            f"{listing} has {columns} pages of {page_size}: a sequence has at most {MAX_I32} positions"
+            f"{listing} has {columns} pages of {page_size}: a sequence has at most {MAX_I32} "
+            "positions"
         )
     return Cached(
         operands,
@@ -233,7 +234,8 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
                 raise SpecError(f"{names[name]} must be {layout}, got shape {list(pool.shape)}")
         if k.shape[:3] != pools["v"].shape[:3]:
             raise SpecError(
-                f"v_pages must agree with k_pages but for head_dim, got {list(pools['v'].shape)} and "
+                f"v_pages must agree with k_pages but for head_dim, got {list(pools['v'].shape)} "
+                "and "
                 f"{list(k.shape)}"
             )
     for name, pool in pools.items():

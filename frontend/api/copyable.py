@@ -1,4 +1,6 @@
-"""Whether kernels can copy a tensor from where it lies: what a tensor map asks of strides and address."""
+"""Whether kernels can copy a tensor from where it lies: what a tensor map asks of strides and
+address.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def misfit(tensor: TensorView) -> tuple[str, str] | None:
     *outer, inner = tensor.strides
     if tensor.shape[-1] > 1 and inner != 1:
         return (
-            f"has strides {list(tensor.strides)}: its last axis must be dense (stride 1), got {inner}",
+            f"has strides {list(tensor.strides)}: its last axis must be dense (stride 1), got "
+            f"{inner}",
             DENSE,
         )
     steps = [
@@ -37,7 +40,8 @@ def misfit(tensor: TensorView) -> tuple[str, str] | None:
         )
     if tensor.address % ADDRESS_ALIGNMENT_BYTES:
         return (
-            f"starts at {tensor.address:#x}: copies need a multiple of {ADDRESS_ALIGNMENT_BYTES} bytes",
+            f"starts at {tensor.address:#x}: copies need a multiple of {ADDRESS_ALIGNMENT_BYTES} "
+            "bytes",
             MOVED,
         )
     return None

@@ -25,7 +25,8 @@ def descales_of(
     v_descale: Any,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorView]:
-    """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits, or factors of positions.
+    """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits, or factors of
+    positions.
 
     Args:
       spec: the request.
@@ -42,7 +43,8 @@ def descales_of(
     for name in given.keys() - set(spec.descales):
         if given[name] is not None:
             raise SpecError(
-                f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
+                f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it "
+                "out"
             )
     of_positions = DESCALES[1:] if spec.cache is not None and spec.cache.scale_dtype else ()
     return {
@@ -113,7 +115,8 @@ def check_scaled(
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
             raise SpecError(
-                f"{names.get(name, name)} makes factors of scores from {product.min():.4g} to {product.max():.4g} with "
+                f"{names.get(name, name)} makes factors of scores from {product.min():.4g} to "
+                f"{product.max():.4g} with "
                 f"scale = {scale:.4g}: they must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
             )
 

@@ -1,11 +1,13 @@
-"""What tracing a function depends on, as part of a call's signature, so that it need not be traced again.
+"""What tracing a function depends on, as part of a call's signature, so that it need not be traced
+again.
 
-Tracing sees the function's code, what its closure, defaults and the globals that it names hold, and the same
-of the functions among these; of arrays only shape, strides and dtype, as arrays are arguments of the kernel.
-All of that goes into the key by value, and arrays beside it: two functions of equal keys are traced to equal
-programs, with arrays in the same places. Nothing is taken for granted that may change unseen: objects with
-attributes, lists and dictionaries, modules of the user, methods, and code that imports or assigns to what is
-outside of it. A call with such a function is traced every time.
+Tracing sees the function's code, what its closure, defaults and the globals that it names hold, and
+the same of the functions among these; of arrays only shape, strides and dtype, as arrays are
+arguments of the kernel. All of that goes into the key by value, and arrays beside it: two functions
+of equal keys are traced to equal programs, with arrays in the same places. Nothing is taken for
+granted that may change unseen: objects with attributes, lists and dictionaries, modules of the
+user, methods, and code that imports or assigns to what is outside of it. A call with such a
+function is traced every time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ CONSTANTS = frozenset({"dtype", "device", "Size"})  # classes of torch whose obj
 PURE = frozenset(
     "abs add all any ceil clamp clip cos divide e equal erf exp exp2 expm1 floor fmod gelu greater "
     "greater_equal inf isfinite isinf isnan less less_equal log log1p log2 logical_and logical_not "
-    "logical_or maximum minimum mod multiply nan negative not_equal pi pow power remainder round shape "
+    "logical_or maximum minimum mod multiply nan negative not_equal pi pow power remainder round "
+    "shape "
     "sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
 )  # attributes of libraries that depend on their arguments alone
 BY_VALUE = frozenset({types.NoneType, bool, int, str, bytes})
@@ -188,7 +191,8 @@ def _is_library(name: str) -> bool:
 
 
 def _fixed(value: tuple[Any, ...]) -> object | None:
-    """What stands for a tuple of nothing but values, at any depth: the same for equal ones; None for others.
+    """What stands for a tuple of nothing but values, at any depth: the same for equal ones; None
+    for others.
 
     Such a tuple never changes, so that one that was met before is known by itself.
     """
@@ -207,7 +211,9 @@ def _fixed(value: tuple[Any, ...]) -> object | None:
 
 
 def _content(value: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A tuple with the class beside each value, and floats by their bits; None if it holds anything else."""
+    """A tuple with the class beside each value, and floats by their bits; None if it holds anything
+    else.
+    """
     found: list[Any] = [type(value)]
     for x in value:
         cls = _class_of(x)

@@ -20,8 +20,8 @@ def latent_cached(
     """The rows and index arrays of a latent cache: both operands, `k` and `v`, are all of its rows.
 
     Args:
-      cache: with `k_pages` [pages, page, 1, columns] alone, or `k` [rows, positions, 1, columns] and a
-        `v` of None.
+      cache: with `k_pages` [pages, page, 1, columns] alone, or `k` [rows, positions, 1, columns]
+        and a `v` of None.
       columns: of its rows.
       may_scale: whether `k_scale` may have a factor for each position of rows of 8 bits.
 
@@ -46,7 +46,8 @@ def latent_cached(
 
 
 def latent_pool(cache: ContiguousKV | PagedKV) -> tuple[str, TensorView]:
-    """The rows of a latent cache as [pages, page, 1, columns], and the name of the field that has them.
+    """The rows of a latent cache as [pages, page, 1, columns], and the name of the field that has
+    them.
 
     Raises:
       SpecError: values or factors of its own, or another rank.
@@ -78,7 +79,8 @@ def pool_rows(name: str, pool: TensorView, columns: int) -> TensorView:
 
 
 def one_behind_the_other(pool: TensorView, name: str) -> TensorView:
-    """Pages [pages, page, heads, columns] as the rows [rows, heads, columns] that they are in memory.
+    """Pages [pages, page, heads, columns] as the rows [rows, heads, columns] that they are in
+    memory.
 
     Raises:
       SpecError: there are gaps between them.
@@ -86,7 +88,8 @@ def one_behind_the_other(pool: TensorView, name: str) -> TensorView:
     (pages, page, *row), (step, *steps) = pool.shape, pool.strides
     if pages > 1 and page > 1 and step != page * steps[0]:
         raise SpecError(
-            f"{name} must have its pages one behind the other, {page * steps[0]} elements from each to "
+            f"{name} must have its pages one behind the other, {page * steps[0]} elements from "
+            "each to "
             f"the next, got {step}"
         )
     pitch = step if page == 1 else steps[0]

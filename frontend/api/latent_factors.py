@@ -1,4 +1,6 @@
-"""The factors of 8-bit operands of latent attention before absorption, checked and in the kernel's form."""
+"""The factors of 8-bit operands of latent attention before absorption, checked and in the kernel's
+form.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ def row_factors(
         wanted = (*rows.shape[:-2], heads)
         if of_q.dtype != "f32" or of_q.shape != wanted:
             raise SpecError(
-                f"{DESCALES[0]} must be f32 {list(wanted)}, of each position and head of q_nope, got "
+                f"{DESCALES[0]} must be f32 {list(wanted)}, of each position and head of q_nope, "
+                "got "
                 f"{list(of_q.shape)} of {of_q.dtype}"
             )
         of_q = of_q.reshaped((*wanted, 1), (*of_q.strides, 1))
@@ -102,7 +105,8 @@ def of_positions(given: Any, name: str, operand: TensorView, called: str) -> Ten
     found, rows = view(given, name), operand.shape[:-2]
     if found.dtype != "f32" or found.shape != rows:
         raise SpecError(
-            f"{name} must be f32 {list(rows)}, of each position of {called}, got {list(found.shape)} of "
+            f"{name} must be f32 {list(rows)}, of each position of {called}, got "
+            f"{list(found.shape)} of "
             f"{found.dtype}"
         )
     if not found.empty and min(found.strides) < 0:

@@ -1,4 +1,6 @@
-"""Rows of a latent cache packed in 8 bits, and what packed rows hold: `pack_latent`, `unpack_latent`."""
+"""Rows of a latent cache packed in 8 bits, and what packed rows hold: `pack_latent`,
+`unpack_latent`.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ class PackedRows(NamedTuple):
 def pack_latent(kv: Any, kv_format: str, *, group: int | None = None) -> PackedRows:
     """Packs rows of latent attention in a format of 8 bits.
 
-    Columns of 8 bits are divided by a factor that a group of them shares, and rounded to e4m3. A factor
-    is the least power of two that brings the largest of its group to 448 or below, 2^-13 at least;
-    this is FlashMLA's rule. Without factors what is larger than 448 becomes 448.
+    Columns of 8 bits are divided by a factor that a group of them shares, and rounded to e4m3. A
+    factor is the least power of two that brings the largest of its group to 448 or below, 2^-13 at
+    least; this is FlashMLA's rule. Without factors what is larger than 448 becomes 448.
 
     Args:
       kv: [s_kv, 1, columns] or [pages, page, 1, columns] of bf16, f16 or f32, in the host's memory:
@@ -79,7 +81,9 @@ def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
 
 
 def _form(kv_format: object, group: object) -> LatentFormat:
-    """The format of that name, with factors of their own for every `group` columns if that is no None."""
+    """The format of that name, with factors of their own for every `group` columns if that is no
+    None.
+    """
     form = FORMATS.get(kv_format) if isinstance(kv_format, str) else None
     if form is None:
         raise SpecError(
@@ -90,7 +94,8 @@ def _form(kv_format: object, group: object) -> LatentFormat:
     if form.factors.place != "outside" or isinstance(group, bool) or group not in GROUPS:
         allowed = ", ".join(map(str, GROUPS)) if form.factors.place == "outside" else "none"
         raise SpecError(
-            f"group for kv_format {kv_format!r} must be None or one of {allowed}, got {shown(group, 40)}"
+            f"group for kv_format {kv_format!r} must be None or one of {allowed}, got "
+            f"{shown(group, 40)}"
         )
     assert isinstance(group, int)
     return form.with_factors(group)

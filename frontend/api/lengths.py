@@ -238,7 +238,8 @@ def contents_of(
 
 
 def check_list_lengths(name: str, lengths: object, topk: int) -> None:
-    """Refuses lengths of lists, as far as the host can read them, that lists of `topk` entries cannot have.
+    """Refuses lengths of lists, as far as the host can read them, that lists of `topk` entries
+    cannot have.
 
     Raises:
       SpecError: names the entry.
@@ -335,8 +336,8 @@ def _check_contents(
 
 
 def _check_bound(side: _Side, lengths: Numbers | None, contents: Contents) -> None:
-    """Refuses an upper bound of the lengths that one exceeds; where an array tells how many positions of a
-    sequence exist, those that do not exist do not count.
+    """Refuses an upper bound of the lengths that one exceeds; where an array tells how many
+    positions of a sequence exist, those that do not exist do not count.
 
     Raises:
       SpecError: names the sequence and its length.
@@ -347,7 +348,8 @@ def _check_bound(side: _Side, lengths: Numbers | None, contents: Contents) -> No
     for number, length in enumerate(lengths.tolist()):
         if length > bound:
             raise SpecError(
-                f"max_seqlen_{side.name} is {bound}, but sequence {number} of {side.called} has {length}"
+                f"max_seqlen_{side.name} is {bound}, but sequence {number} of {side.called} has "
+                f"{length}"
             )
 
 

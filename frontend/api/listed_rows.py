@@ -20,8 +20,8 @@ class ListedRows:
     """A pool of rows, and the lists that name some of them.
 
     Attributes:
-      operands: views of what rows are made of, by the names of operands: `kv`, and what a format of 8
-        bits adds.
+      operands: views of what rows are made of, by the names of operands: `kv`, and what a format of
+        8 bits adds.
       lists: `indices`, and `topk_length` where lists have lengths.
       topk: entries of each list.
       group, page: `kv_group` and `kv_page` of a request.

@@ -75,22 +75,23 @@ class MlaCall:
 def mla(call: MlaCall) -> Plan:
     """Latent attention whose keys and values are projected for each head, as in prefill.
 
-    softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), masked) v for every batch entry and head; the
-    rope columns of a key are those of all heads.
+    softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), masked) v for every batch entry and head;
+    the rope columns of a key are those of all heads.
 
     Args:
-      q_nope: [batch, sq, heads, nope], bf16 or f16, as all operands; nope is a multiple of 64. Or e4m3,
-        on targets with tensor memory; then nope is a multiple of 128.
-      q_rope: [batch, sq, heads, rope], a multiple of 16, or 32 of e4m3; at most 256 with nope. Beside e4m3 it
+      q_nope: [batch, sq, heads, nope], bf16 or f16, as all operands; nope is a multiple of 64. Or
+        e4m3, on targets with tensor memory; then nope is a multiple of 128.
+      q_rope: [batch, sq, heads, rope], a multiple of 16, or 32 of e4m3; at most 256 with nope.
+        Beside e4m3 it
         may be bf16, as k_rope then is: each of its columns counts twice.
       k_nope: [batch, sk, kv_heads, nope]; kv_heads divides heads, as a rule it is as many.
-      k_rope: [batch, sk, 1, rope]; or a latent cache, `PagedKV` or `ContiguousKV` without values, of
-        rows of 576 columns, the last 64 of which are rope, or of rope's 64 alone. A sequence of k_nope then has at most as
-        many positions as the cache; where k_nope has a dimension for the sequence, the cache's
-        `seqused` says how many of them there are.
+      k_rope: [batch, sk, 1, rope]; or a latent cache, `PagedKV` or `ContiguousKV` without values,
+        of rows of 576 columns, the last 64 of which are rope, or of rope's 64 alone. A sequence of
+        k_nope then has at most as many positions as the cache; where k_nope has a dimension for the
+        sequence, the cache's `seqused` says how many of them there are.
         Where the other operands are bf16, it may be of e4m3: it is widened to bf16 on the way, on
-        targets with tensor memory. A cache may then have factors of its positions, `k_scale`, of which
-        that of rope's columns counts.
+        targets with tensor memory. A cache may then have factors of its positions, `k_scale`, of
+        which that of rope's columns counts.
       v: [batch, sk, kv_heads, v_head_dim].
       mask: see `masks`; `full()` when left out.
       scale: of the scores, finite and greater than 0: the model's, which no head size tells.
@@ -99,15 +100,17 @@ def mla(call: MlaCall) -> Plan:
       cu_seqlens_k, max_seqlen_k: lengths of k_nope, v and, where it is a tensor, k_rope.
       seqused_k, cache_seqlens, cache_counts_new: of these as well; refused next to a cache, which
         has `seqused`.
-      q_descale, k_descale, v_descale: f32, factors of operands that are all of e4m3, which need them: of
-        each row of q_nope and q_rope, [batch, sq] or [batch, sq, heads], or [total] or [total, heads];
-        of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`. Rope of bf16 is
-        multiplied by them as well.
-      k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk], or
-        [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to bf16.
-      kv_format: how the rows of the cache in k_rope are stored, as of `sparse_mla`: `bf16` for rows of these
-        columns, also of f16 and e4m3; or `v32`, `model1` or `e4m3_rope16`, with bytes in the place of
-        columns, of which rope, bf16, is read and nothing else.
+      q_descale, k_descale, v_descale: f32, factors of operands that are all of e4m3, which need
+        them: of each row of q_nope and q_rope, [batch, sq] or [batch, sq, heads], or [total] or
+          [total, heads];
+        of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`. Rope
+        of bf16 is multiplied by them as well.
+      k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk],
+        or [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to
+        bf16.
+      kv_format: how the rows of the cache in k_rope are stored, as of `sparse_mla`: `bf16` for rows
+        of these columns, also of f16 and e4m3; or `v32`, `model1` or `e4m3_rope16`, with bytes in
+        the place of columns, of which rope, bf16, is read and nothing else.
       num_qk_stages, num_pv_stages, ordered_softmax: see `MlaSpec`; on targets with tensor memory.
       query_tiles, tile_order, out, device, stream: as of `attention`.
 
@@ -238,7 +241,8 @@ def _both(tensors: Told, rows: Told, cache: Cached) -> Told:
             if positions > keys if is_bound else positions < keys:
                 room = " room for" if is_bound else ""
                 raise SpecError(
-                    f"k_rope has {positions} positions of sequence {number}: k_nope has{room} {keys}"
+                    f"k_rope has {positions} positions of sequence {number}: k_nope has{room} "
+                    f"{keys}"
                 )
     kinds = dataclasses.replace(
         tensors.kinds, used_k=rows.kinds.used_k, cached_k=rows.kinds.cached_k
@@ -291,7 +295,8 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
     ropes = [operands[name].dtype for name in ("q_rope", "k_rope")]
     if q.dtype == NARROW and ropes[0] != ropes[1]:
         raise SpecError(
-            f"k_rope is {ropes[1]}, q_rope is {ropes[0]}: beside q_nope of {NARROW} both must be the same"
+            f"k_rope is {ropes[1]}, q_rope is {ropes[0]}: beside q_nope of {NARROW} both must be "
+            "the same"
         )
 
 

@@ -58,39 +58,42 @@ def mla_decode(
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Plan:
-    """Latent attention of a few queries over a latent cache, projections of keys and values absorbed.
+    """Latent attention of a few queries over a latent cache, projections of keys and values
+    absorbed.
 
-    All heads read the same rows of the cache: a row is the key, and its first 512 columns are the value.
+    All heads read the same rows of the cache: a row is the key, and its first 512 columns are the
+    value.
 
     Args:
-      q: [batch, sq, heads, 576], or 512 columns where rows have none that are rotated beside the latent
-        ones; bf16 or f16. Heads are a multiple of 8 up to 1024; sq is 1 or a few.
+      q: [batch, sq, heads, 576], or 512 columns where rows have none that are rotated beside the
+        latent ones; bf16 or f16. Heads are a multiple of 8 up to 1024; sq is 1 or a few.
       cache: `PagedKV` or `ContiguousKV` without values, of q's dtype and columns and one head.
       scale: of the scores, finite and greater than 0: the model's, which no head size tells.
-      mask: which rows of its sequence a query sees, see `masks`; `full()` when left out. With `causal()`
-        the queries are the last positions of their sequence.
-      indices: [batch, sq, topk] i32 or u32, in place of a mask: the rows that a query sees, page x page size +
-        offset (row x positions + offset of a `ContiguousKV`). The table and lengths of the cache are
-        then not looked at. An entry that is no row of the cache does not count; a row that no entry
-        names is not read.
-      topk_length: [batch, sq] i32 or u32, beside indices: how many entries of each list count; all of them
-        when left out.
+      mask: which rows of its sequence a query sees, see `masks`; `full()` when left out. With
+        `causal()` the queries are the last positions of their sequence.
+      indices: [batch, sq, topk] i32 or u32, in place of a mask: the rows that a query sees, page x
+        page size + offset (row x positions + offset of a `ContiguousKV`). The table and lengths of
+        the cache are then not looked at. An entry that is no row of the cache does not count; a row
+        that no entry names is not read.
+      topk_length: [batch, sq] i32 or u32, beside indices: how many entries of each list count; all
+        of them when left out.
       sinks: [heads] f32, logits of a key without a value, added to the sum that the head's
         probabilities are divided by, but not to the LSE.
-      num_splits: number of parts of the keys, 1 to 256, which are computed side by side; 0 chooses by
-        the sizes. The same number gives the same bits.
-      kv_format, kv_scale: as of `sparse_mla`: how the rows of the cache are stored, with bytes in the
-        place of columns, and their factors. `bf16` is for rows of q's dtype.
-      extra_kv: [pages, page, 1, columns], beside indices: further rows, stored as those of the cache, with
-        pages of their own size. A query attends to these and to those of the cache at once.
-      extra_indices, extra_topk_length, extra_kv_scale: of these rows, as `indices`, `topk_length` and
-        `kv_scale` of those of the cache.
+      num_splits: number of parts of the keys, 1 to 256, which are computed side by side; 0 chooses
+        by the sizes. The same number gives the same bits.
+      kv_format, kv_scale: as of `sparse_mla`: how the rows of the cache are stored, with bytes in
+        the place of columns, and their factors. `bf16` is for rows of q's dtype.
+      extra_kv: [pages, page, 1, columns], beside indices: further rows, stored as those of the
+        cache, with pages of their own size. A query attends to these and to those of the cache at
+        once.
+      extra_indices, extra_topk_length, extra_kv_scale: of these rows, as `indices`, `topk_length`
+        and `kv_scale` of those of the cache.
       out: an array for O, as of `attention`.
       device, stream: as of `attention`.
 
     Returns:
-      (o, lse): o as [batch, sq, heads, 512] in q's dtype and kind of array; lse [batch, heads, sq] in
-      float32, natural logarithm. A query that sees no row has o of 0 and an lse of -inf.
+      (o, lse): o as [batch, sq, heads, 512] in q's dtype and kind of array; lse [batch, heads, sq]
+      in float32, natural logarithm. A query that sees no row has o of 0 and an lse of -inf.
 
     Raises:
       SpecError: an argument is wrong or has no kernel; nothing was launched.

@@ -1,4 +1,6 @@
-"""Packed rows of a latent cache, of 8 bits, as a caller passes them: views of what each is made of."""
+"""Packed rows of a latent cache, of 8 bits, as a caller passes them:
+views of what each is made of.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,12 @@ def format_named(name: object, columns: int) -> LatentFormat | None:
 def packed_cached(
     form: LatentFormat, cache: ContiguousKV | PagedKV, kv_scale: object
 ) -> tuple[Cached, StoredRows]:
-    """A cache of 8 bits whose sequences are attended to: where they lie, and what their rows are made of.
+    """A cache of 8 bits whose sequences are attended to: where they lie, and what their rows are
+    made of.
 
     Returns:
-      as `latent_cached`, of the narrow columns; and views [pages, page, 1, ...] or [rows, positions, 1, ...].
+      as `latent_cached`, of the narrow columns; and views [pages, page, 1, ...] or [rows,
+      positions, 1, ...].
 
     Raises:
       SpecError: what `latent_cached` or `stored_rows` refuses.
@@ -78,8 +82,8 @@ def rope_cached(kv_format: object, cache: ContiguousKV | PagedKV) -> Cached:
     """A latent cache of whose rows rope alone is read.
 
     Args:
-      kv_format: how its rows are stored. Those of 16 bits, or all of e4m3, have 576 columns or rope's 64
-        alone; of the others rope is bf16, and nothing else is looked at.
+      kv_format: how its rows are stored. Those of 16 bits, or all of e4m3, have 576 columns or
+        rope's 64 alone; of the others rope is bf16, and nothing else is looked at.
 
     Returns:
       as `latent_cached`, of these 576 or 64 columns.
@@ -203,7 +207,8 @@ def _check_pages(form: LatentFormat, kv: TensorView, name: str) -> None:
     """Refuses pages that are not dense: their rows, and then the factors of these."""
     if kv.shape[1] > 1 and kv.strides[1] != form.token_bytes:
         raise SpecError(
-            f"{name} must have {form.token_bytes} bytes from each row of a page to the next for kv_format "
+            f"{name} must have {form.token_bytes} bytes from each row of a page to the next for "
+            "kv_format "
             f"{form.name!r}, got {kv.strides[1]}"
         )
 
@@ -218,7 +223,8 @@ def _factors(
     if shape[:-1] != rows or found.dtype != "f32" or shape[-1:] == () or shape[-1] not in groups:
         counts = ", ".join(map(str, sorted(groups)))
         raise SpecError(
-            f"{name} must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside this "
+            f"{name} must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside "
+            "this "
             f"kv, got {list(shape)} of {found.dtype}"
         )
     if len(shape) > len(("rows", "groups")) and not by_pages:

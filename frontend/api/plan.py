@@ -1,7 +1,8 @@
 """Plans of calls: kernels in order, and the memory that they need.
 
 A function of `api` checks its arguments and makes a plan; running the plan compiles kernels that
-are not cached, allocates and launches. Only plans and their repetitions (`repeated`) launch kernels.
+are not cached, allocates and launches. Only plans and their repetitions (`repeated`) launch
+kernels.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callabl
         def planner(*arguments: P.args, **options: P.kwargs) -> Plan:
             if len(arguments) > most:  # Python would count the object that is made as well
                 raise TypeError(
-                    f"{function.__name__}() takes {takes} positional arguments but {len(arguments)} "
+                    f"{function.__name__}() takes {takes} positional arguments but "
+                    f"{len(arguments)} "
                     "were given"
                 )
             return function(call(*arguments, **options))

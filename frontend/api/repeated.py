@@ -6,12 +6,12 @@ second call with the same signature is planned again, with views in the place of
 addresses stand for arguments, and the launches of that plan are kept (`LaunchPlan`). A later call
 with the signature allocates, puts its addresses into them and launches.
 
-A function of the caller counts by all that tracing it depends on, and the arrays that it captures are
-arrays of the call; see `attn_mlir.api.functions`, which says what cannot be told so.
+A function of the caller counts by all that tracing it depends on, and the arrays that it captures
+are arrays of the call; see `attn_mlir.api.functions`, which says what cannot be told so.
 
-Everything else takes the full path every time: other functions, lists of blocks, arrays of other libraries
-than numpy and torch, index arrays in host memory, whose contents are checked, and addresses that a
-launch plan has no answer for.
+Everything else takes the full path every time: other functions, lists of blocks, arrays of other
+libraries than numpy and torch, index arrays in host memory, whose contents are checked, and
+addresses that a launch plan has no answer for.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class RepeatedPlan:
         self._workspace = Workspace(plan.model, self._like, planned.workspace)
         is_given = bool(memory) and memory[0].given is not None
         self._given = views[memory[0].name].address // APART - 1 if is_given else None
-        # what a later launch writes shares memory with no array of the call; a launch sees to its own
+        # what a later launch writes shares memory with no array of the call; a launch sees to its
+        # own
         is_late = is_given and len(planned.steps) > 1
         self._spans = [x.span_bytes for x in arrays] if is_late else None
         on_gpu = self._like.device == "cuda"
@@ -108,7 +109,9 @@ class RepeatedPlan:
     def _launch(
         self, step: Step, planned: Plan, views: Mapping[str, TensorView]
     ) -> tuple[LaunchPlan[Any], list[tuple[int, int]]]:
-        """One launch, and of each of its tensors the slot and the bytes behind that slot's address."""
+        """One launch, and of each of its tensors the slot and the bytes behind that slot's
+        address.
+        """
         bundle = compile(step.request, target=planned.target)
         bound = bind(bundle.manifest, (), step.given(views))
         device = choose_device(bundle, planned.device, bound)

@@ -53,13 +53,15 @@ def sparse_mla(
     and entries that do not count change no result but by rounding.
 
     Args:
-      q: [s_q, heads, d_qk] bf16 or f16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512. Or e4m3,
+      q: [s_q, heads, d_qk] bf16 or f16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512.
+        Or e4m3,
         for a cache of `e4m3` without `kv_scale`: then both products are of 8 bits.
       kv: [s_kv, 1, d_qk] of q's dtype. Rows may lie apart, by multiples of 16 bytes. Or pages,
-        [pages, page, 1, d_qk], one behind the other in memory. With a `kv_format` of 8 bits bytes, u8,
-        i8 or e4m3, in the place of columns; `pack_latent` makes them.
-      indices: [s_q, topk] i32 or u32, as all arrays of indices and lengths: rows of `kv`, of pages page x size + offset; any other number, such as
-        -1, does not count. With `page_table` positions of the query's sequence.
+        [pages, page, 1, d_qk], one behind the other in memory. With a `kv_format` of 8 bits bytes,
+        u8, i8 or e4m3, in the place of columns; `pack_latent` makes them.
+      indices: [s_q, topk] i32 or u32, as all arrays of indices and lengths: rows of `kv`, of pages
+        page x size + offset; any other number, such as -1, does not count. With `page_table`
+        positions of the query's sequence.
       scale: of the scores, finite and greater than 0. It is never derived: absorbed projections
         keep the scale of the heads that they come from.
       v_dim: 512.
@@ -68,22 +70,22 @@ def sparse_mla(
       page_table: [batch, columns] i32: position p of sequence b is offset p % size of the page
         page_table[b, p / size]. A page that `kv` does not have holds no row that counts.
       batch_of_query: [s_q] i32, the sequence of each query; with `page_table`.
-      kv_format: how rows are stored: `bf16`, for rows of q's dtype; FlashMLA's `v32`, 656 bytes for d_qk 576, and `model1`,
-        pages of 576 bytes a row and behind them 8 a row, for 512; `e4m3`, 576 bytes, and
-        `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way, times their factors,
-        unless `q` is of 8 bits as well.
+      kv_format: how rows are stored: `bf16`, for rows of q's dtype; FlashMLA's `v32`, 656 bytes for
+        d_qk 576, and `model1`, pages of 576 bytes a row and behind them 8 a row, for 512; `e4m3`,
+        576 bytes, and `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way,
+        times their factors, unless `q` is of 8 bits as well.
       kv_scale: with `e4m3` and `e4m3_rope16` the factors of 8-bit columns, [s_kv, n] or
-        [pages, page, n] of f32: n of 1, 2, 3, 5, 9, 18 or 1, 2, 4, 8, 16, for all columns or every 512,
-        256, 128, 64, 32 of them; None for 1. Else None.
-      out_dtype: of O: bf16, f16 or f32, in any spelling; when left out that of `out`, else q's, or bf16 for
-        e4m3.
+        [pages, page, n] of f32: n of 1, 2, 3, 5, 9, 18 or 1, 2, 4, 8, 16, for all columns or every
+        512, 256, 128, 64, 32 of them; None for 1. Else None.
+      out_dtype: of O: bf16, f16 or f32, in any spelling; when left out that of `out`, else q's, or
+        bf16 for e4m3.
       out: an array for O, as of `attention`.
       device, stream: as of `attention`.
 
     Returns:
-      (o, lse, max_logits): o [s_q, heads, 512] of `out_dtype`, the others [s_q, heads] f32: natural logarithm of
-      the sum of the exponentials, and the largest scaled score, both without the sink. For a query
-      without an entry that counts o is 0 and the others are -inf.
+      (o, lse, max_logits): o [s_q, heads, 512] of `out_dtype`, the others [s_q, heads] f32: natural
+      logarithm of the sum of the exponentials, and the largest scaled score, both without the sink.
+      For a query without an entry that counts o is 0 and the others are -inf.
 
     Raises:
       SpecError: an argument is wrong or has no kernel; nothing was launched.
@@ -168,7 +170,8 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
         raise SpecError(f"q must be {PLAIN} for kv_format {kv_format!r}, got {q.dtype}")
     if q.dtype == NATIVE and (kv_format != NATIVE or kv_scale is not None):
         raise SpecError(
-            f"q must be {PLAIN} or f16 unless kv_format is {NATIVE!r} without kv_scale, got {q.dtype} "
+            f"q must be {PLAIN} or f16 unless kv_format is {NATIVE!r} without kv_scale, got "
+            f"{q.dtype} "
             f"for {kv_format!r}"
         )
     form = format_named(kv_format, columns)

@@ -141,7 +141,9 @@ class BlockMask:
 
     @property
     def kv_num_blocks(self) -> Array:
-        """int32 [batch, heads, query blocks]: number of partly visible key blocks, as in PyTorch."""
+        """int32 [batch, heads, query blocks]: number of partly visible key blocks,
+        as in PyTorch.
+        """
         return _numbers(self.kinds, PARTIAL)[0]
 
     @property
@@ -272,7 +274,8 @@ class BlockMask:
         return f"{self!r}\n{self.to_string()}"
 
     def to_string(self, *, limit: int = 2) -> str:
-        """Pictures of the first heads, with a character for each block, or for several if there are many.
+        """Pictures of the first heads, with a character for each block, or for several if there are
+        many.
 
         Args:
           limit: how many heads to show.
@@ -291,7 +294,9 @@ class BlockMask:
 
 
 def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
-    """Whether a kernel's block may have parts of several blocks of a block mask with this many heads."""
+    """Whether a kernel's block may have parts of several blocks of a block mask with this many
+    heads.
+    """
     sizes = zip((block.positions, block.keys), block_size, strict=True)
     return any(have % need for need, have in sizes) or (heads > 1 and block.heads > 1)
 
@@ -381,7 +386,9 @@ def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block
 
 
 def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
-    """Kinds of blocks that join `count` blocks along an axis; `pad_full` is for those past the end."""
+    """Kinds of blocks that join `count` blocks along an axis;
+    `pad_full` is for those past the end.
+    """
     if count == 1:
         return kinds
     missing = [(0, 0)] * kinds.ndim

@@ -39,7 +39,8 @@ def block_mask(
     mask: Mask | None = None,
     block_size: int | Sequence[int] = BLOCK_SIZE,
 ) -> BlockMask:
-    """Evaluates a predicate for all scores; finds for each block whether it hides all, some or none.
+    """Evaluates a predicate for all scores; finds for each block whether it hides all, some or
+    none.
 
     Arrays that the predicate captures are read now; if they change, a new block mask is needed.
 
@@ -93,7 +94,9 @@ class _Rows:
     sk: int
 
     def kinds(self, b: int, h: int, row: int) -> Array:
-        """The kinds [key blocks] for a block of queries; evaluates only blocks that `mask` visits."""
+        """The kinds [key blocks] for a block of queries;
+        evaluates only blocks that `mask` visits.
+        """
         positions, keys = self.block_size
         first = row * positions
         q = np.arange(first, min(first + positions, self.sq))[:, None]

@@ -40,7 +40,8 @@ def demo(
 ) -> int:
     """Compiles, runs, compares and shows a kernel; returns 0 if every element is right, else 1.
 
-    It is compiled for the GPU that it runs on, or for the default target where the emulator runs it.
+    It is compiled for the GPU that it runs on, or for the default target where the emulator runs
+    it.
 
     Args:
       out: folder for the bundle, the PTX, the machine code and its disassembly.

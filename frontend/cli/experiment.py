@@ -145,7 +145,8 @@ def _computed(
     is_dense = asked.lengths == DENSE and asked.cache is None and asked.block is None
     if not is_dense or asked.partial:
         raise SpecError(
-            f"{bundle.entry} is not for dense operands ({', '.join(tensor.name for tensor in asked.tensors)}"
+            f"{bundle.entry} is not for dense operands "
+            f"({', '.join(tensor.name for tensor in asked.tensors)}"
             f"{', partial results' if asked.partial else ''}): call it from Python"
         )
     return asked.mask, asked.modifier

@@ -71,8 +71,8 @@ def compile_main(arguments: Sequence[str] | None = None) -> int:
 def ends_with_the_process() -> None:
     """Leaves what is alive at the end to the operating system.
 
-    Python would search it for cycles and take it apart, which is a tenth of a cold compile; nothing of
-    what commands make has to be told that the process ends.
+    Python would search it for cycles and take it apart, which is a tenth of a cold compile; nothing
+    of what commands make has to be told that the process ends.
     """
     atexit.register(gc.freeze)
 
@@ -313,8 +313,10 @@ def _info(args: argparse.Namespace) -> int:
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        f"Compile attention for the GPU that there is, or for {DEFAULT_TARGET}, run it on the GPU or on the "
-        "emulator, compare it with float64, and show what was built. Exits with 1 when the numbers are wrong."
+        f"Compile attention for the GPU that there is, or for {DEFAULT_TARGET}, run it on the GPU "
+        "or on the "
+        "emulator, compare it with float64, and show what was built. Exits with 1 when the numbers "
+        "are wrong."
     )
     _add_spec(parser, heads=2, kv_heads=1)
     parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")

@@ -185,7 +185,9 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
 
 
 def print_bundles(found: Bundle | FatBundle, console: Console | None = None) -> None:
-    """Prints a bundle, or what of a fat bundle is for which target, and then each of its bundles."""
+    """Prints a bundle, or what of a fat bundle is for which target,
+    and then each of its bundles.
+    """
     console = console or output()
     bundles = bundles_of(found)
     if isinstance(found, FatBundle):

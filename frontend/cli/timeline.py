@@ -25,7 +25,8 @@ _UNITS = {
     ),
     CLOCKS: (
         "clocks of the model",
-        "Clocks of a multiprocessor by the model of time: the emulator's run replayed on the machine code "
+        "Clocks of a multiprocessor by the model of time: the emulator's run replayed on the "
+        "machine code "
         "(docs/timing.md).",
     ),
 }
@@ -121,7 +122,8 @@ def read_trace(path: Path) -> TraceFile:
         raise SpecError(f"cannot read {path}: {reason(error)}") from error
     if content.startswith(ZIP):
         raise SpecError(
-            f"{path} is a bundle, not a trace: `attn-mlir run {path} --trace trace.json` runs it on the "
+            f"{path} is a bundle, not a trace: `attn-mlir run {path} --trace trace.json` runs it "
+            "on the "
             "emulator and writes one"
         )
     try:
@@ -266,7 +268,9 @@ def _rank(name: str) -> int:
 
 
 def _numbered(spans: Sequence[Span]) -> list[Span]:
-    """Replaces labels `s@0`, `s@128` by `s 0`, `s 1`: slots of a region, ordered by first column."""
+    """Replaces labels `s@0`, `s@128` by `s 0`, `s 1`: slots of a region,
+    ordered by first column.
+    """
     places = {tuple(span.label.rsplit("@", 1)) for span in spans if "@" in span.label}
     slots: dict[str, list[int]] = {}
     for name, column in sorted(cast("set[tuple[str, str]]", places)):
@@ -383,7 +387,9 @@ def _legend(rows: Sequence[Row]) -> list[str]:
 
 
 def _targets(rows: Sequence[Row], y: float) -> list[str]:
-    """A line that says which ring or buffer a colour of an engine stands for, where it has several."""
+    """A line that says which ring or buffer a colour of an engine stands for,
+    where it has several.
+    """
     lines: list[str] = []
     x = float(LEFT)
     for row in rows:

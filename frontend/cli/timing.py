@@ -123,7 +123,8 @@ def time_kernel(args: argparse.Namespace) -> int:
             durations, chip=chip, values=values, cluster_ctas=len(record.ctas), resident=1
         )
         print(
-            f"\nthe launch, if all {timed.clusters} clusters take as long: {whole.clocks:.0f} clocks, "
+            f"\nthe launch, if all {timed.clusters} clusters take as long: {whole.clocks:.0f} "
+            "clocks, "
             f"{whole.waves} waves, {together} CTAs on a multiprocessor"
         )
     trace = chrome_trace(

@@ -56,8 +56,9 @@ class AppendSpec(Request):
       angles: dtype of cos and sin, or None where nothing is rotated.
       rotary_dim: columns of keys that are rotated, a multiple of 16.
       interleaved: whether the columns of a pair are neighbours.
-      scaled: whether elements are divided by factors of a table before they are narrowed. Factors that
-        each position has of its own, as `cache` says, are found from the tokens, and written as well.
+      scaled: whether elements are divided by factors of a table before they are narrowed. Factors
+        that each position has of its own, as `cache` says, are found from the tokens, and written
+        as well.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -110,7 +111,8 @@ class AppendSpec(Request):
     def _check_position_scales(self) -> None:
         if self.dtype == self.new_dtype or self.scaled:
             raise SpecError(
-                "factors of positions are those of tokens of 16 bits, which are narrowed to 8 by no "
+                "factors of positions are those of tokens of 16 bits, which are narrowed to 8 by "
+                "no "
                 f"others: got new_dtype {self.new_dtype} for {self.dtype} and scaled {self.scaled}"
             )
         check_scale_groups(self.cache, {"head_dim": self.head_dim, "v_head_dim": self.v_head_dim})
@@ -120,7 +122,8 @@ class AppendSpec(Request):
         is_right = columns is not None and columns in range(0, self.head_dim + 1, ROTARY_STEP)
         if not is_right or bool(columns) != (self.angles is not None):
             raise SpecError(
-                f"rotary_dim must be a multiple of {ROTARY_STEP} up to {self.head_dim} with angles, 0 "
+                f"rotary_dim must be a multiple of {ROTARY_STEP} up to {self.head_dim} with "
+                "angles, 0 "
                 f"without, got {shown(self.rotary_dim, 40)}"
             )
         if columns and self.new_dtype not in WIDE_DTYPES:

@@ -302,7 +302,9 @@ def source_hash() -> str:
 
 
 def extension_hash() -> str:
-    """sha256 of the sources of other projects' schedules, masks and targets, with their packages' files."""
+    """sha256 of the sources of other projects' schedules, masks and targets, with their packages'
+    files.
+    """
     digest = hashlib.sha256()
     for name in noted():
         module = sys.modules[name]

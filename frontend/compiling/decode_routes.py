@@ -1,7 +1,7 @@
 """How a call of latent attention after absorption is computed, as policies choose it.
 
-It depends on the machine and on sizes, never on the contents of device arrays, so that recorded launches
-stay valid.
+It depends on the machine and on sizes, never on the contents of device arrays, so that recorded
+launches stay valid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def check_scope_splits(num_splits: object, scope_count: int) -> int:
     count = check_num_splits(num_splits)
     if count * scope_count > MAX_SPLITS:
         raise SpecError(
-            f"num_splits must be an integer from 0 to {MAX_SPLITS // scope_count} with extra_kv, got "
+            f"num_splits must be an integer from 0 to {MAX_SPLITS // scope_count} with extra_kv, "
+            "got "
             f"{count}"
         )
     return count

@@ -47,6 +47,7 @@ def refused_dtype(name: str, dtype: str, allowed: Sequence[str]) -> SpecError:
     if dtype not in WIDER_DTYPES or "bf16" not in allowed:
         return SpecError(what)
     return SpecError(
-        f"{what}: convert it by {name}.to(torch.bfloat16) or {name}.astype(ml_dtypes.bfloat16); sums "
+        f"{what}: convert it by {name}.to(torch.bfloat16) or {name}.astype(ml_dtypes.bfloat16); "
+        "sums "
         "are in f32 all the same"
     )

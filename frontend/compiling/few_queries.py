@@ -1,19 +1,20 @@
 """How `mha-streaming` divides a call: query tiles of a work tile, and parts of the keys.
 
-More rows than a query tile has are either work tiles of one query tile, which read the same keys, or
-work tiles of two, which share each key tile. One is taken as long as each work tile, or each of its
-parts, has a multiprocessor of its own:
+More rows than a query tile has are either work tiles of one query tile, which read the same keys,
+or work tiles of two, which share each key tile. One is taken as long as each work tile, or each of
+its parts, has a multiprocessor of its own:
 
-- Its second reader costs little. Both walk the same keys at the same time, so that memory is read once:
-  what all slots of all CTAs hold, 132 x 160 KiB on an H200, is less than half of its L2 cache.
+- Its second reader costs little. Both walk the same keys at the same time, so that memory is read
+  once: what all slots of all CTAs hold, 132 x 160 KiB on an H200, is less than half of its L2
+  cache.
 - Twice as many CTAs read, and attend with one warpgroup each: an SM that would else idle is used.
 - Parts are put together by four warps with one query tile, each with 256 columns of 16 rows on
   their way: 8 parts of 128 columns in one turn. With two, registers are left for one warp with 64
   columns: 8 parts of 2 x 128 columns in 32 turns, one after the other.
 
 Work tiles of two query tiles are taken where there are more work tiles of one than
-multiprocessors: a CTA then has several in turn, and two reach the L2 cache half as often. There, keys
-are not split.
+multiprocessors: a CTA then has several in turn, and two reach the L2 cache half as often. There,
+keys are not split.
 
 The parts: as many as multiprocessors stream keys at the speed of memory (`STREAM_SHARE`), divided
 by the ranges of keys that differ, a sequence's of one head each; and no more than there are
@@ -46,7 +47,8 @@ with 64, 16.3 us with 128. All of them are taken where keys of 8 bits have to be
 def with_query_tiles(
     spec: MhaSpec, sizes: Mapping[str, int], machine: Machine, *, in_parts: bool = False
 ) -> MhaSpec:
-    """The request with its query tiles where the call takes more than one; what it says itself stays.
+    """The request with its query tiles where the call takes more than one; what it says itself
+    stays.
 
     Args:
       spec: a request for a schedule for few queries.

@@ -43,25 +43,26 @@ class MlaSpec(GroupedRequest):
       heads: query heads.
       kv_heads: heads of k_nope and v; divides heads. As many when left out.
       nope_dim: columns of q_nope and k_nope, a multiple of 64, of 128 for `e4m3`.
-      rope_dim: columns of q_rope and k_rope, a multiple of 16, of 32 for `e4m3`; at most 256 with those
-        of nope, where each of `bf16` beside `e4m3` counts twice.
-      v_head_dim: columns of v and O, a multiple of 8, of 16 for `e4m3`, up to 256; `nope_dim` when left
-        out.
-      dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`; or `e4m3`, with factors of f32: `q_descale`
-        of each position and head, `k_descale` of each position, `v_descale` of each sequence and head.
-      rope_dtype: of k_rope: `dtype`, as when left out; or `e4m3` where that is `bf16`; or, of q_rope as
-        well, `bf16` where that is `e4m3`.
-      rope_factors: whether `k_rope_descale` has a factor of f32 for each position of k_rope of 8 bits
-        that is a tensor. Those of a cache are a property of that.
+      rope_dim: columns of q_rope and k_rope, a multiple of 16, of 32 for `e4m3`; at most 256 with
+        those of nope, where each of `bf16` beside `e4m3` counts twice.
+      v_head_dim: columns of v and O, a multiple of 8, of 16 for `e4m3`, up to 256; `nope_dim` when
+        left out.
+      dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`; or `e4m3`, with factors of f32:
+        `q_descale` of each position and head, `k_descale` of each position, `v_descale` of each
+        sequence and head.
+      rope_dtype: of k_rope: `dtype`, as when left out; or `e4m3` where that is `bf16`; or, of
+        q_rope as well, `bf16` where that is `e4m3`.
+      rope_factors: whether `k_rope_descale` has a factor of f32 for each position of k_rope of 8
+        bits that is a tensor. Those of a cache are a property of that.
       mask: which keys a query sees; `full()` when left out.
       query_tiles, tile_order: as of `MhaSpec`.
-      num_qk_stages, num_pv_stages: as of `MhaSpec`; the former divides the nope columns alone where rope has
-        slots of its own.
+      num_qk_stages, num_pv_stages: as of `MhaSpec`; the former divides the nope columns alone where
+        rope has slots of its own.
       ordered_softmax: as of `MhaSpec`.
       out_dtype: of O: `bf16`, `f16` or `f32`; `dtype` when left out.
       return_lse: whether the kernel takes and writes LSE.
-      lengths: which index arrays tell the lengths of sequences. Where there is a cache, `used_k` and
-        `cached_k` are about that.
+      lengths: which index arrays tell the lengths of sequences. Where there is a cache, `used_k`
+        and `cached_k` are about that.
       cache: how the latent cache lies that holds k_rope; None for a tensor of its own.
       rope_alone: whether rows of that cache have the columns of rope alone, and not all 576.
 
@@ -89,8 +90,8 @@ class MlaSpec(GroupedRequest):
     rope_alone: bool = option(converter=partial(flag, "rope_alone"), default=False)
 
     def completed(self) -> Mapping[str, object]:
-        """As many heads of keys as query heads, values of the size of nope, rope and O of the operands'
-        dtype, O of bf16 where these have 8 bits."""
+        """As many heads of keys as query heads, values of the size of nope, rope and O of the
+        operands' dtype, O of bf16 where these have 8 bits."""
         out = "bf16" if self.is_narrow else self.dtype
         own = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": out}
         return {**super().completed(), **own}
@@ -139,7 +140,8 @@ class MlaSpec(GroupedRequest):
             return
         if self.rope_dim != ROPE_COLUMNS:
             raise SpecError(
-                f"rope_dim must be {ROPE_COLUMNS} where k_rope is a latent cache of {self.cache_columns} "
+                f"rope_dim must be {ROPE_COLUMNS} where k_rope is a latent cache of "
+                f"{self.cache_columns} "
                 f"columns, got {self.rope_dim}"
             )
 
@@ -165,7 +167,8 @@ class MlaSpec(GroupedRequest):
         for name, step in steps.items():
             if self.is_narrow and getattr(self, name) % step:
                 raise SpecError(
-                    f"{name} {getattr(self, name)} has no kernel for {NARROW}: supported are multiples "
+                    f"{name} {getattr(self, name)} has no kernel for {NARROW}: supported are "
+                    "multiples "
                     f"of {step}"
                 )
         has_cache = self.cache is not None
@@ -216,7 +219,9 @@ class MlaSpec(GroupedRequest):
         )
 
     def _factors(self, rope: tuple[int | str, ...]) -> tuple[Operand, ...]:
-        """The factors of k_rope, which lie as it does, whose extents these are; or of all operands."""
+        """The factors of k_rope, which lie as it does, whose extents these are;
+        or of all operands.
+        """
         if self.is_narrow:
             q, k, v = DESCALES
             of_q = (*self._rows_of(q, self.rows_q), self.heads, 1)

@@ -1,4 +1,6 @@
-"""The options of attention, each checked by itself; `schedules` says which have no kernel together."""
+"""The options of attention, each checked by itself;
+`schedules` says which have no kernel together.
+"""
 
 from __future__ import annotations
 

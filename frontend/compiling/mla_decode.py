@@ -58,26 +58,28 @@ def _head_dim(value: Any) -> int:
 
 @request
 class MlaDecodeSpec(PackedRequest, SequenceRequest):
-    """Latent attention after absorption, for any batch, numbers of queries and lengths of sequences.
+    """Latent attention after absorption, for any batch, numbers of queries and lengths of
+    sequences.
 
     Args:
       heads: query heads, a multiple of 8 up to 1024, which all read the one head of the cache.
       head_dim: columns of a query and of a row of the cache, 576 or 512; the first 512 are values.
       dtype: of q, the cache and o: `bf16` or `f16`, as of `MhaSpec`.
       mask: which rows of its sequence a query sees; `full()` when left out.
-      indices: whether lists name the rows that each query sees; the cache is then one tensor of rows.
+      indices: whether lists name the rows that each query sees; the cache is then one tensor of
+        rows.
       topk_length: whether these lists have lengths of their own.
       sinks: whether heads have sinks.
       lengths: which array tells how many rows sequences have, `used_k` or `cached_k`.
       cache: how the sequences lie; None for rows of a tensor.
       schedule: how the kernel is divided among warps, a name of `policy.registry`; the target's
         usual one when left out.
-      joined: whether the keys are split into parts that the kernel puts together by itself, in memory
-        that it is called with.
-      partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel puts
-        together.
-      kv_format, kv_group, kv_page: as of `PackedRequest`; `kv_page` with `indices` alone, as `cache` says
-        which pages sequences have.
+      joined: whether the keys are split into parts that the kernel puts together by itself, in
+        memory that it is called with.
+      partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
+        puts together.
+      kv_format, kv_group, kv_page: as of `PackedRequest`; `kv_page` with `indices` alone, as
+        `cache` says which pages sequences have.
 
     Raises:
       SpecError: a value that has no kernel; the message names the option and what is allowed.

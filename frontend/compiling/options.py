@@ -1,7 +1,7 @@
 """What each option of a request has to be by itself: checks, which give an option in its one form.
 
-`MhaSpec` and the other requests declare their options with these; what excludes what is in `schedules`
-and in the requests' `check_together`.
+`MhaSpec` and the other requests declare their options with these; what excludes what is in
+`schedules` and in the requests' `check_together`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
         )
     if bool(value.page_size) != (value.pages in PAGE_LISTS):
         raise SpecError(
-            f"cache with a page_size, and no other, must list pages by one of {', '.join(PAGE_LISTS)}, "
+            f"cache with a page_size, and no other, must list pages by one of "
+            f"{', '.join(PAGE_LISTS)}, "
             f"got page_size {shown(value.page_size, 40)} and pages {shown(value.pages, 40)}"
         )
     if value.page_size:
@@ -210,7 +211,8 @@ def mask(value: object) -> Mask:
     if not isinstance(value, Mask):
         made = ", ".join(f"{kind.make.__name__}()" for kind in public() if kind.make is not None)
         raise SpecError(
-            f"mask {shown(value)} has no kernel: supported are {made} and what &, | and ~ make of them"
+            f"mask {shown(value)} has no kernel: supported are {made} and what &, | and ~ make of "
+            "them"
         )
     return value
 
@@ -252,7 +254,8 @@ def block(value: object, group: int) -> tuple[int, int, int]:
         if positions * heads in BLOCK_ROWS and keys in BLOCK_KEYS and group % heads == 0:
             return positions, heads, keys
     raise SpecError(
-        f"block {shown(cast(object, value), 40)} has no kernel: it must be (positions, heads, keys) with "
+        f"block {shown(cast(object, value), 40)} has no kernel: it must be (positions, heads, "
+        "keys) with "
         f"positions x heads of {BLOCK_ROWS}, heads that divide {group} and keys of {BLOCK_KEYS}"
     )
 

@@ -1,9 +1,9 @@
 """In which order the work tiles of a call start, and how large they are, where sizes decide.
 
-Tiles drawn from a counter begin while the one before them ends, and the longest ones first. It costs
-a place of its own for O, hence smaller key tiles at wide heads, and a counter per launch. On an
-H200 (`bench/attention.py`, 2026-11-23, 2048 // D heads, 16384 tokens) that was, in times the speed of
-a CTA per tile:
+Tiles drawn from a counter begin while the one before them ends, and the longest ones first. It
+costs a place of its own for O, hence smaller key tiles at wide heads, and a counter per launch. On
+an H200 (`bench/attention.py`, 2026-11-23, 2048 // D heads, 16384 tokens) that was, in times the
+speed of a CTA per tile:
 
 | head size | full 1024 | 4096 | 16384 | causal 1024 | 4096 | 16384 |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -60,10 +60,11 @@ def with_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str, *, split: b
 
 
 def folded(spec: MhaSpec, sizes: Mapping[str, int], *, parts: int = 1) -> MhaSpec:
-    """The request with work tiles on one axis of the grid, where its batch is larger than another has room for.
+    """The request with work tiles on one axis of the grid, where its batch is larger than another
+    has room for.
 
-    Dense sequences are the grid's last axis, which ends at 65,535. CTAs that loop over work tiles have
-    them all on the first. An order that is asked for stays.
+    Dense sequences are the grid's last axis, which ends at 65,535. CTAs that loop over work tiles
+    have them all on the first. An order that is asked for stays.
 
     Args:
       spec: a request with its schedule.

@@ -48,7 +48,8 @@ class PackedRequest(Request):
     )
 
     def check_format(self, columns: int, *, knows_pages: bool = False) -> None:
-        """A row has the columns of a query; factors and pages are told where the format leaves them open.
+        """A row has the columns of a query; factors and pages are told where the format leaves them
+        open.
 
         Args:
           columns: of a query.
@@ -60,7 +61,8 @@ class PackedRequest(Request):
         stored = FORMATS.get(self.kv_format)
         if stored is not None and stored.columns != columns:
             raise SpecError(
-                f"head_dim must be {stored.columns} with kv_format {self.kv_format!r}, got {columns}"
+                f"head_dim must be {stored.columns} with kv_format {self.kv_format!r}, got "
+                f"{columns}"
             )
         may_group = stored is not None and stored.factors.place == "outside"
         if self.kv_group is not None and not may_group:
@@ -70,7 +72,8 @@ class PackedRequest(Request):
         needs_page = stored is not None and stored.is_in_pages and not knows_pages
         if (self.kv_page is not None) != needs_page:
             raise SpecError(
-                f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with kv_format "
+                f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with "
+                "kv_format "
                 f"{self.kv_format!r}, got {self.kv_page}"
             )
 
@@ -81,7 +84,9 @@ class PackedRequest(Request):
 
     @property
     def form(self) -> LatentFormat | None:
-        """How rows are stored that are widened, with the group of their factors; None for others."""
+        """How rows are stored that are widened, with the group of their factors;
+        None for others.
+        """
         stored = None if self.is_narrow else FORMATS.get(self.kv_format)
         if stored is None or self.kv_group is None:
             return stored

@@ -115,9 +115,9 @@ def prebuild(
     Args:
       script, arguments: the program and its arguments.
       folder, say: see `Collector`.
-      targets: chips to keep bundles for. The program runs once for each of them, on the emulator, whatever
-        device it names, as calls choose their kernels by the machine. If there are none, it runs once, and
-        bundles are kept for the chips that they are requested for.
+      targets: chips to keep bundles for. The program runs once for each of them, on the emulator,
+        whatever device it names, as calls choose their kernels by the machine. If there are none,
+        it runs once, and bundles are kept for the chips that they are requested for.
       runs: whether kernels run; otherwise nothing is launched, and results have arbitrary numbers.
 
     Raises:
@@ -136,7 +136,9 @@ def prebuild(
 
 
 def _device(target: str | None, *, runs: bool) -> Device | None:
-    """What all calls are made on: as they choose a kernel by the machine, one for each chip. None for theirs."""
+    """What all calls are made on: as they choose a kernel by the machine, one for each chip. None
+    for theirs.
+    """
     if not runs:
         return IdleDevice(target)
     return None if target is None else EmulatorDevice(target=target)

@@ -55,7 +55,8 @@ def find(place: Path | None, kernel: str, request: str, target: str, missing: st
     if data is None:
         raise TargetError(
             f"this installation cannot compile, {missing}, and {place} has no bundle of {kernel} "
-            f"for {target} ({name}; the request is {request:.1000}): {make}, and bring the folder here"
+            f"for {target} ({name}; the request is {request:.1000}): {make}, and bring the folder "
+            "here"
         )
     bundle = Bundle.from_bytes(data, path=place / name)
     said = dict(bundle.manifest.request)
@@ -88,7 +89,8 @@ def _read(place: Path, name: str) -> bytes | None:
     except Exception as error:  # zipfile raises a dozen kinds of errors for damaged files
         told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
         raise SpecError(
-            f"ATTN_MLIR_BUNDLES names {place}, which cannot be read: {told}; it must be a folder of "
+            f"ATTN_MLIR_BUNDLES names {place}, which cannot be read: {told}; it must be a folder "
+            "of "
             "bundle files, or a zip of such files"
         ) from error
 

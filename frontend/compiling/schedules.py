@@ -1,4 +1,5 @@
-"""Options of attention that have no kernel together: under any schedule, under one, or on one target.
+"""Options of attention that have no kernel together: under any schedule, under one, or on one
+target.
 
 A schedule is how a kernel is divided among warps; its policy says what it has kernels for.
 """
@@ -39,7 +40,8 @@ def check_stored(spec: MhaOptions) -> None:
     is_widened = spec.kv_dtype in NARROW_DTYPES and spec.dtype not in NARROW_DTYPES
     if spec.kv_dtype != spec.dtype and not is_widened:
         raise SpecError(
-            f"kv_dtype must be {spec.dtype}, as dtype, or one of 8 bits under 16, got {spec.kv_dtype}"
+            f"kv_dtype must be {spec.dtype}, as dtype, or one of 8 bits under 16, got "
+            f"{spec.kv_dtype}"
         )
     if spec.cache is None or not spec.cache.scale_dtype:
         return
@@ -154,7 +156,8 @@ def check_key_parts(count: int | None, dtype: str, sizes: Mapping[str, int]) -> 
     if count is not None and all(n % count for n in lines.values()):
         got = " and ".join(f"{name} {sizes[name]} with {n}" for name, n in lines.items())
         raise SpecError(
-            f"num_qk_stages must divide the lines of 128 bytes of a row of keys, got {count} for {got}"
+            f"num_qk_stages must divide the lines of 128 bytes of a row of keys, got {count} for "
+            f"{got}"
         )
 
 
@@ -224,7 +227,8 @@ def check_output(out_dtype: str, v_head_dim: int) -> None:
     """
     if out_dtype == "f32" and v_head_dim > MAX_F32_HEAD_DIM:
         raise SpecError(
-            f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {v_head_dim}: O and "
+            f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {v_head_dim}: O "
+            "and "
             "two key tiles would exceed shared memory"
         )
 

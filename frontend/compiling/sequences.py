@@ -1,4 +1,6 @@
-"""What requests about attention share: sequences, how long they are and how they lie, and their heads."""
+"""What requests about attention share: sequences, how long they are and how they lie, and their
+heads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class SequenceRequest(Request):
     """A request for attention within sequences, of any number and any lengths.
 
     Args:
-      mask: which keys of its sequence a query sees, in closed form, see `masks`; `full()` when left out.
+      mask: which keys of its sequence a query sees, in closed form, see `masks`; `full()` when left
+        out.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       cache: how keys lie where they are a cache; None for tensors of their own.
     """
@@ -77,15 +80,16 @@ class GroupedRequest(SequenceRequest):
 
     Args:
       heads: query heads.
-      kv_heads: heads of keys and values; each serves heads / kv_heads query heads. As many as `heads`
-        when left out.
+      kv_heads: heads of keys and values; each serves heads / kv_heads query heads. As many as
+        `heads` when left out.
       query_tiles: tiles of queries that a CTA works on.
       tile_order: how tiles are given to CTAs.
-      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1, 2 or 4,
-        a divisor of the lines of 128 bytes of a row; 1 when left out.
-      num_pv_stages: parts of a tile of probabilities, by columns, that P V awaits one after the other: 1, 2 or
-        4, of 32 columns at least; 1 when left out.
-      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after the other.
+      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1,
+        2 or 4, a divisor of the lines of 128 bytes of a row; 1 when left out.
+      num_pv_stages: parts of a tile of probabilities, by columns, that P V awaits one after the
+        other: 1, 2 or 4, of 32 columns at least; 1 when left out.
+      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after
+        the other.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling.
       return_lse: whether the kernel takes and writes LSE.
     """

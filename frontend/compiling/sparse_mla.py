@@ -45,15 +45,15 @@ class SparseMlaSpec(PackedRequest):
     Args:
       heads: query heads: multiples of 8 up to 64, and multiples of 64.
       head_dim: columns of a query and of a row of the cache, 576 or 512.
-      dtype: of q and of both products: `bf16`; `f16` for a cache of f16; or `e4m3` for one of kv_format
-        `e4m3` without factors.
+      dtype: of q and of both products: `bf16`; `f16` for a cache of f16; or `e4m3` for one of
+        kv_format `e4m3` without factors.
       out_dtype: of O: `bf16`, `f16` or `f32`; when left out `dtype`, or `bf16` for `e4m3`.
       topk_length: whether lists have lengths of their own.
       sinks: whether heads have sinks.
       page_size: rows of a page, where entries are positions of sequences in pages; else None.
       kv_format, kv_group, kv_page: as of `PackedRequest`.
-      schedule: how the kernel is divided among warps and CTAs, a name in `policy.registry`; the usual
-        one when left out.
+      schedule: how the kernel is divided among warps and CTAs, a name in `policy.registry`; the
+        usual one when left out.
 
     Raises:
       SpecError: a value that has no kernel.

@@ -72,21 +72,22 @@ class MhaSpec(MhaOptions):
         `few_queries` says. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
         as many as a group's heads fill, or in a call as its queries fill.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
-        launch control), `counter` (drawn from a counter in memory that the kernel is called with) or,
-        for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when left out. All give
-        the same bits.
-      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1, 2 or 4,
-        a divisor of the lines of 128 bytes of a row of keys; 1 when left out. Of the schedule `mha` on
-        targets with tensor memory.
-      num_pv_stages: likewise parts of a tile of probabilities, of 32 columns at least, that P V awaits.
-      ordered_softmax: likewise whether the softmax groups of two query tiles weigh their scores one after the
-        other, so that the tensor core works on one tile meanwhile.
+        launch control), `counter` (drawn from a counter in memory that the kernel is called with)
+        or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when left out. All
+        give the same bits.
+      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1,
+        2 or 4, a divisor of the lines of 128 bytes of a row of keys; 1 when left out. Of the
+        schedule `mha` on targets with tensor memory.
+      num_pv_stages: likewise parts of a tile of probabilities, of 32 columns at least, that P V
+        awaits.
+      ordered_softmax: likewise whether the softmax groups of two query tiles weigh their scores one
+        after the other, so that the tensor core works on one tile meanwhile.
       schedule: how the kernel is divided among warps: `mha`, for many queries, of which tiles stay
         in tensor memory, or `mha-streaming`, for few: 16 or 32 rows of a group's heads, past which
         keys and values stream; `mha-swapped`, for 8 to 32 rows, which are columns of products in
         tensor memory. The first where the target has tensor memory, when left out.
-      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; when left out `dtype`, and bf16 where
-        that has 8 bits.
+      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; when left out `dtype`, and bf16
+        where that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       cache: how k and v lie where they are a cache; None for tensors of their own.

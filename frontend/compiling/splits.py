@@ -97,7 +97,8 @@ def fixed_split(
         raise SpecError(f"split_size {keys} and a block_mask have no kernel: leave it out")
     if not joins_parts(spec):
         raise SpecError(
-            f"split_size {keys} needs schedule {STREAMED} or {SWAPPED}, whose parts are put together in an order "
+            f"split_size {keys} needs schedule {STREAMED} or {SWAPPED}, whose parts are put "
+            "together in an order "
             f"of their own, got {spec.schedule or 'none'} on {machine.target or DEFAULT_TARGET}"
         )
     count = max(-(-sizes["sk"] // keys), 1)

@@ -1,7 +1,8 @@
 """Attention with the names and conventions of FlashAttention, for code that calls it.
 
-Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names, that a window
-of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy. Forward only.
+Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names,
+that a window of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy.
+Forward only.
 """
 
 from attn_mlir.flash.functions import (

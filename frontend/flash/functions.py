@@ -67,7 +67,8 @@ def attend(
       window_size: how far to the left and to the right of that key a query sees; -1 or None: all.
       softcap: scores become cap * tanh(score / cap); 0: they stay as they are.
       attention_chunk: positions of a chunk; a query sees the keys of its own chunk. 0: all keys.
-      learnable_sink: [heads], see `attention`; LSE counts it, as FlashAttention's does. s_aux: the same.
+      learnable_sink: [heads], see `attention`; LSE counts it, as FlashAttention's does. s_aux: the
+        same.
       num_splits: number of parts of the keys; 0 chooses.
       q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
       return_lse: also return LSE, [batch, heads, sq]; [heads, total_q] for queries by offsets.
@@ -282,8 +283,9 @@ def flash_attn_combine(
 
     Args:
       out_partial: [splits, batch, sq, heads, head_dim] or [splits, total, heads, head_dim], f32.
-      lse_partial: [splits, batch, sq, heads] or [splits, total, heads], f32, natural logarithms; its
-        positions lie one behind the other. -inf or +inf: no keys, and O of the part is not looked at.
+      lse_partial: [splits, batch, sq, heads] or [splits, total, heads], f32, natural logarithms;
+        its positions lie one behind the other. -inf or +inf: no keys, and O of the part is not
+        looked at.
       out: memory for O, see `attention`.
       out_dtype: of O; f32 when left out, or that of `out`.
       return_lse: whether LSE is computed.
@@ -299,7 +301,8 @@ def flash_attn_combine(
     parts, sums = view(out_partial, "out_partial"), view(lse_partial, "lse_partial")
     if parts.dtype != "f32" or len(parts.shape) not in (4, 5):
         raise SpecError(
-            "out_partial must be f32 [splits, batch, sq, heads, head_dim] or [splits, total, heads, "
+            "out_partial must be f32 [splits, batch, sq, heads, head_dim] or [splits, total, "
+            "heads, "
             f"head_dim], got {list(parts.shape)} of {parts.dtype}"
         )
     if sums.dtype != "f32" or sums.shape != parts.shape[:-1]:
@@ -309,7 +312,8 @@ def flash_attn_combine(
         )
     if sums.shape[-2] > 1 and sums.strides[-2] != 1 and not sums.empty:
         raise SpecError(
-            f"lse_partial has strides {list(sums.strides)}: positions must lie one behind the other, "
+            f"lse_partial has strides {list(sums.strides)}: positions must lie one behind the "
+            "other, "
             "as in lse.swapaxes(-1, -2) of a dense [..., heads, sq]"
         )
     if not 1 <= parts.shape[0] <= MAX_SPLITS:
@@ -350,7 +354,8 @@ def _split_heads(packed: Any, num_heads_q: object) -> tuple[Any, ...]:
     shape, heads = view(packed, "qkv").shape, as_int(num_heads_q)
     if len(shape) != 4 or heads is None or not 0 < heads < shape[2] or (shape[2] - heads) % 2:
         raise SpecError(
-            "num_heads_q must leave an even number of heads of qkv [batch, sequence, num_heads_q + 2 "
+            "num_heads_q must leave an even number of heads of qkv [batch, sequence, num_heads_q + "
+            "2 "
             f"kv_heads, head_dim] for k and v, got {shown(num_heads_q, 40)} and {list(shape)}"
         )
     kv = (shape[2] - heads) // 2

@@ -49,9 +49,12 @@ _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new"
 
 @adapter(
     NEUTRAL,
-    "q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens cache_batch_idx cache_leftpad page_table "
-    "cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale v_descale softmax_scale "
-    "causal window_size attention_chunk softcap rotary_interleaved scheduler_metadata num_splits pack_gqa "
+    "q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens cache_batch_idx cache_leftpad "
+    "page_table "
+    "cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale v_descale "
+    "softmax_scale "
+    "causal window_size attention_chunk softcap rotary_interleaved scheduler_metadata num_splits "
+    "pack_gqa "
     "sm_margin return_softmax_lse",
 )
 def flash_attn_with_kvcache(
@@ -90,19 +93,22 @@ def flash_attn_with_kvcache(
     device: DeviceChoice = None,
     stream: object = None,
 ) -> Any:
-    """As `flash_attn_with_kvcache` of FlashAttention 3; `block_table` and `alibi_slopes` are those of 2.
+    """As `flash_attn_with_kvcache` of FlashAttention 3; `block_table` and `alibi_slopes` are those
+    of 2.
 
     Args:
       q: [batch, sq, heads, head_dim], or with `cu_seqlens_q` [total_q, heads, head_dim].
-      k_cache, v_cache: [rows, positions, kv_heads, head_dim], or with a table [pages, page, kv_heads,
-        head_dim].
+      k_cache, v_cache: [rows, positions, kv_heads, head_dim], or with a table [pages, page,
+        kv_heads, head_dim].
       k, v: new keys and values, [batch, n, kv_heads, head_dim], or with `cu_seqlens_k_new` [total,
         kv_heads, head_dim]: they are written into the cache first, behind `cache_seqlens`. Of the
         cache's dtype, or of bf16 or f16 for one of 8 bits; see `attn_mlir.append_kv`.
-      rotary_cos, rotary_sin: [positions, rotary_dim / 2]. New token i of sequence b is rotated by row
-        cache_seqlens[b] + i, padding counted, on its way into the cache; and a copy of q likewise if
-        causal or within a window or a chunk, else all by row cache_seqlens[b]. Only with k.
-      cache_seqlens: a number or [batch] i32: positions that the cache holds, without k; all if None.
+      rotary_cos, rotary_sin: [positions, rotary_dim / 2]. New token i of sequence b is rotated by
+        row cache_seqlens[b] + i, padding counted, on its way into the cache; and a copy of q
+        likewise if causal or within a window or a chunk, else all by row cache_seqlens[b]. Only
+        with k.
+      cache_seqlens: a number or [batch] i32: positions that the cache holds, without k; all if
+        None.
       cache_batch_idx: [batch] i32, the row of each sequence; for a cache without a table.
       cache_leftpad: [batch] i32, where each sequence begins in its row; likewise.
       page_table, block_table: [batch, columns] i32, the pages of each sequence; one of both names.
@@ -119,8 +125,8 @@ def flash_attn_with_kvcache(
       learnable_sink, out, device, stream: see `attention`. s_aux: another name of the first.
 
     Returns:
-      O like q, with `return_softmax_lse` also LSE, [batch, heads, sq], or [heads, total_q] for queries
-      by offsets.
+      O like q, with `return_softmax_lse` also LSE, [batch, heads, sq], or [heads, total_q] for
+      queries by offsets.
 
     Raises:
       SpecError: an argument is wrong or has no kernel; nothing was appended.

@@ -33,7 +33,8 @@ def mask_of(is_causal: object, window_size: Window) -> Mask:
 
 
 def chunked_mask(mask: Mask, attention_chunk: object) -> Mask:
-    """The mask, with keys of other chunks of `attention_chunk` positions hidden; for 0 the mask itself.
+    """The mask, with keys of other chunks of `attention_chunk` positions hidden; for 0 the mask
+    itself.
 
     Raises:
       SpecError: `attention_chunk` is no number of positions.
@@ -55,7 +56,8 @@ def score_mod_of(cap: object) -> ScoreMod | None:
 
 
 def sinks_of(learnable_sink: Any, s_aux: Any) -> tuple[str, Any]:
-    """The sinks, and the name under which they were passed: version 4's or that of version 3's forks.
+    """The sinks, and the name under which they were passed: version 4's or that of version 3's
+    forks.
 
     Raises:
       SpecError: both are given.

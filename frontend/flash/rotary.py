@@ -1,7 +1,7 @@
 """Rotary positions for arrays of numpy, torch and cupy, as FlashAttention applies them.
 
-With angles cos and sin [positions, C], the first 2 C columns of a row of position p are pairs (x, y): of
-the columns i and i + C, or 2 i and 2 i + 1 where they are interleaved. A pair becomes
+With angles cos and sin [positions, C], the first 2 C columns of a row of position p are pairs (x,
+y): of the columns i and i + C, or 2 i and 2 i + 1 where they are interleaved. A pair becomes
 
     (x cos[p, i] - y sin[p, i],  y cos[p, i] + x sin[p, i])
 
@@ -35,7 +35,8 @@ def check_angles(cos: Any, sin: Any, head_dim: int) -> None:
     shape = shape_of(cos, "rotary_cos")
     if len(shape) != 2 or 2 * shape[1] % STEP or not 0 < 2 * shape[1] <= head_dim:
         raise SpecError(
-            f"rotary_cos must be [positions, rotary_dim / 2] for a rotary_dim of {STEP} or a multiple, "
+            f"rotary_cos must be [positions, rotary_dim / 2] for a rotary_dim of {STEP} or a "
+            "multiple, "
             f"at most {head_dim}, got {list(shape)}"
         )
     if (found := shape_of(sin, "rotary_sin")) != shape:

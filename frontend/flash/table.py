@@ -33,7 +33,8 @@ NEUTRAL: Table = {
     **neutral("aux_tensors", None, instead="modifiers of attn_mlir.attention capture tensors"),
     **neutral("aux_scalars", None, instead="modifiers of attn_mlir.attention capture numbers"),
     **neutral(
-        "block_sparse_tensors full_block_cnt full_block_idx mask_block_cnt mask_block_idx block_size "
+        "block_sparse_tensors full_block_cnt full_block_idx mask_block_cnt mask_block_idx "
+        "block_size "
         "cu_total_m_blocks cu_total_n_blocks", None, instead=_BLOCKS,
     ),
     **neutral("score_mod_bwd block_sparse_tensors_bwd gather_bwd_token_chunk", None, instead=_FORWARD),

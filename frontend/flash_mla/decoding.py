@@ -1,4 +1,6 @@
-"""FlashMLA's decoding: few queries over a latent cache in pages, whole or of rows that lists name."""
+"""FlashMLA's decoding: few queries over a latent cache in pages,
+whole or of rows that lists name.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ _decode = renamed(
 
 @dataclass
 class FlashMLASchedMeta:
-    """What FlashMLA keeps between calls of equal sizes: here the sizes themselves, and nothing else.
+    """What FlashMLA keeps between calls of equal sizes: here the sizes themselves, and nothing
+    else.
 
     Attributes:
       config: the sizes and options of the first call, by FlashMLA's names; None before it.
@@ -60,7 +63,8 @@ class FlashMLASchedMeta:
         for name, was in (self.config or {}).items():
             if (got := config[name]) != was:
                 raise SpecError(
-                    f"tile_scheduler_metadata is of calls with {name} = {was}, got {got}: make others "
+                    f"tile_scheduler_metadata is of calls with {name} = {was}, got {got}: make "
+                    "others "
                     "with get_mla_metadata()"
                 )
 
@@ -77,8 +81,10 @@ def get_mla_metadata(*arguments: Any, **options: Any) -> tuple[FlashMLASchedMeta
 
 @adapter(
     NEUTRAL,
-    "q k_cache block_table cache_seqlens head_dim_v tile_scheduler_metadata num_splits softmax_scale causal "
-    "is_fp8_kvcache indices attn_sink extra_k_cache extra_indices_in_kvcache topk_length extra_topk_length",
+    "q k_cache block_table cache_seqlens head_dim_v tile_scheduler_metadata num_splits "
+    "softmax_scale causal "
+    "is_fp8_kvcache indices attn_sink extra_k_cache extra_indices_in_kvcache topk_length "
+    "extra_topk_length",
 )
 def flash_mla_with_kvcache(
     q: Any,
@@ -108,27 +114,32 @@ def flash_mla_with_kvcache(
 
     Args:
       q: [batch, seq_len_q, num_heads_q, head_dim], bf16 or f16; head_dim 576 or 512.
-      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype; with `is_fp8_kvcache` 656 bytes of
-        u8, i8 or e4m3 for a row of 576 columns, 584 for one of 512: `v32` and `model1` of `pack_latent`.
-      block_table: [batch, max_num_blocks_per_seq] i32; not looked at with `indices`, and may be None.
+      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype; with `is_fp8_kvcache` 656
+        bytes of
+        u8, i8 or e4m3 for a row of 576 columns, 584 for one of 512: `v32` and `model1` of
+          `pack_latent`.
+      block_table: [batch, max_num_blocks_per_seq] i32; not looked at with `indices`, and may be
+        None.
       cache_seqlens: [batch] i32, rows of each sequence, likewise.
       head_dim_v: 512.
       tile_scheduler_metadata: of `get_mla_metadata`, for calls of equal sizes.
       softmax_scale: of the scores; 1 / sqrt(head_dim) where it is None.
       causal: whether a query sees the rows up to its own alone; not with `indices`.
       is_fp8_kvcache: whether rows are stored in 8 bits, with `indices`; q is bf16 then.
-      indices: [batch, seq_len_q, topk] i32, block x page_block_size + offset; -1, and any other number that
-        is no row, does not count.
+      indices: [batch, seq_len_q, topk] i32, block x page_block_size + offset; -1, and any other
+        number that is no row, does not count.
       attn_sink: [num_heads_q] f32, a logit per head.
-      extra_k_cache: like k_cache, beside indices: further rows that queries attend to as well, in pages of
-        their own size.
+      extra_k_cache: like k_cache, beside indices: further rows that queries attend to as well, in
+        pages of their own size.
       extra_indices_in_kvcache: [batch, seq_len_q, extra_topk] i32, which of them, as `indices`.
-      topk_length, extra_topk_length: [batch] i32, how many entries of each list of a sequence count.
+      topk_length, extra_topk_length: [batch] i32, how many entries of each list of a sequence
+        count.
       device, stream: see `attn_mlir.attention`.
 
     Returns:
-      (out, softmax_lse): [batch, seq_len_q, num_heads_q, 512] in q's dtype, and [batch, num_heads_q,
-      seq_len_q] f32, natural logarithm. For a query that sees no row out is 0 and softmax_lse +inf.
+      (out, softmax_lse): [batch, seq_len_q, num_heads_q, 512] in q's dtype, and [batch,
+      num_heads_q, seq_len_q] f32, natural logarithm. For a query that sees no row out is 0 and
+      softmax_lse +inf.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.
@@ -210,7 +221,8 @@ def _check_extra(indices: object, pool: object, lists: object, lengths: object) 
 
 
 def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:
-    """[batch] as [batch, seq_len_q], in the library of both arrays; None for lists without an entry.
+    """[batch] as [batch, seq_len_q], in the library of both arrays; None for lists without an
+    entry.
 
     Raises:
       SpecError: lengths of another shape, dtype or library.

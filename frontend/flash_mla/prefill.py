@@ -46,9 +46,9 @@ def attend(
       device, stream: see `attn_mlir.attention`.
 
     Returns:
-      (out, lse): [total_q, num_heads_q, head_dim_v] in q's dtype, and [total_q, num_heads_q] f32, natural
-      logarithm, of which the positions lie one behind the other. For a query that sees no key out is 0
-      and lse -inf.
+      (out, lse): [total_q, num_heads_q, head_dim_v] in q's dtype, and [total_q, num_heads_q] f32,
+      natural logarithm, of which the positions lie one behind the other. For a query that sees no
+      key out is 0 and lse -inf.
 
     Raises:
       SpecError: an argument is wrong or has no kernel, or one of q, k and v requires a gradient.
@@ -107,10 +107,12 @@ def flash_attn_varlen_func(
 def flash_attn_varlen_qkvpacked_func(
     qkv: Any, cu_seqlens: Any, max_seqlen: int, head_dim_qk: int, **options: Any
 ) -> tuple[Any, Any]:
-    """As FlashMLA's `flash_attn_varlen_qkvpacked_func`: q, k and v are views of one array, not copies.
+    """As FlashMLA's `flash_attn_varlen_qkvpacked_func`: q, k and v are views of one array, not
+    copies.
 
     Args:
-      qkv: [total, num_heads, 2 head_dim_qk + head_dim_v]: the columns of q, then those of k and of v.
+      qkv: [total, num_heads, 2 head_dim_qk + head_dim_v]: the columns of q, then those of k and of
+        v.
       cu_seqlens, max_seqlen: of queries and keys, as of `flash_attn_varlen_func`.
       head_dim_qk: columns of q.
       options: see `attend`.

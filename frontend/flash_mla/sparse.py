@@ -33,8 +33,8 @@ def flash_mla_sparse_fwd(
 ) -> tuple[Any, Any, Any]:
     """As FlashMLA's `flash_mla_sparse_fwd`, on top of `attn_mlir.sparse_mla`.
 
-    What differs: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a row
-    that only entries past `topk_length` name is not read.
+    What differs: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a
+    row that only entries past `topk_length` name is not read.
 
     Args:
       q: [s_q, h_q, d_qk] bf16 or f16.
@@ -47,8 +47,8 @@ def flash_mla_sparse_fwd(
       device, stream: see `attn_mlir.attention`.
 
     Returns:
-      (out, max_logits, lse): [s_q, h_q, 512] of q's dtype and twice [s_q, h_q] f32, natural logarithms. For a
-      query without an entry that counts out is 0, max_logits -inf and lse +inf.
+      (out, max_logits, lse): [s_q, h_q, 512] of q's dtype and twice [s_q, h_q] f32, natural
+      logarithms. For a query without an entry that counts out is 0, max_logits -inf and lse +inf.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.

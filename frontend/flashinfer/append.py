@@ -89,9 +89,9 @@ def get_batch_indices_positions(
 ) -> tuple[Any, Any]:
     """As `flashinfer.get_batch_indices_positions`: where each token of a ragged batch belongs.
 
-    Sequence b has the tokens from append_indptr[b] to before append_indptr[b + 1], which are the last
-    ones of its seq_lens[b] positions. Tokens of no sequence have the index -1 and the position 0.
-    Nothing is read back from a GPU.
+    Sequence b has the tokens from append_indptr[b] to before append_indptr[b + 1], which are the
+    last ones of its seq_lens[b] positions. Tokens of no sequence have the index -1 and the position
+    0. Nothing is read back from a GPU.
 
     Args:
       append_indptr: [batch + 1]; seq_lens: [batch], the new tokens counted; numpy or torch.

@@ -1,4 +1,6 @@
-"""FlashInfer's wrapper for caches in levels: a prefix that sequences share, and what each has for itself."""
+"""FlashInfer's wrapper for caches in levels: a prefix that sequences share, and what each has for
+itself.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ROWS = ("qo_indptr_arr", "paged_kv_indptr_arr", "paged_kv_indices_arr", "paged_k
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """As `flashinfer.MultiLevelCascadeAttentionWrapper`: a wrapper per level, and their states merged."""
+    """As `flashinfer.MultiLevelCascadeAttentionWrapper`: a wrapper per level, and their states
+    merged.
+    """
 
     def __init__(
         self,
@@ -76,8 +80,10 @@ class MultiLevelCascadeAttentionWrapper:
     @outside_graphs
     @adapter(
         NEUTRAL,
-        "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len num_qo_heads "
-        "num_kv_heads head_dim page_size causal pos_encoding_mode use_fp16_qk_reduction sm_scale window_left "
+        "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len "
+        "num_qo_heads "
+        "num_kv_heads head_dim page_size causal pos_encoding_mode use_fp16_qk_reduction sm_scale "
+        "window_left "
         f"logits_soft_cap {ROTATION} q_data_type kv_data_type",
         options=Problem.scored,
     )
@@ -99,8 +105,8 @@ class MultiLevelCascadeAttentionWrapper:
         """What the following calls of `run` have in common.
 
         Args:
-          qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len: one of each
-            level; the last entries of all qo_indptr are the number of queries.
+          qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len: one of
+            each level; the last entries of all qo_indptr are the number of queries.
           causal: of the last level, whose keys come last; queries see all keys of the others.
           window_left: -1 where there are several levels, each of which knows its own keys alone.
           others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
@@ -115,7 +121,8 @@ class MultiLevelCascadeAttentionWrapper:
         window_left = scores.get("window_left", NO_LIMIT)
         if count > 1 and as_int(window_left) != NO_LIMIT:
             raise SpecError(
-                f"window_left must be -1 with {count} levels, got {shown(window_left, 40)}: each would count "
+                f"window_left must be -1 with {count} levels, got {shown(window_left, 40)}: each "
+                "would count "
                 "it over its own keys alone"
             )
         columns = integer("head_dim", head_dim, 1)

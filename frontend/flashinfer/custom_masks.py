@@ -1,7 +1,8 @@
 """Masks by the caller: a truth value per score, those of all sequences one behind the other.
 
 Sequence b of n queries and m keys has n x m of them, row by row; or bits, eight to a byte from the
-lowest on, where each sequence begins at a byte of its own (FlashInfer, `flashinfer/quantization.py`).
+lowest on, where each sequence begins at a byte of its own (FlashInfer,
+`flashinfer/quantization.py`).
 """
 
 from __future__ import annotations

@@ -23,12 +23,15 @@ BUFFERS = (
 
 
 class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
-    """As `flashinfer.BatchDecodeWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
+    """As `flashinfer.BatchDecodeWithPagedKVCacheWrapper`: `plan` once per step, `run` once per
+    layer.
+    """
 
     @outside_graphs
     @adapter(
         NEUTRAL,
-        "self float_workspace_buffer kv_layout use_cuda_graph use_tensor_cores paged_kv_indptr_buffer "
+        "self float_workspace_buffer kv_layout use_cuda_graph use_tensor_cores "
+        "paged_kv_indptr_buffer "
         "paged_kv_indices_buffer paged_kv_last_page_len_buffer backend jit_args",
     )
     def __init__(
@@ -46,8 +49,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         Args:
           float_workspace_buffer: says on which device calls are; nothing is written to it.
           kv_layout: NHD or HND.
-          use_cuda_graph: calls are captured: their index tensors are copied into the buffers, and the
-            batch stays what it is.
+          use_cuda_graph: calls are captured: their index tensors are copied into the buffers, and
+            the batch stays what it is.
           use_tensor_cores: says nothing; the property of this name is what it was.
           paged_kv_indptr_buffer: [batch + 1] i32; paged_kv_last_page_len_buffer: [batch].
           paged_kv_indices_buffer: [entries], room for all pages.
@@ -70,8 +73,10 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     @outside_graphs
     @adapter(
         NEUTRAL,
-        "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode "
-        f"window_left logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale {ROTATION} "
+        "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size "
+        "pos_encoding_mode "
+        f"window_left logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale "
+        f"{ROTATION} "
         "non_blocking block_tables seq_lens fixed_split_size disable_split_kv q_len_per_req",
         options=Problem.scored,
     )
@@ -105,15 +110,15 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           window_left: a query sees so many keys to its left; -1: all. window_right: to its right.
           logits_soft_cap: scores become cap * tanh(score / cap); None, 0 or less: they stay as
             they are.
-          q_data_type, kv_data_type, o_data_type: of q, the cache and O; data_type is that of q and of the
-            cache where these are None.
+          q_data_type, kv_data_type, o_data_type: of q, the cache and O; data_type is that of q and
+            of the cache where these are None.
           sm_scale: of the scores; 1 / sqrt(head_dim) when left out.
-          fixed_split_size: pages of a part of the keys, whole multiples of 128 keys: results then have
-            the same bits whatever else is in the batch; see `attention`'s split_size. None or -1: the
-            number of parts goes by the sizes.
+          fixed_split_size: pages of a part of the keys, whole multiples of 128 keys: results then
+            have the same bits whatever else is in the batch; see `attention`'s split_size. None or
+            -1: the number of parts goes by the sizes.
           disable_split_kv: keys are not divided among CTAs, whatever `fixed_split_size` says.
-          q_len_per_req: queries of each sequence; is_causal: whether they are causally aligned at the last
-            key; None: they are.
+          q_len_per_req: queries of each sequence; is_causal: whether they are causally aligned at
+            the last key; None: they are.
 
         Raises:
           SpecError: an argument is wrong or has no kernel.
@@ -167,7 +172,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           q: [batch * q_len_per_req, num_qo_heads, head_dim].
           paged_kv_cache: [pages, 2, page, num_kv_heads, head_dim] (NHD) or [pages, 2, num_kv_heads,
             page, head_dim] (HND), or a pair of tensors without the 2.
-          q_scale, k_scale, v_scale: factors; numbers, or for 8-bit operands tensors as of `attention`.
+          q_scale, k_scale, v_scale: factors; numbers, or for 8-bit operands tensors as of
+            `attention`.
           out: memory for O; lse: for LSE, f32.
           sinks: [num_qo_heads], see `attention`; they count in LSE here.
           window_left: counts in the place of what `plan` was told; None: that counts.
@@ -197,7 +203,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     @outside_graphs
     @adapter(
         NEUTRAL,
-        "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left logits_soft_cap sm_scale "
+        "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left "
+        "logits_soft_cap sm_scale "
         f"{ROTATION}",
         options=Problem.scored,
     )
@@ -212,7 +219,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         return_lse: bool = False,
         **scores: Any,
     ) -> Any:
-        """`run`, and what its scores are: from then on that counts in the place of what `plan` was told.
+        """`run`, and what its scores are: from then on that counts in the place of what `plan` was
+        told.
 
         Args:
           others: see `plan` and `run`.

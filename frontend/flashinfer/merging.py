@@ -1,4 +1,6 @@
-"""States of attention, O with its LSE in base 2, for parts of the keys: merged into that for all."""
+"""States of attention, O with its LSE in base 2, for parts of the keys:
+merged into that for all.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
     """As `flashinfer.merge_states`: attention to the keys of all parts.
 
     Args:
-      v: [tokens, parts, heads, head_dim], bf16, f16 or f32; s: [tokens, parts, heads] f32, in base 2.
+      v: [tokens, parts, heads, head_dim], bf16, f16 or f32; s: [tokens, parts, heads] f32, in base
+        2.
 
     Returns:
       O [tokens, heads, head_dim] and LSE [tokens, heads].
@@ -86,12 +89,12 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
 def merged(outputs: Any, sums: Any, dtype: Any) -> tuple[Any, Any]:
     """The state for all parts, by the kernel that combines parts of the keys.
 
-    The kernel gets natural logarithms of the weights relative to the largest one: next to large LSEs a
-    change of base would round away what tells the parts apart.
+    The kernel gets natural logarithms of the weights relative to the largest one: next to large
+    LSEs a change of base would round away what tells the parts apart.
 
     Args:
-      outputs: [parts, tokens, heads, head_dim]; sums: [parts, tokens, heads], in base 2; +inf and -inf
-        alike are those of parts without keys.
+      outputs: [parts, tokens, heads, head_dim]; sums: [parts, tokens, heads], in base 2; +inf and
+        -inf alike are those of parts without keys.
       dtype: of O.
     """
     largest = torch.where(sums.isinf(), -torch.inf, sums).amax(0)

@@ -102,7 +102,8 @@ def tensor(value: Any, name: str, rank: int, dtype: str = "") -> Any:
     if len(found.shape) != rank or (dtype and found.dtype != dtype):
         wanted = f" of {dtype}" if dtype else ""
         raise SpecError(
-            f"{name} must be a tensor of rank {rank}{wanted}, got {list(found.shape)} of {found.dtype}"
+            f"{name} must be a tensor of rank {rank}{wanted}, got {list(found.shape)} of "
+            f"{found.dtype}"
         )
     return value
 

@@ -1,4 +1,6 @@
-"""Compressed rows of pages: what `plan` is told of a paged cache, and the cache that `run` makes of them."""
+"""Compressed rows of pages: what `plan` is told of a paged cache, and the cache that `run` makes of
+them.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,8 @@ class Pages:
         """The pages of a plan, which are read back.
 
         Args:
-          given: offsets [batch + 1], entries [pages of all] and positions in last pages [batch], on any
-            device.
+          given: offsets [batch + 1], entries [pages of all] and positions in last pages [batch], on
+            any device.
 
         Raises:
           SpecError: names the argument and the entry; or they do not fit the caller's buffers.
@@ -81,8 +83,8 @@ class Pages:
         """Puts the index tensors where `run` finds them.
 
         Args:
-          bounded: whether a launch has to know the longest sequence. Compressed rows on a GPU do not
-            tell, a table does by its columns; a captured graph goes by the room of its buffers.
+          bounded: whether a launch has to know the longest sequence. Compressed rows on a GPU do
+            not tell, a table does by its columns; a captured graph goes by the room of its buffers.
         """
         for name, value in zip(self._buffers, told.rows, strict=True):
             self._kept.keep(name, value)

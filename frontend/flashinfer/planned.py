@@ -40,7 +40,8 @@ torch: Any = importlib.import_module("torch")
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors of a call: numbers where operands have 16 bits, tables of the kernel where they have 8.
+    """Factors of a call: numbers where operands have 16 bits, tables of the kernel where they have
+    8.
 
     Attributes:
       scale: of the scores.
@@ -183,7 +184,8 @@ class Problem:
           device: that the calls run on.
           sizes: `batch`, and the longest `sq` and `sk`.
           room: no sequence has more keys, in whatever is planned for the same graph.
-          fixed_split_size: pages of a part; None or -1 leaves the number of parts to a rule, by sizes.
+          fixed_split_size: pages of a part; None or -1 leaves the number of parts to a rule, by
+            sizes.
           disable_split_kv: whether there is one part, whatever is said otherwise.
 
         Raises:
@@ -217,7 +219,8 @@ class Problem:
         tensor(q, "q", 3)
         if tuple(q.shape[1:]) != (self.heads, self.head_dim):
             raise SpecError(
-                f"q must be [tokens, {self.heads}, {self.head_dim}] as planned, got {list(q.shape)}: "
+                f"q must be [tokens, {self.heads}, {self.head_dim}] as planned, got "
+                f"{list(q.shape)}: "
                 "call plan with these sizes"
             )
         if q.dtype != TORCH_DTYPES[self.dtype]:
@@ -282,7 +285,8 @@ class Problem:
         Args:
           q: [tokens, heads, head_dim].
           k, v: of `attention`; a cache holds its own factors.
-          rows: queries of each sequence, of which q holds one after the other; None: `lengths` tells.
+          rows: queries of each sequence, of which q holds one after the other; None: `lengths`
+            tells.
           out: [tokens, heads, v_head_dim], memory for O; lse: [tokens, heads] f32, memory for LSE.
 
         Returns:

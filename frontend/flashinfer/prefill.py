@@ -1,4 +1,6 @@
-"""FlashInfer's wrapper for queries of unequal numbers and a paged cache, and what it shares with that for ragged keys."""
+"""FlashInfer's wrapper for queries of unequal numbers and a paged cache, and what it shares with
+that for ragged keys.
+"""
 
 from __future__ import annotations
 
@@ -100,13 +102,16 @@ class PrefillWrapper(Wrapper):
 
 
 class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
-    """As `flashinfer.BatchPrefillWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
+    """As `flashinfer.BatchPrefillWithPagedKVCacheWrapper`: `plan` once per step, `run` once per
+    layer.
+    """
 
     @outside_graphs
     @adapter(
         NEUTRAL,
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf paged_kv_indptr_buf "
-        "paged_kv_indices_buf paged_kv_last_page_len_buf custom_mask_buf mask_indptr_buf backend jit_args "
+        "paged_kv_indices_buf paged_kv_last_page_len_buf custom_mask_buf mask_indptr_buf backend "
+        "jit_args "
         "jit_kwargs variant_owns_mask",
     )
     def __init__(
@@ -142,9 +147,11 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     @outside_graphs
     @adapter(
         NEUTRAL,
-        "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads num_kv_heads "
+        "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads "
+        "num_kv_heads "
         "head_dim_qk page_size head_dim_vo custom_mask packed_custom_mask causal pos_encoding_mode "
-        f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} q_data_type kv_data_type "
+        f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} q_data_type "
+        "kv_data_type "
         "o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr token_pos_in_items_len "
         "max_item_len_ptr seq_lens seq_lens_q block_tables max_token_per_sequence max_sequence_kv "
         "fixed_split_size disable_split_kv uniform_q_len",
@@ -234,7 +241,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     @outside_graphs
     @adapter(
         NEUTRAL,
-        "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale window_left "
+        "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale "
+        "window_left "
         f"logits_soft_cap sm_scale {ROTATION}",
         options=Problem.scored,
     )
@@ -249,7 +257,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         return_lse: bool = False,
         **scores: Any,
     ) -> Any:
-        """`run`, and what its scores are: from then on that counts in the place of what `plan` was told.
+        """`run`, and what its scores are: from then on that counts in the place of what `plan` was
+        told.
 
         Args:
           causal: counts where `plan` was told no mask of the caller's.

@@ -17,7 +17,8 @@ from attn_mlir.runtime.call.scalars import flag
 @outside_graphs
 @adapter(
     NEUTRAL,
-    "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left logits_soft_cap "
+    "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left "
+    "logits_soft_cap "
     f"sm_scale {ROTATION} return_lse",
     options=Problem.scored,
 )
@@ -61,8 +62,10 @@ def single_decode_with_kv_cache(
 @outside_graphs
 @adapter(
     NEUTRAL,
-    "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout pos_encoding_mode "
-    f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} backend return_lse kv_cache_sf "
+    "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout "
+    "pos_encoding_mode "
+    f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} backend return_lse "
+    "kv_cache_sf "
     "k_scale v_scale",
     options=Problem.scored,
 )
@@ -90,13 +93,13 @@ def single_prefill_with_kv_cache(
       k, v: [kv_len, num_kv_heads, head_dim] (NHD) or [num_kv_heads, kv_len, head_dim] (HND).
       scale_q, scale_k, scale_v: factors; k_scale and v_scale are other names of the last two.
       o_dtype: of O.
-      custom_mask: [qo_len, kv_len] bool, in the place of `causal`; packed_custom_mask: [bytes] u8, the
-        same in bits.
+      custom_mask: [qo_len, kv_len] bool, in the place of `causal`; packed_custom_mask: [bytes] u8,
+        the same in bits.
       others: see `BatchPrefillWithPagedKVCacheWrapper`.
 
     Returns:
-      O [qo_len, num_qo_heads, head_dim_vo], with `return_lse` also LSE, [qo_len, num_qo_heads] in base
-      2.
+      O [qo_len, num_qo_heads, head_dim_vo], with `return_lse` also LSE, [qo_len, num_qo_heads] in
+      base 2.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.

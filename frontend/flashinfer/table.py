@@ -43,4 +43,5 @@ OF_RUN = "enable_pdl kv_cache_sf"
 OF_PAGED_RUN = f"{OF_RUN} skip_softmax_threshold_scale_factor"
 OF_PREFILL_RUN = "lse_base lse_layout"
 ROTATION = "rope_scale rope_theta"
-"""Further arguments of `run`, which are passed by name, and two that follow one another everywhere."""
+"""Further arguments of `run`, which are passed by name, and two that follow one another everywhere.
+"""

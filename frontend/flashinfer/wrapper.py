@@ -22,7 +22,8 @@ class Buffers:
 
     Attributes:
       device: where they are.
-      given: the caller's, by name; None where graphs are not captured, and `plan` keeps what it gets.
+      given: the caller's, by name; None where graphs are not captured, and `plan` keeps what it
+        gets.
       kept: what `run` reads.
     """
 
@@ -62,7 +63,8 @@ class Buffers:
         room, count = self.given[name].shape[0], value.shape[0]
         if count > room or (whole and count != room):
             raise SpecError(
-                f"{name} has {room} entries, plan was given {count}: the batch of a wrapper for graphs "
+                f"{name} has {room} entries, plan was given {count}: the batch of a wrapper for "
+                "graphs "
                 "stays what it is"
             )
 
@@ -79,8 +81,8 @@ class Buffers:
 class Wrapper:
     """Base of the wrappers: `plan` once per step, `run` once per layer.
 
-    A subclass gives `plan` and `run` the signatures of FlashInfer. `plan` makes a `Problem`, keeps the
-    index tensors in `_buffers` and ends with `_keep`; `run` begins with `_planned`.
+    A subclass gives `plan` and `run` the signatures of FlashInfer. `plan` makes a `Problem`, keeps
+    the index tensors in `_buffers` and ends with `_keep`; `run` begins with `_planned`.
 
     Args:
       workspace: says on which device calls are; nothing is written to it.
@@ -145,13 +147,15 @@ class Wrapper:
         return self._problem
 
     def _score(self, q: Any, causal: object = False, **scores: Any) -> None:
-        """Puts what the scores of a call are in the place of what `plan` was told, as `forward` does.
+        """Puts what the scores of a call are in the place of what `plan` was told, as `forward`
+        does.
 
         Args:
           causal, scores: see `Problem.scored`.
 
         Raises:
-          SpecError: one that has no meaning, or `plan` was not called for this q; nothing is changed.
+          SpecError: one that has no meaning, or `plan` was not called for this q; nothing is
+            changed.
         """
         self._problem = self._planned(q).scored(causal, **scores)
 

@@ -5,7 +5,8 @@
     factor = "~" factor | "(" mask ")" | name [ ":" number { "," number } ]
     number = digits | "inf"
 
-The text of a mask, `str(mask)`, is what `parse_mask` reads. Python's names are read as well: `sliding_window:127`.
+The text of a mask, `str(mask)`, is what `parse_mask` reads. Python's names are read as well:
+`sliding_window:127`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Rules of `torch.vmap` for the operators: the axis that is mapped over becomes part of the batch.
 
-Sample n of the mapped axis and entry b of the batch, of B, are entry n * B + b of the batch that is computed. A
-modifier then finds both in the number of the entry, and arrays that differ by sample have one axis more.
+Sample n of the mapped axis and entry b of the batch, of B, are entry n * B + b of the batch that is
+computed. A modifier then finds both in the number of the entry, and arrays that differ by sample
+have one axis more.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ def as_tensor(array: Any, rank: int) -> Any:
 
 
 def _imported(array: Any) -> Any:
-    """A tensor that aliases an array of another library, also of bfloat16, which DLPack of numpy lacks.
+    """A tensor that aliases an array of another library, also of bfloat16, which DLPack of numpy
+    lacks.
 
     Raises:
       SpecError: it runs backwards, of which PyTorch has no tensors: importing one ends the process.
@@ -121,7 +122,8 @@ def _imported(array: Any) -> Any:
     steps: tuple[int, ...] = getattr(array, "strides", None) or ()
     if any(step < 0 for step in steps):
         raise SpecError(
-            f"a captured array of shape {list(words.shape)} has strides {list(steps)} in bytes: PyTorch "
+            f"a captured array of shape {list(words.shape)} has strides {list(steps)} in bytes: "
+            "PyTorch "
             "has no negative ones, capture a copy"
         )
     if isinstance(array, np.ndarray) and words.dtype.name == "bfloat16":

@@ -87,7 +87,9 @@ def _own(result: Any, index: Any) -> Any:
 
 
 class FlexOperator(_base.BaseHOP):
-    """A higher-order operator for `call`: PyTorch's compiler makes a graph of its function argument."""
+    """A higher-order operator for `call`: PyTorch's compiler makes a graph of its function
+    argument.
+    """
 
     def __init__(self) -> None:
         super().__init__("attn_mlir_flex")  # pyright: ignore[reportUnknownMemberType]

@@ -1,9 +1,9 @@
 """What becomes of the arguments of a call of `api` on their way through an operator of PyTorch.
 
-The tensors of a call, also those of a cache, and its options are arguments of the operator under their names: a
-cache is its keys, its values, its other fields, and the name of its class; a mask is its text. Where the operator
-is carried out, or its fake kernel plans the call, they are put together again. What planning refuses is refused
-while a graph is traced.
+The tensors of a call, also those of a cache, and its options are arguments of the operator under
+their names: a cache is its keys, its values, its other fields, and the name of its class; a mask is
+its text. Where the operator is carried out, or its fake kernel plans the call, they are put
+together again. What planning refuses is refused while a graph is traced.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class GraphCall:
       operands: arguments of the operator without a default, by name with their types in the schema.
       cache: the function's argument that may be a cache; "" where none may.
       rows: what the operator calls the keys and the values of a cache.
-      renamed: what the operator calls an argument of the function whose name a field of a cache has.
+      renamed: what the operator calls an argument of the function whose name a field of a cache
+        has.
       without: the function's arguments that are no options of the operator.
       further: options that the function has under no name of its own.
       options: all options, None when left out, likewise.
@@ -136,8 +137,8 @@ class GraphCall:
 
         Args:
           name: its name, in `attn_mlir`.
-          results: names of the plan's results that it returns; of those that a plan lacks an empty tensor
-            of f32.
+          results: names of the plan's results that it returns; of those that a plan lacks an empty
+            tensor of f32.
           written: names of the arguments that it changes.
 
         Returns:
@@ -188,8 +189,10 @@ def _no_batching(name: str) -> Callable[..., Any]:
 
     def refuse(*_: Any, **_options: Any) -> Any:
         raise SpecError(
-            f"attn_mlir::{name} has no rule for torch.vmap: call its function with the batch, which it has an "
-            "axis for, or scaled_dot_product_attention or flex_attention of attn_mlir.torch, which have a rule"
+            f"attn_mlir::{name} has no rule for torch.vmap: call its function with the batch, "
+            "which it has an "
+            "axis for, or scaled_dot_product_attention or flex_attention of attn_mlir.torch, which "
+            "have a rule"
         )
 
     return refuse

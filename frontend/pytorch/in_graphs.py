@@ -1,4 +1,6 @@
-"""The functions that PyTorch's tracers see in place of those of `attn_mlir.calls`, by their names."""
+"""The functions that PyTorch's tracers see in place of those of `attn_mlir.calls`,
+by their names.
+"""
 
 from __future__ import annotations
 

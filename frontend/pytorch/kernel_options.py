@@ -1,7 +1,9 @@
-"""`kernel_options` of PyTorch's `flex_attention`: hints for kernels of Triton, which mean nothing to ours.
+"""`kernel_options` of PyTorch's `flex_attention`: hints for kernels of Triton, which mean nothing
+to ours.
 
-They say how to compute and not what, so that they are checked, told to whoever reads the log, and left out. Names
-that PyTorch gives its kernels itself would change what is computed, and are refused, as are unknown ones.
+They say how to compute and not what, so that they are checked, told to whoever reads the log, and
+left out. Names that PyTorch gives its kernels itself would change what is computed, and are
+refused, as are unknown ones.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from attn_mlir.runtime.call.scalars import flag, integer
 torch: Any = importlib.import_module("torch")
 
 NUMBERS = frozenset(
-    "num_warps num_stages num_consumer_groups BLOCK_M BLOCK_N BLOCK_M1 BLOCK_N1 BLOCK_M2 BLOCK_N2 SPLIT_KV "
+    "num_warps num_stages num_consumer_groups BLOCK_M BLOCK_N BLOCK_M1 BLOCK_N1 BLOCK_M2 BLOCK_N2 "
+    "SPLIT_KV "
     "PARTITION_SIZE kpack matrix_instr_nonkdim waves_per_eu".split()
 )  # hints that are numbers
 FLAGS = frozenset(
@@ -25,14 +28,16 @@ FLAGS = frozenset(
 )  # hints that are true or false
 BACKENDS = ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
 OWN = frozenset(
-    "OUTPUT_LOGSUMEXP OUTPUT_MAX SM_SCALE GQA_SHARED_HEADS QK_HEAD_DIM V_HEAD_DIM HAS_FULL_BLOCKS IS_DIVISIBLE "
+    "OUTPUT_LOGSUMEXP OUTPUT_MAX SM_SCALE GQA_SHARED_HEADS QK_HEAD_DIM V_HEAD_DIM HAS_FULL_BLOCKS "
+    "IS_DIVISIBLE "
     "SAFE_HEAD_DIM SAFE_N_BOUNDARY SKIP_MASK_SCORE SPARSE_Q_BLOCK_SIZE SPARSE_KV_BLOCK_SIZE FLOAT32_PRECISION".split()
 )  # what PyTorch sets
 PREFIXES = ("fwd_", "bwd_")  # of one pass alone
 
 
 def check_kernel_options(options: object) -> None:
-    """Refuses options that would change what is computed, and unknown ones; says that the others do nothing.
+    """Refuses options that would change what is computed, and unknown ones; says that the others do
+    nothing.
 
     Raises:
       SpecError: names the option.

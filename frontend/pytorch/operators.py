@@ -29,7 +29,9 @@ OPERANDS = ("q", "k", "v")
 
 
 def known(scale: Any) -> Any:
-    """A scale, or for one that may change from run to run of a graph another: nothing depends on it."""
+    """A scale, or for one that may change from run to run of a graph another: nothing depends on
+    it.
+    """
     return 1.0 if isinstance(scale, torch.SymFloat) else scale
 
 
@@ -157,7 +159,8 @@ def _block_lists(
     block_size: Sequence[int],
     block: Sequence[int],
 ) -> tuple[Any, Any, Any]:
-    """The operator: from the lists of PyTorch's BlockMask to a kernel's lists, and the kinds of blocks.
+    """The operator: from the lists of PyTorch's BlockMask to a kernel's lists, and the kinds of
+    blocks.
 
     Args:
       kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices: see `BlockMask`.

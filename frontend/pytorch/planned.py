@@ -29,7 +29,8 @@ def breaks(given: Mapping[str, Any], *names: str) -> bool:
     found = [name for name in (*names, *BREAKS) if given.get(name) is not None]
     if found and not torch.compiler.is_dynamo_compiling():
         raise SpecError(
-            f"{found[0]} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor transformed by "
+            f"{found[0]} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor "
+            "transformed by "
             "torch.func: leave it out"
         )
     return bool(found)

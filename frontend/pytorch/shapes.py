@@ -97,7 +97,8 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
 def check_argument(name: str, tensor: Any) -> None:
     """Refuses a tensor that is not what its memory holds, or of which a derivative is wanted.
 
-    PyTorch's compiler traces this, and `described` sees the tensors again when it runs a fake kernel.
+    PyTorch's compiler traces this, and `described` sees the tensors again when it runs a fake
+    kernel.
 
     Raises:
       SpecError: names the argument, and says what it is and what to pass.
@@ -198,7 +199,8 @@ def _broadcast(tensors: dict[str, Any], extents: Sequence[tuple[int, ...]]) -> t
 
 
 def _of_rank_4(tensor: Any, lead: Sequence[int], joined: int) -> Any:
-    """A tensor broadcast to leading extents `lead`, of which the first `joined` are merged into one.
+    """A tensor broadcast to leading extents `lead`, of which the first `joined` are merged into
+    one.
 
     A view if strides allow it, else a copy.
     """

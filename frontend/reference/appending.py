@@ -1,7 +1,7 @@
 """The reference for new tokens in a cache: one token after the other, in float64.
 
-If positions have their own factors, these are computed from the tokens: `measured` says which they are, and
-`appended` what the elements are, given the factors that the cache holds.
+If positions have their own factors, these are computed from the tokens: `measured` says which they
+are, and `appended` what the elements are, given the factors that the cache holds.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def measured(
 ) -> tuple[Array, Array]:
     """The factors that `append_kv` writes, in float32 and before they are rounded; NaN where none.
 
-    Of each group of columns the largest element over the largest number of the cache's 8 bits, between
-    2^-80 and 2^80, or 2^-14 and 2^15 for factors of f16.
+    Of each group of columns the largest element over the largest number of the cache's 8 bits,
+    between 2^-80 and 2^80, or 2^-14 and 2^15 for factors of f16.
 
     Args:
       k_new, v_new, where, told: as of `moved`.
@@ -218,7 +218,9 @@ def _end(cache: ContiguousKV | PagedKV, b: int, count: int) -> int:
 
 
 def _place(cache: ContiguousKV | PagedKV, b: int, place: int, side: int) -> tuple[int, int] | None:
-    """Page and offset, or row and position, of position `place`; None if the sequence has no room."""
+    """Page and offset, or row and position, of position `place`;
+    None if the sequence has no room.
+    """
     lines, offsets = stored(cache)[side].shape[:2]
     if isinstance(cache, ContiguousKV):
         line, offset = b if cache.batch_idx is None else int(cache.batch_idx[b]), place

@@ -1,4 +1,6 @@
-"""The types that a formula computes in: float64 for the truth, those of a kernel for the yardstick."""
+"""The types that a formula computes in: float64 for the truth,
+those of a kernel for the yardstick.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def stored(cache: ContiguousKV | PagedKV) -> tuple[Array, Array]:
 
 
 def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
-    """Factors as views [lines, offsets, heads, groups]; None where positions have none of their own."""
+    """Factors as views [lines, offsets, heads, groups]; None where positions have none of their
+    own.
+    """
     k, v = cache.k_scale, cache.v_scale
     if k is None or np.ndim(k) < stored(cache)[0].ndim:
         return None

@@ -1,4 +1,5 @@
-"""Multi-head attention: one formula, in float64 (the truth) and in a kernel's types (the yardstick).
+"""Multi-head attention: one formula, in float64 (the truth) and in a kernel's types (the
+yardstick).
 
 It computes blocks of query rows against all keys, so that memory grows with the sequence and not
 with its square. Layout is `[batch, sequence, heads, head_dim]`; query head h reads KV head h //
@@ -57,17 +58,17 @@ def attention_yardstick(
 ) -> Attention:
     """`attention` in a kernel's types: its error is what these types make unavoidable.
 
-    P of 8 bits is multiplied by `weights.NARROW_P` while it is rounded, since small numbers lose less
-    there.
+    P of 8 bits is multiplied by `weights.NARROW_P` while it is rounded, since small numbers lose
+    less there.
 
     If O's type is finer than P's, the rounding of P shows, and where few weights decide it does not
     average out: those of equal keys are all rounded alike. How far each is rounded depends on the
-    maximum that it is relative to. A kernel's may be stale, by any amount up to a threshold, and differs
-    from key tile to key tile; the formula says nothing about it. So O here is the most wrong of those
-    that maxima at `weights.POSITIONS` places of an octave give, an octave later each weight being
-    rounded by the same factor. At the first the largest P of a row lies a quarter of the way between
-    two numbers of its dtype, with half of the largest possible error: twice that bounds what one key
-    alone may be wrong by.
+    maximum that it is relative to. A kernel's may be stale, by any amount up to a threshold, and
+    differs from key tile to key tile; the formula says nothing about it. So O here is the most
+    wrong of those that maxima at `weights.POSITIONS` places of an octave give, an octave later each
+    weight being rounded by the same factor. At the first the largest P of a row lies a quarter of
+    the way between two numbers of its dtype, with half of the largest possible error: twice that
+    bounds what one key alone may be wrong by.
 
     Args:
       out_dtype: dtype of O; by default P's.
@@ -108,7 +109,8 @@ def attention(
       sinks: [heads], logits of a key without a value, which affects O but not LSE.
       modifier: these three, already traced, in place of them.
       first_batch: number of the first batch entry for modifiers; see `sequences`.
-      q_descale, k_descale, v_descale: factors of the operands, as in `attn_mlir.attention`; 1 by default.
+      q_descale, k_descale, v_descale: factors of the operands, as in `attn_mlir.attention`; 1 by
+        default.
 
     Raises:
       SpecError: shapes that do not fit together, or functions that cannot be traced.

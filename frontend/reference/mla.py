@@ -27,7 +27,9 @@ def mla_f64(*operands: Array, **options: Any) -> Attention:
 def mla_yardstick(
     *operands: Array, out_dtype: npt.DTypeLike | None = None, **options: Any
 ) -> Attention:
-    """`mla` in a kernel's types: arguments as there, and `out_dtype` as of `attention_yardstick`."""
+    """`mla` in a kernel's types: arguments as there,
+    and `out_dtype` as of `attention_yardstick`.
+    """
     return mla(replace(KERNEL, o=out_dtype), *operands, **options)
 
 
@@ -92,8 +94,8 @@ def _scaled_scores(
 
 
 def widened_rope(k_rope: Array, dtype: npt.DTypeLike, factors: Array | None) -> Array:
-    """Rope of 8 bits, [batch, sk, 1, columns], times its factors [batch, sk], rounded to `dtype`: what a
-    kernel multiplies queries with. Other rope as it is."""
+    """Rope of 8 bits, [batch, sk, 1, columns], times its factors [batch, sk], rounded to `dtype`:
+    what a kernel multiplies queries with. Other rope as it is."""
     if k_rope.dtype == dtype or k_rope.dtype.itemsize > np.dtype(dtype).itemsize:
         return k_rope
     wide = k_rope.astype(np.float32)

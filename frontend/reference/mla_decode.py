@@ -1,4 +1,5 @@
-"""Latent attention after absorption: the formula of `mha` or of `sparse_mla` over rows of a latent cache.
+"""Latent attention after absorption: the formula of `mha` or of `sparse_mla` over rows of a latent
+cache.
 
 A row is a key, and its first 512 columns are the value.
 """
@@ -45,8 +46,8 @@ def mla_decode(
     Args:
       types: that it computes in.
       q: [batch, sq, heads, head_dim].
-      kv: [batch, sk, 1, head_dim], the sequences' rows; or with `indices` [rows, head_dim], all rows of
-        the cache.
+      kv: [batch, sk, 1, head_dim], the sequences' rows; or with `indices` [rows, head_dim], all
+        rows of the cache.
       scale: of the scores.
       mask: which rows of its sequence a query sees; all of them when left out.
       indices: [batch, sq, topk]; entries that are no rows do not count.
@@ -54,7 +55,8 @@ def mla_decode(
       sinks: [heads], logits of a key without a value, which counts in O alone.
 
     Returns:
-      O as [batch, sq, heads, 512] and LSE as [batch, heads, sq]; 0 and -inf for a query without a key.
+      O as [batch, sq, heads, 512] and LSE as [batch, heads, sq]; 0 and -inf for a query without a
+      key.
 
     Raises:
       SpecError: shapes that do not belong together.

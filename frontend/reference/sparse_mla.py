@@ -1,4 +1,6 @@
-"""Sparse latent attention: one formula, in float64 (the truth) and in a kernel's types (the yardstick)."""
+"""Sparse latent attention: one formula, in float64 (the truth) and in a kernel's types (the
+yardstick).
+"""
 
 from __future__ import annotations
 

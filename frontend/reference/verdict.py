@@ -19,7 +19,8 @@ LSE_ROUNDING = (
     2.0**-21
 )  # relative to the largest LSE in the same rows, as large products of either sign cancel
 
-# Rows that share one yardstick error. The largest error of a single row depends on a few roundings and
+# Rows that share one yardstick error. The largest error of a single row depends on a few roundings
+# and
 # may be 0 by chance; that of all rows hides that late rows of a causal mask are more exact.
 YARDSTICK_ROWS = 16
 
@@ -68,7 +69,8 @@ class Comparison:
         )
         if not self.ok:
             text += (
-                f"; {self.wrong_count} of {self.element_count} elements of O wrong, first by size at "
+                f"; {self.wrong_count} of {self.element_count} elements of O wrong, first by size "
+                "at "
                 f"{self.worst_index}; {self.lse_wrong_count} of LSE wrong"
             )
         return text

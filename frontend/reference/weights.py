@@ -1,4 +1,6 @@
-"""P V of a yardstick: weights rounded to their type, where the maximum that they are relative to may lie."""
+"""P V of a yardstick: weights rounded to their type, where the maximum that they are relative to
+may lie.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,16 @@ def largest_weights(dtype: np.dtype[Any], output: np.dtype[Any]) -> list[np.floa
 
 
 def weighed(weights: Array, values: Array, dtype: np.dtype[Any], output: np.dtype[Any]) -> Array:
-    """Weights [rows, keys] @ values [keys, columns] in their dtype, where weights are rounded to `dtype`.
+    """Weights [rows, keys] @ values [keys, columns] in their dtype, where weights are rounded to
+    `dtype`.
 
     Args:
       weights: of which the largest of a row is 1.
       output: type of O.
 
     Returns:
-      For each row, of the products that `largest_weights` make the one that rounding makes most wrong.
+      For each row, of the products that `largest_weights` make the one that rounding makes most
+      wrong.
     """
     options = largest_weights(dtype, output)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,1 +1,3 @@
-"""Python functions of one score become programs: stand-ins, captures, and the functions they may call."""
+"""Python functions of one score become programs: stand-ins, captures, and the functions they may
+call.
+"""

@@ -162,7 +162,9 @@ class Graph:
         )
 
     def apply_widened(self, op: str, function: Callable[..., Traced], *operands: Any) -> Traced:
-        """A composed function of integers, computed in i32 and wrapped around where `op` would be."""
+        """A composed function of integers, computed in i32 and wrapped around where `op` would
+        be.
+        """
         numbers = [x if type(x) in (int, float) else self.lift(x) for x in operands]
         kind, args = self._lifted(op, numbers)
         wide = [
@@ -173,7 +175,9 @@ class Graph:
         return found if kind is None else self.cast(found, kind)
 
     def _lifted(self, op: str, operands: Sequence[Any]) -> tuple[str | None, list[Traced]]:
-        """Stand-ins for operands, and the type of 8 or 16 bits that the operation is in, if it is."""
+        """Stand-ins for operands, and the type of 8 or 16 bits that the operation is in,
+        if it is.
+        """
         given = [x if type(x) is int else self.lift(x) for x in operands]
         kinds = [x.kind for x in given if isinstance(x, Traced)]
         kind = None if op in FLOAT_ONLY else integers.promoted(kinds)

@@ -76,7 +76,9 @@ def _value(
     at: Mapping[str, Array],
     arrays: Mapping[str, Array],
 ) -> Array | None:
-    """What a node is for these coordinates, or None if that depends on scores or on a GPU's memory."""
+    """What a node is for these coordinates, or None if that depends on scores or on a GPU's
+    memory.
+    """
     if node.op == "argument":
         return at.get(str(node.value))
     if (node.op == "load" and not arrays) or any(arg is None for arg in args):
@@ -103,6 +105,7 @@ def _check(name: str, axis: int, index: Array | None, extent: int) -> None:
         return
     wrong = high if high >= extent else low
     raise SpecError(
-        f"{name} is indexed with {wrong} along axis {axis}, which has {extent}: move the index inside "
+        f"{name} is indexed with {wrong} along axis {axis}, which has {extent}: move the index "
+        "inside "
         "by clamp(), also where the result is not used"
     )

@@ -1,10 +1,10 @@
 """Integers of 8 and 16 bits, as torch and numpy compute with them.
 
 Programs have none: they compute in i32, and a result that may leave its type is wrapped around into
-it by a few operations on bits. The type of an operation follows from its operands, as for tensors of
-rank 0 in torch: the smaller type that holds both among 8 and 16 bits (u8 and i8 give i16, u16 and
-i8 give i32), and that of the other operand where it is i32, i64 or f32. Python integers take the
-type of the other operand.
+it by a few operations on bits. The type of an operation follows from its operands, as for tensors
+of rank 0 in torch: the smaller type that holds both among 8 and 16 bits (u8 and i8 give i16, u16
+and i8 give i32), and that of the other operand where it is i32, i64 or f32. Python integers take
+the type of the other operand.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class Traced:
         text = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]
         if text not in _DTYPES:
             raise self.graph.refuse(
-                f"converts to {dtype!r:.40}; allowed are float of 16 to 64 bits, bfloat16, bool, int of 8 to "
+                f"converts to {dtype!r:.40}; allowed are float of 16 to 64 bits, bfloat16, bool, "
+                "int of 8 to "
                 "64 bits, and uint8 and uint16"
             )
         wanted = _DTYPES[text]
@@ -265,7 +266,9 @@ class Traced:
 
 
 def _says_where(value: object) -> bool:
-    """Whether an argument of `to` is a device or a layout, or whether to copy: nothing for a number."""
+    """Whether an argument of `to` is a device or a layout, or whether to copy: nothing for a
+    number.
+    """
     name = type(value).__name__
     return name in ("device", "memory_format", "layout") or (
         isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda")

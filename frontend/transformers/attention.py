@@ -52,8 +52,8 @@ def attention_forward(
       query: [batch, heads, sq, head_dim].
       key: [batch, kv_heads, sk, head_dim].
       value: [batch, kv_heads, sk, v_head_dim].
-      attention_mask: from `masks.attention_mask`, or of one element for each score: bool, True where
-        it is visible, or float, added to it.
+      attention_mask: from `masks.attention_mask`, or of one element for each score: bool, True
+        where it is visible, or float, added to it.
       sliding_window, is_causal: of layers without a mask; a mask says it all.
       softcap: bound of the scores.
       s_aux: [heads], sinks.
@@ -63,8 +63,8 @@ def attention_forward(
       O [batch, sq, heads, v_head_dim], and no weights.
 
     Raises:
-      SpecError: an option that would be left out, a mask that is missing or for other sizes, operands
-        that no kernel takes.
+      SpecError: an option that would be left out, a mask that is missing or for other sizes,
+        operands that no kernel takes.
     """
     _check_options(dropout, options)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
@@ -150,8 +150,8 @@ def _without_mask(
     """What a layer without a mask sees.
 
     Raises:
-      SpecError: its name has no mask function, so that no mask was made; or its queries are not at a
-        known place among the keys.
+      SpecError: its name has no mask function, so that no mask was made; or its queries are not at
+        a known place among the keys.
     """
     name = getattr(getattr(module, "config", None), "_attn_implementation", None)
     if name is not None and name not in host.ALL_MASK_ATTENTION_FUNCTIONS.valid_keys():

@@ -1,9 +1,9 @@
 """What a mask function of `transformers` says in closed form, and what it says besides.
 
-The package builds mask functions of `(batch, head, query, key)` over absolute positions as closures:
-`and_masks(sliding_window_overlay(4), causal_mask_function)`. A closure of the package is known by its
-code, and its parameters are read from its cells. Whatever is not known stays a predicate, which a
-kernel evaluates as it is.
+The package builds mask functions of `(batch, head, query, key)` over absolute positions as
+closures: `and_masks(sliding_window_overlay(4), causal_mask_function)`. A closure of the package is
+known by its code, and its parameters are read from its cells. Whatever is not known stays a
+predicate, which a kernel evaluates as it is.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def form_in_graph(function: MaskFunction, window: int | None) -> Form:
     """What a mask function says where PyTorch's compiler traces, which hides the cells of closures.
 
     Args:
-      window: all visible keys are among the last `window` ones, if the function is one of several that
-        must all hold; None if nothing is known.
+      window: all visible keys are among the last `window` ones, if the function is one of several
+        that must all hold; None if nothing is known.
     """
     if function is host.causal_mask_function:
         return Form(right=0)
@@ -99,7 +99,8 @@ def form_in_graph(function: MaskFunction, window: int | None) -> Form:
 
 
 def _within_sequences(form: Form, renumbered: MaskFunction) -> Form:
-    """With a mask function of positions within each packed sequence, where only one's keys are seen.
+    """With a mask function of positions within each packed sequence, where only one's keys are
+    seen.
 
     There distances are those of absolute positions; chunks are not.
     """

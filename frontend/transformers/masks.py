@@ -1,8 +1,8 @@
 """Masks of models of `transformers`: made once a step, and handed to every layer.
 
-Positions are absolute in mask functions and counted from the first query and key in kernels. A mask in
-closed form is aligned so that the last query is at the last key: where a cache has more slots than
-tokens, its kernel is told how many keys there are, and never reads the slots behind them.
+Positions are absolute in mask functions and counted from the first query and key in kernels. A mask
+in closed form is aligned so that the last query is at the last key: where a cache has more slots
+than tokens, its kernel is told how many keys there are, and never reads the slots behind them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from attn_mlir.transformers.forms import Form, MaskFunction, form_in_graph, form
 torch: Any = importlib.import_module("torch")
 host: Any = importlib.import_module("transformers.masking_utils")
 
-# What the package adds for its own attention: which masks it may leave out, and the dtype of an additive one.
+# What the package adds for its own attention: which masks it may leave out, and the dtype of an
+# additive one.
 # Only masks that are not causal have the second one.
 NEUTRAL = ("allow_is_causal_skip", "allow_is_bidirectional_skip", "dtype", "config")
 
@@ -66,7 +67,9 @@ class _Step:
         return self.q_offset + self.sq - self.kv_offset
 
     def counted_from_0(self, function: MaskFunction) -> MaskFunction:
-        """A mask function of absolute positions as a predicate of a kernel, for which offsets are data."""
+        """A mask function of absolute positions as a predicate of a kernel, for which offsets are
+        data.
+        """
         first = [self._as_data(offset) for offset in (self.q_offset, self.kv_offset)]
         if all(offset is None for offset in first):
             return function
@@ -103,9 +106,10 @@ def attention_mask(
       batch_size, q_length, kv_length: sizes of queries and keys; a cache has as many keys as slots.
       q_offset, kv_offset: positions of the first query and the first key, integers or tensors.
       mask_function: of batch, head, and absolute positions of query and key.
-      attention_mask: bool [batch, positions], False where a position is padding, as are those behind;
-        or a mask that was made before.
-      local_size: size of a window or of chunks; all keys that a causal mask shows are among that many.
+      attention_mask: bool [batch, positions], False where a position is padding, as are those
+        behind; or a mask that was made before.
+      local_size: size of a window or of chunks; all keys that a causal mask shows are among that
+        many.
       use_vmap: whether functions of the model or the user are part of the mask function.
 
     Raises:
@@ -148,8 +152,8 @@ def attention_mask(
 def _is_padded(given: Any, step: _Step) -> bool:
     """Whether some of the positions may be padding.
 
-    The values are read from the device, once a step, as the package does for its own attention; in a
-    graph they are not.
+    The values are read from the device, once a step, as the package does for its own attention; in
+    a graph they are not.
 
     Raises:
       SpecError: no [batch, positions].

@@ -53,7 +53,9 @@ def _check_store(_: Site, op: ws.StoreRowsOp) -> None:
 
 
 def _check(op: RowsOp, tensor: Value) -> None:
-    """Checks that what moves is an element, or whole accesses along the last dimension, and no limit."""
+    """Checks that what moves is an element, or whole accesses along the last dimension, and no
+    limit.
+    """
     kind = ws.FragmentType(op.fragment.type)
     if isinstance(tensor.owner, ws.LimitOp):
         raise op_error(op, "expects a tensor without a limit")

@@ -100,7 +100,9 @@ def load_global(
 def load_where(
     condition: Value, kind: ws.FragmentType, access: Access, begin: Value
 ) -> list[Value]:
-    """The registers (or elements) of an access, relative to `begin`; zeros unless `condition` holds."""
+    """The registers (or elements) of an access, relative to `begin`; zeros unless `condition`
+    holds.
+    """
     bits, count, element = ws.element_bits(kind.element), access.count, cell_type(kind.element)
     if is_packed(kind) and count * bits >= WORD_BITS:
         element, count = i32(), count * bits // WORD_BITS

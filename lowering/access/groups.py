@@ -1,7 +1,7 @@
 """What the warps of a group find out together: they meet at the group's named barrier.
 
-A condition travels with the barrier itself; numbers go through shared memory, where every warp leaves
-what it has found and reads what the others have.
+A condition travels with the barrier itself; numbers go through shared memory, where every warp
+leaves what it has found and reads what the others have.
 """
 
 from typing import Any

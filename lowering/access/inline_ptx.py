@@ -29,7 +29,9 @@ def opaque(value: Value) -> Value:
 
 
 def pinned_pointer(pointer: Value) -> Value:
-    """A copy of a pointer to shared memory that the optimiser computes here, wherever it is used."""
+    """A copy of a pointer to shared memory that the optimiser computes here,
+    wherever it is used.
+    """
     return llvm.InlineAsmOp(
         pointer.type, [pointer], "mov.b64 $0, $1;", "=l,l", has_side_effects=True
     ).result
@@ -41,10 +43,11 @@ def kept_apart(name: str) -> None:
 
 
 def sum_not_before(value: Value, number: int, words: Sequence[Value]) -> Value:
-    """An i32 plus a number, there no sooner than some i32 or f32: made of these, if a grid had no CTAs.
+    """An i32 plus a number, there no sooner than some i32 or f32: made of these, if a grid had no
+    CTAs.
 
-    Neither the optimiser nor the assembler computes what is made of it any sooner, nor with another part of
-    it what has the number as an addend.
+    Neither the optimiser nor the assembler computes what is made of it any sooner, nor with another
+    part of it what has the number as an addend.
     """
     kinds = [_WORDS[str(word.type)] for word in words]
     made = "".join(f"@never xor.b32 $0, $0, ${place}; " for place in range(2, len(words) + 2))

@@ -1,4 +1,6 @@
-"""Shuffles: the value of one lane of a warp, given to all; and votes: a truth value of each lane, as a word."""
+"""Shuffles: the value of one lane of a warp, given to all; and votes: a truth value of each lane,
+as a word.
+"""
 
 from typing import Any
 

@@ -44,7 +44,9 @@ def first_line(tile: TileRef) -> Value:
 
 
 def advanced(descriptor: Value, step_bytes: int) -> Value:
-    """The descriptor with `step_bytes` added to its address; the address field does not overflow."""
+    """The descriptor with `step_bytes` added to its address;
+    the address field does not overflow.
+    """
     if not step_bytes:
         return descriptor
     return arith.AddIOp(descriptor, _i64(step_bytes >> ADDRESS_UNIT_BITS)).result

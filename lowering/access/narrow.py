@@ -31,7 +31,9 @@ def _halves(columns: Value, element: Any) -> Value:
 
 
 def _bytes(columns: Value, element: Any) -> Value:
-    """f32 rounded to 8-bit floats, two in each i16; values that are too large become the largest."""
+    """f32 rounded to 8-bit floats, two in each i16;
+    values that are too large become the largest.
+    """
     half = ir.IntegerType.get_signless(16)
     rounding = ir.Attribute.parse("#nvvm.fp_rnd_mode<rn>")
     saturation = ir.Attribute.parse("#nvvm.sat_mode<satfinite>")
@@ -44,7 +46,9 @@ def _bytes(columns: Value, element: Any) -> Value:
 
 
 def widen_and_pack(part: Value, element: Any, wide: Any) -> Value:
-    """Converts 8-bit floats, packed in i32, exactly to f16 in twice as many i32: a `cvt` per pair."""
+    """Converts 8-bit floats, packed in i32, exactly to f16 in twice as many i32:
+    a `cvt` per pair.
+    """
     half = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
     pair, word = ir.VectorType.get([2], wide), ir.VectorType.get([1], i32())
     name = ir.StringAttr.get(f"llvm.nvvm.{WIDENED[str(element)]}x2.to.f16x2.rn")

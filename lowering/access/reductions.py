@@ -73,7 +73,9 @@ def folded(fragment: Fragment, init: Fragment) -> tuple[Value, ...]:
 
 
 def _maximum(parts: Sequence[Value], init: Value) -> Value:
-    """The maximum of vectors and `init`; the backend makes a tree of 3-input maxima of each vector."""
+    """The maximum of vectors and `init`; the backend makes a tree of 3-input maxima of each
+    vector.
+    """
     kind = ir.Attribute.parse("#vector.kind<maxnumf>")
     for part in parts:
         init = vector.ReductionOp(part.type.element_type, kind, part, acc=init).result
@@ -81,7 +83,9 @@ def _maximum(parts: Sequence[Value], init: Value) -> Value:
 
 
 def _sum(parts: Sequence[Value], init: Value | None) -> Value:
-    """The sum of vectors and `init`: first whole vectors of one width, then halves, then scalars."""
+    """The sum of vectors and `init`: first whole vectors of one width, then halves,
+    then scalars.
+    """
     parts = list(parts)
     while len(parts) > 1 and parts[-1].type == parts[0].type:
         pairs = zip(parts[::2], parts[1::2], strict=False)

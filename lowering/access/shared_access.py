@@ -106,8 +106,8 @@ def _split(
 
 
 def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
-    """Writes a fragment in any layout to a shared tile: by `stmatrix` if it can, else in units of up to 16
-    bytes."""
+    """Writes a fragment in any layout to a shared tile: by `stmatrix` if it can, else in units of
+    up to 16 bytes."""
     bits = ws.element_bits(fragment.kind.element)
     if len(fragment.kind.shape) == 2 and not fragment.layout.copies():
         matrices = matrices_of(fragment.layout, bits, tile.first_column)
@@ -148,7 +148,9 @@ def _store_matrices(low: Lowering, tile: TileRef, fragment: Fragment, matrices: 
 
 
 def _places(low: Lowering, tile: TileRef, layout: Layout) -> tuple[Callable[[Access], Value], int]:
-    """A function from an access of this thread to its pointer, and the most elements of an access."""
+    """A function from an access of this thread to its pointer,
+    and the most elements of an access.
+    """
     if len(tile.kind.shape) == 1:
         return _array_places(low, tile, layout), 1
     return _swizzled_places(low, tile, layout), unit_elements(ws.element_bits(tile.kind.element))
@@ -179,7 +181,8 @@ def _swizzled_places(
 
     Args:
       is_apart: whether lines and chunks, which are constants, are added to a pointer and so by the
-        instruction itself: up to 8 pointers stay over a loop and not one for each access. A thread whose
+        instruction itself: up to 8 pointers stay over a loop and not one for each access. A thread
+          whose
         f32 lie in pairs has no registers for more (`mha-streaming` in parts at head size 256, ptxas
         13.5).
     """

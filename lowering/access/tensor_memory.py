@@ -34,7 +34,8 @@ def fence_tensor(kind: str) -> None:
 
 
 def order_accesses(low: Lowering, *, anew: bool = False) -> None:
-    """Behind a wait that allows accesses to tensor memory, or at the latest before the first of them.
+    """Behind a wait that allows accesses to tensor memory, or at the latest before the first of
+    them.
 
     Args:
       anew: behind a wait, where a fence behind an earlier one does not count.
@@ -51,7 +52,9 @@ def access_by_threads(low: Lowering) -> None:
 
 
 def complete_accesses(low: Lowering) -> None:
-    """Before a handover that tells of accesses to tensor memory; nothing where there have been none."""
+    """Before a handover that tells of accesses to tensor memory; nothing where there have been
+    none.
+    """
     if low.active.accesses.stored:
         wait_tensor_stores(low)
     if low.active.accesses.is_touching or any(products_of(low.active.op)):

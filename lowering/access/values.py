@@ -71,7 +71,9 @@ def moved(place: Value | None, by: int) -> Value:
 
 
 def is_writer(low: Lowering, layout: Layout) -> Value | None:
-    """i1: whether this thread is the first of those that hold copies; None if there are no copies."""
+    """i1: whether this thread is the first of those that hold copies;
+    None if there are no copies.
+    """
     total: Value | None = None
     for weight, digit in layout.copies():
         place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
@@ -139,7 +141,9 @@ def words_of_strips(fragment: Fragment) -> list[list[Value]]:
 def from_accesses(
     kind: ws.FragmentType, layout: Layout, loaded: Iterator[tuple[Access, Sequence[Value]]]
 ) -> Fragment:
-    """The fragment made of loaded accesses: of whole registers, or of elements if smaller than one."""
+    """The fragment made of loaded accesses: of whole registers,
+    or of elements if smaller than one.
+    """
     strips: list[dict[int, Sequence[Value]]] = [{} for _ in layout.strip_offsets]
     for access, values in loaded:
         strips[access.strip][access.first] = values
@@ -159,7 +163,9 @@ def from_accesses(
 
 
 def piece(fragment: Fragment, access: Access) -> Value:
-    """The value that an access stores: a vector of registers, or of elements if smaller than one."""
+    """The value that an access stores: a vector of registers,
+    or of elements if smaller than one.
+    """
     layout, bits = fragment.layout, ws.element_bits(fragment.kind.element)
     parts = parts_of_strips(fragment)[access.strip]
     if layout.is_single:

@@ -33,7 +33,8 @@ def _check_tiles(_: Site, op: ws.TilesOp) -> None:
 
 @covers(ws.AcquireOp)
 def _check_acquire(site: Site, op: ws.AcquireOp) -> None:
-    """Checks that a CTA whose barrier gets bytes arrives there itself, once for all bytes of a turn.
+    """Checks that a CTA whose barrier gets bytes arrives there itself, once for all bytes of a
+    turn.
 
     Where branches decide over copies, every CTA arrives for those that fill its own slot.
     """
@@ -74,7 +75,8 @@ def _check_copy_in(site: Site, op: ws.CopyInOp | ws.GatherInOp) -> None:
         if not to or (told != to and told not in halves):
             raise op_error(
                 op,
-                f"expects the commits of CTA {rank} at the full barriers of its receivers {list(to)} "
+                f"expects the commits of CTA {rank} at the full barriers of its receivers "
+                f"{list(to)} "
                 f"or of one half of their pairs, got {list(told)}",
             )
         in_pairs.append(told != to)

@@ -34,7 +34,9 @@ REDUCED = (
 
 
 def _check_limit(op: Any, tensor: Any) -> None:
-    """Checks that only the rows' dimension ends early, and that the map can have one dimension more."""
+    """Checks that only the rows' dimension ends early, and that the map can have one dimension
+    more.
+    """
     owner = tensor.owner
     if not isinstance(owner, ws.LimitOp):
         return
@@ -106,7 +108,8 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
     if left % line or ends_apart:
         raise op_error(
             op,
-            f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, got {left}..{left + columns} "
+            f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, got "
+            f"{left}..{left + columns} "
             f"of {all_columns}",
         )
 
@@ -187,7 +190,9 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
 
 
 def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
-    """Checks copies that threads wait for: lines of known columns, and as many rows for each thread."""
+    """Checks copies that threads wait for: lines of known columns, and as many rows for each
+    thread.
+    """
     bits = ws.element_bits(kind.element)
     line, (left, whole) = line_elements(bits), cut_from(op.target)
     ends_apart = left + kind.shape[1] < ws.TileType(whole.type).shape[1]
@@ -203,7 +208,9 @@ def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
 
 
 def _check_units_of_rows(site: Site, op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
-    """Checks that columns are whole 16-byte units, and within the tensor as far as that is known."""
+    """Checks that columns are whole 16-byte units,
+    and within the tensor as far as that is known.
+    """
     tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
     first = op.coords[column_dim]
     if (known := _multiple_of(first)) % step:
@@ -261,7 +268,8 @@ def _check_boxes_out(site: Site, op: Any) -> None:
     if columns % line and (tensor.is_dynamic_dim(last) or columns < tensor.get_dim_size(last)):
         raise op_error(
             op,
-            f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, or all that the tensor has, "
+            f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, or all that the "
+            "tensor has, "
             f"got {columns} of {tensor}",
         )
 

@@ -89,7 +89,9 @@ def _is_in_short_lines(op: Any) -> bool:
 
 
 def _check_lines(op: Any) -> None:
-    """Refuses shared tiles in lines of fewer than 128 bytes where threads, or other copies, know these alone."""
+    """Refuses shared tiles in lines of fewer than 128 bytes where threads, or other copies, know
+    these alone.
+    """
     if op.operation.name in _OF_ANY_LINES:
         return
     for value in op.operation.operands:

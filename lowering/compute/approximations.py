@@ -56,7 +56,9 @@ ERF_END = 4.0  # from here on erf is 1 in f32
 
 
 def _constant(like: Value, value: float | int, kind: Any = None) -> Value:
-    """A constant with the shape of the value `like`, and its element type unless `kind` is given."""
+    """A constant with the shape of the value `like`,
+    and its element type unless `kind` is given.
+    """
     shape = like.type
     if isinstance(shape, ir.VectorType):
         shape = shape if kind is None else ir.VectorType.get(shape.shape, kind)
@@ -306,7 +308,9 @@ def remainder(dividend: Value, divisor: Value) -> Value:
 
 
 def _reduced(a: _Number, b: _Number, quotient: _Number | None) -> _Number:
-    """a - q b with q the integer part of `quotient`; `a` itself for q = 0, also if b is infinite."""
+    """a - q b with q the integer part of `quotient`; `a` itself for q = 0,
+    also if b is infinite.
+    """
     whole = (a / b if quotient is None else quotient).truncated()
     return whole.compare("OEQ", 0.0).where(a, (-whole).fma(b, a))
 

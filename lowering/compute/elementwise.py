@@ -37,7 +37,9 @@ SHORT_BODY = 4  # most operations per element of a body that is evaluated on a w
 
 @dataclass(frozen=True)
 class _Varying:
-    """A value of an element-wise region that differs between elements of a strip: a vector per part."""
+    """A value of an element-wise region that differs between elements of a strip: a vector per
+    part.
+    """
 
     parts: tuple[Value, ...]
 
@@ -136,7 +138,9 @@ class _Region:
             self.values[result] = _Varying((*self.values[result].parts, _joined(found)))
 
     def _piece(self, value: Value, number: int, first: int, step: int) -> Any:
-        """`step` elements from `first` on, of a part of a value; the value itself if it is a scalar."""
+        """`step` elements from `first` on, of a part of a value; the value itself if it is a
+        scalar.
+        """
         found = self.operand(value)
         if isinstance(found, _PerStrip):
             return found.values[self.strip_of(number)]
@@ -291,7 +295,8 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
     if across is not None:
         place = own_place(low, layout, layout.across)
         if place is not None and region.is_long(operations) and list(across.uses):
-            # otherwise the backend moves what depends on it, for each element, out of the loop and spills
+            # otherwise the backend moves what depends on it, for each element, out of the loop and
+            # spills
             place = opaque(place)
         region.values[across] = _per_strip([moved(place, by) for by in layout.strip_offsets])
     reads = any(inner.name == ws.ElementOp.OPERATION_NAME for inner in operations)
@@ -320,7 +325,9 @@ def _is_widening(op: ws.MapOp) -> bool:
 
 
 def _rounded_last(value: Value) -> Value | None:
-    """The f32 that the body's last operation rounds to `value`, or None: it is rounded when packed."""
+    """The f32 that the body's last operation rounds to `value`, or None:
+    it is rounded when packed.
+    """
     owner = value.owner
     if isinstance(owner, arith.TruncFOp) and isinstance(owner.in_.type, ir.F32Type):
         *_, before, _ = owner.operation.block.operations

@@ -1,6 +1,7 @@
 """`ws.repeat`: numbers of runs of columns, in the threads that have elements of the runs.
 
-A thread holds what it has once, however many of its elements a run has; nothing moves between threads.
+A thread holds what it has once, however many of its elements a run has; nothing moves between
+threads.
 """
 
 from typing import Any

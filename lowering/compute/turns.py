@@ -1,11 +1,12 @@
 """Element-wise bodies whose elements a thread computes a few at a time, for lack of registers.
 
 Emitted in that order they are not computed so: what depends on coordinates alone, values read from
-tensors included, the assembler computes for all elements at once, and before the elements are there, since a
-product that is under way leaves time for it. A register per score and more is taken beside the scores, O
-and what the product fills. So the coordinate along a strip, from which all of it follows, waits:
-for the elements, and from then on for the results of so many elements before. For all of them: one that
-nothing waits for is left for later, and what it is made of stays in registers.
+tensors included, the assembler computes for all elements at once, and before the elements are
+there, since a product that is under way leaves time for it. A register per score and more is taken
+beside the scores, O and what the product fills. So the coordinate along a strip, from which all of
+it follows, waits: for the elements, and from then on for the results of so many elements before.
+For all of them: one that nothing waits for is left for later, and what it is made of stays in
+registers.
 """
 
 from typing import Any
@@ -31,8 +32,8 @@ class Turns:
     def __init__(
         self, low: Lowering, layout: Layout, coordinate: Value, elements: Value, count: int
     ):
-        """For a body with this coordinate, and with these as its first elements, a vector; of `count`
-        elements at a time."""
+        """For a body with this coordinate, and with these as its first elements, a vector; of
+        `count` elements at a time."""
         self.coordinate, self._at_once = coordinate, count
         self._layout, self._count = layout, len(layout.part_widths)
         own = own_place(low, layout, layout.along)

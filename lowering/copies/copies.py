@@ -1,4 +1,6 @@
-"""Copies by the copy engine, through `nvgpu`: boxes of tensors from and to swizzled shared tiles."""
+"""Copies by the copy engine, through `nvgpu`: boxes of tensors from and to swizzled shared
+tiles.
+"""
 
 from typing import Any
 

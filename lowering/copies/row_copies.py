@@ -2,12 +2,12 @@
 
 The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t +
 T, t + 2 T, ..., so that neighbours read neighbouring bytes of one row. Where a row is several whole
-lines of 128 bytes, the units of the first line are numbered, and a thread copies the same ones of each
-line: with constants between their places, and by one look at what the row is.
+lines of 128 bytes, the units of the first line are numbered, and a thread copies the same ones of
+each line: with constants between their places, and by one look at what the row is.
 
 Table entries that have been read ahead are held by one lane per row, in every warp, and are passed
-by shuffles to the lanes that copy the row. Copies that threads wait for have another order, in which each
-thread holds the entries of its own rows (`awaited_copies`).
+by shuffles to the lanes that copy the row. Copies that threads wait for have another order, in
+which each thread holds the entries of its own rows (`awaited_copies`).
 """
 
 from collections.abc import Sequence
@@ -110,8 +110,8 @@ def _copy(
     entries: Sequence[Value],
     lines: int,
 ) -> None:
-    """Copies one unit of each line of the row that the region chooses; zeros for elements outside the
-    tensor."""
+    """Copies one unit of each line of the row that the region chooses; zeros for elements outside
+    the tensor."""
     row_dim, column_dim = list[int](op.dims)
     block = op.body.blocks[0]
     for argument, value in zip(block.arguments, [row, *entries], strict=True):

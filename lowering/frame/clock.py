@@ -1,4 +1,6 @@
-"""The cycle counter of a multiprocessor, and numbers that one thread of a group writes to memory."""
+"""The cycle counter of a multiprocessor, and numbers that one thread of a group writes to
+memory.
+"""
 
 from typing import Any
 
@@ -16,7 +18,9 @@ Value = Any
 
 @lowers(ws.ClockOp)
 def _clock(low: Lowering, op: ws.ClockOp) -> None:
-    """As text, since a read by `nvvm.read.ptx.sreg.clock` may be moved past asynchronous products."""
+    """As text, since a read by `nvvm.read.ptx.sreg.clock` may be moved past asynchronous
+    products.
+    """
     low[op.cycles] = llvm.InlineAsmOp(
         i32(), [], "mov.u32 $0, %clock;", "=r,~{memory}", has_side_effects=True
     ).result
@@ -24,7 +28,9 @@ def _clock(low: Lowering, op: ws.ClockOp) -> None:
 
 @lowers(ws.StoreEntryOp)
 def _store_entry(low: Lowering, op: ws.StoreEntryOp) -> None:
-    """Without a branch: behind one on the thread, the assembler has no uniform registers for descriptors."""
+    """Without a branch: behind one on the thread, the assembler has no uniform registers for
+    descriptors.
+    """
     place = element_pointer(low, op.target, [low[coord] for coord in op.coords])
     elected = low.active.elected
     if elected is None and low.active.op.lane_count == 1:

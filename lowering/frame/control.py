@@ -22,8 +22,8 @@ Value = Any
 
 
 def lower_turn(low: Lowering, loop: Any, operations: Iterable[Any]) -> None:
-    """Lowers the operations of a loop's body, so that accesses to tensor memory have the same state in every
-    turn."""
+    """Lowers the operations of a loop's body, so that accesses to tensor memory have the same state
+    in every turn."""
     before, now = low.active.accesses.copy(), low.active.accesses
     takes = any(isinstance(inner, (ws.WaitOp, ws.AcquireOp)) for inner in ws.inside(loop))
     now.is_ordered &= not takes

@@ -187,7 +187,9 @@ def _one_thread() -> Generator[None]:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Consecutive warpgroups with the same registers and one branch: up to warp `end`, with `roles`."""
+    """Consecutive warpgroups with the same registers and one branch: up to warp `end`, with
+    `roles`.
+    """
 
     end: int
     registers: int
@@ -195,7 +197,9 @@ class _Segment:
 
 
 def _segments(kernel: ws.KernelOp) -> list[_Segment]:
-    """Divides the CTA's warps into segments: one role of warpgroups each, or several smaller ones."""
+    """Divides the CTA's warps into segments: one role of warpgroups each,
+    or several smaller ones.
+    """
     total = thread_count(kernel) // WARP_THREADS
     segments: list[_Segment] = []
     first = 0

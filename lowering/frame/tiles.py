@@ -10,8 +10,8 @@ do {
 } while (a CTA was cancelled), tile = its ctaid
 ```
 
-With the order `counter` the loop is the same, and a thread has written the answer: whether there is a
-tile, and its coordinates, which follow from its number (`_numbered`).
+With the order `counter` the loop is the same, and a thread has written the answer: whether there is
+a tile, and its coordinates, which follow from its number (`_numbered`).
 
 With the order `ragged`, a CTA finds its sequence by bisection over the ends, a load per step.
 """
@@ -57,7 +57,9 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
 
 
 def _behind(op: ws.TilesOp) -> list[Any]:
-    """The operations in the block of a loop over tiles that its operands are computed by, in order."""
+    """The operations in the block of a loop over tiles that its operands are computed by,
+    in order.
+    """
     needed = set(op.operation.operands)
     found: list[Any] = []
     for other in reversed(list(op.operation.block.operations)):
@@ -74,7 +76,9 @@ def _own_block(op: ws.TilesOp) -> list[Value]:
 
 
 def _own_tile(low: Lowering, op: ws.TilesOp) -> list[Value]:
-    """Coordinates of the work tile of this CTA or its cluster, whose CTAs are neighbours along x."""
+    """Coordinates of the work tile of this CTA or its cluster,
+    whose CTAs are neighbours along x.
+    """
     first, *others = _own_block(op)
     return [first if low.cta_count == 1 else cluster_number(), *others]
 
@@ -111,7 +115,9 @@ def _ragged(low: Lowering, op: ws.TilesOp) -> None:
 
 
 def _bisect(count: Value, holds: Callable[[Value], Value]) -> Value:
-    """The last number below `count` for which `holds`; 0 if none. `holds` must not turn true again."""
+    """The last number below `count` for which `holds`; 0 if none.
+    `holds` must not turn true again.
+    """
     kinds = [i32(), i32()]
     made = scf.WhileOp(kinds, [constant(0), count])
     before = made.before.blocks.append(*kinds)
@@ -180,8 +186,8 @@ def _tile_count(low: Lowering, op: ws.TilesOp) -> Value:
 def _numbered(low: Lowering, op: ws.TilesOp, number: Value) -> list[Value]:
     """The coordinates of a tile by its number in the order `counter`.
 
-    Worked: extents [2, 3], sections of 2 places: tiles 0 .. 5 are [1, 0] [1, 1] [0, 0] [0, 1] in the
-    first section, [1, 2] [0, 2] in the second.
+    Worked: extents [2, 3], sections of 2 places: tiles 0 .. 5 are [1, 0] [1, 1] [0, 0] [0, 1] in
+    the first section, [1, 2] [0, 2] in the second.
     """
     blocks, *others, section = (low[x] for x in (*op.extents, *op.packing))
     places = functools.reduce(INT.mul, others, constant(1))
@@ -226,12 +232,12 @@ def _drawn(low: Lowering, op: ws.TilesOp) -> None:
 
 @contextmanager
 def _anew(low: Lowering) -> Generator[None]:
-    """In a loop over tiles: what follows from the number of a thread and from sizes inside is computed
-    in the turn that needs it.
+    """In a loop over tiles: what follows from the number of a thread and from sizes inside is
+    computed in the turn that needs it.
 
-    Moved out of the loop, addresses of the epilogue and tests of the last keys take registers of the
-    loop over keys inside it, where products leave their sums: 12 words spilled of 160 at head size 128,
-    27 of 232 with 8 bits at 192 (ptxas 13.5).
+    Moved out of the loop, addresses of the epilogue and tests of the last keys take registers of
+    the loop over keys inside it, where products leave their sums: 12 words spilled of 160 at head
+    size 128, 27 of 232 with 8 bits at 192 (ptxas 13.5).
     """
     with _who_kept(low), _sizes_anew(low):
         _hide_who(low)
@@ -239,10 +245,10 @@ def _anew(low: Lowering) -> Generator[None]:
 
 
 def _with_ends_anew(low: Lowering, operations: Sequence[Any]) -> Iterator[Any]:
-    """The operations of a turn of a role without such sums, which has registers for most of what stays
-    the same: what follows from the number of a thread is computed anew behind the last loop, and for
-    a branch that has a loop. 8 to 40 bytes spilled of 208 and of 88 registers at head sizes 144 to 256 of
-    `mha-streaming`; more if all of the turn computed it anew.
+    """The operations of a turn of a role without such sums, which has registers for most of what
+    stays the same: what follows from the number of a thread is computed anew behind the last loop,
+    and for a branch that has a loop. 8 to 40 bytes spilled of 208 and of 88 registers at head sizes
+    144 to 256 of `mha-streaming`; more if all of the turn computed it anew.
     """
     last = max((n for n, op in enumerate(operations) if isinstance(op, scf.ForOp)), default=None)
     for number, op in enumerate(operations):
@@ -254,7 +260,9 @@ def _with_ends_anew(low: Lowering, operations: Sequence[Any]) -> Iterator[Any]:
 
 
 def _reads_beside_sums(op: ws.TilesOp) -> bool:
-    """Whether threads that hold sums of products modify scores, or read tensors for each of them."""
+    """Whether threads that hold sums of products modify scores,
+    or read tensors for each of them.
+    """
     found = list(ws.inside(op))
     maps = [x for x in found if isinstance(x, ws.MapOp)]
     reads = any(isinstance(y, ws.ElementOp) for x in maps for y in ws.inside(x))
@@ -263,9 +271,10 @@ def _reads_beside_sums(op: ws.TilesOp) -> bool:
 
 
 def _of_only_turn(low: Lowering, op: ws.TilesOp) -> Iterator[Any]:
-    """The operations of a CTA's only work tile. Where its threads have no register to spare, what follows from
-    their number is computed anew for it and behind the branch with the loop over keys: it would be kept for
-    the epilogue, 28 bytes spilled of 240 registers at head size 256 with a relative bias (ptxas 13.5).
+    """The operations of a CTA's only work tile. Where its threads have no register to spare, what
+    follows from their number is computed anew for it and behind the branch with the loop over keys:
+    it would be kept for the epilogue, 28 bytes spilled of 240 registers at head size 256 with a
+    relative bias (ptxas 13.5).
     """
     has_few = _reads_beside_sums(op)
     with _who_kept(low):
@@ -300,8 +309,8 @@ def _who_kept(low: Lowering) -> Generator[None]:
 
 @contextmanager
 def _sizes_anew(low: Lowering) -> Generator[None]:
-    """What follows from sizes inside is computed there: reciprocals of divisors moved out of the loop
-    over tiles would take registers of a thread that has few."""
+    """What follows from sizes inside is computed there: reciprocals of divisors moved out of the
+    loop over tiles would take registers of a thread that has few."""
     before = dict(low.arguments)
     parameters = zip(low.signature.parameters, low.entry.operation.block.arguments, strict=True)
     for parameter, argument in parameters:

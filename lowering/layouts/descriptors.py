@@ -40,8 +40,9 @@ def k_major(
     """A tile [rows, K] whose columns are K (Q and K of the scores).
 
     Worked: 128 x 128 of 16 bits: fields 0x0000004000010000, steps 0, 32, 64, 96, 16384, 16416, ...;
-    128 x 64 of 8 bits in lines of 64 bytes: 0x0000002000010000, steps 0, 32. The leading offset is unused
-    with a swizzle, and written as one unit; of lines of 16 bytes it leads from one to the next.
+    128 x 64 of 8 bits in lines of 64 bytes: 0x0000002000010000, steps 0, 32. The leading offset is
+    unused with a swizzle, and written as one unit; of lines of 16 bytes it leads from one to the
+    next.
     """
     steps: list[int] = []
     for k_bytes in range(0, k_elements * element_bits // 8, MMA_K_BYTES):
@@ -62,7 +63,8 @@ def mn_major(
 
     Args:
       pitch: rows of a chunk.
-      k_rows: of them those of the operand, the first ones from its start address on; all when left out.
+      k_rows: of them those of the operand, the first ones from its start address on; all when left
+        out.
 
     Worked: 128 keys of 16 bits: fields 0x0000004004000000, steps 0, 2048, 4096, ...
     """

@@ -222,7 +222,8 @@ class Layout:
         return [(thread, strip, element) for thread in numbers(self.threads)]
 
     def _run(self, first: int, most: int) -> int:
-        """How many elements of a strip from `first` on are neighbours: a power of two, `most` at most.
+        """How many elements of a strip from `first` on are neighbours: a power of two, `most` at
+        most.
 
         They lie within one part (vector) of the strip.
         """
@@ -307,7 +308,8 @@ class Layout:
         return replace(self, elements=tuple(elements))
 
     def runs(self, count: int) -> "Layout | None":
-        """The layout of one value for every `count` neighbouring columns, in the threads that have some.
+        """The layout of one value for every `count` neighbouring columns, in the threads that have
+        some.
 
         None where a digit moves along part of a run and of the next. Worked, runs of 32 of the 64
         columns of which four threads have 16 each: threads 0 and 1 have run 0, 2 and 3 have run 1.
@@ -335,7 +337,8 @@ class Layout:
         return replace(self, threads=tuple(threads), elements=own or (Digit(1, COLUMN, 1),))
 
     def mask(self) -> "Layout":
-        """The layout of a mask [rows, words] with a bit per element: word w has columns 32 w .. 32 w + 31.
+        """The layout of a mask [rows, words] with a bit per element: word w has columns 32 w .. 32
+        w + 31.
 
         A thread has all words of its rows, whatever columns it holds.
         """
@@ -362,7 +365,9 @@ class Scheme:
     block: Layout
 
     def misfit(self, shape: Sequence[int]) -> str:
-        """What extents are expected instead of these of a fragment [rows, columns]; "" if they fit."""
+        """What extents are expected instead of these of a fragment [rows, columns];
+        "" if they fit.
+        """
         for axis, extent in zip(AXES, shape, strict=True):
             step = self.block.extent(axis)
             if extent % step:
@@ -439,7 +444,9 @@ def accumulator(warps: int) -> Scheme:
 
 
 def operand_a(warps: int, element_bits: int) -> Scheme:
-    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one): columns are K, a block has 32 bytes."""
+    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one): columns are K,
+    a block has 32 bytes.
+    """
     if element_bits == 16:
         return accumulator(warps)
     assert element_bits == 8
@@ -450,7 +457,8 @@ def operand_a(warps: int, element_bits: int) -> Scheme:
 
 
 def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
-    """B of `mma.sync.m16n8`, a fragment [N, K] or, if `is_kn`, [K, N]; blocks: 8 of N, 32 bytes of K.
+    """B of `mma.sync.m16n8`, a fragment [N, K] or, if `is_kn`, [K, N]; blocks: 8 of N, 32 bytes of
+    K.
 
     The strips run along K in both cases, as a register has neighbours along K.
     """
@@ -479,11 +487,11 @@ def in_fours() -> Scheme:
 def widened_b(*, is_kn: bool) -> Scheme:
     """B of 16 bits, widened from 8 bits in shared memory, as a fragment [N, K] or [K, N].
 
-    `ldmatrix` moves two 8-bit elements as one of 16 bits. So of [N, K] a thread gets four neighbours
-    along K, where elements of 16 bits would give two and two; A has its columns in the same order
-    (`in_fours`). Of [K, N], transposed, it gets two neighbouring columns of N: elements 0 .. 3 of a
-    column are rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9; column 2 g belongs to one instruction and
-    2 g + 1 to the next, so that the sums have columns in fours.
+    `ldmatrix` moves two 8-bit elements as one of 16 bits. So of [N, K] a thread gets four
+    neighbours along K, where elements of 16 bits would give two and two; A has its columns in the
+    same order (`in_fours`). Of [K, N], transposed, it gets two neighbouring columns of N: elements
+    0 .. 3 of a column are rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9; column 2 g belongs to one
+    instruction and 2 g + 1 to the next, so that the sums have columns in fours.
     """
     if not is_kn:
         threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
@@ -492,7 +500,8 @@ def widened_b(*, is_kn: bool) -> Scheme:
 
 
 def pairs_of_rows(warps: int) -> Scheme:
-    """8 bits as `ldmatrix` loads them transposed: two rows of two columns in a cell, 16 rows a warp.
+    """8 bits as `ldmatrix` loads them transposed: two rows of two columns in a cell, 16 rows a
+    warp.
 
     A word has rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of a column. Interleaved, these are four
     neighbours: a word of the transpose.

@@ -1,11 +1,11 @@
 """Finds the layout of each fragment of a role, from the operations that make and use it.
 
-Operands and results of an element-wise operation share a layout. Reductions, broadcasts, repetitions
-and masks link a layout to one derived from it: without an axis, of runs of columns, or of a mask's words. Layouts that
-instructions fix (a load from tensor memory, the accumulator of a product) are propagated first;
-fragments that these do not reach get a default by their extents. Two instructions that fix one
-fragment in different ways are an error, as only operations made for it move elements between
-threads.
+Operands and results of an element-wise operation share a layout. Reductions, broadcasts,
+repetitions and masks link a layout to one derived from it: without an axis, of runs of columns, or
+of a mask's words. Layouts that instructions fix (a load from tensor memory, the accumulator of a
+product) are propagated first; fragments that these do not reach get a default by their extents. Two
+instructions that fix one fragment in different ways are an error, as only operations made for it
+move elements between threads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,9 @@ class _Link:
 
 @dataclass(frozen=True)
 class _Move:
-    """The layout of `moved` follows from that of `value`, by a function of layouts and of schemes."""
+    """The layout of `moved` follows from that of `value`,
+    by a function of layouts and of schemes.
+    """
 
     op: Any
     value: Value
@@ -154,7 +156,9 @@ class Constraints:
         ]
 
     def interleaves(self, op: Any, value: Value, interleaved: Value, axis: int) -> None:
-        """The layout of either fragment is that of the other with an axis interleaved, or undone."""
+        """The layout of either fragment is that of the other with an axis interleaved,
+        or undone.
+        """
         layout: View = partial(Layout.interleaved, axis=axis)
         scheme = partial(Scheme.interleaved, axis=axis)
         self._moves += [
@@ -200,7 +204,9 @@ class Constraints:
         return found
 
     def _spread(self) -> None:
-        """Propagates layouts over links until nothing changes, first from wholes to derived ones."""
+        """Propagates layouts over links until nothing changes,
+        first from wholes to derived ones.
+        """
         is_news = True
         while is_news:
             is_news = False

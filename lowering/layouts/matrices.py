@@ -1,4 +1,5 @@
-"""Which layouts of fragments `ldmatrix` can load from shared memory and `stmatrix` write to it, and how.
+"""Which layouts of fragments `ldmatrix` can load from shared memory and `stmatrix` write to it, and
+how.
 
 An `ldmatrix` loads up to four matrices of 8 x 8 cells of 16 bits: lane 8 i + j passes the address
 of row j of matrix i, 16 bytes, and register i of lane 4 g + q receives the cells 2 q and 2 q + 1 of
@@ -12,7 +13,8 @@ threads begin with the digits
 
 The lanes that pass addresses form a layout as well. In the last case a register has two columns of
 two rows. A layout with four rows of one column in a register gets them by permuting the bytes of
-two registers, from matrices 8 rows apart (`is_split`). `stmatrix` writes what `ldmatrix` loads from the same addresses.
+two registers, from matrices 8 rows apart (`is_split`). `stmatrix` writes what `ldmatrix` loads from
+the same addresses.
 
 Source: PTX ISA, ldmatrix and stmatrix.
 """

@@ -1,15 +1,17 @@
-"""Copies of chosen rows that the threads which issued them wait for: `ws.copy_rows` into slots that `warps` or
-`threads` commit.
+"""Copies of chosen rows that the threads which issued them wait for: `ws.copy_rows` into slots that
+`warps` or `threads` commit.
 
-A barrier of another CTA cannot count copies of threads, so they are waited for before the commit, which then arrives
-wherever the ring says. Copies into each slot are a group of their own (`cp.async.commit_group`): a commit waits for its
-slot's, while those into slots that were acquired since are under way.
+A barrier of another CTA cannot count copies of threads, so they are waited for before the commit,
+which then arrives wherever the ring says. Copies into each slot are a group of their own
+(`cp.async.commit_group`): a commit waits for its slot's, while those into slots that were acquired
+since are under way.
 
 ```text
 acquire a | copies, group | acquire b | copies, group | commit a: all but 1 group | commit b: all
 ```
-A thread has the same 16 bytes of each 128-byte line of its rows. So a row is looked up once for all lines, whose places are
-constants behind those of the first, in shared memory and in the tensor: an instruction for each copy.
+A thread has the same 16 bytes of each 128-byte line of its rows. So a row is looked up once for all
+lines, whose places are constants behind those of the first, in shared memory and in the tensor: an
+instruction for each copy.
 """
 
 from collections.abc import Sequence
@@ -79,8 +81,8 @@ def copy_lines(low: Lowering, op: ws.CopyRowsOp) -> None:
 
 
 def wait_for_copies(low: Lowering, commit: ws.CommitOp) -> None:
-    """Waits for this role's copies into a slot, into those that are committed next to it, and into slots
-    acquired before."""
+    """Waits for this role's copies into a slot, into those that are committed next to it, and into
+    slots acquired before."""
     issued = low.active.copies
     slots = [other.slot for other in commits_together(commit)]
     own = [number for number, group in enumerate(issued) if group.slot in slots]
@@ -95,7 +97,9 @@ def wait_for_copies(low: Lowering, commit: ws.CommitOp) -> None:
 
 
 def commits_together(commit: ws.CommitOp) -> list[ws.CommitOp]:
-    """A commit of a slot that threads have copied rows into, and such commits next to it, in order; else none."""
+    """A commit of a slot that threads have copied rows into, and such commits next to it, in order;
+    else none.
+    """
     found, is_own = list[ws.CommitOp](), False
     for op in commit.operation.block.operations:
         if isinstance(op, ws.CommitOp) and op.by == commit.by and _is_copied(op.slot):
@@ -120,8 +124,8 @@ def _rows(layout: Layout) -> Sequence[int]:
 def _source(
     low: Lowering, op: ws.CopyRowsOp, row: Value, column: Value, number: int
 ) -> tuple[Value, Value]:
-    """Whether the tensor has the row that the region chooses, i1, and a pointer to this thread's unit of its
-    first line.
+    """Whether the tensor has the row that the region chooses, i1, and a pointer to this thread's
+    unit of its first line.
 
     Args:
       row: of the tile.
@@ -162,7 +166,9 @@ def _rows_behind(low: Lowering, op: ws.CopyRowsOp, begin: Value, count: Value) -
 
 
 def _conditions(op: Any) -> tuple[tuple[Value, int], ...]:
-    """The conditions of the branches that an operation stands in, and which side of each; of loops their index."""
+    """The conditions of the branches that an operation stands in, and which side of each; of loops
+    their index.
+    """
     found: list[tuple[Value, int]] = []
     inner, around = op.operation, op.operation.parent
     while around is not None and around.name != ws.RoleOp.OPERATION_NAME:

@@ -1,8 +1,9 @@
-"""Turns of a role that a warp follows, in which one branch decides about the copies into several slots.
+"""Turns of a role that a warp follows, in which one branch decides about the copies into several
+slots.
 
-The branch stands once, where it is asked first, and all behind it is there for either way of it. So rows
-that copies into one slot have read are there for those into the next, in the same registers, and one
-arrival tells a barrier that copies were issued and how many bytes they bring:
+The branch stands once, where it is asked first, and all behind it is there for either way of it. So
+rows that copies into one slot have read are there for those into the next, in the same registers,
+and one arrival tells a barrier that copies were issued and how many bytes they bring:
 
 ```
 stages and phases of all slots of the turn
@@ -27,7 +28,9 @@ Value = Any
 
 
 def is_branched(low: Lowering, loop: Any) -> bool:
-    """Whether turns of a loop, which hand nothing on, fill several slots where one condition holds."""
+    """Whether turns of a loop, which hand nothing on,
+    fill several slots where one condition holds.
+    """
     if low.active.elected is None or not isinstance(loop, scf.ForOp) or len(loop.initArgs):
         return False
     branches = [op for op in loop.region.blocks[0].operations if isinstance(op, scf.IfOp)]
@@ -56,7 +59,9 @@ def lower_branched_turn(low: Lowering, operations: Iterable[Any]) -> None:
 
 
 def _only_gathers(branch: Any) -> bool:
-    """Whether a branch has gather copies and what their operands are computed from, and no other way."""
+    """Whether a branch has gather copies and what their operands are computed from, and no other
+    way.
+    """
     inner = list(branch.thenRegion.blocks[0].operations)
     kinds = (ws.GatherInOp, ws.RowsOp, scf.YieldOp)
     return len(branch.regions[1].blocks) == 0 and all(

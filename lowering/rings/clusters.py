@@ -30,7 +30,9 @@ def this_rank() -> Value:
 
 
 def meet(low: Lowering) -> None:
-    """A barrier of all threads of the CTA or cluster, after which all earlier writes are visible."""
+    """A barrier of all threads of the CTA or cluster,
+    after which all earlier writes are visible.
+    """
     if low.cta_count == 1:
         nvvm.BarrierOp()
         return
@@ -110,8 +112,8 @@ def as_shared(pointer: Value) -> Value:
 def as_cluster(pointer: Value) -> Value:
     """A pointer into this CTA's shared memory as one into the cluster's, which contains it.
 
-    A conversion of address spaces would go by generic addresses, of 64 bits, of which copies have moves
-    for the upper half as well: 482 instead of 397 instructions of a turn that gathers.
+    A conversion of address spaces would go by generic addresses, of 64 bits, of which copies have
+    moves for the upper half as well: 482 instead of 397 instructions of a turn that gathers.
     """
     return _retyped(pointer, _CLUSTER)
 
@@ -137,7 +139,8 @@ def arrive(
 ) -> Value:
     """One arrival of each executing thread at the barriers of all CTAs in its rank's list.
 
-    Returns what the arrival says of its phase, where there is one alone and in the thread's own CTA; else None.
+    Returns what the arrival says of its phase, where there is one alone and in the thread's own
+    CTA; else None.
 
     Args:
       is_relaxed: whether arrivals in other CTAs release nothing, as behind `release_to_cluster`.
@@ -157,7 +160,8 @@ def arrive(
 def arrive_expecting(
     low: Lowering, barriers: BarrierRun, number: Value, byte_count: int, lists: ws.Targets
 ) -> None:
-    """One arrival at the barrier of the one CTA in its rank's list, whose phase then waits for more bytes.
+    """One arrival at the barrier of the one CTA in its rank's list, whose phase then waits for more
+    bytes.
 
     It passes nothing on but the bytes, which are the copy engine's.
     """
@@ -200,7 +204,9 @@ def counted_at(
 
 
 def barrier_of(told: Sequence[int], receiver: int) -> int | None:
-    """The CTA whose barrier counts the bytes that arrive in `receiver`: itself, or one of its pair."""
+    """The CTA whose barrier counts the bytes that arrive in `receiver`: itself,
+    or one of its pair.
+    """
     if receiver in told:
         return receiver
     return next((rank for rank in ws.pair_of(receiver) if rank in told), None)

@@ -1,12 +1,14 @@
-"""Roles of one thread that the whole warp follows: all lanes wait, count and branch, one of them does the rest.
+"""Roles of one thread that the whole warp follows: all lanes wait, count and branch, one of them
+does the rest.
 
-What one thread alone executes is behind a branch that differs between lanes, where the assembler (ptxas
-13.5) counts in registers of threads and moves a box of the copy engine into 7 uniform registers for each
-copy. If all lanes run the role's loops it counts in uniform registers, and a copy changes two of them in
-place. Roles that gather are followed, which issue four times as many copies as any other.
+What one thread alone executes is behind a branch that differs between lanes, where the assembler
+(ptxas 13.5) counts in registers of threads and moves a box of the copy engine into 7 uniform
+registers for each copy. If all lanes run the role's loops it counts in uniform registers, and a
+copy changes two of them in place. Roles that gather are followed, which issue four times as many
+copies as any other.
 
-Barriers hear of the elected thread alone, as they would of a role of one thread. Before it releases a slot
-that all lanes have read, the warp meets, so that its arrival comes behind their reads.
+Barriers hear of the elected thread alone, as they would of a role of one thread. Before it releases
+a slot that all lanes have read, the warp meets, so that its arrival comes behind their reads.
 """
 
 from collections.abc import Generator, Iterator
@@ -77,7 +79,9 @@ def meet_behind_reads(low: Lowering, slot: Any) -> None:
 
 
 def _is_read(user: Any) -> bool:
-    """Whether all lanes read a slot by an operation; what a gather copy chooses rows by, one does."""
+    """Whether all lanes read a slot by an operation; what a gather copy chooses rows by,
+    one does.
+    """
     around = user.operation.parent
     in_gather = around is not None and isinstance(around.opview, ws.GatherInOp)
     return not in_gather and _is_any_read(user)

@@ -8,10 +8,11 @@ consistency; async proxy):
 * tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`; where
   the wait is for what only tells of tensor memory, before the first access behind it;
 * shared memory that threads wrote and an engine accesses next: `fence.proxy.async` before the
-  arrival, for the slot itself, in either direction, or for a buffer that the handover guards; before
-  a `ws.barrier` if a role issues products on what its own threads wrote;
-* shared memory that threads read and an engine fills next: the same before the arrival, which otherwise
-  may overtake reads that are still on their way (wrong results on an H200, docs/lab/performance.md);
+  arrival, for the slot itself, in either direction, or for a buffer that the handover guards;
+  before a `ws.barrier` if a role issues products on what its own threads wrote;
+* shared memory that threads read and an engine fills next: the same before the arrival, which
+  otherwise may overtake reads that are still on their way (wrong results on an H200,
+  docs/lab/performance.md);
 * shared memory that copies of threads write and an engine reads: the same after the wait, as the
   arrival happens when a copy completes, and no thread can execute a fence before it;
 * none before an arrival directly behind another one that has it, which covers what was before both;
@@ -20,9 +21,9 @@ consistency; async proxy):
 Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
 would hand over the buffers. So do slots in shared memory between two roles that both use such a
 buffer. Tokens may also guard what a role writes into slots that others have filled. Where two rings
-share a place, or slots are known to be empty, `ws.acquire` does not wait and `ws.release` does not arrive: a role
-that acquires a slot has waited for another ring, and one that releases a slot commits another ring's, with the
-fences of that.
+share a place, or slots are known to be empty, `ws.acquire` does not wait and `ws.release` does not
+arrive: a role that acquires a slot has waited for another ring, and one that releases a slot
+commits another ring's, with the fences of that.
 
 In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them
 all. At its end a role waits until the slots it acquired are empty again, so that no CTA exits while
@@ -115,7 +116,9 @@ class RingState:
         return INT.add(INT.mul(way, stages), stage) if stages > 1 else way
 
     def wait(self, barriers: BarrierRun, number: Value, parity: Value) -> None:
-        """Blocks until the phase of this parity (0 or 1) of a full or empty barrier has completed."""
+        """Blocks until the phase of this parity (0 or 1) of a full or empty barrier has
+        completed.
+        """
         if self.is_crossing:
             barriers.wait_for_cluster(number, parity)
         else:
@@ -142,9 +145,9 @@ class Cursor:
     def take(self) -> tuple[Value, Value]:
         """Returns stage and phase parity, both i32, and moves to the next stage.
 
-        The phase of a single stage is the number of turns, so that rings whose turns are those of a loop
-        share its counter. Where O is in registers it is a bit that is compared with 0 again: some
-        kernels spill otherwise.
+        The phase of a single stage is the number of turns, so that rings whose turns are those of a
+        loop share its counter. Where O is in registers it is a bit that is compared with 0 again:
+        some kernels spill otherwise.
         """
         phase = _read(self._phase)
         parity = phase
@@ -202,7 +205,9 @@ def cursor_key(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[Any, ...]:
 
 
 def first_parity(op: ws.AcquireOp | ws.WaitOp) -> int:
-    """The parity that the first slot is waited for with: of the phase before the first, or of the first."""
+    """The parity that the first slot is waited for with: of the phase before the first, or of the
+    first.
+    """
     return 1 if isinstance(op, ws.AcquireOp) else 0
 
 
@@ -221,8 +226,8 @@ def cursor_of(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> Any:
 
 
 def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, Slot, Value]:
-    """Makes the next slot, or the one that has been taken for this turn; returns the ring, the slot and the
-    parity."""
+    """Makes the next slot, or the one that has been taken for this turn; returns the ring, the slot
+    and the parity."""
     ring: RingState = low[op.ring]
     turn = low.active.turn
     stage, parity = take(low, op) if turn is None else turn.taken[op.slot]
@@ -297,8 +302,8 @@ def landing_bytes(load: Any) -> int:
 
 
 def announce(low: Lowering, slot: Slot, load: Any) -> None:
-    """Announces the bytes of a copy, unless `ws.acquire` has told the barrier of them; where the copy is known
-    to be issued, and the only one into its slot, it arrives as well.
+    """Announces the bytes of a copy, unless `ws.acquire` has told the barrier of them; where the
+    copy is known to be issued, and the only one into its slot, it arrives as well.
 
     Bytes may arrive before that, as the phase cannot complete before the commit's arrival.
     """
@@ -377,7 +382,8 @@ def _hand_over(
     engine_follows: bool,
     place: int | None = None,
 ) -> Value:
-    """Arrives at barriers, with the fences of that; returns what a thread's arrival at its CTA's barrier has.
+    """Arrives at barriers, with the fences of that; returns what a thread's arrival at its CTA's
+    barrier has.
 
     Args:
       place: of a commit among several that stand together, which warps release with one fence.

@@ -1,9 +1,10 @@
-"""Loops of roles whose warps follow a thread, in rounds: in each turn of a round the slots are known.
+"""Loops of roles whose warps follow a thread, in rounds: in each turn of a round the slots are
+known.
 
-A round has as many turns as it takes until rings come to the same slots again. So places of slots and
-barriers are constants, no stage is counted, and a phase is a bit of the round's number, or known as well. Slots
-of a ring that takes more turns for that, or a number that is no power of two, are counted. The last
-round may end early:
+A round has as many turns as it takes until rings come to the same slots again. So places of slots
+and barriers are constants, no stage is counted, and a phase is a bit of the round's number, or
+known as well. Slots of a ring that takes more turns for that, or a number that is no power of two,
+are counted. The last round may end early:
 
 ```
 for first in 0, 4, 8, ... below n
@@ -63,7 +64,8 @@ class Known:
 def turns_of_round(low: Lowering, op: Any) -> int:
     """The turns of a round of a loop; 0 for one that does not go in rounds.
 
-    Its role takes the slots of some ring in this loop only, as many in each turn, and runs the loop once.
+    Its role takes the slots of some ring in this loop only, as many in each turn, and runs the loop
+    once.
     """
     if low.active.elected is None or len(op.initArgs):
         return 0
@@ -107,7 +109,9 @@ def lower_rounds(
 
 
 def _known(low: Lowering, op: Any) -> list[tuple[Any, int]]:
-    """For each ring side whose slots are known in a round, one that takes them, and how many a turn takes."""
+    """For each ring side whose slots are known in a round, one that takes them, and how many a turn
+    takes.
+    """
     inside = [_side(taker) for taker in _takers(op)]
     everywhere = [_side(taker) for taker in _takers(low.active.op)]
     found: dict[Any, tuple[Any, int]] = {}

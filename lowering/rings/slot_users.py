@@ -1,4 +1,5 @@
-"""Who accesses the slots of a ring and the buffers that it guards: threads, or engines by the async proxy.
+"""Who accesses the slots of a ring and the buffers that it guards: threads, or engines by the async
+proxy.
 
 It decides over the fences that a handover needs (`rings`).
 """
@@ -92,17 +93,23 @@ def _meets_engine(low: Lowering, users: Sequence[Any]) -> bool:
 
 
 def guards_a_buffer(low: Lowering) -> bool:
-    """Whether this role's threads write a buffer that an engine accesses: any handover may guard it."""
+    """Whether this role's threads write a buffer that an engine accesses: any handover may guard
+    it.
+    """
     return any(_meets_engine(low, users) for users in _users_of_buffers(low))
 
 
 def feeds_own_engine(low: Lowering) -> bool:
-    """Whether this role's threads write to a slot what it issues engine work on itself, later on."""
+    """Whether this role's threads write to a slot what it issues engine work on itself,
+    later on.
+    """
     return any(_reads_behind(low, users) for users in _users_of_slots(low))
 
 
 def _reads_behind(low: Lowering, users: Sequence[Any]) -> bool:
-    """Whether engine work of this role may access columns of a slot that its threads have written before."""
+    """Whether engine work of this role may access columns of a slot that its threads have written
+    before.
+    """
     own = [user for user in users if _is_in(user, low.active.op)]
     writes = [user for user in own if isinstance(user, ws.StoreOp)]
     works = [user for user in own if isinstance(user, ENGINE_OPS)]
@@ -124,7 +131,9 @@ def _meets(write: ws.StoreOp, work: Any) -> bool:
 
 
 def _columns(tile: Value) -> tuple[Value, range]:
-    """The slot that a tile is or is part of, and which columns; any, where it is a view of another shape."""
+    """The slot that a tile is or is part of, and which columns; any, where it is a view of another
+    shape.
+    """
     owner = tile.owner
     shape = ws.TileType(tile.type).shape
     if isinstance(owner, ws.ColumnsOp):
@@ -139,7 +148,9 @@ def _columns(tile: Value) -> tuple[Value, range]:
 
 
 def adds_to_filled_slots(low: Lowering) -> bool:
-    """Whether this role's threads write to slots that others filled, and an engine reads: tokens say so."""
+    """Whether this role's threads write to slots that others filled, and an engine reads: tokens
+    say so.
+    """
     for op in low.kernel.body.blocks[0].operations:
         if isinstance(op, ws.AllocRingOp) and engine_on(op, ws.WaitOp):
             waits = (use.owner for use in op.ring.uses if isinstance(use.owner, ws.WaitOp))
@@ -152,8 +163,8 @@ def adds_to_filled_slots(low: Lowering) -> bool:
 def guards_tensor_memory(low: Lowering, ring: ws.AllocRingOp) -> bool:
     """Whether a handover guards tensor memory: slots there, or a buffer that the ring stands for.
 
-    Tokens stand for the buffers of a role, slots in shared memory for those that roles on both sides
-    of the ring use.
+    Tokens stand for the buffers of a role, slots in shared memory for those that roles on both
+    sides of the ring use.
     """
     tile = ws.RingType(ring.ring.type).tile
     if tile is not None and tile.space == "tensor":

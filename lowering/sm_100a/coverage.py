@@ -141,7 +141,9 @@ def _check_tensor_access(site: Site, op: Any, accessed: Any) -> None:
 
 
 def _check_half_access(op: Any, tile: ws.TileType, left: int) -> None:
-    """A tile of 64 rows is moved as f32, and not across the place where it goes on in other lanes."""
+    """A tile of 64 rows is moved as f32, and not across the place where it goes on in other
+    lanes.
+    """
     columns = tile.shape[1]
     if not isinstance(tile.element, ir.F32Type):
         raise op_error(op, f"expects f32 in a tile of {HALF_ROWS} rows, got {tile}")

@@ -32,9 +32,9 @@ def shared_operand(
 ) -> Operand:
     """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
-    An operand whose columns are K may be the first rows of a larger tile, whose rows are given then.
-    One that `is_repeated` has one line of columns, which a product of more rows takes again. Of one whose
-    rows are K the product may take `k_rows` of them, from any multiple of 8 on.
+    An operand whose columns are K may be the first rows of a larger tile, whose rows are given
+    then. One that `is_repeated` has one line of columns, which a product of more rows takes again.
+    Of one whose rows are K the product may take `k_rows` of them, from any multiple of 8 on.
 
     Worked, 16 bits: [128, 128] K-major: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384,
     ...; 128 rows of K, MN-major: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...

@@ -1,16 +1,17 @@
 """Gather copies: one copy takes four rows from any four places of a tensor, `tile::gather4`.
 
 A box of the tensor map is one 128-byte line of one row; a copy brings four of them as a box of four
-rows, swizzled by its address like the box of a whole tile. One thread issues all copies of a tile, for
-some groups of four rows at a time line by line: the assembler keeps the box of each group in uniform
-registers of its own, and a copy changes its place and its column. It does so only where the slot's place is
-known before the block that copies (`Slot.start`).
+rows, swizzled by its address like the box of a whole tile. One thread issues all copies of a tile,
+for some groups of four rows at a time line by line: the assembler keeps the box of each group in
+uniform registers of its own, and a copy changes its place and its column. It does so only where the
+slot's place is known before the block that copies (`Slot.start`).
 
-While numbers of rows are on their way the assembler (ptxas 13.5) makes boxes of what copies follow, in registers
-beside those of the group, where numbers are moved again. So the first line reads the rows of each group
-in front of its copy, and what the barrier is told of the bytes comes behind that line. Where one branch decides
-about copies into several slots (`branched_turns`), all lanes read the rows of all groups behind it, and
-the boxes of all these copies have them in the same registers: 255 instead of 305 instructions of a turn of keys.
+While numbers of rows are on their way the assembler (ptxas 13.5) makes boxes of what copies follow,
+in registers beside those of the group, where numbers are moved again. So the first line reads the
+rows of each group in front of its copy, and what the barrier is told of the bytes comes behind that
+line. Where one branch decides about copies into several slots (`branched_turns`), all lanes read
+the rows of all groups behind it, and the boxes of all these copies have them in the same registers:
+255 instead of 305 instructions of a turn of keys.
 """
 
 import math
@@ -108,8 +109,8 @@ def _gather(low: Lowering, op: ws.GatherInOp, rows: list[Value] | None) -> None:
 def _columns(low: Lowering, op: ws.GatherInOp) -> Iterator[Value]:
     """The first column, in the code of every CTA or, where its rank decides, in code for each.
 
-    With columns that are no constants the assembler (ptxas 13.5) moves boxes for every copy: 11 instead of 8
-    instructions of it, waits included, in pairs of CTAs.
+    With columns that are no constants the assembler (ptxas 13.5) moves boxes for every copy: 11
+    instead of 8 instructions of it, waits included, in pairs of CTAs.
     """
     numbers = _columns_by_rank(low, op)
     if not numbers:
@@ -131,8 +132,8 @@ def _columns_by_rank(low: Lowering, op: ws.GatherInOp) -> dict[int, int]:
 
 
 def _rows_of_turn(low: Lowering, op: ws.GatherInOp, known: dict[Any, list[Value]]) -> list[Value]:
-    """What the region chooses for each row of the tile, which all lanes find, once for all copies of the same
-    rows in a turn."""
+    """What the region chooses for each row of the tile, which all lanes find, once for all copies
+    of the same rows in a turn."""
     count, chooser = low.tile(op.target).kind.shape[0], _chooser(op)
     if (count, chooser) not in known:
         known[count, chooser] = [_chosen(low, op, constant(row)) for row in range(count)]

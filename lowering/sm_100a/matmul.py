@@ -69,7 +69,8 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
         left = lines * SWIZZLE_BYTES * (b.pitch if b_is_mn_major else 1)
         for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
             enable = always if number else low[op.accumulate]
-            # made here: all at once they are more than the uniform registers, and where these do not
+            # made here: all at once they are more than the uniform registers, and where these do
+            # not
             # suffice the assembler computes nothing of the whole kernel in them
             b_step = advanced(b_start, left + b_bytes)
             nvvm.Tcgen05MMAOp(kind, group, target, a_step(), b_step, code, enable)

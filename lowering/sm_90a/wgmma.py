@@ -1,4 +1,6 @@
-"""`wgmma` as PTX text, as `nvvm.wgmma.mma_async` has no A in registers and no run-time `scale-d`."""
+"""`wgmma` as PTX text, as `nvvm.wgmma.mma_async` has no A in registers and no run-time
+`scale-d`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +56,8 @@ class Walk:
     steps: tuple[int, ...]
 
     def text(self, name: str, start: str, *, wide: bool) -> tuple[list[str], list[str]]:
-        """PTX that computes the descriptors from an operand of the text, and their registers' names.
+        """PTX that computes the descriptors from an operand of the text, and their registers'
+        names.
 
         Args:
           name: prefix of the registers.

@@ -1,7 +1,8 @@
-"""What a role's threads have done in tensor memory, as far as code is emitted: which fences are still owed.
+"""What a role's threads have done in tensor memory, as far as code is emitted: which fences are
+still owed.
 
-A fence stands where it is needed, which may be in a branch: a role that looks at tensor memory in few turns
-owes nothing in the others.
+A fence stands where it is needed, which may be in a branch: a role that looks at tensor memory in
+few turns owes nothing in the others.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ class Accesses:
     Attributes:
       stored: the kernel's tiles in tensor memory that were written since the last `tcgen05.wait::st`.
       is_ordered: whether a `tcgen05.fence` behind a wait orders accesses from here on.
-      is_touching: whether there has been an access since the last `tcgen05.fence` before a handover.
+      is_touching: whether there has been an access since the last `tcgen05.fence` before a
+        handover.
     """
 
     stored: list[Value] = field(default_factory=list[Value])

@@ -1,4 +1,6 @@
-"""Arrays of mbarriers in shared memory, by `nvgpu`; waits by `nvvm`, which takes a parity as a register has it."""
+"""Arrays of mbarriers in shared memory, by `nvgpu`; waits by `nvvm`, which takes a parity as a
+register has it.
+"""
 
 from typing import Any
 
@@ -55,7 +57,9 @@ class BarrierRun:
         nvvm.MBarrierTryWaitParityOp(self.address(number), parity, constant(WAIT_TICKS))
 
     def wait_for_cluster(self, number: Value, parity: Value) -> None:
-        """As `wait`, but also acquires what other CTAs of the cluster wrote before their arrivals."""
+        """As `wait`, but also acquires what other CTAs of the cluster wrote before their
+        arrivals.
+        """
         scope = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
         made = scf.WhileOp([], [])
         with ir.InsertionPoint(made.before.blocks.append()):

@@ -123,8 +123,8 @@ class Lowering:
         self._note_access(op)
 
     def _note_access(self, op: Any) -> None:
-        """Before and behind an operation: any but a handover, or a wait for products, may access memory,
-        or hold one that does."""
+        """Before and behind an operation: any but a handover, or a wait for products, may access
+        memory, or hold one that does."""
         if self.role is not None and not isinstance(op, (ws.CommitOp, ws.ReleaseOp, ws.SettleOp)):
             self.role.is_fenced = False
 
@@ -153,7 +153,9 @@ class Lowering:
         return lowered.tile if isinstance(lowered, Slot) else lowered
 
     def place(self, kind: ws.TileType, offset: int, number: Value, step: int) -> TileRef:
-        """The tile at `offset + number * step`, in bytes of shared memory or tensor-memory columns."""
+        """The tile at `offset + number * step`, in bytes of shared memory or tensor-memory
+        columns.
+        """
         address = INT.add(INT.mul(number, step), offset)
         if kind.space == "tensor":
             address = INT.add(self.tensor_base, address)
@@ -232,7 +234,9 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
 
 
 def uniform(value: Value) -> Value:
-    """The first lane's value of an i32 that all lanes agree on, which makes branches on it uniform."""
+    """The first lane's value of an i32 that all lanes agree on,
+    which makes branches on it uniform.
+    """
     kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
     clamp = constant(WARP_THREADS - 1)
     return nvvm.ShflOp(constant(FULL_WARP), value, constant(0), clamp, kind, results=[i32()]).res

@@ -75,8 +75,8 @@ class Signature:
     def _order(self, parameter: "Parameter") -> tuple[int, bool, int]:
         """Sort key: by kind, then in the order of the call's arguments.
 
-        Maps of rows that are gathered come first: who copies most has the address of all parameters, and
-        the assembler adds what lies before a map to it again in each turn.
+        Maps of rows that are gathered come first: who copies most has the address of all
+        parameters, and the assembler adds what lies before a map to it again in each turn.
         """
         called = getattr(parameter, "argument", None)
         names = list(self._arguments)

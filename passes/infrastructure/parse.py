@@ -1,8 +1,9 @@
 """Parses a module, and finds the line of whatever is wrong in its text.
 
-The parser fails without a diagnostic at an operation of ours in a custom form (`attn.mha %q : f32`),
-since a dialect made in Python has only the generic form. Its line is found by parsing again in a
-context without our dialects, where that operation is the first thing that the parser reports.
+The parser fails without a diagnostic at an operation of ours in a custom form
+(`attn.mha %q : f32`), since a dialect made in Python has only the generic form. Its line is found
+by parsing again in a context without our dialects, where that operation is the first thing that the
+parser reports.
 """
 
 import re
@@ -36,7 +37,9 @@ def parse_module(text: str, context: ir.Context) -> ir.Module:
 
 
 def _unknown(text: str, kind: str, location: str) -> VerifyError:
-    """The error for an attribute or a type that its dialect does not have; the parser tells only where."""
+    """The error for an attribute or a type that its dialect does not have; the parser tells only
+    where.
+    """
     _, line, column = location.rsplit(":", 2)
     names = _SIGIL_NAME.finditer(text.splitlines()[int(line) - 1])
     *_, found = [None, *(x for x in names if x.start() < int(column))]

@@ -1,8 +1,9 @@
 """Passes of other projects, which `attn-opt` runs by their names as it runs ours.
 
-A plug-in is a module whose import registers passes and pipelines (`registry.register`). An installed package
-names it as an entry point of the group `attn_mlir.passes`; `attn-opt --load-pass-plugin` names a module or a
-file of Python. Compiling loads none. The functions here find and run plug-ins; `registry` calls them.
+A plug-in is a module whose import registers passes and pipelines (`registry.register`). An
+installed package names it as an entry point of the group `attn_mlir.passes`;
+`attn-opt --load-pass-plugin` names a module or a file of Python. Compiling loads none. The
+functions here find and run plug-ins; `registry` calls them.
 """
 
 import functools
@@ -39,7 +40,8 @@ def load(named: str) -> None:
       named: a module, as `import` finds it, or a file, whose name ends in `.py`.
 
     Raises:
-      SpecError: there is none, its code fails, or it registers what is no pass or has a name that another has.
+      SpecError: there is none, its code fails, or it registers what is no pass or has a name that
+        another has.
     """
     path = Path(named)
     make = (

@@ -3,7 +3,8 @@
 MLIR cannot register Python passes by name, so names are ours: a pass is a frozen dataclass whose
 fields are its options, registered by `@register`; a named pipeline is text, or a frozen dataclass
 with `expand`, registered by `register_pipeline`. Modules of the layers above that register some are
-listed by name in `OWN_MODULES`, so that nothing here imports them; those of other projects come by `plugins`.
+listed by name in `OWN_MODULES`, so that nothing here imports them; those of other projects come by
+`plugins`.
 """
 
 import dataclasses
@@ -55,7 +56,8 @@ UPSTREAM_NAMES = (
     "strip-debuginfo",
     "symbol-dce",
 )
-"""Upstream passes that are suggested for misspelled names; any other upstream pass works as well."""
+"""Upstream passes that are suggested for misspelled names; any other upstream pass works as well.
+"""
 
 
 @runtime_checkable
@@ -64,8 +66,8 @@ class Pass(Protocol):
 
     An implementation is a frozen dataclass. Its fields are its options: bool, int, float, str,
     a Literal of strings, or a tuple of one of these, each with a default. `num_stages` is spelled
-    `num-stages` in text. A pass that changes nothing declares `is_analysis: ClassVar[bool] = True`, and
-    the module is not verified again after it.
+    `num-stages` in text. A pass that changes nothing declares `is_analysis: ClassVar[bool] = True`,
+    and the module is not verified again after it.
     """
 
     name: ClassVar[str]
@@ -215,9 +217,11 @@ def pipelines() -> dict[str, type[Any] | TextPipeline]:
 
 
 def find(name: str) -> type[Any] | TextPipeline | None:
-    """Returns the pass class, pipeline class or text pipeline of a name, None if it is upstream's or nobody's.
+    """Returns the pass class, pipeline class or text pipeline of a name, None if it is upstream's
+    or nobody's.
 
-    Plug-ins are looked for only under names that are not ours, so that none takes part in a compile.
+    Plug-ins are looked for only under names that are not ours, so that none takes part in a
+    compile.
     """
     if not _NAME.fullmatch(name):
         return None  # the operation on which a nest of a pipeline is anchored
@@ -296,7 +300,9 @@ def make(entry: type[Any] | TextPipeline, options: dict[str, str]) -> Any:
 
 
 def spelled(instance: Any) -> str:
-    """The pipeline text of a pass of ours with all options, from which `make` builds an equal one."""
+    """The pipeline text of a pass of ours with all options,
+    from which `make` builds an equal one.
+    """
     options: list[str] = []
     for field in dataclasses.fields(instance):
         text = _spelled_value(getattr(instance, field.name))

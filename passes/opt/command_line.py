@@ -166,7 +166,9 @@ def check_name(name: str, flags: Sequence[str]) -> None:
 
 
 def _options(text: str) -> str:
-    """Options as pipeline text has them, from `a=1,b=2` or `a=1 b=2`, bare, in braces or in quotes."""
+    """Options as pipeline text has them, from `a=1,b=2` or `a=1 b=2`, bare,
+    in braces or in quotes.
+    """
     text = text.strip()
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()

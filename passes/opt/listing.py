@@ -1,4 +1,6 @@
-"""The text of `attn-opt --list-passes`: every pass and pipeline with its options, from docstrings."""
+"""The text of `attn-opt --list-passes`: every pass and pipeline with its options,
+from docstrings.
+"""
 
 import inspect
 import re
@@ -38,4 +40,5 @@ def option_texts(entry: type[Any]) -> dict[str, str]:
 
 def _summary(entry: Any) -> str:
     """The first line of the docstring of a pass or pipeline."""
-    return getattr(entry, "help", None) or (inspect.getdoc(entry) or "").partition("\n")[0]
+    summary = (inspect.getdoc(entry) or "").partition("\n\n")[0]
+    return getattr(entry, "help", None) or " ".join(summary.split())

@@ -265,7 +265,8 @@ def check_apart(name: str, output: TensorView, others: Mapping[str, TensorView])
     for other, tensor in others.items():
         if overlap(output, tensor):
             raise SpecError(
-                f"{name} is an output, but it shares memory with {other}: pass {name} memory of its "
+                f"{name} is an output, but it shares memory with {other}: pass {name} memory of "
+                "its "
                 "own"
             )
 
@@ -311,7 +312,8 @@ def f32_number(name: str, value: object, above: float | None, most: float | None
             return rounded
     bound = "" if above is None else f" and greater than {above:g}"
     raise SpecError(
-        f"{name} must be finite{bound}, in float32 of a magnitude from {F32_TINY:.4g} to {most:.4g}, "
+        f"{name} must be finite{bound}, in float32 of a magnitude from {F32_TINY:.4g} to "
+        f"{most:.4g}, "
         f"got {shown(value)}"
     )
 
@@ -374,7 +376,9 @@ def parameters(
 
 
 def _address(bound: Bound, name: str, addresses: Mapping[str, int]) -> int:
-    """A tensor's address; for an empty tensor that of an output, so that it points to mapped memory."""
+    """A tensor's address; for an empty tensor that of an output, so that it points to mapped
+    memory.
+    """
     if not bound.tensors[name].empty:
         return addresses[name]
     for tensor in bound.manifest.tensors:

@@ -77,8 +77,8 @@ class Reader:
       by_value: further immutable classes, whose objects are compared by value.
       parts: classes whose objects stand for several arguments, like tuples, each with a function
         that returns these.
-      others: further classes, each with a function that adds one of its objects, given the reader and
-        the signature, and returns whether it could be read.
+      others: further classes, each with a function that adds one of its objects, given the reader
+        and the signature, and returns whether it could be read.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class Reader:
     def add(self, signature: Signature, values: Iterable[object]) -> bool:
         """Adds arguments; returns whether all of them could be read.
 
-        Arrays without memory cannot be read, nor numbers that are equal to others with different bits.
+        Arrays without memory cannot be read, nor numbers that are equal to others with different
+        bits.
         """
         if not _OF_TORCH and "torch" in sys.modules:
             _know_torch()

@@ -104,7 +104,8 @@ def describe(
         stride = axes.strides_bytes[dim.axis] * dim.step
         if stride % STRIDE_MULTIPLE_BYTES or not 0 <= stride < STRIDE_LIMIT_BYTES:
             raise SpecError(
-                f"{name} has a stride of {tensor.strides[dim.axis]} elements along axis {dim.axis}: "
+                f"{name} has a stride of {tensor.strides[dim.axis]} elements along axis "
+                f"{dim.axis}: "
                 f"TMA needs a multiple of {STRIDE_MULTIPLE_BYTES} bytes from 0 to 2^40, got "
                 f"{stride} bytes; copy {name} into a dense tensor"
             )
@@ -180,7 +181,8 @@ def _merged_size(name: str, merged: Merged, sizes: list[int], strides: list[int]
         )
     if count >= COORDINATE_LIMIT:
         raise SpecError(
-            f"{name} has {count} steps along the axes {outer} and {inner}: coordinates of TMA have 32 "
+            f"{name} has {count} steps along the axes {outer} and {inner}: coordinates of TMA have "
+            "32 "
             "bits; split the tensor"
         )
     return count

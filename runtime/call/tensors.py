@@ -95,7 +95,9 @@ class TensorView:
 
     @functools.cached_property
     def byte_range(self) -> tuple[int, int]:
-        """Address of its lowest byte, and how many bytes it reaches over; strides may be negative."""
+        """Address of its lowest byte, and how many bytes it reaches over;
+        strides may be negative.
+        """
         if self.empty:
             return self.address, 0
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
@@ -118,7 +120,9 @@ class TensorView:
 
 
 class Described(TensorView):
-    """A tensor of PyTorch as shape, strides and dtype, without its memory, which traced ones do not have."""
+    """A tensor of PyTorch as shape, strides and dtype, without its memory, which traced ones do not
+    have.
+    """
 
     __dlpack__ = None  # recognised as an array by tracing
     has_memory = False
@@ -128,8 +132,8 @@ def described(tensor: Any, name: str) -> Described:
     """The view of a tensor of PyTorch, without its memory.
 
     Raises:
-      SpecError: it is no tensor, stands for something that no kernel computes with, or has a dtype that no
-        kernel has.
+      SpecError: it is no tensor, stands for something that no kernel computes with, or has a dtype
+        that no kernel has.
     """
     if not is_tensor(tensor):
         raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -159,7 +163,8 @@ def check_has_memory(tensor: TensorView, name: str) -> None:
     if not tensor.has_memory:
         kind = type(tensor.owner)
         raise SpecError(
-            f"{name} is a {kind.__module__}.{kind.__qualname__} that is traced, transformed or on meta, and "
+            f"{name} is a {kind.__module__}.{kind.__qualname__} that is traced, transformed or on "
+            "meta, and "
             "has no elements here: pass a tensor with memory"
         )
 
@@ -180,8 +185,8 @@ def view(value: object, name: str) -> TensorView:
       name: of the argument, for messages.
 
     Raises:
-      SpecError: not an array, one that stands for something else than its memory holds, a dtype that no
-        kernel has, or the library refuses to export it.
+      SpecError: not an array, one that stands for something else than its memory holds, a dtype
+        that no kernel has, or the library refuses to export it.
     """
     if isinstance(value, TensorView):
         return value
@@ -254,13 +259,15 @@ def _settle(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
 def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(
-            f"{name} is a masked array, whose mask no kernel knows: pass {name}.filled(...), and hide "
+            f"{name} is a masked array, whose mask no kernel knows: pass {name}.filled(...), and "
+            "hide "
             "keys by a mask_mod"
         )
     if type(array) not in _PLAIN_OF_NUMPY:
         kind = type(array)
         raise SpecError(
-            f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory holds: "
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
+            "holds: "
             f"pass np.asarray({name})"
         )
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
@@ -362,7 +369,9 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
 
 
 def _negated(value: Any) -> bool:
-    """Whether a tensor of torch stands for the negative of what its memory holds, which DLPack cannot say."""
+    """Whether a tensor of torch stands for the negative of what its memory holds, which DLPack
+    cannot say.
+    """
     return is_tensor(value) and (value.is_neg() or value.is_conj())
 
 

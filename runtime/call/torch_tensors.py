@@ -1,10 +1,11 @@
 """What a tensor of PyTorch is, said before anything of it is read.
 
-A tensor need not be what its memory holds. A subclass has a meaning of its own, a fake has no memory, a
-tracer records what is done with its tensors, `torch.func` puts batches and tangents around tensors whose class
-is `torch.Tensor`, and a gradient may be wanted. `check_tensor` tells these apart. Every array argument passes
-through it: those of `attn_mlir` by `tensors.view`, those of `attn_mlir.torch` also before they are traced, and
-those of calls that come again by `layout_reader`.
+A tensor need not be what its memory holds. A subclass has a meaning of its own, a fake has no
+memory, a tracer records what is done with its tensors, `torch.func` puts batches and tangents
+around tensors whose class is `torch.Tensor`, and a gradient may be wanted. `check_tensor` tells
+these apart. Every array argument passes through it: those of `attn_mlir` by `tensors.view`, those
+of `attn_mlir.torch` also before they are traced, and those of calls that come again by
+`layout_reader`.
 
 PyTorch is never imported here.
 """
@@ -21,11 +22,13 @@ from attn_mlir.errors import SpecError
 
 NO_GRADIENT = "{0} requires a gradient, which attention has none of: call under torch.no_grad(), or pass {0}.detach()"
 NO_TANGENT = (
-    "{0} has a tangent, of torch.func.jvp, jacfwd or forward_ad, and attention has no forward derivative: "
+    "{0} has a tangent, of torch.func.jvp, jacfwd or forward_ad, and attention has no forward "
+    "derivative: "
     "pass {0}.detach()"
 )
 DIFFERENTIATED = (
-    "{0} is computed with inside torch.func.grad, vjp, jvp or jacfwd, and attention has no derivative: call "
+    "{0} is computed with inside torch.func.grad, vjp, jvp or jacfwd, and attention has no "
+    "derivative: call "
     "it outside of these"
 )
 SIZE_UNKNOWN = 1024  # of a length that the data gives, while a graph is traced; any will do
@@ -43,9 +46,11 @@ class _Torch:
 
     Attributes:
       plain: classes whose tensors are what their memory holds, unless `torch.func` is at work.
-      transforms: what `torch.func` keeps: how tensors are wrapped, and whether a function is transformed.
+      transforms: what `torch.func` keeps: how tensors are wrapped, and whether a function is
+        transformed.
       forward: forward-mode derivatives.
-      in_autograd, before_dispatch: keys of the dispatcher, which take half a microsecond to look up.
+      in_autograd, before_dispatch: keys of the dispatcher, which take half a microsecond to look
+        up.
       with_gradients: whether gradients are recorded.
       transform, recording, modes: the transformation of `torch.func` and the recording of
         `torch.jit.trace` that are at work, None without; and the number of dispatch modes.
@@ -145,7 +150,8 @@ def check_class(tensor: Any, name: str) -> None:
         return
     kind = cast("type[Any]", type(tensor))
     raise SpecError(
-        f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory holds: "
+        f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
+        "holds: "
         "pass a plain torch.Tensor"
     )
 
@@ -195,7 +201,9 @@ def is_transformed() -> bool:
 
 
 def is_traced(tensor: Any) -> bool:
-    """Whether a checked tensor has no memory: a fake, one on meta, or one that `torch.func` has wrapped."""
+    """Whether a checked tensor has no memory: a fake, one on meta, or one that `torch.func` has
+    wrapped.
+    """
     torch = _parts()
     return (
         type(tensor) not in torch.plain
@@ -205,11 +213,13 @@ def is_traced(tensor: Any) -> bool:
 
 
 def layout_reader() -> Callable[[Any], tuple[Hashable, ...] | None]:
-    """A function that returns what a tensor of a plain class is, if it stands for itself; else None.
+    """A function that returns what a tensor of a plain class is, if it stands for itself; else
+    None.
 
-    It returns shape, strides, dtype and device of a tensor in memory that takes part in no derivative: it finds
-    out what `check_tensor` does in a hundredth of the time, since calls that come again ask. Such a tensor also
-    has an address, which those that `torch.func` wraps refuse to tell.
+    It returns shape, strides, dtype and device of a tensor in memory that takes part in no
+    derivative: it finds out what `check_tensor` does in a hundredth of the time, since calls that
+    come again ask. Such a tensor also has an address, which those that `torch.func` wraps refuse to
+    tell.
     """
     torch = _parts()
     forward, with_gradients = torch.forward, torch.with_gradients
@@ -229,8 +239,8 @@ def layout_reader() -> Callable[[Any], tuple[Hashable, ...] | None]:
 def is_tracing() -> bool:
     """Whether a call is recorded or transformed rather than carried out.
 
-    By `torch.jit.trace`, by `make_fx` or `torch.export`, by a `FakeTensorMode`, or by `torch.func`. Modes of
-    users that only watch what is dispatched do not count.
+    By `torch.jit.trace`, by `make_fx` or `torch.export`, by a `FakeTensorMode`, or by `torch.func`.
+    Modes of users that only watch what is dispatched do not count.
     """
     if "torch" not in sys.modules:
         return False
@@ -252,7 +262,8 @@ def size_met(size: Any) -> int:
     """A size with which a graph is traced, as a number of which the graph does not depend.
 
     Args:
-      size: a number, or one of PyTorch's that stand for it; one without a value gives `SIZE_UNKNOWN`.
+      size: a number, or one of PyTorch's that stand for it; one without a value gives
+        `SIZE_UNKNOWN`.
     """
     node = getattr(size, "node", None)
     if node is None:

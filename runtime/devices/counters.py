@@ -2,8 +2,8 @@
 
 Launches that may run at the same time must not share counters. Launches on one stream run one after
 the other, so each stream has its own counters, found by the driver's number of the stream, which is
-never reused; the default stream, which no capture records, is known without asking the driver. Launches
-that a stream capture records may be replayed on any stream, next to any
+never reused; the default stream, which no capture records, is known without asking the driver.
+Launches that a stream capture records may be replayed on any stream, next to any
 other launch: each of them gets counters that nothing else uses during the life of the process. A
 graph does not run twice at the same time, as the memory of its results would be shared.
 
@@ -83,7 +83,9 @@ def _zeros(count: int, index: int) -> TensorView:
 
 @functools.cache
 def _is_per_thread() -> bool:
-    """Whether the default stream is another one in each thread, as cuda-python is told when imported."""
+    """Whether the default stream is another one in each thread, as cuda-python is told when
+    imported.
+    """
     return os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0")
 
 

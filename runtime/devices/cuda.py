@@ -73,7 +73,8 @@ class CudaDevice:
             )
         if bundle.manifest.smem_bytes > gpu.shared_bytes:
             return (
-                f"{bundle.entry} needs {bundle.manifest.smem_bytes} B of shared memory, {self.name} "
+                f"{bundle.entry} needs {bundle.manifest.smem_bytes} B of shared memory, "
+                f"{self.name} "
                 f"gives {gpu.shared_bytes} B"
             )
         return None
@@ -200,7 +201,8 @@ class _Queued(PackedParameters):
 
 
 def stream_handle(stream: object | None) -> int:
-    """The driver's handle of a stream: an int, an object with `__cuda_stream__`, or of torch or cupy.
+    """The driver's handle of a stream: an int, an object with `__cuda_stream__`, or of torch or
+    cupy.
 
     Raises:
       SpecError: it is none of these.

@@ -1,4 +1,6 @@
-"""A device that launches nothing: calls are checked and kernels compiled, but results not written."""
+"""A device that launches nothing: calls are checked and kernels compiled,
+but results not written.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class IdleDevice:
     def plan_launch(
         self, bundle: Bundle, bound: Bound, names: Sequence[str]
     ) -> LaunchPlan[Any] | None:
-        """A plan that writes the parameters of a launch, but launches nothing; see `PlansLaunches`."""
+        """A plan that writes the parameters of a launch, but launches nothing;
+        see `PlansLaunches`.
+        """
         if not can_be_planned(bound):
             return None
         launched = Launch(self.name, bound.grid)

@@ -61,8 +61,8 @@ class Stats:
       seconds: wall-clock time of the launch, translation included.
       mma_count: tensor-core instructions: tcgen05.mma, wgmma (per warpgroup), mma.sync (per warp).
       counters: other counts by name, such as `tensor_loads` and the bytes that they bring,
-        `tensor_load_bytes`, those that threads load from global memory, `thread_load_bytes`, and those
-        that they copy from there, zeros included, `thread_copy_bytes`.
+        `tensor_load_bytes`, those that threads load from global memory, `thread_load_bytes`, and
+        those that they copy from there, zeros included, `thread_copy_bytes`.
     """
 
     warp_instructions: int
@@ -109,7 +109,9 @@ def translated(ptx_text: str, entry: str, *, native: bool) -> Translation:
 
 @lru_cache(maxsize=64)
 def marked(program: Translation) -> Translation:
-    """The program, which reports reads of registers that nothing has written, if there may be any."""
+    """The program, which reports reads of registers that nothing has written,
+    if there may be any.
+    """
     found = unwritten_reads(program.kernel, program.graph)
     if not found:
         return program
@@ -145,9 +147,10 @@ class Emulator:
       jobs: processes that share the clusters of a grid, at most. A launch stays in this process
         with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
         to one another through global memory (see parallel.py).
-      native: run arithmetic as native code where that is possible (native/); the results are the same.
-      output: gets the texts that kernels print (`printf`), in the order of execution; standard output
-        when None.
+      native: run arithmetic as native code where that is possible (native/); the results are the
+        same.
+      output: gets the texts that kernels print (`printf`), in the order of execution; standard
+        output when None.
       trace: record a trace; `Names` to record one that uses them. Not together with checkers or
         an observer.
       recording: gets the events of a launch and chooses the clusters that run. Not together with
@@ -288,7 +291,8 @@ class Emulator:
         local = lay_out_local(kernel)
         if local.byte_count > MAX_LOCAL_BYTES:
             raise LaunchError(
-                f"'{entry}' needs {local.byte_count} B of local memory per thread, {self.target} gives "
+                f"'{entry}' needs {local.byte_count} B of local memory per thread, {self.target} "
+                "gives "
                 f"{MAX_LOCAL_BYTES} B"
             )
         parameters = pack_parameters(kernel, params)
@@ -392,7 +396,9 @@ class Emulator:
         return Trace(self.traces if isinstance(self.traces, Names) else None)
 
     def _grid_workspace(self, ptx_text: str) -> int:
-        """The address of what grid-wide synchronisation starts from, its size and a barrier of 0; 0 without it."""
+        """The address of what grid-wide synchronisation starts from, its size and a barrier of 0; 0
+        without it.
+        """
         if "%envreg" not in ptx_text:
             return 0
         if self._workspace is None:
@@ -403,7 +409,9 @@ class Emulator:
         return address
 
     def _symbols(self, ptx_text: str, module: Module, kernel: Kernel) -> dict[str, int]:
-        """Addresses of the module's variables that a kernel reaches; they live as long as the emulator."""
+        """Addresses of the module's variables that a kernel reaches; they live as long as the
+        emulator.
+        """
         result: dict[str, int] = {}
         for variable in reached(module, kernel):
             if variable.space not in ("global", "const"):

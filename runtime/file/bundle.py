@@ -1,10 +1,10 @@
 """Bundles: the file that the compiler writes and the runtime reads.
 
-A bundle is a zip of `kernel.cubin`, `kernel.ptx`, `bundle.json` (see `attn_mlir.runtime.file.manifest`
-for its fields) and, as the source of the PTX, `kernel.mlir`. A bundle for the emulator only has no
-`kernel.cubin`, and null in place of its hash. Reading checks the schema and the hashes, so that a
-damaged file is refused before anything is launched, and compares the manifest with the declarations
-in the PTX. It needs memory in proportion to the file.
+A bundle is a zip of `kernel.cubin`, `kernel.ptx`, `bundle.json` (see
+`attn_mlir.runtime.file.manifest` for its fields) and, as the source of the PTX, `kernel.mlir`. A
+bundle for the emulator only has no `kernel.cubin`, and null in place of its hash. Reading checks
+the schema and the hashes, so that a damaged file is refused before anything is launched, and
+compares the manifest with the declarations in the PTX. It needs memory in proportion to the file.
 """
 
 from __future__ import annotations

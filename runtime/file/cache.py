@@ -85,7 +85,8 @@ def default_root() -> Path | None:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache below `root`, or one that keeps nothing if that is None; folders are made when needed.
+    """A cache below `root`, or one that keeps nothing if that is None; folders are made when
+    needed.
 
     Attributes:
       lock_seconds: how long to wait for another process that compiles the same kernel.

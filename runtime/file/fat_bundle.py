@@ -1,7 +1,7 @@
 """Fat bundles: one file with the code of one kernel for several targets.
 
-A fat bundle is a zip without compression of bundle files (`attn_mlir.runtime.file.bundle`), each named
-after its target: `sm_90a.attn`, `sm_100a.attn`. All of them compute the same from the same
+A fat bundle is a zip without compression of bundle files (`attn_mlir.runtime.file.bundle`), each
+named after its target: `sm_90a.attn`, `sm_100a.attn`. All of them compute the same from the same
 arguments; which one runs is decided by the device of each call.
 """
 
@@ -161,7 +161,9 @@ def _checked(bundles: Sequence[Bundle], name: str) -> tuple[Bundle, ...]:
 
 
 def _interface(manifest: Manifest) -> dict[str, object]:
-    """What a caller has to know, in words and values; how tensors are aligned is each target's own."""
+    """What a caller has to know, in words and values;
+    how tensors are aligned is each target's own.
+    """
     return {
         "the name is": manifest.entry,
         "the request is": dict(manifest.request),

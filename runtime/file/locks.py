@@ -126,7 +126,9 @@ def _remove(path: Path, descriptor: int) -> None:
 
 
 def remove_old_locks(folder: Path, seconds: float) -> None:
-    """Removes lock files older than `seconds` that no process holds, as their owners were killed."""
+    """Removes lock files older than `seconds` that no process holds,
+    as their owners were killed.
+    """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):

@@ -101,7 +101,8 @@ Param = TensorMapParam | PointerParam | StrideParam | SymbolParam | ScalarParam
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of `bundle.json`; see the classes of its fields. The grid counts CTAs, not clusters.
+    """The contents of `bundle.json`; see the classes of its fields. The grid counts CTAs, not
+    clusters.
 
     The CTAs of a persistent kernel loop over the grid's x axis: at most as many are launched as the
     device has multiprocessors. A programmatic launch may start before the previous kernel in the

@@ -31,8 +31,8 @@ class MapDim:
 
     Attributes:
       axis: of the tensor.
-      first: element of the axis that it begins with; negative, where the map's base lies in front of
-        the tensor. See `lowering.tensors` for what that is good for.
+      first: element of the axis that it begins with; negative, where the map's base lies in front
+        of the tensor. See `lowering.tensors` for what that is good for.
       rest: elements of the axis behind what the map has of it.
     """
 
@@ -47,9 +47,9 @@ class MapDim:
 class Merged:
     """Two axes walked as one: steps along `inner` go on through `outer`.
 
-    The stride of `outer` has to be a whole number of those of `inner`, which may be more than `inner`
-    has elements: then the merged axis has elements between that are not the tensor's. Its number
-    remains `inner`; nothing walks `outer` any more.
+    The stride of `outer` has to be a whole number of those of `inner`, which may be more than
+    `inner` has elements: then the merged axis has elements between that are not the tensor's. Its
+    number remains `inner`; nothing walks `outer` any more.
 
     Attributes:
       extent: name of its number of elements, for the extents of the map.
@@ -68,8 +68,8 @@ class TensorMapParam:
     """A 128-byte tensor map, `dims` and `box` innermost first.
 
     Attributes:
-      dtype: what the map takes the tensor's memory for, by whose elements the dense axis is counted;
-        None for the tensor's own.
+      dtype: what the map takes the tensor's memory for, by whose elements the dense axis is
+        counted; None for the tensor's own.
       l2: bytes that the L2 cache fetches where it misses, of `L2_PROMOTIONS`.
     """
 

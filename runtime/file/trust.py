@@ -1,4 +1,6 @@
-"""Which folders can be trusted: their files are code, which runs with the rights of who loads it."""
+"""Which folders can be trusted: their files are code,
+which runs with the rights of who loads it.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ class Constant:
 
     Attributes:
       low, nominal, high: from the fastest to the slowest chip that the source allows.
-      source: where it comes from: "assembler" (stall counts of ptxas), "measured" (bench/calibrate.py),
-        "published", or "assumed".
+      source: where it comes from: "assembler" (stall counts of ptxas), "measured"
+        (bench/calibrate.py), "published", or "assumed".
     """
 
     low: float

@@ -1,9 +1,9 @@
 """Joins a recorded PTX run with machine code: which SASS instructions a warp issued, in order.
 
-The assembler's line table names the PTX line behind each SASS instruction. A conditional SASS branch
-that was made from a PTX branch goes where the record says that the PTX branch went; which of its
-sides is the PTX branch's taken one follows from the lines that only one side reaches. Events of a
-line (waits, arrivals, copies) are taken in order by the SASS instructions of that line.
+The assembler's line table names the PTX line behind each SASS instruction. A conditional SASS
+branch that was made from a PTX branch goes where the record says that the PTX branch went; which of
+its sides is the PTX branch's taken one follows from the lines that only one side reaches. Events of
+a line (waits, arrivals, copies) are taken in order by the SASS instructions of that line.
 """
 
 from collections import Counter, deque
@@ -131,7 +131,9 @@ def join(function: Function, program: Program) -> Joined:
 
 
 def _match_kinds(joined: Joined, code: list[PtxInstruction]) -> None:
-    """Gives each SASS instruction with events the PTX line that has them: its own, else the nearest."""
+    """Gives each SASS instruction with events the PTX line that has them: its own, else the
+    nearest.
+    """
     lines: dict[Kind, set[int]] = {}
     for one in code:
         if (kind := kind_of(one)) is not None:

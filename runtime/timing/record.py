@@ -1,7 +1,8 @@
-"""Records a run of the emulator: which way each warp branched, and what it did to barriers and engines.
+"""Records a run of the emulator: which way each warp branched, and what it did to barriers and
+engines.
 
-The record has no times. For each warp it holds, by PTX line, the outcomes of branches and the events
-of each execution in order; the replay finds out when they happen.
+The record has no times. For each warp it holds, by PTX line, the outcomes of branches and the
+events of each execution in order; the replay finds out when they happen.
 """
 
 import sys
@@ -469,8 +470,8 @@ def _outcome(layout: _Layout, s: Strand, following: int, mask: int) -> int:
 def wavefronts(addresses: Any, width: int) -> int:
     """Clocks for which an access of up to 32 lanes holds the port of shared memory.
 
-    Each bank gives one word of 4 bytes a clock; lanes that read the same word share it. Accesses of 8
-    and 16 bytes go in 2 and 4 parts of 16 and 8 lanes.
+    Each bank gives one word of 4 bytes a clock; lanes that read the same word share it. Accesses of
+    8 and 16 bytes go in 2 and 4 parts of 16 and 8 lanes.
     """
     where = np.asarray(addresses).astype(np.int64).ravel() & 0xFFFFFF
     parts = max(1, width // BANK_BYTES)

@@ -2,7 +2,8 @@
 
 Each partition of a multiprocessor issues one instruction a clock. A warp may issue when its stall
 count has run down, the scoreboards that the instruction names are zero and its unit is free; of
-several warps the last one goes on unless it yields, else the one that has waited longest. Engines and barriers are in `engines`.
+several warps the last one goes on unless it yields, else the one that has waited longest. Engines
+and barriers are in `engines`.
 """
 
 from __future__ import annotations
@@ -250,7 +251,9 @@ class Replay:
 
     @staticmethod
     def _goes_before(partition: _Partition, warp: _Warp, other: _Warp) -> bool:
-        """Whether a ready warp issues before another: the last one, else the one that waits longest."""
+        """Whether a ready warp issues before another: the last one, else the one that waits
+        longest.
+        """
         last = partition.last
         if last is warp or last is other:
             assert last is not None and last.previous is not None

@@ -1,4 +1,6 @@
-"""What a replay says: clocks of a turn of each loop, what roles wait for, which unit is the limit."""
+"""What a replay says: clocks of a turn of each loop, what roles wait for,
+which unit is the limit.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,9 @@ class Instruction:
 
     @property
     def is_conditional(self) -> bool:
-        """Control may also go on to the next instruction (`BRA.U UP4` has its guard as an operand)."""
+        """Control may also go on to the next instruction (`BRA.U UP4` has its guard as an
+        operand).
+        """
         operand = self.operands.partition("`")[0].strip(" ,")
         is_guarded = self.guard not in ("", "PT", "UPT")
         return is_guarded or (self.base in ("BRA", "JMP") and operand not in ("", "~URZ", "PT"))

@@ -1,8 +1,8 @@
 """Where in a cache new tokens go: the sequence, position and row of each.
 
 A row is numbered over the cache's first two dimensions together: page size x page + offset, or
-positions x row + position. Arrays may hold any numbers: a token that belongs nowhere gets row -1, to
-which nothing is written.
+positions x row + position. Arrays may hold any numbers: a token that belongs nowhere gets row -1,
+to which nothing is written.
 """
 
 import functools
@@ -120,7 +120,9 @@ class Destination:
         return b.extent(self.tensor, 1)
 
     def place(self, told: Told, token: Token) -> tuple[Value, Value]:
-        """The token's position in its sequence, and that position counted from where the row begins."""
+        """The token's position in its sequence, and that position counted from where the row
+        begins.
+        """
         start = self._start(token.sequence)
         if told.positions is not None:
             position = b.element(told.positions, token.coords)

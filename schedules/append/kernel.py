@@ -1,8 +1,8 @@
 """From `attn.append` to a `ws.kernel`: threads move rows, 16 bytes at a time.
 
 A work tile is a block of tokens and one head. Its threads find where each token goes, read the keys
-and values of the block, rotate and narrow them in registers, and write each row where it belongs. Factors
-that each position has of its own are found from its row, by the threads that have it.
+and values of the block, rotate and narrow them in registers, and write each row where it belongs.
+Factors that each position has of its own are found from its row, by the threads that have it.
 The 16-byte units of a row lie in neighbouring threads, so that rows are whole lines of memory
 wherever they go; K and V are read before either is written, which keeps more of them in flight.
 """

@@ -17,8 +17,8 @@ Value = Any
 
 LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0}  # number of 8 bits; OCP 8-bit floating point, 1.0
 FACTOR_EXPONENTS = {"f32": (-80, 80), "bf16": (-80, 80), "f16": (-14, 15)}
-"""Factors of positions lie between these powers of two: what attention takes, and what f16 has without
-losing bits."""
+"""Factors of positions lie between these powers of two: what attention takes, and what f16 has
+without losing bits."""
 
 
 def divisors(

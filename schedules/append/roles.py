@@ -1,4 +1,6 @@
-"""New tokens of an append, as the kernel's only role sees them: work tiles, rows and fragments of columns."""
+"""New tokens of an append, as the kernel's only role sees them: work tiles, rows and fragments of
+columns.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -51,7 +53,8 @@ class Problem:
       angles: cos and sin as memrefs, or nothing; `rotary_dim` columns of keys are rotated.
       interleaved: whether pairs are neighbours.
       is_listed_apart: whether other lists tell where values are than where keys are.
-      has_own_scale_table: whether factors of positions lie in pages that a table of their own lists.
+      has_own_scale_table: whether factors of positions lie in pages that a table of their own
+        lists.
     """
 
     k: Destination
@@ -72,7 +75,9 @@ class Problem:
         values: OperandStorage,
         given: Mapping[Value, Value],
     ) -> "Problem":
-        """The problem of an operation with these caches, whose function's arguments are the kernel's."""
+        """The problem of an operation with these caches, whose function's arguments are the
+        kernel's.
+        """
         return Problem(
             k=Destination.of(keys, given),
             v=Destination.of(values, given),

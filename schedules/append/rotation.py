@@ -1,4 +1,6 @@
-"""Keys of an append with their first columns rotated by the angles of their positions; see `attn.append`."""
+"""Keys of an append with their first columns rotated by the angles of their positions; see
+`attn.append`.
+"""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
 """The kernel of `attn.combine`, which puts together the results for the parts of the keys.
 
 A work tile is 128 rows by 64 columns of O, of one sequence. Its rows are queries of one head or,
-for few queries, heads of one query; then there are few of them, and work tiles have 32 rows. The first
-warps, with a row per thread, add up the parts with their weights; of the next two one stores the sum and
-one loads the parts one after the other. Parts are added in
+for few queries, heads of one query; then there are few of them, and work tiles have 32 rows. The
+first warps, with a row per thread, add up the parts with their weights; of the next two one stores
+the sum and one loads the parts one after the other. Parts are added in
 their order, so the result does not depend on timing.
 """
 
@@ -82,8 +82,8 @@ class Problem:
     def tile_space(self) -> list[Value]:
         """Extents of the tile space.
 
-        First blocks of rows times blocks of columns, then queries or heads, whichever do not run along
-        the rows, then the batch.
+        First blocks of rows times blocks of columns, then queries or heads, whichever do not run
+        along the rows, then the batch.
         """
         sq, heads = b.extent(self.o, 1), b.constant(self.heads)
         along, other = (heads, sq) if self.heads_along_rows else (sq, heads)
@@ -91,7 +91,9 @@ class Problem:
         return [blocks, other, b.extent(self.o, 0)]
 
     def place(self, block: Value, other: Value, batch: Value) -> Place:
-        """The work tile with these coordinates; the column blocks of some rows follow one another."""
+        """The work tile with these coordinates; the column blocks of some rows follow one
+        another.
+        """
         column_blocks = -(-self.v_head_dim // COLUMNS)
         row_block = b.INT.floordiv(block, column_blocks)
         column = b.INT.sub(block, b.INT.mul(row_block, column_blocks))
@@ -222,7 +224,9 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
     f32, parts, rows = ir.F32Type.get(), problem.split_count, problem.rows
 
     def lses_of(part: Value) -> list[Value]:
-        """The LSE of each row, a fragment for each of its terms; behind the last part that of the last."""
+        """The LSE of each row, a fragment for each of its terms; behind the last part that of the
+        last.
+        """
 
         def term_of(*term: int) -> Value:
             def element(row: Value) -> Value:
@@ -235,8 +239,9 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
         return [term_of()] if problem.lse_terms == 1 else [*map(term_of, range(problem.lse_terms))]
 
     def in_turn(begin: list[Value], turn_of: Callable[..., list[Value]]) -> list[Value]:
-        """A loop over parts, from a part's number, its LSE and the state to the next state, in which the
-        LSEs of some are read together; the last parts of them may lie behind the last of all."""
+        """A loop over parts, from a part's number, its LSE and the state to the next state, in
+        which the LSEs of some are read together; the last parts of them may lie behind the last of
+        all."""
 
         def several(number: Value, *state: Value) -> list[Value]:
             first = b.INT.mul(number, TOGETHER)
@@ -249,7 +254,9 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
         return b.loop(0, b.INT.ceildiv(parts, TOGETHER), begin, several)
 
     def raise_to(part: Value, lses: list[Value], *peak: Value) -> list[Value]:
-        """To the larger LSE; its second term is that of the larger first term, or the larger one."""
+        """To the larger LSE; its second term is that of the larger first term,
+        or the larger one.
+        """
         del part
 
         def rest(m: Value, r: Value, other: Value, its_rest: Value) -> Value:
@@ -327,7 +334,9 @@ def _with_sink(problem: Problem, place: Place, peak: list[Value], total: Value) 
 
 
 def _of_no_keys(lse: Value) -> Value:
-    """An LSE of the caller's; of a part without keys, which is -inf or +inf by whose kernel it is, -inf."""
+    """An LSE of the caller's; of a part without keys, which is -inf or +inf by whose kernel it is,
+    -inf.
+    """
     lowest, highest = b.f32_constant(-math.inf), b.f32_constant(math.inf)
     return b.select(b.fcompare("OEQ", lse, highest), lowest, lse)
 
@@ -343,7 +352,9 @@ def _reference(maximum: Value) -> Value:
 
 
 def _relative(lse: list[Value], peak: list[Value]) -> Value:
-    """e^(lse - peak), both given as terms to be added; a missing second term of `lse` counts as 0."""
+    """e^(lse - peak), both given as terms to be added;
+    a missing second term of `lse` counts as 0.
+    """
     difference = b.fsub(lse[0], _reference(peak[0]))
     for number, rest in enumerate(peak[1:], 1):
         its_rest = lse[number] if number < len(lse) else b.f32_constant(0.0)
@@ -352,7 +363,9 @@ def _relative(lse: list[Value], peak: list[Value]) -> Value:
 
 
 def _weighted(value: Value, weight: Value) -> Value:
-    """value x weight; 0 for a weight of 0, as the value of an empty part may be unwritten memory."""
+    """value x weight; 0 for a weight of 0, as the value of an empty part may be unwritten
+    memory.
+    """
     zero = b.f32_constant(0.0)
     return b.select(b.fcompare("OEQ", weight, zero), zero, b.fmul(value, weight))
 

@@ -20,12 +20,13 @@ class Config(Entries):
       q_tiles: query tiles per CTA, one softmax warpgroup each.
       tile_n: key columns per tile.
       kv_stages: slots of the ring that K and V tiles share.
-      exp2_period: of every this many exponentials, 4 run as polynomials on the FMA units; 0 for none.
+      exp2_period: of every this many exponentials, 4 run as polynomials on the FMA units; 0 for
+        none.
       exp2_start: the first of a row's four 32-column fragments with such polynomials; the last one
         has none.
       rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
-        units of log2. Every probability stays below 2^8: where a score equals the running maximum, a
-        16-bit one is 1 and an 8-bit one 2^(8 - threshold), so that small ones are not lost.
+        units of log2. Every probability stays below 2^8: where a score equals the running maximum,
+        a 16-bit one is 1 and an 8-bit one 2^(8 - threshold), so that small ones are not lost.
       packed_heads: query heads of one group whose rows share a query tile.
       tile_order: the order of work tiles, as in `ws.tiles`.
     """
@@ -53,12 +54,14 @@ class Config(Entries):
 
     @property
     def owns_keys(self) -> bool:
-        """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
+        """Whether a thread holds one column of the scores, all query rows of a key; if not,
+        a row.
+        """
         return False
 
     def in_turn(self, modifier: Modifier, element_bits: int) -> int:
-        """How many scores a thread modifies at a time, for lack of registers, where two elements of tensors
-        are a score's own; else 0, no matter how many.
+        """How many scores a thread modifies at a time, for lack of registers, where two elements of
+        tensors are a score's own; else 0, no matter how many.
 
         Args:
           element_bits: of an operand's element.

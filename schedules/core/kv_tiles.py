@@ -17,7 +17,8 @@ class Test(Enum):
 
 
 class Phases(NamedTuple):
-    """How the turns of a query tile divide: first both edges are tested, then none, then the left one.
+    """How the turns of a query tile divide: first both edges are tested, then none, then the left
+    one.
 
     Attributes:
       plain: the first turn without a test.
@@ -46,8 +47,8 @@ class VisitedTiles(Protocol):
     def phases(self, query_tile: Value) -> Phases:
         """Which turns test which edges, for one query tile.
 
-        All query tiles of a work tile take the same turns. Some may visit key tiles of which this one
-        sees nothing; these are among the turns with a test.
+        All query tiles of a work tile take the same turns. Some may visit key tiles of which this
+        one sees nothing; these are among the turns with a test.
         """
         ...
 

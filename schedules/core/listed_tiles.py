@@ -1,4 +1,6 @@
-"""Key tiles from lists: a work tile visits the key blocks that `attn.blocks` lists for its queries."""
+"""Key tiles from lists: a work tile visits the key blocks that `attn.blocks` lists for its
+queries.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,8 +54,9 @@ class ListedTiles:
           key_sequences: the sequences of keys.
 
         Raises:
-          VerifyError: blocks that are not the kernel's work tiles, lists that are no arguments of the
-            function, or sequences of different lengths, whose last blocks would need another test.
+          VerifyError: blocks that are not the kernel's work tiles, lists that are no arguments of
+            the function, or sequences of different lengths, whose last blocks would need another
+            test.
         """
         walked = block_of(config)
         if op.extents != walked:

@@ -42,7 +42,9 @@ class KeyTiles:
         return b.INT.mul(number, self._problem.config.tile_n)
 
     def phases(self, query_tile: Value) -> Phases:
-        """The turns of the work tile, tested where the query tile's own range is not fully visible."""
+        """The turns of the work tile, tested where the query tile's own range is not fully
+        visible.
+        """
         span = self._range(query_tile, self._problem.queries.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
         if self._tile.part is not None:

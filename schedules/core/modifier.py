@@ -88,7 +88,9 @@ class Modifier:
         return list(self._block.operations)[-1].value
 
     def _needed(self, wanted: Sequence[Value]) -> tuple[list[Any], set[Value]]:
-        """The region's operations that these values depend on, in order, and all values they read."""
+        """The region's operations that these values depend on, in order,
+        and all values they read.
+        """
         needed: set[Value] = set(wanted)
         operations: list[Any] = []
         for op in reversed(list(self._block.operations)):
@@ -106,11 +108,13 @@ class Modifier:
         return found
 
     def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
-        """Computes values of the region at the insertion point, by copying the operations they need.
+        """Computes values of the region at the insertion point, by copying the operations they
+        need.
 
         Args:
           wanted: values of the region to compute.
-          arguments: values for the region's arguments; None for one that `wanted` may not depend on.
+          arguments: values for the region's arguments; None for one that `wanted` may not depend
+            on.
         """
         operations, needed = self._needed(wanted)
         for argument, value in zip(self._block.arguments, arguments, strict=True):

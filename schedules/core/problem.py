@@ -24,9 +24,9 @@ Value = Any
 PRODUCT_BYTES = 32  # K of one product
 PRODUCT_COLUMNS = 16  # columns of V and O are multiples: N of a product
 SECTION_BYTES, BALANCED_BYTES = 8 << 20, 32 << 20
-"""Of K and V that tiles drawn together read, where these are equally long and where they are not: the
-larger, the longer the row of tiles that are drawn longest first (an H200 has 50 MiB of L2; of 4, 8, 16
-and 32 MiB these were fastest, `bench/attention.py --tile-order counter`, 2026-11-23)."""
+"""Of K and V that tiles drawn together read, where these are equally long and where they are not:
+the larger, the longer the row of tiles that are drawn longest first (an H200 has 50 MiB of L2; of
+4, 8, 16 and 32 MiB these were fastest, `bench/attention.py --tile-order counter`, 2026-11-23)."""
 MAX_EXPONENT = 8  # P is at most 2^8, as in FlashAttention-4
 
 
@@ -156,8 +156,8 @@ class Problem:
         return WorkTile(block, head, batch, queries, keys, results, part)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of positions, heads that work tiles start at, and the batch,
-        times the number of parts."""
+        """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
+        batch, times the number of parts."""
         *space, batch = self.queries.tile_space()
         return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
 

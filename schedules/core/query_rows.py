@@ -3,9 +3,9 @@
 With `packed` query heads of one group in a tile, row r of a tile that starts at position p is the
 query at p + r / packed of head `packed` x (the tile's head) + r mod packed. Packing fills a tile
 where there are few positions, as in decoding, and reads K and V once for the whole group. Where
-`packed` does not divide the tile's rows, the last rows are unused: they are loaded with heads of the
-next position, and their results are not written. The query tiles of a work tile follow one another
-along the positions, or along the heads of a group.
+`packed` does not divide the tile's rows, the last rows are unused: they are loaded with heads of
+the next position, and their results are not written. The query tiles of a work tile follow one
+another along the positions, or along the heads of a group.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,10 @@ class Queries:
     """Layout of the query rows.
 
     Attributes:
-      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile, whatever their types.
-      o: memref, likewise; lse: heads by rows, or None. A dimension for the sequence comes first where
-        it has one.
+      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile, whatever their
+        types.
+      o: memref, likewise; lse: heads by rows, or None. A dimension for the sequence comes first
+        where it has one.
       sequences: where the queries of each sequence lie.
       heads: query heads.
       group: query heads per key-value head.
@@ -65,7 +66,9 @@ class Queries:
 
     @property
     def head_tiles(self) -> int:
-        """How many of a work tile's query tiles lie along the heads; 1 if they lie along positions."""
+        """How many of a work tile's query tiles lie along the heads;
+        1 if they lie along positions.
+        """
         return self.config.heads_per_cta // self.packed
 
     @property
@@ -109,8 +112,8 @@ class Queries:
 
         Rows past the end of the sequence get any values, rows outside the tensor zeros.
 
-        The slot has room for `loaded_rows`, or is a tile: then what whole positions leave of it gets
-        some heads of the first one.
+        The slot has room for `loaded_rows`, or is a tile: then what whole positions leave of it
+        gets some heads of the first one.
 
         Args:
           column: of the rows at which those of the slot begin.
@@ -140,7 +143,9 @@ class Queries:
     def store_columns(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, column: Value
     ) -> None:
-        """Writes a fragment [rows, columns] to O from a column on; rows past the end are dropped."""
+        """Writes a fragment [rows, columns] to O from a column on;
+        rows past the end are dropped.
+        """
         coords, dims = self._place(sequence, head, position)
         o = self._by_heads(self.o, len(sequence.lead) + 1)
         o = self._within(o, sequence, position, dims[0])
@@ -174,7 +179,9 @@ class Queries:
     def _place(
         self, sequence: Sequence, head: Value, position: Value
     ) -> tuple[list[Value | int], list[int]]:
-        """Coordinates of a tile of Q or O, and the dimensions that its rows and columns run along."""
+        """Coordinates of a tile of Q or O, and the dimensions that its rows and columns run
+        along.
+        """
         first = len(sequence.lead)
         inner = [0] if self.packed > 1 else []
         coords = [*sequence.lead, sequence.row(position), head, *inner, 0]
@@ -184,7 +191,8 @@ class Queries:
 def side_by_side(
     tile: Value, tensors: tuple[Value, ...], column: int = 0
 ) -> list[tuple[Value, int, Value]]:
-    """The tensors whose columns a tile has, their columns at which it does, and these, in their elements.
+    """The tensors whose columns a tile has, their columns at which it does, and these, in their
+    elements.
 
     Args:
       tensors: of which the columns of a row lie side by side; one has all columns of the tile.
@@ -209,8 +217,8 @@ def side_by_side(
 
 
 def as_multiplied(tile: Value, tensors: tuple[Value, ...], column: int = 0) -> list[Value]:
-    """The parts of a tile of rows of these tensors of which each is one operand of a product: those whose
-    elements are of one type are one; `column` is as of `side_by_side`."""
+    """The parts of a tile of rows of these tensors of which each is one operand of a product: those
+    whose elements are of one type are one; `column` is as of `side_by_side`."""
     if len({str(element_of(tensor)) for tensor in tensors}) == 1:
         return [tile]
     return [part for _, _, part in side_by_side(tile, tensors, column)]

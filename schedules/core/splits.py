@@ -1,9 +1,10 @@
 """Parts of the keys: where a split kernel puts the results of each, and which tiles a part visits.
 
-Where another kernel puts them together, the results of the parts lie one after the other along the first dimension of O and of LSE's
-sequences, each as the result of the whole would: part p of sequence b is at p x batch + b, part p
-of row r at p x total + r. Where the kernel does so itself (`joining`), they lie in memory for that. Work
-tiles of the parts of a sequence are tiles of their own.
+Where another kernel puts them together, the results of the parts lie one after the other along the
+first dimension of O and of LSE's sequences, each as the result of the whole would: part p of
+sequence b is at p x batch + b, part p of row r at p x total + r. Where the kernel does so itself
+(`joining`), they lie in memory for that. Work tiles of the parts of a sequence are tiles of their
+own.
 """
 
 from dataclasses import dataclass, field

@@ -207,8 +207,8 @@ def keep(fragment: Value, words: Value, other: Value) -> Value:
 def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int) -> Value:
     """2 to the power of each element.
 
-    From column `begin` to before `end`, the last `count` of every `period` columns are computed on the
-    multiply-add units, all others on the special-function unit.
+    From column `begin` to before `end`, the last `count` of every `period` columns are computed on
+    the multiply-add units, all others on the special-function unit.
     """
     i64 = ir.IntegerType.get_signless(64)
     attributes = [ir.IntegerAttr.get(i64, number) for number in (period, count, begin, end)]

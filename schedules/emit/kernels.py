@@ -1,4 +1,6 @@
-"""Functions that emit kernels: roles, work tiles, rings, and what CTAs and launches know of each other."""
+"""Functions that emit kernels: roles, work tiles, rings, and what CTAs and launches know of each
+other.
+"""
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -63,7 +65,9 @@ def role(
     lanes: int = 32,
     ranks: Sequence[int] | None = None,
 ) -> Generator[Value]:
-    """A `ws.role`, in the CTAs of a cluster with these ranks, or in all; yields the group's number."""
+    """A `ws.role`, in the CTAs of a cluster with these ranks, or in all;
+    yields the group's number.
+    """
     i64 = ir.IntegerType.get_signless(64)
     op = ws.RoleOp(
         ir.StringAttr.get(name),
@@ -88,9 +92,9 @@ def tiles(
 ) -> Generator[Sequence[Value]]:
     """A `ws.tiles`; yields the coordinates of the work tile.
 
-    With the orders `clc` and `counter`, the coordinates of the next work tile are read from the ring
-    `answers`, which `claim` or `draw` fills. The order `ragged` needs `ends` and `packing`, `counter`
-    the second.
+    With the orders `clc` and `counter`, the coordinates of the next work tile are read from the
+    ring `answers`, which `claim` or `draw` fills. The order `ragged` needs `ends` and `packing`,
+    `counter` the second.
     """
     op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
@@ -119,8 +123,8 @@ def draw(answers: "Ring", counter: Value) -> None:
 class Ring:
     """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
 
-    It may borrow the place of another ring, `inside`. With `known_empty` producers hear by other rings
-    that its slots are empty. `producers` are the agents by which several
+    It may borrow the place of another ring, `inside`. With `known_empty` producers hear by other
+    rings that its slots are empty. `producers` are the agents by which several
     roles fill a slot together. `commit` and `release` hand its slots over.
     """
 

@@ -63,7 +63,9 @@ def copy_in(
 
 
 def prefetch_line(source: Value, coords: Sequence[Value | int], count: Value) -> None:
-    """Asks the L2 cache for `count` elements along a tensor's last dimension, which are within it."""
+    """Asks the L2 cache for `count` elements along a tensor's last dimension,
+    which are within it.
+    """
     ws.PrefetchLineOp(source, coordinates(coords), count)
 
 
@@ -83,7 +85,9 @@ def copy_across(source: Value, target: Value, receivers: Sequence[Sequence[int]]
 def copy_out(
     source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
-    """Writes a shared tile to a box of a tensor; dimensions `dims` run along its rows and columns."""
+    """Writes a shared tile to a box of a tensor;
+    dimensions `dims` run along its rows and columns.
+    """
     ws.CopyOutOp(source, target, coordinates(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
@@ -205,7 +209,9 @@ def _like(kind: ws.TileType, shape: Sequence[int], element: Any = None) -> ws.Ti
 
 
 def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
-    """The first bytes of a tile as a tile of another shape or element, or the tile itself if equal."""
+    """The first bytes of a tile as a tile of another shape or element,
+    or the tile itself if equal.
+    """
     kind = ws.TileType(tile.type)
     if (kind.shape, kind.element) == (list(shape), element):
         return tile

@@ -34,7 +34,8 @@ def mma(
 
 
 def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
-    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until `settle`.
+    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until
+    `settle`.
 
     The sums may be pending themselves.
     """
@@ -46,13 +47,17 @@ def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layo
 
 
 def settle(pending: Value, *, newest: int = 0) -> Value:
-    """Waits for a pending product; the `newest` products after it may still run. Returns its sums."""
+    """Waits for a pending product; the `newest` products after it may still run.
+    Returns its sums.
+    """
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
     return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
 
 
 def dot(sums: Value, a: Value, b: Value, *, b_layout: str, widened: bool = False) -> Value:
-    """`sums` + A B, of fragments of one warp; `widened` says that B's elements had 8 bits in memory."""
+    """`sums` + A B, of fragments of one warp; `widened` says that B's elements had 8 bits in
+    memory.
+    """
     op = ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type)
     if widened:
         op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()

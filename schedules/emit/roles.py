@@ -27,8 +27,9 @@ class Role:
       run: emits the role's body, given the number of a thread's group, i32.
       warps: how many it has.
       lanes: threads of each warp that run the body, 1 or 32.
-      registers: of each thread; 0 for those that the launch gives. Roles of one warpgroup have equally many,
-        and all together at most what a CTA has, as `passes.check_registers` makes sure.
+      registers: of each thread; 0 for those that the launch gives. Roles of one warpgroup have
+        equally many, and all together at most what a CTA has, as `passes.check_registers` makes
+        sure.
       groups: that the warps are divided into.
       ranks: of the CTAs of a cluster that have the role; None for all.
       begins_warpgroup: whether its first warp begins a warpgroup, even if that leaves warps unused.

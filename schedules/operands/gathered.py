@@ -1,7 +1,7 @@
 """Keys in rows that lists name, for each query its own: copied by threads, 16 bytes each.
 
-What lists say decides over no address by itself: a number that is no row stands for zeros, as the mask
-hides its score. Entries are read a tile ahead of their rows.
+What lists say decides over no address by itself: a number that is no row stands for zeros, as the
+mask hides its score. Entries are read a tile ahead of their rows.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Sequences whose positions lie in pages of a pool: which page holds a position.
 
 Pages are listed by a table of one row per sequence, or by the rows of all sequences one after the
-other. Either way a kernel reads entries of lists where there are any, and what it reads decides over
-no address by itself: a number that is no page of the pool becomes one in front of it or behind it,
-for which the copy engine gives zeros.
+other. Either way a kernel reads entries of lists where there are any, and what it reads decides
+over no address by itself: a number that is no page of the pool becomes one in front of it or behind
+it, for which the copy engine gives zeros.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Factors by which stored elements of Q, K and V are multiplied, folded into the scale and 1 / l.
 
-Here each operand has one factor per sequence and key-value head, so a work tile has three: those of Q
-and K multiply the scale of its scores, that of V multiplies 1 / l. No element is multiplied by itself.
-Factors of single positions are in `position_factors`.
+Here each operand has one factor per sequence and key-value head, so a work tile has three: those of
+Q and K multiply the scale of its scores, that of V multiplies 1 / l. No element is multiplied by
+itself. Factors of single positions are in `position_factors`.
 """
 
 from dataclasses import dataclass

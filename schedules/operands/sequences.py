@@ -1,8 +1,8 @@
 """Where the sequences of a batch lie and how long they are: the storage side of the schedule.
 
-A work tile belongs to one sequence, which a `Sequence` describes; `operands` makes `Sequences` from the
-storage operations of the `attn` dialect. Numbers read from index arrays are clamped to the tensor, so
-that no array makes a kernel read outside it.
+A work tile belongs to one sequence, which a `Sequence` describes; `operands` makes `Sequences` from
+the storage operations of the `attn` dialect. Numbers read from index arrays are clamped to the
+tensor, so that no array makes a kernel read outside it.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,12 @@ class Sequence:
     """One sequence of a stored tensor.
 
     Attributes:
-      lead: the coordinates before the row: the sequence's number, if the tensor has a dimension for it.
+      lead: the coordinates before the row: the sequence's number, if the tensor has a dimension for
+        it.
       start: the tensor's row where it begins; None for 0.
       length: number of its positions, i32.
-      is_whole: the tensor's dimension ends where the sequence ends, so that copies need no further limit.
+      is_whole: the tensor's dimension ends where the sequence ends, so that copies need no further
+        limit.
     """
 
     lead: tuple[Value, ...]
@@ -70,7 +72,9 @@ class Sequences(Protocol):
         ...
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """Sequence number `batch`; for keys, `queries` is the sequence of queries that sees them."""
+        """Sequence number `batch`; for keys, `queries` is the sequence of queries that sees
+        them.
+        """
         ...
 
     @property
@@ -88,7 +92,9 @@ class QuerySequences(Sequences, Protocol):
     """The sequences of queries."""
 
     def packed(self) -> Packed | None:
-        """How they lie one after the other; None where each has a place in a dimension of its own."""
+        """How they lie one after the other; None where each has a place in a dimension of its
+        own.
+        """
         ...
 
 

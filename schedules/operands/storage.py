@@ -1,12 +1,13 @@
-"""How an operand of an attention operation is stored: a record, read once from its storage operations.
+"""How an operand of an attention operation is stored: a record, read once from its storage
+operations.
 
 The operations of `attn` make an operand from a stored tensor, one view of the other:
 
 ```text
 operand <- scaled <- limited <- selected <- paged <- ragged <- stored tensor
 ```
-`OperandStorage.of` follows this chain. Everything else asks the record, which also makes the sequences and
-pages of a kernel, whose arguments stand for the arrays that the operations read.
+`OperandStorage.of` follows this chain. Everything else asks the record, which also makes the
+sequences and pages of a kernel, whose arguments stand for the arrays that the operations read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,8 @@ class StoredKeys:
 
 @dataclass(frozen=True)
 class OperandStorage:
-    """How one operand is stored: each attribute that is an operation is None where the chain has none.
+    """How one operand is stored: each attribute that is an operation is None where the chain has
+    none.
 
     Attributes:
       operand: the operand.
@@ -143,7 +145,8 @@ class OperandStorage:
         ]
 
     def dimension_names(self, usual: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the run-time extents of the stored tensor of k or v; "" where an extent is static.
+        """Names of the run-time extents of the stored tensor of k or v; "" where an extent is
+        static.
 
         Args:
           usual: the names for a dense tensor.
@@ -230,7 +233,9 @@ def page_size_of(operand: Value) -> int:
 
 
 def position_factors(operand: Value) -> attn.ScaledOp | None:
-    """The operation that gives each position of an operand of `attn.mha` scales of its own, or None."""
+    """The operation that gives each position of an operand of `attn.mha` scales of its own, or
+    None.
+    """
     return OperandStorage.of(operand).position_scales
 
 

@@ -1,4 +1,6 @@
-"""Storage of operands that no kernel reads: each check refuses one kind, before a kernel is built."""
+"""Storage of operands that no kernel reads: each check refuses one kind,
+before a kernel is built.
+"""
 
 from typing import Any
 

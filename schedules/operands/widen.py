@@ -1,8 +1,8 @@
 """Keys and values of 8 bits in products of 16 bits: conversions of operands in registers.
 
-f16 represents every value of both 8-bit types, so keys and values are widened to it, one `cvt` for two
-of them, and both products are of f16. Queries, which are converted once per work tile, and weights have
-to be f16 as well:
+f16 represents every value of both 8-bit types, so keys and values are widened to it, one `cvt` for
+two of them, and both products are of f16. Queries, which are converted once per work tile, and
+weights have to be f16 as well:
 
     queries of 8 bits   widened, exact
     of f16              as they are

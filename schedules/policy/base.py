@@ -151,9 +151,11 @@ class Policy(ABC):
 
     @abstractmethod
     def takes(self, facts: Facts, call: Call) -> bool:
-        """Whether this schedule is the best for a problem; the first of its operation that is, is chosen.
+        """Whether this schedule is the best for a problem; the first of its operation that is, is
+        chosen.
 
-        It never depends on the modifier: sinks and parts of the keys are settled before it is traced.
+        It never depends on the modifier: sinks and parts of the keys are settled before it is
+        traced.
         """
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
@@ -171,7 +173,9 @@ class Policy(ABC):
         return self.defaults | dict(asked)
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
-        """Which settings knobs may have beside those of others; one that is left out is as chosen."""
+        """Which settings knobs may have beside those of others;
+        one that is left out is as chosen.
+        """
         del facts, target, knobs
         return {}
 

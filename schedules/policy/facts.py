@@ -1,7 +1,8 @@
-"""What is static of a problem, whoever asks about it: a request of the front end, or an operation in MLIR.
+"""What is static of a problem, whoever asks about it: a request of the front end, or an operation
+in MLIR.
 
-A request has its facts as a property (`attn_mlir.compiling.request`), those of an operation come from
-`attn_mlir.schedules.core.facts`. Both are equal where the operation is the request's.
+A request has its facts as a property (`attn_mlir.compiling.request`), those of an operation come
+from `attn_mlir.schedules.core.facts`. Both are equal where the operation is the request's.
 """
 
 from dataclasses import dataclass
@@ -101,7 +102,8 @@ class Facts:
       padded_q: whether the queries of a sequence may end before its dimension does.
       scales: those that positions have of their own, if any.
       rope: the rotated columns, if these are tensors of their own.
-      rows: how rows of a latent cache are stored in 8 bits; None where products read them as they are.
+      rows: how rows of a latent cache are stored in 8 bits; None where products read them as they
+        are.
       listed: whether each query has a list of its keys' rows.
       shares_rows: whether values are the front of the rows of keys.
       block: extents of the blocks of scores that lists name, if any.

@@ -1,7 +1,7 @@
 """How many queries, keys and registers a kernel has that keeps S, P and O in registers.
 
-As `tiling`, for the schedule `mha-registers` alone; names with HELD or `held` are about what threads
-hold.
+As `tiling`, for the schedule `mha-registers` alone; names with HELD or `held` are about what
+threads hold.
 """
 
 import itertools
@@ -17,8 +17,9 @@ from attn_mlir.schedules.policy.tiling import (
 )
 
 HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(128, 0, -32))}
-"""Allowed keys of a tile, by bits of an element: multiples of a product's K. What sums of 8 bits lose
-grows with the square of the keys: 0.9 thousandths with 192, 0.2 with 96 (values of one sign)."""
+"""Allowed keys of a tile, by bits of an element: multiples of a product's K. What sums of 8 bits
+lose grows with the square of the keys: 0.9 thousandths with 192, 0.2 with 96 (values of one
+sign)."""
 FEWEST_HELD_KEYS = 80  # with three groups; smaller tiles wait for shared memory (measured)
 HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
 MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
@@ -26,30 +27,33 @@ HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
 HELD_FOR_READS = 16  # the same where each score needs elements of tensors
 HELD_FOR_GATHERS = 16  # and where these have addresses of their own
 HELD_FOR_WIDE, WIDE = 8, 128
-"""The same where work tiles with more columns of Q are drawn, with 8 bits one group has several in turn, or with
-16 bits each score needs several elements."""
+"""The same where work tiles with more columns of Q are drawn, with 8 bits one group has several in
+turn, or with 16 bits each score needs several elements."""
 OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
 """Least registers of threads that copy."""
 OTHERS_THAT_TRANSPOSE = (72, 56, 40)
-"""Least registers of threads that transpose values: the first with which key tiles are as large as with the
-last."""
+"""Least registers of threads that transpose values: the first with which key tiles are as large as
+with the last."""
 MOST_OF_OTHERS = 72
 WHOLE_SUMS, HELD_SUMS, SUMS_OF_THREE = 96, 64, 32
-"""With operands of 8 bits a key tile has sums beside those of O: of all columns up to so many, of 64, and
-of 32 with three groups. Wider sums leave room for fewer keys: head size 128, an H200, TFLOP/s of 4096 keys:
-128 columns and 96 keys 716, 64 and 128 keys 751 (`bench/attention.py --dtype e4m3`, 2026-11-23)."""
+"""With operands of 8 bits a key tile has sums beside those of O: of all columns up to so many, of
+64, and of 32 with three groups. Wider sums leave room for fewer keys: head size 128, an H200,
+TFLOP/s of 4096 keys: 128 columns and 96 keys 716, 64 and 128 keys 751
+(`bench/attention.py --dtype e4m3`, 2026-11-23)."""
 SUM_STEP = 8  # columns of a product, and rows of the transposed values that it reads
 LISTED_ROWS = LISTED_KEYS = 128
-"""Rows of a work tile of this schedule where lists name key tiles, and a multiple of their keys, as PyTorch's do."""
+"""Rows of a work tile of this schedule where lists name key tiles, and a multiple of their keys, as
+PyTorch's do.
+"""
 MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 
 
 def held_parts(v_columns: int, groups: int) -> list[range]:
     """The columns of each of the products by which a key tile of 8 bits is added to O.
 
-    Their sums take registers beside those of O, one after the other the same ones. For that they have
-    equally many columns; where those of O cannot be divided so, the last begins within the one before,
-    and both compute what they share. Worked: 176 columns are 0-63, 64-127 and 112-175.
+    Their sums take registers beside those of O, one after the other the same ones. For that they
+    have equally many columns; where those of O cannot be divided so, the last begins within the one
+    before, and both compute what they share. Worked: 176 columns are 0-63, 64-127 and 112-175.
 
     Args:
       v_columns: of O, a multiple of 16.
@@ -72,11 +76,13 @@ def held_registers(
     listed: bool = False,
     transposing: int = 0,
 ) -> tuple[int, int]:
-    """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that copies.
+    """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that
+    copies.
 
-    All threads are launched with equal shares, and those that copy keep what the others do not take.
-    They need more where a CTA works on several tiles, lists name the key tiles, a key tile has several
-    pages, whose numbers are read ahead, or some of them transpose values, which take `transposing`.
+    All threads are launched with equal shares, and those that copy keep what the others do not
+    take. They need more where a CTA works on several tiles, lists name the key tiles, a key tile
+    has several pages, whose numbers are read ahead, or some of them transpose values, which take
+    `transposing`.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
     least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
@@ -110,24 +116,24 @@ def held_tiling_for(
 ) -> Tiling:
     """The tiles of a kernel whose groups of threads hold S, P and O in registers.
 
-    Three groups if each thread then has registers for a tile of at least 80 keys, else fewer; then the
-    largest key tile that registers allow and that fits twice in shared memory. Three groups keep the
-    tensor core busy, and K and V are read from the L2 cache once for all groups of a CTA. With operands
-    of 8 bits, values are there twice: as they are loaded, and transposed.
+    Three groups if each thread then has registers for a tile of at least 80 keys, else fewer; then
+    the largest key tile that registers allow and that fits twice in shared memory. Three groups
+    keep the tensor core busy, and K and V are read from the L2 cache once for all groups of a CTA.
+    With operands of 8 bits, values are there twice: as they are loaded, and transposed.
 
     Args:
       target: its registers and shared memory are the limits.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O.
-      tile_order: the order of work tiles. A CTA that computes only one stages O where Q was, if both
-        have the same size.
+      tile_order: the order of work tiles. A CTA that computes only one stages O where Q was, if
+        both have the same size.
       element_bits, output_bits: width of an element of Q, K and V, and of O.
       page_size: positions of a page of keys and values; 0 without pages.
       groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
-      listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of users'
-        blocks, or divide these.
-      reads: how many elements of tensors each score needs, for which registers are spared where a tile has
-        any left, and in any case for one at a distance beside others.
+      listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of
+        users' blocks, or divide these.
+      reads: how many elements of tensors each score needs, for which registers are spared where a
+        tile has any left, and in any case for one at a distance beside others.
       gathers: whether these lie at distances of query and key.
       transposing: registers of threads that transpose values of 8 bits.
 
@@ -181,7 +187,8 @@ def held_tiling_for(
             if fits and stages >= 2:
                 return Tiling(count, columns, min(stages, MOST_HELD_STAGES))
     raise NoRoom(
-        f"two key tiles of head_dim {head_dim} and v_head_dim {v_head_dim} and what is staged of Q and O of "
+        f"two key tiles of head_dim {head_dim} and v_head_dim {v_head_dim} and what is staged of Q "
+        "and O of "
         f"{output_bits} bits exceed shared memory, or S, P and O the registers of {target.chip}"
     )
 

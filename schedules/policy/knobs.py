@@ -1,7 +1,7 @@
 """Knobs: what can be turned about a kernel, and which settings there are.
 
-A policy declares its knobs once. What `attn-configure` may be asked for, the entries of `attn.config`
-and the checks of both follow from them.
+A policy declares its knobs once. What `attn-configure` may be asked for, the entries of
+`attn.config` and the checks of both follow from them.
 """
 
 from collections.abc import Callable, Mapping

@@ -75,7 +75,8 @@ def choose(
     *,
     refused: Callable[[str], Exception] | None = None,
 ) -> Policy:
-    """The policy for a problem: the one that is asked for, the first that takes it, or one that can.
+    """The policy for a problem: the one that is asked for, the first that takes it, or one that
+    can.
 
     Args:
       asked: the name of a schedule of the operation.
@@ -83,8 +84,8 @@ def choose(
 
     Raises:
       TargetError: no schedule applies to the target, or the one that is asked for does not.
-      SpecError: a schedule is asked for that there is not, or none has a kernel for the problem; says
-        why none has.
+      SpecError: a schedule is asked for that there is not, or none has a kernel for the problem;
+        says why none has.
     """
     target, candidates = call.target, of_operation(facts.operation)
     if asked is not None:

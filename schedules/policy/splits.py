@@ -21,9 +21,9 @@ class SplitPolicy(Policy):
 
     Attributes:
       combines_splits: whether the kernel combines the parts by itself; else another kernel does.
-      splits_per_tile: parts that cost as much time where they are combined as a tile of 128 keys of one
-        part does; 0 where nothing but multiprocessors limits them. The sum of both times is least with
-        sqrt(splits_per_tile x tiles) parts.
+      splits_per_tile: parts that cost as much time where they are combined as a tile of 128 keys of
+        one part does; 0 where nothing but multiprocessors limits them. The sum of both times is
+        least with sqrt(splits_per_tile x tiles) parts.
     """
 
     combines_splits: ClassVar[bool] = False
@@ -54,9 +54,9 @@ def key_tiles(mask: Mask, sq: int, sk: int, target: Target) -> int:
 def chosen_splits(most: int, key_tiles: int) -> int:
     """The number of parts where none is asked for.
 
-    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else as many as there
-    are multiprocessors for, but at most one part per key tile and 128 (the rule of FlashAttention-4
-    for SM100). Depends on sizes only, never on the contents of device arrays.
+    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else as many as
+    there are multiprocessors for, but at most one part per key tile and 128 (the rule of
+    FlashAttention-4 for SM100). Depends on sizes only, never on the contents of device arrays.
 
     Args:
       most: parts of a work tile that there are multiprocessors for.

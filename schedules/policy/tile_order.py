@@ -1,13 +1,13 @@
 """The order in which work tiles start, where the caller does not choose one.
 
-CTAs start in the order of the grid. Long work tiles should start early, so that none runs alone at the
-end. Where later blocks of queries visit more key tiles, the last block starts first. Where they visit
-fewer, as with `~causal`, the order of the grid is right already; where the numbers go up and down, as
-with causal chunks, no order of blocks is better than another.
+CTAs start in the order of the grid. Long work tiles should start early, so that none runs alone at
+the end. Where later blocks of queries visit more key tiles, the last block starts first. Where they
+visit fewer, as with `~causal`, the order of the grid is right already; where the numbers go up and
+down, as with causal chunks, no order of blocks is better than another.
 
-Where queries of all sequences lie one after the other, the grid has as many blocks for each sequence as
-the longest one needs, and most of them may be empty. The order `ragged` leaves these out; it begins
-with the last blocks, whatever the mask.
+Where queries of all sequences lie one after the other, the grid has as many blocks for each
+sequence as the longest one needs, and most of them may be empty. The order `ragged` leaves these
+out; it begins with the last blocks, whatever the mask.
 """
 
 from attn_mlir.dialect.attn.masks import INTS, Mask
@@ -30,8 +30,8 @@ def tile_counts(mask: Mask) -> list[int]:
 
 
 def default_order(mask: Mask, *, is_ragged: bool = False) -> str:
-    """The order for a mask: `last_first` if the number of key tiles grows with the position and never
-    shrinks, else `single`; `ragged` for ragged queries."""
+    """The order for a mask: `last_first` if the number of key tiles grows with the position and
+    never shrinks, else `single`; `ragged` for ragged queries."""
     if is_ragged:
         return "ragged"
     return "last_first" if grows(mask) else "single"

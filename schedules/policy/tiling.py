@@ -1,8 +1,9 @@
 """How attention is cut into work tiles: their rows, heads and keys, and how many key tiles fit.
 
-The one place with these rules, without MLIR: schedules follow them, and a call uses them before there
-is a kernel, for its block mask or to count its work tiles. Names with STREAM or `streamed` are about
-the schedule for few queries; that with sums in registers has a module of its own (`held_tiling`).
+The one place with these rules, without MLIR: schedules follow them, and a call uses them before
+there is a kernel, for its block mask or to count its work tiles. Names with STREAM or `streamed`
+are about the schedule for few queries; that with sums in registers has a module of its own
+(`held_tiling`).
 """
 
 import contextlib
@@ -37,7 +38,8 @@ STREAM_STEP = 16  # columns of a warp are a multiple: two products' N of 8
 SCALE_STEP = 32  # columns of K or V that share a factor are a multiple
 MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_SUMS` columns, and above; more would spill
 SCALE_GROUPS = (
-    f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} columns) "
+    f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} "
+    "columns) "
     f"of a multiple of {SCALE_STEP} columns each"
 )
 JOIN_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
@@ -91,8 +93,8 @@ class Tiling(NamedTuple):
 def packed_heads(target: Target, group: int) -> int:
     """Query heads of a group that share a query tile: all if their number divides its rows, else 1.
 
-    A decoded token takes 8 rows of one tile with groups of 8 heads, and a row in each of 3 tiles with
-    groups of 3.
+    A decoded token takes 8 rows of one tile with groups of 8 heads, and a row in each of 3 tiles
+    with groups of 3.
     """
     return group if target.rows_per_product % group == 0 else 1
 
@@ -110,9 +112,10 @@ def streamed_heads(group: int, *, is_padded: bool = False, v_head_dim: int = 0) 
     """Query heads of a group that share a query tile of the schedule for few queries.
 
     Args:
-      is_padded: whether the queries of a sequence may end before its dimension does. A tensor map then
-        needs a dimension for this end, and has none left for packed heads.
-      v_head_dim: elements per row of V. Beside more than `MAX_HEAD_DIM` shared memory has no room for
+      is_padded: whether the queries of a sequence may end before its dimension does. A tensor map
+        then needs a dimension for this end, and has none left for packed heads.
+      v_head_dim: elements per row of V. Beside more than `MAX_HEAD_DIM` shared memory has no room
+        for
         rows of queries that do not fill a tile: heads then divide its rows.
     """
     if is_padded:
@@ -123,8 +126,8 @@ def streamed_heads(group: int, *, is_padded: bool = False, v_head_dim: int = 0) 
 
 
 def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:
-    """Rows of shared memory for a query tile of `packed` heads: whole positions, as many as fill it,
-    rounded up to whole swizzle patterns."""
+    """Rows of shared memory for a query tile of `packed` heads: whole positions, as many as fill
+    it, rounded up to whole swizzle patterns."""
     loaded = -(-rows // packed) * packed
     return -(-loaded // PAGE_STEP) * PAGE_STEP
 
@@ -319,12 +322,14 @@ class Pieces(NamedTuple):
 
 
 class SwappedRows(NamedTuple):
-    """The query rows of a work tile with swapped operands (`mha-swapped`): the columns of its products.
+    """The query rows of a work tile with swapped operands (`mha-swapped`): the columns of its
+    products.
 
     Attributes:
       rows: 8, 16 or 32, the N of a product; what heads and positions do not fill is computed and
         dropped.
-      heads: of one group, whose rows lie side by side: row r is position r / heads of head r mod heads.
+      heads: of one group, whose rows lie side by side: row r is position r / heads of head r mod
+        heads.
     """
 
     rows: int
@@ -350,8 +355,8 @@ class SwappedRows(NamedTuple):
 
 
 def swapped_query_tiles(sq: int, group: int, *, is_padded: bool = False) -> int:
-    """Query tiles of a work tile with swapped operands: of those numbers with which each key is read
-    least often, the smallest.
+    """Query tiles of a work tile with swapped operands: of those numbers with which each key is
+    read least often, the smallest.
 
     Args:
       sq: queries of the longest sequence.
@@ -423,7 +428,8 @@ def tiling_for(
     prescribed: tuple[int, int] | None = None,
     page_size: int = 0,
 ) -> Tiling:
-    """The largest tiles for which two key tiles fit; the K/V ring gets all shared memory that is left.
+    """The largest tiles for which two key tiles fit; the K/V ring gets all shared memory that is
+    left.
 
     For targets whose products leave their sums in tensor memory.
 
@@ -461,7 +467,8 @@ def tiling_for(
     keys = f" of {tile_n} keys" if tile_n else ""
     tiles = f" for {count} query tiles" if (count or 1) > 1 or tile_n else ""
     raise NoRoom(
-        f"two key tiles{keys} of head_dim {head_dim} and v_head_dim {v_head_dim} and what is staged of Q "
+        f"two key tiles{keys} of head_dim {head_dim} and v_head_dim {v_head_dim} and what is "
+        "staged of Q "
         f"and O of {output_bits} bits{tiles} exceed shared memory, or S and O the tensor memory of "
         f"{target.chip}"
     )

@@ -2,8 +2,8 @@
 in kernels whose threads hold rows of scores.
 
 The mask's formula for one element is evaluated for 32 columns at once, with words in place of truth
-values: `column < limit` gives a word whose lowest `limit - column` bits are set, and the operators of
-the formula combine words bitwise.
+values: `column < limit` gives a word whose lowest `limit - column` bits are set, and the operators
+of the formula combine words bitwise.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,9 @@ class Words(b.IntOps):
     """
 
     def less(self, first: Value, end: Value | int, /) -> Value:
-        """A word with the lowest end - first bits set: the upper half of 32 ones shifted left by so many."""
+        """A word with the lowest end - first bits set: the upper half of 32 ones shifted left by so
+        many.
+        """
         half = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), WORD_BITS)).result
         return _low_half(arith.ShRUIOp(self._shifted(first, end), half).result)
 

@@ -1,13 +1,14 @@
 """The arithmetic of online softmax for one row: its maximum, its sum and its scores.
 
-A row has c = scale x log2(e), a maximum m, which may be stale (below the largest score), and a sum l:
+A row has c = scale x log2(e), a maximum m, which may be stale (below the largest score), and a sum
+l:
 
     P = 2^(S c - m c + lift)       LSE = m scale + ln l - lift ln 2
 
 S c - m c is one multiply-add per score, in which m c is rounded. The rounding error multiplies all
-weights of a key tile by 2^error, unlike those of a tile with another m. Where |m c| is 2^10 or more,
-the exponent is computed as (S - m) c instead, which is exact enough at any size: a warp branches to
-that if one of its rows needs it.
+weights of a key tile by 2^error, unlike those of a tile with another m. Where |m c| is 2^10 or
+more, the exponent is computed as (S - m) c instead, which is exact enough at any size: a warp
+branches to that if one of its rows needs it.
 """
 
 import math
@@ -88,7 +89,9 @@ class Row:
         return b.select(self._is_kept(maximum, found), maximum, found)
 
     def factor(self, maximum: Value, found: Value) -> Value:
-        """What O and the row sum so far are multiplied by when m becomes `maximum(maximum, found)`."""
+        """What O and the row sum so far are multiplied by when m becomes `maximum(maximum,
+        found)`.
+        """
         factor = b.exp2(self._lag(maximum, found))
         return b.select(self._is_kept(maximum, found), b.f32_constant(1.0), factor)
 
@@ -98,10 +101,11 @@ class Row:
         return b.fsub(self._lift(), product) if self.lift else b.fneg(product)
 
     def exact(self, scores: Value, offset: Value, maximum: Value) -> tuple[Value, Value]:
-        """Scores and offsets to use in place of S and `offset`, so that exponents are exact at any m.
+        """Scores and offsets to use in place of S and `offset`, so that exponents are exact at any
+        m.
 
-        In rows where m c is large they are S - m and the lift. Other rows keep theirs, so that a row's
-        weights do not depend on the rows next to it.
+        In rows where m c is large they are S - m and the lift. Other rows keep theirs, so that a
+        row's weights do not depend on the rows next to it.
         """
 
         def base(o: Value, m: Value) -> Value:

@@ -200,8 +200,8 @@ def weights_of(
     """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large.
 
     Args:
-      apart: whether the exact formula has a copy of all that follows from its scores. Otherwise both
-        formulas share it, and ordinary scores may have to be moved to where it has them.
+      apart: whether the exact formula has a copy of all that follows from its scores. Otherwise
+        both formulas share it, and ordinary scores may have to be moved to where it has them.
     """
     maximum, offset = rows.maximum, rows.offset
 
@@ -289,8 +289,8 @@ def weights(
     """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c.
 
     Args:
-      column, of: the column of a row at which these scores begin, and how many the row has: all that
-        there are when left out.
+      column, of: the column of a row at which these scores begin, and how many the row has: all
+        that there are when left out.
     """
     config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
     last = (columns if of is None else of) - FMA_FRAGMENT - column
@@ -308,7 +308,8 @@ def weights(
 
 
 def sums_of_rows(pieces: Sequence[Value], init: Value) -> Value:
-    """`init` [rows] plus the sum of each row, whose columns are in pieces, added as those of one fragment.
+    """`init` [rows] plus the sum of each row, whose columns are in pieces, added as those of one
+    fragment.
 
     A fragment of several vectors of 32 columns is added vector by vector, pairs first.
     """

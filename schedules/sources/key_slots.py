@@ -1,7 +1,7 @@
 """The slots that a tile of keys lies in: one, or one for each of its parts.
 
-A part has some columns of all keys of a tile, and a slot with barriers of its own. Q K^T is a product for each
-part, and begins when the first one is in shared memory:
+A part has some columns of all keys of a tile, and a slot with barriers of its own. Q K^T is a
+product for each part, and begins when the first one is in shared memory:
 
 ```text
 load    fill part 0 | fill part 1 | ...
@@ -52,7 +52,9 @@ def ring_of_parts(
 
 
 class AwaitedSlots:
-    """Slots of the parts of a tile, of which each is waited for once, when it is first asked for."""
+    """Slots of the parts of a tile, of which each is waited for once,
+    when it is first asked for.
+    """
 
     def __init__(self, waits: Sequence[Callable[[], Value]], at_once: int):
         """Waits for the first `at_once`; what waits for each returns its slot."""
@@ -67,7 +69,9 @@ class AwaitedSlots:
         return self._slots[number]
 
     def release(self, end: int | None = None) -> None:
-        """Hands back slots before slot `end`, or all, when the products that were issued so far have read them."""
+        """Hands back slots before slot `end`, or all, when the products that were issued so far
+        have read them.
+        """
         for slot in self._slots[self._released : end]:
             b.release(slot, "tensor_core")
         self._released = len(self._slots) if end is None else end
@@ -133,13 +137,14 @@ class KeySlots:
         *,
         is_last: bool,
     ) -> None:
-        """Issues Q K^T of a tile into a tile of scores, a product for each part, or for each type of elements.
+        """Issues Q K^T of a tile into a tile of scores, a product for each part, or for each type
+        of elements.
 
         Args:
           queries: the columns of Q that a part multiplies, given its number and which they are, as
             `as_multiplied` says.
-          is_last: whether no other product reads this tile: slots that are awaited one by one are handed
-            back then, but for the last one.
+          is_last: whether no other product reads this tile: slots that are awaited one by one are
+            handed back then, but for the last one.
         """
         is_first = True
         for number, part in enumerate(self._parts):

@@ -23,8 +23,8 @@ ROPE: Side = "rope"  # the columns of keys that all heads share, where a source 
 class KVSource(Protocol):
     """Keys and values that the copy engine brings into a slot.
 
-    Entries that say where a tile lies are read before its copies wait for their slots: `find` reads them,
-    and hands them to the copies of its turn.
+    Entries that say where a tile lies are read before its copies wait for their slots: `find` reads
+    them, and hands them to the copies of its turn.
     """
 
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
@@ -73,8 +73,8 @@ class StreamedKV(Protocol):
     """Keys and values that fill their rings, whoever copies them.
 
     Attributes:
-      by_threads: whether all threads of some warps copy, 16 bytes at a time; else one thread starts copies
-        of the copy engine.
+      by_threads: whether all threads of some warps copy, 16 bytes at a time; else one thread starts
+        copies of the copy engine.
     """
 
     by_threads: ClassVar[bool]
@@ -90,11 +90,14 @@ class StreamedKV(Protocol):
         ...
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
-        """Asks the L2 cache for keys and values from `first_column` on, where that reads nothing."""
+        """Asks the L2 cache for keys and values from `first_column` on,
+        where that reads nothing.
+        """
         ...
 
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
-        """Fills the rings of K and V with what a work tile visits, in the order K(0) V(0) K(1) V(1) ...
+        """Fills the rings of K and V with what a work tile visits, in the order K(0) V(0) K(1) V(1)
+        ...
 
         Args:
           begin: emits what is copied before the first tile.
@@ -201,7 +204,9 @@ class TensorKV(CopiedKV):
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
-        """Copies a box of K or V; past the end of the sequence, and past the head size, it is zero."""
+        """Copies a box of K or V; past the end of the sequence, and past the head size,
+        it is zero.
+        """
         problem, keys = self._problem, tile.keys
         source = problem.k if side == KEYS else problem.v
         head, row = problem.queries.kv_head(tile.head), len(keys.lead)
@@ -210,8 +215,8 @@ class TensorKV(CopiedKV):
 
 
 class PagedKV(CopiedKV):
-    """Keys and values in pages. Keys behind the sequence may be anything, since the mask hides their
-    scores; values there are zero, whose product with a probability of 0 has to be 0."""
+    """Keys and values in pages. Keys behind the sequence may be anything, since the mask hides
+    their scores; values there are zero, whose product with a probability of 0 has to be 0."""
 
     def __init__(self, problem: Problem, keys: Pages, values: Pages):
         """Of the pages of keys and of values, which have one size."""

@@ -1,13 +1,13 @@
 """What a kernel asks of the L2 cache while the kernel in front of it still runs.
 
-With launches that overlap a CTA may be there before it may read anything. What it will read first is
-known by then: index arrays, and keys and values where their place follows from sizes alone.
+With launches that overlap a CTA may be there before it may read anything. What it will read first
+is known by then: index arrays, and keys and values where their place follows from sizes alone.
 
-Measured on an H200 (`bench/decode.py`, graphs of calls in a row, 2026-11-23), where the next launch is let
-go at once as well: pages of 16 take 10.9 instead of 12.2 us for one sequence of 4096 keys and 24.3
-instead of 27.0 for 16384, pages of 64 10.4 instead of 11.6 and 23.4 instead of 24.2. Three key tiles of a
-cache in one piece: 10.1 instead of 11.0 us for work tiles of 4 key tiles; 23.9 instead of 23.6 for
-those of 16, hence `SHORT`. More tiles are slower (11.1 us with four).
+Measured on an H200 (`bench/decode.py`, graphs of calls in a row, 2026-11-23), where the next launch
+is let go at once as well: pages of 16 take 10.9 instead of 12.2 us for one sequence of 4096 keys
+and 24.3 instead of 27.0 for 16384, pages of 64 10.4 instead of 11.6 and 23.4 instead of 24.2. Three
+key tiles of a cache in one piece: 10.1 instead of 11.0 us for work tiles of 4 key tiles; 23.9
+instead of 23.6 for those of 16, hence `SHORT`. More tiles are slower (11.1 us with four).
 """
 
 from attn_mlir.dialect._mlir import ir

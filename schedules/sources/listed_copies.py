@@ -34,7 +34,9 @@ class GatheredKV:
         """Nothing: where rows lie is in lists."""
 
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
-        """Some warps copy the rows, which are keys and values; entries are read a key tile ahead."""
+        """Some warps copy the rows, which are keys and values;
+        entries are read a key tile ahead.
+        """
         problem = self._problem
         config, visited = problem.config, problem.key_tiles(tile)
 
@@ -71,7 +73,9 @@ class GatheredKV:
 
 
 def streamed_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> StreamedKV:
-    """The source of keys and values that fill their rings: rows by lists, or what the copy engine brings."""
+    """The source of keys and values that fill their rings: rows by lists, or what the copy engine
+    brings.
+    """
     if keys.lists is not None:
         return GatheredKV(problem, keys.lists)
     return copied_kv(problem, keys, values)

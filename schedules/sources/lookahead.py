@@ -1,4 +1,5 @@
-"""The turns of a role that copies tiles of keys, with what tells where they lie read two turns ahead.
+"""The turns of a role that copies tiles of keys, with what tells where they lie read two turns
+ahead.
 
 What a table says may come from memory, which takes longer than a slot is waited for.
 """
@@ -27,11 +28,12 @@ def each_turn(
 ) -> None:
     """Emits the turns of a work tile; one thread.
 
-    Keys are visited from the last tile down: only the first turn has to mind the end of the sequence.
+    Keys are visited from the last tile down: only the first turn has to mind the end of the
+    sequence.
 
     Args:
-      find: emits what has to be read to find the tile of a turn; None where nothing has to be. It may be
-        asked for turns that do not come, but only where there is a tile.
+      find: emits what has to be read to find the tile of a turn; None where nothing has to be. It
+        may be asked for turns that do not come, but only where there is a tile.
       begin: emits what is copied before the first tile.
     """
     if find is None:

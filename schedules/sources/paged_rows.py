@@ -56,7 +56,8 @@ class PagedRows:
         """Copies whole boxes, whatever is behind the end of the sequence.
 
         Args:
-          slot: [rows of a tile, columns], or its boxes side by side: [rows of a box, boxes x columns].
+          slot: [rows of a tile, columns], or its boxes side by side: [rows of a box, boxes x
+            columns].
           head: emits the number of the pool's head.
           entries: what `find` found.
           is_whole: all of these keys exist.
@@ -115,7 +116,9 @@ class PagedRows:
         *,
         column: int = 0,
     ) -> None:
-        """One box of a pool to its rows of the tile; of a slot with boxes side by side, to its columns."""
+        """One box of a pool to its rows of the tile; of a slot with boxes side by side, to its
+        columns.
+        """
         rows, columns = ws.TileType(slot.type).shape
         if rows == self.box_rows and self.copies > 1:
             width = columns // self.copies

@@ -1,7 +1,8 @@
-"""The slots that the query tiles of a work tile lie in: one for each tile, or for each part of its columns.
+"""The slots that the query tiles of a work tile lie in: one for each tile, or for each part of its
+columns.
 
-Where a tile of keys has parts (`key_slots`), so has a tile of queries, if none of them is wider than the first:
-the first product begins when the first part of either is in shared memory.
+Where a tile of keys has parts (`key_slots`), so has a tile of queries, if none of them is wider
+than the first: the first product begins when the first part of either is in shared memory.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,17 @@ class QuerySlots:
     """
 
     def __init__(self, problem: Problem, ring: b.Ring, parts: Sequence[range]):
-        """Parts of the columns of a tile in as many stages of a ring, whose ways are query tiles."""
+        """Parts of the columns of a tile in as many stages of a ring,
+        whose ways are query tiles.
+        """
         self._problem, self._ring, self._parts = problem, ring, parts
         self.count = len(parts)
 
     @classmethod
     def of(cls, problem: Problem, parts: Sequence[range]) -> "QuerySlots":
-        """The slots, in a ring of their own, given the parts of a tile of keys; one slot for a tile without."""
+        """The slots, in a ring of their own, given the parts of a tile of keys; one slot for a tile
+        without.
+        """
         if not parts or any(len(part) > len(parts[0]) for part in parts):
             parts = [range(problem.columns)]
         config, widest = problem.config, len(parts[0])

@@ -1,12 +1,13 @@
 """Factors of rows of Q and of K of latent attention, which softmax multiplies scores by.
 
-With all operands of 8 bits, q_nope and q_rope of a row share a factor, and k_nope and k_rope of a key:
+With all operands of 8 bits, q_nope and q_rope of a row share a factor, and k_nope and k_rope of a
+key:
 
     S_ij = q_i x (k_j x (products of row i and key j))
 
-A thread of softmax has a row of scores, and so one factor of Q; those of K are the same for all rows.
-One warp reads these, four keys in each thread, and puts them into a slot of shared memory for each key
-tile, from which all threads read them, four at a time.
+A thread of softmax has a row of scores, and so one factor of Q; those of K are the same for all
+rows. One warp reads these, four keys in each thread, and puts them into a slot of shared memory for
+each key tile, from which all threads read them, four at a time.
 """
 
 from collections.abc import Mapping
@@ -52,8 +53,8 @@ class RowFactors:
           storages: how its operands are stored, by their names.
 
         Raises:
-          VerifyError: nope and rope have other factors than one another, or only Q or K has any, or they
-            lie otherwise than rows do.
+          VerifyError: nope and rope have other factors than one another, or only Q or K has any, or
+            they lie otherwise than rows do.
         """
         _check(op, storages)
         if op.has_narrow_rope:

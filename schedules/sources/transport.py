@@ -32,8 +32,8 @@ class Loaded(Protocol):
 def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once, and the rings of K and V in the order K(0) Q V(0) K(1) V(1) ...
 
-    Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued: the
-    numbers arrive while `load` waits for the slots of the next tile.
+    Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued:
+    the numbers arrive while `load` waits for the slots of the next tile.
     """
     visited = problem.key_tiles(tile)
 

@@ -49,6 +49,18 @@ def test_every_package_says_what_it_is() -> None:
             assert (path.parent / "__init__.py").is_file(), f"{path} of {package} is in no package"
 
 
+def test_lines_have_a_hundred_columns() -> None:
+    """But for tables, patterns and messages that are there: fewer with time, never more."""
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in ("frontend", "dialect", "schedules", "passes", "lowering", "runtime")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 100
+    ]
+    assert len(long) <= 74, long
+
+
 def test_version() -> None:
     assert attn_mlir.__version__ == PROJECT["project"]["version"]
 

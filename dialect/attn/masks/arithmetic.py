@@ -110,10 +110,10 @@ class TileRange(NamedTuple, Generic[T]):
             begin      full_begin       full_end        end
       nothing |  left edge |   no test     |  right edge |  nothing
     ```
-    No row of the block sees a column of tiles below `begin` or from `end` on. In [full_begin, full_end)
-    every row sees every column. In all other tiles each element must be tested. Of an interval mask,
-    tiles in [begin, full_begin) lie before the right edge of every row, so that testing the left edge is
-    enough; tiles in [full_end, end) may have both edges.
+    No row of the block sees a column of tiles below `begin` or from `end` on. In [full_begin,
+    full_end) every row sees every column. In all other tiles each element must be tested. Of an
+    interval mask, tiles in [begin, full_begin) lie before the right edge of every row, so that
+    testing the left edge is enough; tiles in [full_end, end) may have both edges.
     """
 
     begin: T
@@ -123,7 +123,9 @@ class TileRange(NamedTuple, Generic[T]):
 
 
 def ordered(ops: Arith[T], begin: T, full_begin: T, full_end: T, end: T) -> TileRange[T]:
-    """A range with bounds in order: `begin` stays, `end` is raised to it, the full part is clamped."""
+    """A range with bounds in order: `begin` stays, `end` is raised to it,
+    the full part is clamped.
+    """
     end = ops.max(begin, end)
     full_end = ops.max(begin, ops.min(full_end, end))
     return TileRange(begin, ops.max(begin, ops.min(full_begin, full_end)), full_end, end)
@@ -165,5 +167,7 @@ def whole_tiles(ops: Arith[T], length: T, tile: int) -> T:
 
 
 def in_digits(number: int) -> str:
-    """A mask's number in its text; `index` makes a constant of one that changes in graphs of PyTorch's compiler."""
+    """A mask's number in its text; `index` makes a constant of one that changes in graphs of
+    PyTorch's compiler.
+    """
     return str(operator.index(number))

@@ -144,14 +144,17 @@ class OrMask(_Pair):
 
     @property
     def edges(self) -> Edges:
-        """Edges that both masks have; those of either if one is no interval mask, see `tile_range`."""
+        """Edges that both masks have; those of either if one is no interval mask,
+        see `tile_range`.
+        """
         a, b = self.left.edges, self.right.edges
         if not self.is_interval:
             return Edges(left=a.left or b.left, right=a.right or b.right)
         return Edges(left=a.left and b.left, right=a.right and b.right)
 
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
-        """The union: from the earlier begin to the later end, as the intervals overlap or one is empty.
+        """The union: from the earlier begin to the later end, as the intervals overlap or one is
+        empty.
 
         An empty one belongs to a row with p < 0, where every interval begins at 0.
         """

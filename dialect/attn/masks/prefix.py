@@ -38,7 +38,9 @@ class PrefixMask(Mask):
         check_parameter("prefix length", self.length, at_least=0)
 
     def visible(self, q: Any, k: Any, sq: Any, sk: Any) -> Any:
-        """Row q sees column k: it exists, in the prefix or at most on the row's diagonal element."""
+        """Row q sees column k: it exists, in the prefix or at most on the row's diagonal
+        element.
+        """
         return (k < sk) & ((k < self.length) | (k <= q + (sk - sq)))
 
     @property

@@ -1,7 +1,8 @@
 """The table of masks: what the file of a mask says of it.
 
 Text forms, names in `attn_mlir`, help of command lines, attributes of the dialect and its reference
-page follow from this table. A mask of another project is registered by its file as well, before the first kernel is made.
+page follow from this table. A mask of another project is registered by its file as well, before the
+first kernel is made.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +23,8 @@ class Kind:
     Attributes:
       mask: the class.
       example: a mask of it, for pages and tests.
-      make: the public function that makes masks, of integers; None for combinations, which have operators.
+      make: the public function that makes masks, of integers; None for combinations, which have
+        operators.
       usage: the mask on a command line, such as `chunked:SIZE`.
       note: explains the example on a command line, where it needs that.
     """
@@ -53,7 +55,9 @@ KINDS: dict[str, Kind] = {}
 """The entries of the table, by keyword."""
 
 PYTHON_NAMES: dict[str, str] = {}
-"""Keywords of masks by the names of the functions of `attn_mlir` that make them, where these differ."""
+"""Keywords of masks by the names of the functions of `attn_mlir` that make them, where these
+differ.
+"""
 
 
 def register(kind: Kind) -> None:

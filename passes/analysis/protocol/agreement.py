@@ -79,7 +79,9 @@ class _Counts:
         return [(process, n) for process, n in self.of("release") if rank in told[process.rank]]
 
     def check_ends(self, rank: int) -> None:
-        """Checks that slots which a CTA waits for are filled, and that filled slots are waited for."""
+        """Checks that slots which a CTA waits for are filled,
+        and that filled slots are waited for.
+        """
         ring, way = self.ring, self.way
         label = f"{ring.owner.label}[{way}]" + _where(ring, rank)
         committed, waited = self._filling(rank), self._in("wait", rank)
@@ -130,7 +132,9 @@ def _where(ring: Any, rank: int) -> str:
 
 
 def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Process]) -> None:
-    """Checks that one role fills the slots of a way, or exactly the producers that the ring states."""
+    """Checks that one role fills the slots of a way,
+    or exactly the producers that the ring states.
+    """
     stated = ring.owner.producers
     by_name = {process.group_name: process for process in committing}
     names = ", ".join(by_name) or "none"

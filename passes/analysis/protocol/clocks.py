@@ -1,7 +1,8 @@
 """Vector clocks: how many events of each component have happened, packed into one integer.
 
-Every component has a field of `FIELD_BITS` bits, whose top bit is free, so that the additions and subtractions
-below carry nothing from field to field. A clock that knows of the n-th event of a component knows of those before.
+Every component has a field of `FIELD_BITS` bits, whose top bit is free, so that the additions and
+subtractions below carry nothing from field to field. A clock that knows of the n-th event of a
+component knows of those before.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """How often each ring operation runs, as a sum over the call's sizes.
 
-Two facts are used: a loop from a to b in steps of s runs ceildiv(b - a, s) times (the bounds that schedules write never
-cross), and [x > 0] x = x for a tile count x.
+Two facts are used: a loop from a to b in steps of s runs ceildiv(b - a, s) times (the bounds that
+schedules write never cross), and [x > 0] x = x for a tile count x.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """What crosses between the CTAs of a cluster: who signals whom, and who touches whose slots.
 
-Within a CTA a handover is sound by itself: an acquire hears of every release, a wait of every commit.
-Across CTAs the kernel says who signals whom, and may say too little. In every run, then:
+Within a CTA a handover is sound by itself: an acquire hears of every release, a wait of every
+commit. Across CTAs the kernel says who signals whom, and may say too little. In every run, then:
 
 1. who fills a slot knows that all who read it have released its last contents;
 2. who reads a slot knows that all who fill it have committed;
@@ -97,7 +97,9 @@ class Crossings:
                 yield rank, other.label
 
     def touched(self, process: Process, step: Step) -> Ranks:
-        """The CTAs whose slots of a step's ring a process fills or reads, whichever the step belongs to."""
+        """The CTAs whose slots of a step's ring a process fills or reads, whichever the step
+        belongs to.
+        """
         if self.is_alone:
             return _ALONE
         side = "acquire" if step.kind in ("acquire", "commit") else "wait"
@@ -117,7 +119,9 @@ class Crossings:
 
 
 def _touched(slot: Value, rank: int) -> Ranks:
-    """The CTAs whose memory a process of CTA `rank` touches through a slot; a token has no memory."""
+    """The CTAs whose memory a process of CTA `rank` touches through a slot;
+    a token has no memory.
+    """
     found: set[int] = set()
     for user in ws.users(slot):
         if isinstance(user, ws.CopyInOp):

@@ -107,7 +107,9 @@ class Integers:
         return name or ir.MemRefType(op.source.type).get_dim_size(op.dim.value)
 
     def _element(self, op: ws.ElementOp) -> Expr:
-        """The name of an element of an input, whose coordinates must not move within a work tile."""
+        """The name of an element of an input, whose coordinates must not move within a work
+        tile.
+        """
         number = self._arguments.index(op.source) if op.source in self._arguments else None
         if number is None or self._roles[number] != "in":
             raise NoExpressionError(op)

@@ -2,8 +2,9 @@
 
 A lender and its borrower (`ws.alloc_inside`) take turns at each place: turn t of the lender comes
 first, turn t of the borrower next, and then turn t + n of the lender, where n is the number of its
-stages. Where k slots of the borrower lie in one of the lender, its turn is k handovers, k t to k t + k - 1. No barrier says that a place is free. Instead a role that waits for slots of one ring has to
-commit slots of the other, which says that it is done; and in every run, whoever acquires a slot
+stages. Where k slots of the borrower lie in one of the lender, its turn is k handovers, k t to k t
++ k - 1. No barrier says that a place is free. Instead a role that waits for slots of one ring has
+to commit slots of the other, which says that it is done; and in every run, whoever acquires a slot
 
 1. has waited for the turn of the other ring that comes before it, all of it, if it uses the slot;
 2. knows, where it fills the slot, that all who read that turn have released it;
@@ -52,7 +53,9 @@ class Place:
         return 1 if self.is_lender else self.parts
 
     def before(self, turn: int) -> range:
-        """The handovers of the other ring that come before a handover of this one; below 0 there are none."""
+        """The handovers of the other ring that come before a handover of this one; below 0 there
+        are none.
+        """
         if self.is_lender:
             first = (turn - self.stages) * self.parts
             return range(first, first + self.parts)
@@ -89,7 +92,8 @@ class Places:
         consumers: Sequence[str],
         knows: Callable[[Key, str, int], bool],
     ) -> str:
-        """What a process that acquires a slot ought to know and does not, for a message; else empty.
+        """What a process that acquires a slot ought to know and does not, for a message; else
+        empty.
 
         Args:
           slot: of the acquire.

@@ -1,4 +1,6 @@
-"""Where processes meet: the ring ways of a kernel, and each step of a process with all that it looks at there."""
+"""Where processes meet: the ring ways of a kernel, and each step of a process with all that it
+looks at there.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,10 +88,12 @@ class Port:
       slot: number of its slot among those of the process.
       touched: the CTAs whose slots of the ring the process uses.
       heard: whose handovers the step waits for.
-      used: in a cluster, who has to be done with what is there: with the slot's old contents before it is
-        filled, with filling it before it is read.
-      told: in a cluster, who has to have gone on to this phase of the barriers that will hear of the step.
-      copied: where the slot is copied to other CTAs: the slot filled there by number, and who waits for it.
+      used: in a cluster, who has to be done with what is there: with the slot's old contents before
+        it is filled, with filling it before it is read.
+      told: in a cluster, who has to have gone on to this phase of the barriers that will hear of
+        the step.
+      copied: where the slot is copied to other CTAs: the slot filled there by number, and who waits
+        for it.
     """
 
     step: Step
@@ -167,8 +171,8 @@ class Ports:
         return port
 
     def _component(self, process: Process, step: Step, key: Key) -> int:
-        """Threads, products and copies of threads complete in order; transfers only those of one ring way that
-        are waited for one after the other."""
+        """Threads, products and copies of threads complete in order; transfers only those of one
+        ring way that are waited for one after the other."""
         agent = step.by if step.by in ENGINES else "threads"
         where = (key, step.kind) if agent == "copy_engine" else ()
         name = (process.label, agent, *where)

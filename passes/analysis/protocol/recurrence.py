@@ -1,29 +1,32 @@
 """Turns that a run may leave out, since the network only does again in them what it has just done.
 
-After each round of all processes the state of a run is compared with an earlier one. They are alike if
+After each round of all processes the state of a run is compared with an earlier one. They are alike
+if
 
 1. every process is at the same place of its program, with fewer turns left in one loop at most;
-2. ring ways are alike: the sides of a way, and of ways that share a place, are as far from one another; processes
-   hold the same slots; and either each slot that may be asked for has been taken before, in both, or no step has
-   been taken between them;
-3. counts of events are in the same order: of two counts of one component, either can be looked at, if one is smaller,
-   equal or larger in the earlier state, it is so in the later one. What can be looked at is what a process
-   that has not ended knows, what handovers pass on that are still to be heard, the steps that may still be asked
-   for, and the last step of each side.
+2. ring ways are alike: the sides of a way, and of ways that share a place, are as far from one
+   another; processes hold the same slots; and either each slot that may be asked for has been taken
+   before, in both, or no step has been taken between them;
+3. counts of events are in the same order: of two counts of one component, either can be looked at,
+   if one is smaller, equal or larger in the earlier state, it is so in the later one. What can be
+   looked at is what a process that has not ended knows, what handovers pass on that are still to be
+   heard, the steps that may still be asked for, and the last step of each side.
 
-That is all there is to the future of a run. Which step is next, and whether it has to wait, follows from 1 and 2 alone.
-Whether a step knows what it has to know follows from 3, as nothing is ever done with counts but to take the larger
-of two, to ask whether one reaches another, and to count an event, which is larger than all before. Each of these
-gives in the later state what it gives in the earlier one, and leaves the two alike. So the later state goes on as the
-earlier one did, through a state that is alike again, for as long as there are turns.
+That is all there is to the future of a run. Which step is next, and whether it has to wait, follows
+from 1 and 2 alone. Whether a step knows what it has to know follows from 3, as nothing is ever done
+with counts but to take the larger of two, to ask whether one reaches another, and to count an
+event, which is larger than all before. Each of these gives in the later state what it gives in the
+earlier one, and leaves the two alike. So the later state goes on as the earlier one did, through a
+state that is alike again, for as long as there are turns.
 
-A run without these turns ends as the run with them. So does the order of rings: whether all of one ring is known where
-another is acquired is asked of the last step of each side of the one. Where it does not move between the two
-states, 3 answers alike in each repetition. Where it does, the other ring either has been acquired before, which knew
-nothing of what came later, or is acquired behind all repetitions, where 3 answers.
+A run without these turns ends as the run with them. So does the order of rings: whether all of one
+ring is known where another is acquired is asked of the last step of each side of the one. Where it
+does not move between the two states, 3 answers alike in each repetition. Where it does, the other
+ring either has been acquired before, which knew nothing of what came later, or is acquired behind
+all repetitions, where 3 answers.
 
-How many turns a step takes to be heard of everywhere is not bounded by what 1 and 2 see: in a row of roles of which each
-hands over before it hears, it is as many as there are roles.
+How many turns a step takes to be heard of everywhere is not bounded by what 1 and 2 see: in a row
+of roles of which each hands over before it hears, it is as many as there are roles.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +54,8 @@ class Skip(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What is compared of two states whose processes are at the same places and whose ring ways are alike.
+    """What is compared of two states whose processes are at the same places and whose ring ways are
+    alike.
 
     Attributes:
       left: for each process, the turns left in the loops where it is.
@@ -90,7 +94,9 @@ class Recurrence:
         self._earlier: dict[object, _State] = {}
 
     def skip(self) -> Skip | None:
-        """Leaves out turns of the loops where processes are, as many as there are; says which, if any."""
+        """Leaves out turns of the loops where processes are, as many as there are; says which, if
+        any.
+        """
         runners = self._runners
         if not any(frame.left for runner in runners for frame in runner.frames):
             return None
@@ -149,17 +155,20 @@ class _Place:
     stages: int
 
     def distances(self) -> tuple[int, ...]:
-        """How far sides are from one another; the turns that are not there yet, of those that may be asked for."""
+        """How far sides are from one another; the turns that are not there yet, of those that may
+        be asked for.
+        """
         _, first, unit = self.sides[0]
         turn = len(first.ticks) // unit
         apart = (len(side.ticks) - unit * turn for _, side, unit in self.sides)
         return (min(self._reused(), 0), *apart)
 
     def counts(self) -> Iterator[Clock]:
-        """What handovers pass on and which steps they are, as far back as a step may ask, and the last steps.
+        """What handovers pass on and which steps they are, as far back as a step may ask, and the
+        last steps.
 
-        Who waits asks of the turn that is next to be waited for, at any side of the place; who acquires, of the turn
-        whose slot is next to be acquired again.
+        Who waits asks of the turn that is next to be waited for, at any side of the place; who
+        acquires, of the turn whose slot is next to be acquired again.
         """
         waited, reused = self._least("wait"), max(self._reused(), 0)
         for kind, side, unit in self.sides:
@@ -192,7 +201,9 @@ def _places(network: Ports, taken: Sequence[Port]) -> list[_Place]:
 
 
 def _ahead(turn: int, side: Side) -> int:
-    """How far a slot's turn is ahead of who waits for it; -1 if it has been waited for, -2 if there is none."""
+    """How far a slot's turn is ahead of who waits for it; -1 if it has been waited for, -2 if there
+    is none.
+    """
     return -2 if turn < 0 else max(turn - len(side.ticks), -1)
 
 

@@ -1,14 +1,16 @@
-"""One process of a network while it runs: what its steps wait for, what they make known, what they have to know.
+"""One process of a network while it runs: what its steps wait for, what they make known, what they
+have to know.
 
-Happens-before is tracked with vector clocks (`clocks`). Each role has a component. So have the products and the thread
-copies that a role issues, which complete in order (a commit of copies waits for all before it). Transfers of the copy
-engine complete in any order, but who waits for those of one ring way has waited for the earlier ones: these have a
-component for each ring way. What one thread of a role has done says nothing about the role's other threads, until
-a handover by all of them has come back from another role.
+Happens-before is tracked with vector clocks (`clocks`). Each role has a component. So have the
+products and the thread copies that a role issues, which complete in order (a commit of copies waits
+for all before it). Transfers of the copy engine complete in any order, but who waits for those of
+one ring way has waited for the earlier ones: these have a component for each ring way. What one
+thread of a role has done says nothing about the role's other threads, until a handover by all of
+them has come back from another role.
 
-In a cluster it is checked what one CTA does to another (`crossings`). Rings that share a place are acquired without a
-wait, and it is checked who may still use the place (`places`). So are those whose slots are known to be empty, and
-it is checked that they are.
+In a cluster it is checked what one CTA does to another (`crossings`). Rings that share a place are
+acquired without a wait, and it is checked who may still use the place (`places`). So are those
+whose slots are known to be empty, and it is checked that they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,7 +148,9 @@ class Runner:
         return True
 
     def _hear(self, port: Port, turn: int) -> bool:
-        """Adds the clocks of a slot's handovers, if all processes that take part have made theirs."""
+        """Adds the clocks of a slot's handovers,
+        if all processes that take part have made theirs.
+        """
         for side in port.heard:
             if len(side.clocks) <= turn:
                 return False
@@ -181,7 +185,9 @@ class Runner:
         return turn < len(side.ticks) and knows(self._known, side.ticks[turn])
 
     def _missed(self, seen: Sequence[Seen], turn: int) -> tuple[int, str] | None:
-        """The first CTA and process of those given of whose step in a turn this process does not know."""
+        """The first CTA and process of those given of whose step in a turn this process does not
+        know.
+        """
         known = self._known
         for rank, sides in seen:
             for side in sides:
@@ -194,7 +200,8 @@ class Runner:
     def _check_filled(self, port: Port, reused: int) -> None:
         """Checks that nobody uses the old contents of a slot that this process fills, in any CTA.
 
-        At each full barrier where the commit will arrive, its last phase has to have been waited for.
+        At each full barrier where the commit will arrive, its last phase has to have been waited
+        for.
         """
         if missed := self._missed(port.used, reused):
             what = f"fills a slot{_of(port, missed[0])} that role {missed[1]} may still read"
@@ -204,9 +211,11 @@ class Runner:
             raise self._misses(port, what)
 
     def _check_read(self, port: Port, turn: int) -> None:
-        """Checks that a slot is full in every CTA where it is read, and that its release comes in time.
+        """Checks that a slot is full in every CTA where it is read, and that its release comes in
+        time.
 
-        At each empty barrier where the release will arrive, its last phase has to have been acquired.
+        At each empty barrier where the release will arrive, its last phase has to have been
+        acquired.
         """
         if missed := self._missed(port.used, turn):
             what = f"reads a slot{_of(port, missed[0])} that role {missed[1]} may not have filled"
@@ -224,7 +233,8 @@ class Runner:
                 ring, way = port.at.key
                 raise self._misses(
                     port,
-                    f"takes a slot of ring {ring.owner.label}[{way}], which has no empty barriers, that "
+                    f"takes a slot of ring {ring.owner.label}[{way}], which has no empty barriers, "
+                    "that "
                     f"role {side.who} may not have released",
                 )
 
@@ -257,7 +267,9 @@ class Runner:
         return turn < len(side.ticks) and any(knows(clock, side.ticks[turn]) for clock in done)
 
     def _check_copied(self, port: Port) -> None:
-        """Checks that copies from this slot to other CTAs have arrived before the slot is released."""
+        """Checks that copies from this slot to other CTAs have arrived before the slot is
+        released.
+        """
         for slot, (rank, (side,)) in port.copied:
             turn = self.slots[slot]
             if turn >= 0 and not self._knows(side, turn):  # else not taken in this run

@@ -21,7 +21,8 @@ class _Family:
 
     Attributes:
       turns: the fewest, of all loops of all processes.
-      more: what may be added any number of times, turns by loop, and a loop that only this adds turns to.
+      more: what may be added any number of times, turns by loop, and a loop that only this adds
+        turns to.
     """
 
     turns: tuple[int, ...]
@@ -48,7 +49,8 @@ class Runs:
     _shapes: dict[int, Shape] = field(default_factory=dict[int, Shape])
 
     def make(self, sizes: Sizes, tiles: Sequence[Sizes]) -> Trace | None:
-        """Runs the network for given sizes and work tiles; None where an earlier run stands for this one.
+        """Runs the network for given sizes and work tiles; None where an earlier run stands for
+        this one.
 
         Raises:
           VerifyError: as of `Network.run`.
@@ -100,7 +102,9 @@ def _family(
 
 
 def _number(body: Program, path: Path) -> int | None:
-    """The number of a loop among those of a program; None if it lies in one that turns more than once."""
+    """The number of a loop among those of a program; None if it lies in one that turns more than
+    once.
+    """
     number = 0
     for depth, at in enumerate(path):
         before = (shape((item,)) for item in body[:at])

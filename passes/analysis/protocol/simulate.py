@@ -1,7 +1,8 @@
 """Runs the process network of a kernel for given sizes: order, deadlock, and what precedes what.
 
-All processes (`runner`) of all CTAs of a cluster go on as far as they can, in turn, until all have ended or none can go
-on. A run leaves out turns in which they would only do again what they have just done (`recurrence`).
+All processes (`runner`) of all CTAs of a cluster go on as far as they can, in turn, until all have
+ended or none can go on. A run leaves out turns in which they would only do again what they have
+just done (`recurrence`).
 """
 
 from collections import defaultdict
@@ -36,7 +37,9 @@ class Network:
         self._programs: dict[object, Program] = {}
 
     def programs(self, sizes: Sizes, tiles: Sequence[Sizes] = ({},)) -> tuple[Program, ...]:
-        """What each process does, for given sizes and work tiles of a CTA (`tile0`, ... of each)."""
+        """What each process does, for given sizes and work tiles of a CTA (`tile0`, ...
+        of each).
+        """
         return tuple(self._program(process, sizes, tiles) for process in self._members)
 
     def _program(self, process: Process, sizes: Sizes, tiles: Sequence[Sizes]) -> Program:

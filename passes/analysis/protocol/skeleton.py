@@ -105,7 +105,9 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A `ws.barrier`: after it each thread of the group knows what the others have done before it."""
+    """A `ws.barrier`: after it each thread of the group knows what the others have done before
+    it.
+    """
 
 
 Node = Step | Loop | Branch | Tiles | Meeting
@@ -138,7 +140,9 @@ class Process:
 
     @property
     def place(self) -> Sizes:
-        """Its group number and rank by name: what its formulas have besides sizes and work tiles."""
+        """Its group number and rank by name: what its formulas have besides sizes and work
+        tiles.
+        """
         return {GROUP: self.group, RANK: self.rank}
 
 
@@ -268,8 +272,8 @@ def fixed_way(process: Process, step: Step) -> int:
 
 
 def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
-    """How often the loops run in a work tile (`tile0`, ...) of group 0 in CTA 0, 0 where there is none; loops
-    within loops count once per loop."""
+    """How often the loops run in a work tile (`tile0`, ...) of group 0 in CTA 0, 0 where there is
+    none; loops within loops count once per loop."""
     sizes = {GROUP: 0, RANK: 0, **sizes}
     total = 0
     for node in nodes:
@@ -288,8 +292,8 @@ def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
 
 
 def turning(members: Sequence[Process]) -> list[tuple[tuple[Node, ...], int]]:
-    """The loops of processes, and what is around them: of those with the same `trips` for all sizes one, and how
-    many these are."""
+    """The loops of processes, and what is around them: of those with the same `trips` for all sizes
+    one, and how many these are."""
     found: dict[Hashable, list[tuple[Node, ...]]] = {}
     for process in members:
         body = _loops_of(process.body)
@@ -313,7 +317,9 @@ def _loops_of(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _outline(nodes: Sequence[Node]) -> Hashable:
-    """What `trips` depends on: formulas of loops and branches, each of which one function computes."""
+    """What `trips` depends on: formulas of loops and branches,
+    each of which one function computes.
+    """
     found: list[Hashable] = []
     for node in nodes:
         match node:
@@ -385,7 +391,8 @@ class Formulas:
 
     Args:
       kernel: the kernel.
-      evaluators: of expressions, to which those that are missing are added: roles compute the same values.
+      evaluators: of expressions, to which those that are missing are added: roles compute the same
+        values.
     """
 
     def __init__(self, kernel: ws.KernelOp, evaluators: dict[Expr, Evaluator]):

@@ -1,4 +1,6 @@
-"""What happened in a run: the steps at each ring way, and which of them had happened before which."""
+"""What happened in a run: the steps at each ring way,
+and which of them had happened before which.
+"""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple

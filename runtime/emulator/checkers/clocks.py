@@ -49,8 +49,8 @@ class Actors:
     Attributes:
       capacity: length of new clocks.
       first_engine: number of the first actor that is not a thread.
-      generic: the actors that access memory through the generic proxy: threads, their cp.async, and the writes of
-        tcgen05.alloc.
+      generic: the actors that access memory through the generic proxy: threads, their cp.async, and
+        the writes of tcgen05.alloc.
     """
 
     def __init__(self, thread_count: int):
@@ -78,7 +78,9 @@ class Actors:
         return actor
 
     def copies_of_lanes(self, key: tuple[Any, ...]) -> int:
-        """The first of 32 new actors in a row, for the cp.async of a warp's lanes: lane n has the key `(*key, n)`."""
+        """The first of 32 new actors in a row, for the cp.async of a warp's lanes: lane n has the
+        key `(*key, n)`.
+        """
         first = self.engine((*key, 0))
         for lane in range(1, WARP_LANES):
             self.engine((*key, lane))
@@ -124,7 +126,9 @@ class Actors:
         return steps
 
     def join(self, target: Clock, source: Clock) -> Clock:
-        """Joins `source` into the first rows of `target`; returns `target`, extended if necessary."""
+        """Joins `source` into the first rows of `target`; returns `target`,
+        extended if necessary.
+        """
         target, source = self.fit(target), self.fit(source)
         rows = target[: source.shape[0]]
         np.maximum(rows, source, out=rows)
@@ -146,7 +150,9 @@ class Group:
         self.kept = kept
 
     def as_now(self) -> Clock:
-        """A copy of rows KNOWN and PROXY, which later changes do not affect; must not be modified."""
+        """A copy of rows KNOWN and PROXY, which later changes do not affect;
+        must not be modified.
+        """
         if self.kept is None:
             self.kept = self.clock[:TENSOR].copy()
         return self.kept
@@ -214,7 +220,9 @@ class WarpClocks:
             yield group, mine
 
     def exactly(self, mask: int) -> list[Group]:
-        """The groups of the lanes in a mask, split off from other lanes, so that they can be changed."""
+        """The groups of the lanes in a mask, split off from other lanes, so that they can be
+        changed.
+        """
         is_numbered = self._numbered == self.version
         self.version += 1
         found: list[Group] = []
@@ -246,7 +254,9 @@ class WarpClocks:
         return groups[0] if len(groups) == 1 else groups[int(self.numbers()[lane])]
 
     def of_each(self, lanes: Any, per_group: Callable[[Group], Any]) -> npt.NDArray[Any]:
-        """The array that `per_group` makes of the lanes' group, or a row for each lane if they have several."""
+        """The array that `per_group` makes of the lanes' group, or a row for each lane if they have
+        several.
+        """
         groups = self.groups
         if len(groups) == 1:
             return per_group(groups[0])
@@ -260,7 +270,9 @@ class WarpClocks:
         return np.stack(rows)[at]
 
     def known(self, lanes: Any) -> npt.NDArray[np.int32]:
-        """The steps by actor that lanes know, without their own: one array, or a row for each lane."""
+        """The steps by actor that lanes know, without their own: one array,
+        or a row for each lane.
+        """
         groups = self.groups
         return self._row(groups[0]) if len(groups) == 1 else self.of_each(lanes, self._row)
 
@@ -352,7 +364,9 @@ class WarpClocks:
                 group.clock[entry] = max(group.clock[entry], step)
 
     def fence_proxy(self, mask: int) -> None:
-        """fence.proxy.async: makes all that the lanes know, and their own steps, visible to the async proxy."""
+        """fence.proxy.async: makes all that the lanes know, and their own steps, visible to the
+        async proxy.
+        """
         for group in self.exactly(mask):
             np.maximum(group.clock[PROXY], group.clock[KNOWN], out=group.clock[PROXY])
         self.fenced[lanes_in(mask)] = self.tick
@@ -376,7 +390,9 @@ class WarpClocks:
         return (lanes + self.base)[:, None]
 
     def alias_of(self, lanes: Any) -> Alias:
-        """The actors of the lanes' own copies, and the steps up to which the lanes know them complete."""
+        """The actors of the lanes' own copies, and the steps up to which the lanes know them
+        complete.
+        """
         copies = self.copies
         if copies is None:
             return None

@@ -1,7 +1,8 @@
 """Loads through the read-only path (`ld.global.nc`) of memory that the same launch writes.
 
-Such a load promises that nobody writes the bytes while the kernel runs, its own threads included: it may give
-what was there before a write, whatever orders the two. So any write of such bytes is wrong, before and after.
+Such a load promises that nobody writes the bytes while the kernel runs, its own threads included:
+it may give what was there before a write, whatever orders the two. So any write of such bytes is
+wrong, before and after.
 """
 
 from typing import Any
@@ -15,7 +16,8 @@ from .report import Chronicle, line_number
 
 PAGE_BYTES = 1 << 12  # of the tables below
 MESSAGE = (
-    "ld.global.nc promises that nothing writes these bytes while the kernel runs, and another instruction "
+    "ld.global.nc promises that nothing writes these bytes while the kernel runs, and another "
+    "instruction "
     "of this launch does: without .nc the load is an ordinary one"
 )
 
@@ -36,7 +38,8 @@ class ConstantReads:
         self._numbers: dict[User, int] = {}
 
     def note(self, chronicle: Chronicle, starts: Any, width: int, user: User) -> Finding | None:
-        """Notes a write, or a load if it is one of these; the finding if an access of the other kind came before.
+        """Notes a write, or a load if it is one of these; the finding if an access of the other
+        kind came before.
 
         Args:
           chronicle: spells the accesses of a finding.

@@ -243,7 +243,8 @@ class EncounterChecks(CheckBase):
         clock: Clock,
         user: User,
     ) -> None:
-        """An engine accesses a strided box of global memory; its last dimension is contiguous bytes.
+        """An engine accesses a strided box of global memory; its last dimension is contiguous
+        bytes.
 
         Args:
           box: address, shape, strides.

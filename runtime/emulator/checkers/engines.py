@@ -112,7 +112,8 @@ class Ticket:
         return Actor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
-        """The clock that an arrival on completion of this work passes on: its actor up to this step.
+        """The clock that an arrival on completion of this work passes on: its actor up to this
+        step.
 
         It includes what the issuing thread had learned, but none of the thread's own steps.
         """
@@ -247,7 +248,9 @@ class EngineChecks(RegisterChecks):
 
     @staticmethod
     def _stream(state: ClusterState, s: Strand, lane: int, kind: str, engine: str) -> int:
-        """The actor of a channel's work; 0 for copies, whose mbarrier is only known at their end."""
+        """The actor of a channel's work; 0 for copies,
+        whose mbarrier is only known at their end.
+        """
         rank, warp = s.cta.rank, s.warp.index
         if kind == "tensor":
             return state.actors.engine(("tensor", rank, warp, lane))
@@ -282,8 +285,9 @@ class EngineChecks(RegisterChecks):
         """An engine accesses memory.
 
         Args:
-          what: ("units", indices), ("lanes", offsets, width, values) or ("span", offset, byte count)
-            of the CTA's shared memory; ("box", address, shape, strides, adds) of global memory.
+          what: ("units", indices), ("lanes", offsets, width, values) or ("span", offset, byte
+            count) of the CTA's shared memory; ("box", address, shape, strides, adds) of global
+            memory.
         """
         ticket = self._ticket
         if ticket is None or id(cta.cluster) not in self.states:
@@ -328,7 +332,9 @@ class EngineChecks(RegisterChecks):
     def _operand_of_warps(
         self, state: ClusterState, cta: Cta, ticket: Ticket, what: tuple[Any, ...]
     ) -> None:
-        """An operand of wgmma: the four warps are unordered, so each must know of the writes it reads."""
+        """An operand of wgmma: the four warps are unordered, so each must know of the writes it
+        reads.
+        """
         _, units, axis = what
         space = state.ctas[cta.rank].shared
         fitted = [state.actors.fit(clock) for clock in ticket.warps]

@@ -26,7 +26,8 @@ CHECKS = {
 
 
 def checks_named(check: str | Iterable[str]) -> frozenset[str]:
-    """The checks that "all", "none", one name or several names stand for; "-name" leaves one out again.
+    """The checks that "all", "none", one name or several names stand for; "-name" leaves one out
+    again.
 
     Raises:
       SpecError: a name is unknown.

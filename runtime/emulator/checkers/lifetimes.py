@@ -1,10 +1,10 @@
 """Checks that mbarriers, and the shared memory of other CTAs, exist while they are used.
 
-A CTA may use the shared memory of another when it knows that this has begun, and may not end before others have
-finished using its own. One of its threads has to
+A CTA may use the shared memory of another when it knows that this has begun, and may not end before
+others have finished using its own. One of its threads has to
 know of each such use, or has to have waited at the cluster's barrier for a phase in which the other
-thread arrived after the use. An arrival on an mbarrier is over when a phase is complete that counts it,
-whatever its scope.
+thread arrived after the use. An arrival on an mbarrier is over when a phase is complete that counts
+it, whatever its scope.
 """
 
 from typing import Any
@@ -95,7 +95,9 @@ class LifetimeChecks(EncounterChecks):
         action: str,
         line: Any,
     ) -> None:
-        """Lanes access shared memory: checks mbarriers there, and notes the use if it is another CTA's."""
+        """Lanes access shared memory: checks mbarriers there, and notes the use if it is another
+        CTA's.
+        """
         owned = self.state_of(s.cta).ctas[owner.rank]
         low, high = owned.live_reach
         first = max(low - width + 1, 0)
@@ -149,8 +151,10 @@ class LifetimeChecks(EncounterChecks):
             who = f"{warp.where} lane {unknowing[0]}"
             current = self.state_of(s.cta).chronicle.spell(who, action, line)
             message = (
-                f"{owner.where()} may not have begun: a CTA may use the shared memory of another when it knows "
-                "that this runs, by barrier.cluster.arrive of all its threads and barrier.cluster.wait here"
+                f"{owner.where()} may not have begun: a CTA may use the shared memory of another "
+                "when it knows "
+                "that this runs, by barrier.cluster.arrive of all its threads and "
+                "barrier.cluster.wait here"
             )
             self.reporter.add(Finding("start", message, place, address, byte_count, current))
         for lane in np.asarray(lanes).tolist():
@@ -183,7 +187,8 @@ class LifetimeChecks(EncounterChecks):
         if (warp.cluster_arrivals[lanes] > warp.cluster_waits[lanes]).any():
             current = self.state_of(s.cta).chronicle.spell(s.where(), "arrives", current_line())
             message = (
-                "barrier.cluster.arrive of a thread that has not waited for the phase that it arrived "
+                "barrier.cluster.arrive of a thread that has not waited for the phase that it "
+                "arrived "
                 "in before: barrier.cluster.wait is missing before it"
             )
             self.reporter.add(Finding("barrier", message, "the cluster's barrier", 0, 1, current))

@@ -1,4 +1,5 @@
-"""How strong accesses and fences pass knowledge between threads (PTX ISA, memory consistency model).
+"""How strong accesses and fences pass knowledge between threads (PTX ISA, memory consistency
+model).
 
 A *release* (a releasing write, or a fence and then a strong write) attaches its thread's knowledge
 to the location that it writes; following atomics there add to it, other writes replace it. A thread
@@ -45,7 +46,9 @@ class Heads:
         return Heads(bundles, united(bundles.values()) if is_wide and bundles else None, object())
 
     def usable(self, place: Place, scope: Scope) -> tuple[list[Bundle], bool]:
-        """What a thread at a place acquires of them with a scope, and whether that is everything."""
+        """What a thread at a place acquires of them with a scope,
+        and whether that is everything.
+        """
         if self.total is not None and scope >= Scope.GPU:
             return [self.total], True
         found = [
@@ -56,7 +59,9 @@ class Heads:
         return found, len(found) == len(self.bundles)
 
     def replaces(self, earlier: "Heads") -> bool:
-        """Whether these include all that earlier ones pass on: same thread, scopes at least as wide."""
+        """Whether these include all that earlier ones pass on: same thread, scopes at least as
+        wide.
+        """
         is_own = self.thread is not None and self.thread == earlier.thread
         return is_own and earlier.bundles.keys() <= self.bundles.keys()
 
@@ -218,7 +223,9 @@ class Meetings:
     def see(
         self, key: Any, cluster: int, place: Place, actor: int, heads: Heads, order: Order
     ) -> tuple[list[Bundle], bool]:
-        """A thread observes releases: returns what it acquires now; its next fence acquires the rest."""
+        """A thread observes releases: returns what it acquires now; its next fence acquires the
+        rest.
+        """
         if not heads.bundles or heads.thread == (place, actor):
             return [], True
         if order.acquires:
@@ -254,7 +261,9 @@ class Meetings:
 
     @staticmethod
     def _acquired(lane: Lane, place: Place, scope: Scope) -> list[Bundle]:
-        """What a fence acquires of the releases that a lane has observed; the others are kept for later."""
+        """What a fence acquires of the releases that a lane has observed; the others are kept for
+        later.
+        """
         acquired: list[Bundle] = []
         for key, seen in list(lane.seen.items()):
             left: list[Heads] = []

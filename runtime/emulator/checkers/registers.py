@@ -1,4 +1,6 @@
-"""Rules of registers: written before reads, unchanged while wgmma uses them, shared within masks."""
+"""Rules of registers: written before reads, unchanged while wgmma uses them,
+shared within masks.
+"""
 
 from typing import Any
 

@@ -24,7 +24,8 @@ _PROXY = (
     "write and the engine's access"
 )
 _PROXY_READ = (
-    "the bytes were read through the generic proxy and may still be on their way: fence.proxy.async "
+    "the bytes were read through the generic proxy and may still be on their way: "
+    "fence.proxy.async "
     "is missing between the read and the engine's write"
 )
 _PENDING = (
@@ -32,7 +33,8 @@ _PENDING = (
     "may put the arrival in front of the data"
 )
 _AWAITED = (
-    "a store or a branch before the reader's next arrival needs what it reads, which keeps the two in "
+    "a store or a branch before the reader's next arrival needs what it reads, which keeps the two "
+    "in "
     "order on hardware, and which PTX does not promise"
 )
 _TENSOR = (
@@ -46,7 +48,8 @@ _TENSOR_AFTER = (
 )
 _TENSOR_BEFORE = (
     "the arrival that orders these accesses to tensor memory does not follow tcgen05.wait and "
-    "tcgen05.fence::before_thread_sync (or a commit), which PTX asks for; the earlier one is over, and "
+    "tcgen05.fence::before_thread_sync (or a commit), which PTX asks for; the earlier one is over, "
+    "and "
     "the assembler keeps it in front of the arrival"
 )
 

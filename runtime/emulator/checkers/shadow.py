@@ -121,8 +121,8 @@ class Shadow:
           known, known_reads: steps by actor that the writer knows, of earlier writes and of earlier
             reads; see `Touches.unknown`.
           agreement: for a weak store, whose `at` is an integer array; else None.
-          ordered: steps of the reads that are ordered before it at all, where `known_reads` asks for
-            more; a read that is not among them is the conflict before all others.
+          ordered: steps of the reads that are ordered before it at all, where `known_reads` asks
+            for more; a read that is not among them is the conflict before all others.
 
         Returns:
           The first earlier access that the writer does not know of, or None.
@@ -169,7 +169,9 @@ class Shadow:
     def _agrees(
         self, at: Where, actor: Any, known: Steps, agreement: Agreement, alias: Alias
     ) -> Mask:
-        """The granules where a weak store agrees with the last write, so that their order does not matter."""
+        """The granules where a weak store agrees with the last write, so that their order does not
+        matter.
+        """
         agrees = self.element_bytes[at] == agreement.element_bytes
         if np.count_nonzero(agrees):
             agrees &= agreement.is_there()

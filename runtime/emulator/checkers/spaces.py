@@ -115,7 +115,8 @@ class ByteSpace:
         is_write: bool,
         stored: Stored | None = None,
     ) -> Conflict | None:
-        """One access of `width` bytes per lane; invalid ones are left to the machine, which refuses them.
+        """One access of `width` bytes per lane; invalid ones are left to the machine, which refuses
+        them.
 
         Args:
           stored: the data of a weak store; else None.
@@ -168,7 +169,8 @@ class ByteSpace:
         return self._bytes_of(conflict.low, conflict.high)
 
     def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int]:
-        """Address and size of the range that an actor was the last to write (or read) from a step on.
+        """Address and size of the range that an actor was the last to write (or read) from a step
+        on.
 
         The size is 0 if there is none.
         """
@@ -195,7 +197,9 @@ class ByteSpace:
         return found if self.strong is None else found or self._meets(at, who, is_write)
 
     def _meets(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
-        """The first conflict of a weak access with strong ones of others; a write replaces these."""
+        """The first conflict of a weak access with strong ones of others;
+        a write replaces these.
+        """
         assert self.strong is not None
         if who.strong is not None and who.strong.scope >= Scope.GPU and not self.strong.is_narrow:
             return None
@@ -293,7 +297,9 @@ class TensorSpace:
     def box(
         self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
     ) -> Conflict | None:
-        """An access to lanes by columns; 64 lanes from 0 or 16 on are the halves of partitions there."""
+        """An access to lanes by columns; 64 lanes from 0 or 16 on are the halves of partitions
+        there.
+        """
         at = self._granules(lane, lanes, column, columns)
         do = self.shadow.write if is_write else self.shadow.read
         return do(at, who.actor, who.step, who.writes, who.reads)

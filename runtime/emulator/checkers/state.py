@@ -57,7 +57,8 @@ class CtaState:
       live: for each 8 bytes of shared memory, whether they are an mbarrier; none is outside of
         `live_reach`, in bytes.
       start: the actor whose first step is that the CTA begins.
-      visits: uses by threads of other CTAs, by thread and, for arrivals, actor of the mbarrier (else 0).
+      visits: uses by threads of other CTAs, by thread and, for arrivals, actor of the mbarrier
+        (else 0).
     """
 
     def __init__(self, cta: Cta, warps: list[WarpClocks], start: int):
@@ -271,7 +272,9 @@ class Crossing:
     def visit(
         self, offsets: Any, width: int, number: int, is_write: bool, scope: Scope | None
     ) -> list[tuple[ByteSpace, ClusterState]]:
-        """Other clusters that have accessed `width` bytes at the offsets in a way that may conflict."""
+        """Other clusters that have accessed `width` bytes at the offsets in a way that may
+        conflict.
+        """
         units = offsets.astype(np.int64) // UNIT_BYTES
         if width > UNIT_BYTES:
             units = np.add.outer(units, np.arange(-(-width // UNIT_BYTES))).ravel()

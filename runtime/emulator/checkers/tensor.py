@@ -69,7 +69,8 @@ class TensorChecks(ThreadChecks):
         first = 32 * (s.warp.index % 4)
         message = (
             f"the address names lane {address >> 16}, and the warp may access lanes "
-            f"{first}..{first + 31}: silicon counts lanes within the warp's own quarter, and PTX does "
+            f"{first}..{first + 31}: silicon counts lanes within the warp's own quarter, and PTX "
+            "does "
             "not say what such an address means"
         )
         place = f"tensor memory of {s.cta.where()}, lane {taken >> 16}, column {taken & 0xFFFF}"
@@ -148,9 +149,11 @@ class TensorChecks(ThreadChecks):
         warp.learn(s.mask, ((KNOWN, actor), (TENSOR, actor)), step)
 
     def _write_address(self, s: Strand, offset: int) -> None:
-        """tcgen05.alloc writes its result to shared memory, in order with what each thread of the warp does there.
+        """tcgen05.alloc writes its result to shared memory, in order with what each thread of the
+        warp does there.
 
-        All threads of the warp execute it (.sync.aligned), so that it lies in the program order of each.
+        All threads of the warp execute it (.sync.aligned), so that it lies in the program order of
+        each.
         """
         state, warp = self.state_of(s.cta), self.warp_of(s)
         line, address = current_line(), np.array([offset])

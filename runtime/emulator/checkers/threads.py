@@ -74,8 +74,9 @@ class ThreadChecks(LifetimeChecks):
     def _looks(warp: WarpClocks, lanes: Any, addresses: Any, index: Any, values: Any) -> list[Any]:
         """Positions of lanes whose writes can be checked together (None: all).
 
-        Lanes that store other bytes to a place than the first of them are separated, since that is a race; if
-        nothing is known of the bytes, so are those with different clocks that may write the same place.
+        Lanes that store other bytes to a place than the first of them are separated, since that is
+        a race; if nothing is known of the bytes, so are those with different clocks that may write
+        the same place.
         """
         at = addresses if index is None else addresses[index]
         if len(set(at.tolist())) == at.size:
@@ -195,7 +196,9 @@ class ThreadChecks(LifetimeChecks):
         own: Place,
         goal: Place,
     ) -> None:
-        """A relaxed arrival passes on what earlier fences released, fenced inits, and that its CTA has begun."""
+        """A relaxed arrival passes on what earlier fences released, fenced inits, and that its CTA
+        has begun.
+        """
         heads = self.meetings.fenced_by(state.outside, own, warp, lane)
         for (_, scope), bundle in heads.bundles.items():
             if scope.includes(own, goal):
@@ -214,7 +217,9 @@ class ThreadChecks(LifetimeChecks):
             self._check_user(s, self.warp_of(s), barrier, key, mask)
 
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
-        """A test of an mbarrier's parity: reports it if another phase may be meant than is tested."""
+        """A test of an mbarrier's parity: reports it if another phase may be meant than is
+        tested.
+        """
         state, warp = self.state_of(s.cta), self.warp_of(s)
         barrier = state.barriers.mbarrier(key)
         if barrier is None:
@@ -278,8 +283,8 @@ class ThreadChecks(LifetimeChecks):
     ) -> None:
         """Reports a thread that uses an mbarrier and does not know of its init.
 
-        Threads use it through the generic proxy, as its init does: a release and an acquire order the two, in other
-        CTAs as well. A relaxed arrival passes on fenced inits alone.
+        Threads use it through the generic proxy, as its init does: a release and an acquire order
+        the two, in other CTAs as well. A relaxed arrival passes on fenced inits alone.
         """
         for group, common in warp.touching(mask):
             group.clock = self.state_of(s.cta).actors.fit(group.clock)
@@ -314,7 +319,8 @@ class ThreadChecks(LifetimeChecks):
         """
         if not barrier.is_known(known) and any(actor != barrier.init_actor for actor in own):
             message = (
-                "the mbarrier is used before its init is known here: a barrier is missing (one with a "
+                "the mbarrier is used before its init is known here: a barrier is missing (one "
+                "with a "
                 "relaxed arrival takes fence.mbarrier_init before it)"
             )
         elif needs_fence and not (

@@ -41,7 +41,8 @@ class Pool:
     """Rows of steps by actor, for granules with several actors.
 
     A row belongs to one granule, which gives it back, or is common to all that have had the same
-    accesses. Common rows never change; those that no granule has any more are found when rows run out.
+    accesses. Common rows never change; those that no granule has any more are found when rows run
+    out.
 
     Attributes:
       steps: by row and actor.
@@ -128,7 +129,8 @@ class Touches:
     def unknown(
         self, cells: Cells, own: Any, known: Steps, alias: Alias = None
     ) -> tuple[Mask, int]:
-        """Where there are accesses of others than `own` that `known` does not include, and how many.
+        """Where there are accesses of others than `own` that `known` does not include, and how
+        many.
 
         Args:
           cells: the cells of the granules.
@@ -190,7 +192,9 @@ class Touches:
         self.cells[at] = cells
 
     def hand_over(self, other: "Touches", at: Where, cells: Cells) -> None:
-        """Moves `cells` from these granules to `other`, replacing its cells; the caller puts new ones here."""
+        """Moves `cells` from these granules to `other`, replacing its cells; the caller puts new
+        ones here.
+        """
         if other.has_rows:
             other.put(at, cells)
         else:

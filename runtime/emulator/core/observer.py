@@ -126,7 +126,9 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         kind: StrongKind,
         order: Order,
     ) -> None:
-        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes; otherwise as `access`."""
+        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes; otherwise as
+        `access`.
+        """
         ...
 
     def tensor_access(
@@ -136,7 +138,9 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         ...
 
     def named_foreign_lane(self, s: StrandT, address: int, taken: int) -> None:
-        """The address of a tcgen05.ld or .st names a lane of another warp's quarter; `taken` is accessed."""
+        """The address of a tcgen05.ld or .st names a lane of another warp's quarter; `taken` is
+        accessed.
+        """
         ...
 
     def tensor_waited(self, s: StrandT, is_write: bool) -> None:
@@ -180,7 +184,9 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         ...
 
     def arriving(self, s: StrandT, mask: int, key: SyncKey, order: Order | None = None) -> None:
-        """Lanes are about to arrive on a barrier; without an order it is one that orders everything."""
+        """Lanes are about to arrive on a barrier; without an order it is one that orders
+        everything.
+        """
         ...
 
     def announcing(self, s: StrandT, mask: int, key: SyncKey) -> None:

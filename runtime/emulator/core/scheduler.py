@@ -90,7 +90,9 @@ class Strategy:
 
 
 def _has_poison(warp: Warp) -> bool:
-    """Whether a register has no value yet: None, or an array of objects where selp chose it in some lanes."""
+    """Whether a register has no value yet: None, or an array of objects where selp chose it in some
+    lanes.
+    """
     return any(
         value is None or getattr(value, "dtype", None) == np.object_ for value in warp.registers
     )

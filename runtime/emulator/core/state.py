@@ -417,12 +417,13 @@ class Launch:
 
     Attributes:
       parameters: the parameter bytes, uint8[n]; `param_address` is where they are mapped.
-      workspace: address of the bytes by which the CTAs of a grid wait for each other, as a driver gives them to
-        cooperative launches; 0 where the kernel does not ask.
+      workspace: address of the bytes by which the CTAs of a grid wait for each other, as a driver
+        gives them to cooperative launches; 0 where the kernel does not ask.
       symbols: address of each .global and .const variable that the kernel reaches, by its key.
       shared_bytes: static plus dynamic shared memory per CTA.
       early_loads: positions of the tcgen05.ld whose registers are read before tcgen05.wait::ld.
-      strict_reads: an engine's write needs a proxy fence behind generic reads of the same bytes of shared memory.
+      strict_reads: an engine's write needs a proxy fence behind generic reads of the same bytes of
+        shared memory.
       output: gets what the kernel prints.
       remaining: the clusters that have not started.
       instruction_limit: warp-instructions after which the launch is given up.

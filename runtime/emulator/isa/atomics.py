@@ -78,7 +78,8 @@ def atomic(
     values: tuple[Lanes, ...],
     third: Lanes | None,
 ) -> Any:
-    """Read-modify-write, lanes of one address after each other; returns the old values, [count, 32].
+    """Read-modify-write, lanes of one address after each other; returns the old values, [count,
+    32].
 
     Args:
       values: one array per element of a vector atomic.

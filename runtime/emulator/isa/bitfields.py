@@ -57,7 +57,9 @@ def emit_szext(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def find_nth_set(mask: Lanes, base: Lanes, offset: Lanes) -> Any:
-    """fns: position of the |offset|-th set bit from `base` up or down; all ones if there is none."""
+    """fns: position of the |offset|-th set bit from `base` up or down;
+    all ones if there is none.
+    """
     result = np.full(mask.size, _NONE, np.uint32)
     for lane in range(mask.size):
         bits, start, steps = int(mask[lane]), int(base[lane]), int(offset[lane])

@@ -1,4 +1,6 @@
-"""What a device's printf prints: C's conversions of arguments that lie in a buffer one behind another."""
+"""What a device's printf prints: C's conversions of arguments that lie in a buffer one behind
+another.
+"""
 
 import re
 import struct
@@ -22,7 +24,8 @@ def formatted(
     """The text, and how many arguments it took.
 
     Args:
-      load: bytes of the arguments, by offset and count. An argument is aligned to its size, of 4 or 8 bytes.
+      load: bytes of the arguments, by offset and count. An argument is aligned to its size, of 4 or
+        8 bytes.
       text_at: the text at an address, for `%s`.
 
     Raises:

@@ -20,7 +20,8 @@ class Pool:
     """What the warps of a CTA hold, in registers of each thread.
 
     Attributes:
-      initial: of every warp at the entry. free: given back and not taken. held: by warp, once changed.
+      initial: of every warp at the entry. free: given back and not taken. held: by warp, once
+        changed.
     """
 
     initial: int

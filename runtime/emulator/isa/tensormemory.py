@@ -119,8 +119,8 @@ def emit_alloc(e: Emitter, i: Instruction) -> None:
 def tmem_dealloc(s: Strand, group: int, address: Lanes, count: Lanes) -> bool:
     """tcgen05.dealloc of the own CTA's columns. False when the strand was blocked.
 
-    Each CTA of a pair has to call it, and either call may wait for the other (spec-ptx 1): the first
-    one does in an adversarial schedule, half of the time.
+    Each CTA of a pair has to call it, and either call may wait for the other (spec-ptx 1): the
+    first one does in an adversarial schedule, half of the time.
     """
     at = uniform(s, address, "the tensor-memory address")
     columns = uniform(s, count, "the number of columns")
@@ -213,7 +213,9 @@ def uniform(s: Strand, value: Lanes, what: str) -> int:
 
 
 def _own_cells(s: Strand, address: Lanes, rank: int) -> int:
-    """The address of a tcgen05.ld or .st in the warp's own quarter; tells the inspector of another's."""
+    """The address of a tcgen05.ld or .st in the warp's own quarter; tells the inspector of
+    another's.
+    """
     named = uniform(s, address, "the tensor-memory address")
     taddr = own_address(named, rank)
     if taddr != named and s.launch.inspector is not None:

@@ -204,7 +204,9 @@ def wgmma_commit(s: Strand) -> None:
 
 
 def _tell_changes(s: Strand, state: WarpState, bound: int) -> None:
-    """Tell the inspector of registers of products below `bound` that were written since their issue."""
+    """Tell the inspector of registers of products below `bound` that were written since their
+    issue.
+    """
     registers = s.warp.registers
     changed = [
         (i, line) for n, i, value, line in state.sources if n < bound and registers[i] is not value

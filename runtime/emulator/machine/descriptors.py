@@ -3,9 +3,10 @@
 All operands move in units of 16 bytes: every swizzle permutes whole units, so an operand is an
 array of unit indices into `SharedMemory.units`.
 
-Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests test/emulator/test_hopper_*.py):
-  - base offset b: the row phase of the swizzle is (address >> 7) - b, wherever the tile starts. So with
-    0 the bits of the absolute address count, and a tile may start in any row of the pattern.
+Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests
+test/emulator/test_hopper_*.py):
+  - base offset b: the row phase of the swizzle is (address >> 7) - b, wherever the tile starts. So
+    with 0 the bits of the absolute address count, and a tile may start in any row of the pattern.
   - the leading offset of a swizzled K-major operand is not used.
   - without swizzle, a leading offset of 0 is 0.
 

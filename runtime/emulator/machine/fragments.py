@@ -94,7 +94,9 @@ def b_fragment(k: int, bits: int) -> FragmentMap:
 
 @lru_cache(maxsize=64)
 def register_order(fmap: FragmentMap, bits: int, rows: int, columns: int) -> Index:
-    """Where each element of a matrix lies in registers uint32[r, 32] as elements of `bits` bits: [rows, columns]."""
+    """Where each element of a matrix lies in registers uint32[r, 32] as elements of `bits` bits:
+    [rows, columns].
+    """
     per = 32 // bits
     element, lane = np.indices(fmap.row.shape)
     order = np.empty((rows, columns), np.intp)
@@ -213,7 +215,9 @@ def stmatrix(
     transpose: bool = False,
     shape: str = "m8n8",
 ) -> None:
-    """stmatrix.sync.aligned of uint32[count, 32]; shape "m8n8" (b16) or "m16n8" (b8, transposed)."""
+    """stmatrix.sync.aligned of uint32[count, 32]; shape "m8n8" (b16) or "m16n8" (b8,
+    transposed).
+    """
     count = values.shape[0]
     _check_count(count, (1, 2, 4), f"stmatrix.{shape}")
     if shape == "m8n8":

@@ -1,7 +1,7 @@
 """Fields of the 128-byte CUtensorMap as `tensormap.replace` writes them (spec-ptx 7.4).
 
-The instruction's codes are not always the hardware's: element types are numbered differently, and extents are stored
-minus one, strides in units of 16 bytes.
+The instruction's codes are not always the hardware's: element types are numbered differently, and
+extents are stored minus one, strides in units of 16 bytes.
 """
 
 from .faults import Fault
@@ -72,7 +72,8 @@ def replaced(data: bytes, field: str, ordinal: int, value: int) -> bytes:
         case "elemtype":
             code, is_tf32 = _ELEMENT_CODES[_checked("elemtype", value, 0, 15)]
             # An H200 sets the flag of tf32 here and never clears it: a map that was of tf32 stays
-            # so as f32, and is refused as any other type (test/validation/differential/mapmaking.py).
+            # so as f32, and is refused as any other type
+            # (test/validation/differential/mapmaking.py).
             w[2] = _with_bits(w[2], 7, 11, code) | is_tf32 << 16
         case "interleave_layout":
             w[2] = _with_bits(w[2], 11, 13, _checked(field, value, 0, 2))

@@ -188,14 +188,15 @@ def scale_operand(
 ) -> F32:
     """Block scales [count, per_row] from tensor memory; spec-ptx 2.8.
 
-    PTX wants them in every quarter of the lanes. The watch is told where a quarter that does not read
-    them has none, or others.
+    PTX wants them in every quarter of the lanes. The watch is told where a quarter that does not
+    read them has none, or others.
 
     Args:
       address: column of rows 0..31; bits 30 and 31 select a byte elsewhere and are ignored here.
       first_byte: scale-factor id of the instruction descriptor.
       count: rows of A, or columns of B. per_row: scales per row.
-      reads: bool[quarters of the lanes from `first_lane` on, columns of 32 scales]: who reads which.
+      reads: bool[quarters of the lanes from `first_lane` on, columns of 32 scales]: who reads
+        which.
 
     Raises:
       Fault: cells that are read are not allocated or never written, or replicas differ among them.
@@ -220,7 +221,8 @@ def scale_operand(
         raise Fault("tmem", f"{what}: lane partitions hold different scales", address=column)
     if tmem.watch is not None and ((differs | ~written) & rows_here & ~used).any():
         tmem.watch.unpromised(
-            f"the {what} are not in every quarter of the lanes, which PTX asks for: a row's is read "
+            f"the {what} are not in every quarter of the lanes, which PTX asks for: a row's is "
+            "read "
             "from the quarter that has the row",
             column,
             columns,

@@ -4,15 +4,15 @@ Every function does its copy when called and returns the bytes that a load credi
 Multicast is the caller's loop over destination CTAs. Rows of a box are laid out at the swizzle
 span's pitch and swizzled by absolute shared offsets (spec-ptx 7.2, 7.5).
 
-Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests test/emulator/test_hopper_*.py),
-where the description is silent:
+Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests
+test/emulator/test_hopper_*.py), where the description is silent:
   - the first coordinate must be a multiple of 16 bytes: anything else is an illegal instruction.
   - a store or reduction whose start has a negative coordinate is an illegal instruction.
   - stores and reductions act on whole 16-byte chunks of a row: where the tensor's row ends inside
     a chunk, the bytes after it are written too (loads fill such elements one by one).
   - a load of which nothing lies inside the tensor touches the map's base: where no memory is mapped
-    there, it is an illegal address (make gpu, `an_empty_box_needs_memory_at_the_base`). A load with an
-    element inside does not, wherever the base lies, and neither does a store.
+    there, it is an illegal address (make gpu, `an_empty_box_needs_memory_at_the_base`). A load with
+    an element inside does not, wherever the base lies, and neither does a store.
 
 Ambiguities resolved here:
   - spec 7.2, TFLOAT32 maps: in-bounds values are rounded to nearest even on load, NaN becomes
@@ -242,8 +242,8 @@ def load_tile(
       Bytes credited to the mbarrier: the full box, out-of-bounds elements included.
 
     Raises:
-      Fault: rank, alignment, shared window, in-bounds elements that are not mapped, or no element in
-        bounds and nothing mapped at the map's base.
+      Fault: rank, alignment, shared window, in-bounds elements that are not mapped, or no element
+        in bounds and nothing mapped at the map's base.
     """
     window = _Window(tmap, coords, memory, writing=False)
     _require_base(tmap, memory, window)

@@ -67,7 +67,9 @@ def register_count(shape: str, count: int) -> int:
 
 
 def own_address(address: int, warp_rank: int) -> int:
-    """The address with the lane at which a tcgen05.ld or .st of a warp begins: one of its own quarter."""
+    """The address with the lane at which a tcgen05.ld or .st of a warp begins: one of its own
+    quarter.
+    """
     lane = 32 * (warp_rank % 4) + (address >> 16) % 32
     return lane << 16 | address & 0xFFFF
 
@@ -98,7 +100,8 @@ class TensorMemory:
     A cell that was never written since its allocation holds `POISON`. What a product adds to one is
     as undefined as before, so that the cell counts as unwritten until a product without an input
     or a store: kernels leave accumulators that they do not use as they were. A tcgen05.ld may read
-    more than was written (32x32b of an accumulator with 16 lanes per partition, more columns than N).
+    more than was written (32x32b of an accumulator with 16 lanes per partition, more columns than
+    N).
 
     Args:
       track_initialised: reads of cells never written are told to `unwritten`: operands and scales
@@ -315,7 +318,8 @@ class TensorMemory:
             allowed = (first,) if lanes == 32 else (first, first + 16)
             raise Fault(
                 "tmem",
-                f"tcgen05.{what}.{shape} of warp {warp_rank} has lane {address >> 16} in its address; "
+                f"tcgen05.{what}.{shape} of warp {warp_rank} has lane {address >> 16} in its "
+                "address; "
                 f"allowed: {' or '.join(map(str, allowed))}",
                 address=address,
             )

@@ -36,7 +36,9 @@ class MemoryWatch(Protocol):
         ...
 
     def lanes(self, offsets: Any, width: int, values: Any) -> None:
-        """A write of `width` bytes of shared memory at each offset (cp.async): uint8[lanes, width]."""
+        """A write of `width` bytes of shared memory at each offset (cp.async): uint8[lanes,
+        width].
+        """
         ...
 
     def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:

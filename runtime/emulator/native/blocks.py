@@ -1,8 +1,9 @@
 """Runs of statements of a segment as native blocks.
 
-The statements of a segment are those that an `Emitter` writes. Neighbours that have a native form become one block: a
-builtin function that reads the registers, executes them and puts the results into the registers' arrays. A register's
-array is written in place only if nobody else holds it; otherwise it gets a new one, as in Python.
+The statements of a segment are those that an `Emitter` writes. Neighbours that have a native form
+become one block: a builtin function that reads the registers, executes them and puts the results
+into the registers' arrays. A register's array is written in place only if nobody else holds it;
+otherwise it gets a new one, as in Python.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class _Block:
 
 
 class Slow:
-    """A block in Python, for inputs that the native function does not take, such as one that is not there yet.
+    """A block in Python, for inputs that the native function does not take, such as one that is not
+    there yet.
 
     Args:
       make: compiles the block's statements.
@@ -83,7 +85,8 @@ class Weaver:
     Args:
       storage: kinds of the registers.
       namespace: globals of the generated code; blocks are added to it.
-      compile: makes a function `(s, R, arguments)` of statements, their PTX lines and argument names.
+      compile: makes a function `(s, R, arguments)` of statements, their PTX lines and argument
+        names.
     """
 
     def __init__(
@@ -115,7 +118,8 @@ class Weaver:
     def _blocks(
         self, lines: list[str], ptx_lines: list[int], in_python: set[int]
     ) -> dict[int, _Block] | None:
-        """The blocks by their first statement; None after adding to the statements that have to stay in Python.
+        """The blocks by their first statement; None after adding to the statements that have to
+        stay in Python.
 
         Those are the ones that define a local for another statement in Python.
         """
@@ -146,7 +150,9 @@ class Weaver:
         return found if is_complete else None
 
     def _kind(self, name: str) -> Kind | None:
-        """The kind of a register, a constant or lanes; None where there are no native operations."""
+        """The kind of a register, a constant or lanes;
+        None where there are no native operations.
+        """
         letter = name[0]
         if letter == "R":
             storage = self._storage[int(name[2:-1])]

@@ -1,16 +1,16 @@
 """The native function that runs a block, as LLVM IR.
 
-It is called by CPython as a builtin (METH_FASTCALL). Its first argument is a bytes object, the block; the others are
-the warp's list of registers and then bool[32] arrays of lanes. The bytes hold a header, the inputs, the outputs and
-the records:
+It is called by CPython as a builtin (METH_FASTCALL). Its first argument is a bytes object, the
+block; the others are the warp's list of registers and then bool[32] arrays of lanes. The bytes hold
+a header, the inputs, the outputs and the records:
 
     header  u64 frame, type of arrays, False, True; i32 inputs, outputs, records, 0
     input   i32 source, index, place, byte count; u64 dtype, or the address of a constant
     output  i32 rows, index, place, byte count; u64 dtype
     record  u64 function; i32 result, a, b, c
 
-A source is rows of a register (1 or 2), -1 for an argument, 0 for a constant. It returns False when all is done, and
-True without effect when an input is not the array that is expected.
+A source is rows of a register (1 or 2), -1 for an argument, 0 for a constant. It returns False when
+all is done, and True without effect when an input is not the array that is expected.
 """
 
 from __future__ import annotations

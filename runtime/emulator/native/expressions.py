@@ -1,9 +1,10 @@
 """Lane expressions to native operations.
 
 The emitters of `isa/` say what an instruction does by Python statements over numpy arrays, such as
-`R[5] = flush(R[3] * R[4])`. Many are assignments of expressions for which there are native operations. A statement's
-form is its text with numbered operands, `_0 = flush(_1 * _2)`. There are some hundreds of forms, so each is looked
-into once for each choice of kinds. A form that is not understood here is left to Python.
+`R[5] = flush(R[3] * R[4])`. Many are assignments of expressions for which there are native
+operations. A statement's form is its text with numbered operands, `_0 = flush(_1 * _2)`. There are
+some hundreds of forms, so each is looked into once for each choice of kinds. A form that is not
+understood here is left to Python.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Plan:
       kind: of the result, which the first operand of the form receives.
       temporary_bytes: of the temporaries; temporary -1 - n lies at offset n.
       reads_result: the former value of operand 0 counts.
-      record: appends the records to a list, three words each, for places of the operands and of the temporaries.
+      record: appends the records to a list, three words each, for places of the operands and of the
+        temporaries.
     """
 
     steps: tuple[Step, ...]
@@ -147,7 +149,8 @@ def plan_of(
     """How to execute a statement; None if there is no native way.
 
     Args:
-      texts, numbers: what lies between its operands, and the number of each; equal operands have equal numbers.
+      texts, numbers: what lies between its operands, and the number of each; equal operands have
+        equal numbers.
       kinds: of the operands by number; None for a local that gets its kind here.
     """
     try:
@@ -206,7 +209,9 @@ class Planner:
         return Plan(tuple(self.steps), value.kind, self.used, reads_result, record)
 
     def redirect(self, value: Value) -> bool:
-        """Lets the operations that make a value write operand 0; False where that may disturb others."""
+        """Lets the operations that make a value write operand 0; False where that may disturb
+        others.
+        """
         base, offset = value.place
         makers = [at for at, step in enumerate(self.steps) if step.result[0] == base]
         if base >= 0 or offset or not makers:

@@ -1,4 +1,6 @@
-"""The native operations of the functions that generated code calls, such as `flush` and `fma_f32`."""
+"""The native operations of the functions that generated code calls,
+such as `flush` and `fma_f32`.
+"""
 
 from __future__ import annotations
 

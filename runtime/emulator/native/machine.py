@@ -1,8 +1,10 @@
-"""The compiled operations: made once per machine, kept in the user's cache, and a frame to run them in.
+"""The compiled operations: made once per machine, kept in the user's cache, and a frame to run them
+in.
 
-llvmlite compiles the IR for the processor at hand. The object code is kept in the cache folder under a name that says
-what it was made from. Without llvmlite, on other systems than Linux on an x86-64 with AVX2 and F16C, or on another
-interpreter than CPython there is no native machine, and the emulator runs its Python.
+llvmlite compiles the IR for the processor at hand. The object code is kept in the cache folder
+under a name that says what it was made from. Without llvmlite, on other systems than Linux on an
+x86-64 with AVX2 and F16C, or on another interpreter than CPython there is no native machine, and
+the emulator runs its Python.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ def _folder() -> Path | None:
 
 
 def _kept(path: Path | None) -> bytes | None:
-    """The object code, behind its SHA-256; None when there is none, or it is damaged or of another user."""
+    """The object code, behind its SHA-256; None when there is none, or it is damaged or of another
+    user.
+    """
     try:
         if path is None or distrust(path.parent) is not None:
             return None

@@ -1,9 +1,9 @@
 """The fixed set of native operations, as LLVM IR.
 
-An operation reads up to three places of the frame and writes one. A place holds one value for each of the 32
-lanes of a warp, or two for a packed pair: row 0 first. Predicates take a byte per lane, 0 or 1. Every operation
-gives what the numpy expression of the same meaning gives, bit for bit, NaN payloads included: x86 keeps the
-first NaN operand and makes it quiet.
+An operation reads up to three places of the frame and writes one. A place holds one value for each
+of the 32 lanes of a warp, or two for a packed pair: row 0 first. Predicates take a byte per lane, 0
+or 1. Every operation gives what the numpy expression of the same meaning gives, bit for bit, NaN
+payloads included: x86 keeps the first NaN operand and makes it quiet.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def _words() -> None:
     _add("low_short", "u16", "u32", f"%r = trunc {i32} %a to {i16}")
     high = f"%x = lshr {i32} %a, {sixteen}\n%r = trunc {i32} %x to {i16}"
     _add("high_short", "u16", "u32", high)
-    # A packed pair lies in two rows of 32 floats; 64 bits of a lane hold element 0 in their low half.
+    # A packed pair lies in two rows of 32 floats; 64 bits of a lane hold element 0 in their low
+    # half.
     pair, alternate = vector("u32*2"), ", ".join(f"i32 {i // 2 + i % 2 * 32}" for i in range(64))
     turn = f"shufflevector {pair} %w, {pair} poison, <64 x i32> <{alternate}>"
     _add("pair_to_bits", "u64", "u32*2", f"%w = or {pair} %a, {splat('u32*2', '0')}\n%x = {turn}\n"
@@ -165,7 +166,8 @@ def _words() -> None:
         )
         result = f"{i32} %r{j}"
     _add("permute_bytes", "u32", "u32 u32 u32", body + f"%r = or {result}, {splat('u32', '0')}")
-    # Division toward zero; float64 is exact enough for quotients of 32 bits. Of divisor 0 all ones come.
+    # Division toward zero; float64 is exact enough for quotients of 32 bits. Of divisor 0 all ones
+    # come.
     for sign, prefix in (("u", "ui"), ("s", "si")):
         ext, double = "zext" if sign == "u" else "sext", vector("f64")
         quotient = (
@@ -272,7 +274,8 @@ def _directed(mode: str, zero_terms: str) -> str:
     if mode == "rm" and zero_terms:
         # An exact zero is -0 unless both terms are +0.
         text += (
-            "%ob = fcmp oeq {D} %v, {D0}\n%pb = bitcast {D} %p to {L}\n%qb = bitcast {D} %q to {L}\n"
+            "%ob = fcmp oeq {D} %v, {D0}\n%pb = bitcast {D} %p to {L}\n%qb = bitcast {D} %q to "
+            "{L}\n"
             "%pq = or {L} %pb, %qb\n%plus = icmp eq {L} %pq, {L0}\n%odd0 = xor {B} %plus, %ob\n"
             "%minus = and {B} %odd0, %ob\n%rz = select {B} %minus, {I} {SIGN}, {I} %rb\n"
             "%r = bitcast {I} %rz to {F}"
@@ -310,7 +313,8 @@ def _floats() -> None:
             "flush",
             1,
             bits + "%m = and {I} %i, {MAGNITUDE}\n%k = icmp ult {I} %m, {NORMAL}\n"
-            "%z = and {I} %i, {SIGN}\n%x = select {B} %k, {I} %z, {I} %i\n%r = bitcast {I} %x to {F}",
+            "%z = and {I} %i, {SIGN}\n%x = select {B} %k, {I} %z, {I} %i\n%r = bitcast {I} %x to "
+            "{F}",
         )
         # 1 first, as numpy's minimum takes it; NaN and zeros give 0.
         add(
@@ -474,7 +478,8 @@ def _function(operation: Operation) -> str:
         stored = vector("u8") if kind == "pred" else vector(kind)
         lines.append(
             f"%at.q{letter} = getelementptr i8, ptr %record, i64 {at}\n"
-            f"%at.o{letter} = load i32, ptr %at.q{letter}\n%at.l{letter} = sext i32 %at.o{letter} to i64\n"
+            f"%at.o{letter} = load i32, ptr %at.q{letter}\n%at.l{letter} = sext i32 %at.o{letter} "
+            "to i64\n"
             f"%at.p{letter} = getelementptr i8, ptr %frame, i64 %at.l{letter}"
         )
         if kind == "pred":

@@ -1,8 +1,10 @@
-"""Whether what a kernel reads from shared memory has come before its thread tells others that it has read.
+"""Whether what a kernel reads from shared memory has come before its thread tells others that it
+has read.
 
-A load is issued and goes on by itself; its registers make the first instruction that needs them wait. An arrival needs
-none of them. The assembler may move what works on registers alone, a product of `mma.sync` included, behind an arrival that
-follows it in the text, so that such uses say nothing. A store or a branch stays in front of it.
+A load is issued and goes on by itself; its registers make the first instruction that needs them
+wait. An arrival needs none of them. The assembler may move what works on registers alone, a product
+of `mma.sync` included, behind an arrival that follows it in the text, so that such uses say
+nothing. A store or a branch stays in front of it.
 """
 
 from collections.abc import Callable
@@ -18,9 +20,11 @@ Test = Callable[[Instruction], bool]
 
 
 def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
-    """Whether each path from the loads of a line to the next arrival has an instruction that waits for the data.
+    """Whether each path from the loads of a line to the next arrival has an instruction that waits
+    for the data.
 
-    One that stays in front of the arrival, and that needs a register of the load or one computed from it.
+    One that stays in front of the arrival, and that needs a register of the load or one computed
+    from it.
     """
     code = kernel.instructions
     loads = [at for at, instruction in enumerate(code) if instruction.line == line]
@@ -31,10 +35,12 @@ def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
 def hands_on(
     kernel: Kernel, graph: Graph, load: int, tells: Test, waits: Test | None = None
 ) -> bool:
-    """Whether a path leads from a load to an instruction that tells others, and nothing on it waits for the data.
+    """Whether a path leads from a load to an instruction that tells others, and nothing on it waits
+    for the data.
 
     Args:
-      load: its position. waits: whether an instruction waits for the load without a use of its data.
+      load: its position. waits: whether an instruction waits for the load without a use of its
+        data.
     """
     code, blocks = kernel.instructions, graph.blocks
     home = next(block for block in blocks if block.first <= load < block.last)

@@ -41,8 +41,8 @@ class Variable:
 
     Attributes:
       count: number of elements; 0 for an array of unknown length (`.extern .shared x[]`).
-      initial: element values in order, shorter than `count` when the rest is zero; a str is the name of what it
-        is the address of.
+      initial: element values in order, shorter than `count` when the rest is zero; a str is the
+        name of what it is the address of.
       address: byte offset in its space, or -1 before layout.
       line: 1-based line of the PTX text where it is declared.
     """

@@ -45,7 +45,9 @@ def written(instruction: Instruction) -> int:
 
 
 def read(instruction: Instruction) -> int:
-    """The registers that an instruction reads, its guard included; accumulators of wgmma are not."""
+    """The registers that an instruction reads, its guard included;
+    accumulators of wgmma are not.
+    """
     return _uses(instruction)[1]
 
 
@@ -127,7 +129,8 @@ def unwritten_reads(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
 
 
 def unfenced_products(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
-    """Names of the registers, by wgmma, that something else may have used since the last wgmma.fence.
+    """Names of the registers, by wgmma, that something else may have used since the last
+    wgmma.fence.
 
     What several products accumulate in, one after another, needs no fence between them.
     """

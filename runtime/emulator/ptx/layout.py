@@ -48,7 +48,8 @@ def reached(module: Module, kernel: Kernel) -> list[Variable]:
 
 
 def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:
-    """Place the shared variables that a kernel reaches: static ones, then the dynamic window, all aligned.
+    """Place the shared variables that a kernel reaches: static ones, then the dynamic window, all
+    aligned.
 
     All `.extern .shared` arrays name the same window.
 
@@ -75,7 +76,9 @@ def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:
 
 
 def lay_out_local(kernel: Kernel) -> LocalLayout:
-    """Place local variables, apart from each other: PTX does not say which bytes follow a variable."""
+    """Place local variables, apart from each other:
+    PTX does not say which bytes follow a variable.
+    """
     if kernel.calls:  # its frame is laid out, and those of calls lie behind it
         return LocalLayout(kernel.frame_bytes, kernel.frame_bytes, None)
     variables = [variable for variable in kernel.variables if variable.space == "local"]

@@ -9,8 +9,8 @@ _BEGIN, _END = "// begin inline asm", "// end inline asm"  # as LLVM writes them
 def inline_assembly(text: str) -> frozenset[int]:
     """The PTX lines of inline assembly.
 
-    LLVM counts source lines on while it prints the lines of an inline assembly statement: a `.loc` in
-    there names no line that the statement came from. It was named before the statement.
+    LLVM counts source lines on while it prints the lines of an inline assembly statement: a `.loc`
+    in there names no line that the statement came from. It was named before the statement.
     """
     found: list[int] = []
     is_inside = False

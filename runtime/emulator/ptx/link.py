@@ -251,7 +251,9 @@ def _branch(instruction: Instruction, goal: Label, *, negated: bool) -> Instruct
 
 
 def _is_in_frame(instruction: Instruction, *, is_entry: bool) -> bool:
-    """Whether an access of the param space is one of a call's frame, and not of the kernel's parameters."""
+    """Whether an access of the param space is one of a call's frame, and not of the kernel's
+    parameters.
+    """
     if instruction.parts[0] not in ("ld", "st") or not instruction.has(*_PARAMS):
         return False
     if not is_entry:
@@ -268,7 +270,9 @@ def _callee(call: Instruction) -> str:
 
 
 def _listed(lists: tuple[Operand, ...]) -> list[Variable] | None:
-    """The variables that a call hands over or gets back, in order; None where there is anything else."""
+    """The variables that a call hands over or gets back, in order; None where there is anything
+    else.
+    """
     items = [item for given in lists for item in (given.items if isinstance(given, Vec) else ())]
     found = [item.variable for item in items if isinstance(item, Sym) and not item.offset]
     is_known = len(found) == len(items) and all(v.space == "local" for v in found)

@@ -16,14 +16,18 @@ _ACCESSES = frozenset("st mma cp shift dealloc commit".split())  # that a load m
 
 
 def early_reads(kernel: Kernel, graph: Graph) -> frozenset[int]:
-    """The loads, by position, of which a path leads to a read of their registers before the wait."""
+    """The loads, by position, of which a path leads to a read of their registers before the
+    wait.
+    """
     return frozenset(at for at in _loads(kernel) if _is_read_early(kernel, graph, at))
 
 
 def awaited_loads(kernel: Kernel, graph: Graph) -> frozenset[int]:
-    """The loads, by position, that are over before their thread tells others or uses tensor memory again.
+    """The loads, by position, that are over before their thread tells others or uses tensor memory
+    again.
 
-    On every path the wait or an instruction that needs the data, and that the assembler leaves where it is, comes first.
+    On every path the wait or an instruction that needs the data, and that the assembler leaves
+    where it is, comes first.
     """
     return frozenset(
         at for at in _loads(kernel) if not hands_on(kernel, graph, at, _hands_on, _is_wait)
@@ -44,7 +48,9 @@ def _hands_on(instruction: Instruction) -> bool:
 
 
 def _is_read_early(kernel: Kernel, graph: Graph, load: int) -> bool:
-    """Whether a path leads from a load to a read of one of its registers, and not through a wait."""
+    """Whether a path leads from a load to a read of one of its registers,
+    and not through a wait.
+    """
     code, blocks = kernel.instructions, graph.blocks
     loaded = written(code[load])
     home = next(block for block in blocks if block.first <= load < block.last)

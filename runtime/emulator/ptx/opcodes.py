@@ -1,8 +1,9 @@
 """Opcodes: what of them is a type, and the order in which the emulator keeps their parts.
 
-A mnemonic comes first. The modifiers behind it stand in any order, except that types keep their order among types and
-state spaces theirs among spaces: `ptxas` takes all such orders (test/emulator/test_opcode_orders.py asks it). Nothing
-may therefore look for a modifier by its place, but for the types, which are kept last.
+A mnemonic comes first. The modifiers behind it stand in any order, except that types keep their
+order among types and state spaces theirs among spaces: `ptxas` takes all such orders
+(test/emulator/test_opcode_orders.py asks it). Nothing may therefore look for a modifier by its
+place, but for the types, which are kept last.
 """
 
 import re

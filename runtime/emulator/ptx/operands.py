@@ -13,7 +13,8 @@ class Operands:
 
     Args:
       cursor: in its body.
-      kernel: it gets the registers of a numbered range when they are used, and the names in operands.
+      kernel: it gets the registers of a numbered range when they are used, and the names in
+        operands.
     """
 
     def __init__(self, cursor: Cursor, kernel: Kernel):

@@ -33,7 +33,9 @@ class Segment:
 
 @dataclass(slots=True)
 class Generated:
-    """A compiled segment: `ptx_lines[i]` is the PTX line of line i + 2 of its Python file `name`."""
+    """A compiled segment: `ptx_lines[i]` is the PTX line of line i + 2 of its Python file
+    `name`.
+    """
 
     name: str
     function: SegmentFunction

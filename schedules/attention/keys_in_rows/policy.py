@@ -58,8 +58,8 @@ class KeysInRowsPolicy(Policy):
     def takes(self, facts: Facts, call: Call) -> bool:
         """Few queries, where every count of `bench/rows.py` is for it (README.md).
 
-        From 17 rows on, and sizes that fill the rows of a product. With fewer, the busiest unit of the kernel
-        that streams has less to do, and memory decides.
+        From 17 rows on, and sizes that fill the rows of a product. With fewer, the busiest unit of
+        the kernel that streams has less to do, and memory decides.
         """
         half, full = SWAPPED_COLUMNS
         sizes = (facts.head_dim, facts.v_head_dim)

@@ -1,4 +1,5 @@
-"""The roles of a kernel whose products have keys where others have queries, and the other way round.
+"""The roles of a kernel whose products have keys where others have queries, and the other way
+round.
 
 The tensor core takes 128 rows of one operand whatever is in them, and as few as 8 columns of the
 other. With keys in the rows, few queries cost little:
@@ -6,13 +7,13 @@ other. With keys in the rows, few queries cost little:
     S' [keys, queries] = K Q'          both with their columns along shared memory
     O' [columns, queries] = V' P'      V and P as they lie, keys down
 
-Scores, weights and O are worked with as [queries, keys] and [queries, columns], as in other kernels:
-fragments are turned when they come from tensor memory, and before they go into memory as they lie
-there. A thread owns a key of every tile, with its scores of all queries; later a column of O. So sums
-over keys are kept in each thread and added up at the end, but maxima concern the whole group. They
-are left as they are until a score exceeds one by 2^8: then the warps tell each other what they have
-found, and O, which nobody uses at that moment, is brought in step. Whether one has to is asked at a
-barrier of the group, in each turn.
+Scores, weights and O are worked with as [queries, keys] and [queries, columns], as in other
+kernels: fragments are turned when they come from tensor memory, and before they go into memory as
+they lie there. A thread owns a key of every tile, with its scores of all queries; later a column of
+O. So sums over keys are kept in each thread and added up at the end, but maxima concern the whole
+group. They are left as they are until a score exceeds one by 2^8: then the warps tell each other
+what they have found, and O, which nobody uses at that moment, is brought in step. Whether one has
+to is asked at a barrier of the group, in each turn.
 
     load --q,k,v--> mma --s--> attend --out--> leave
                      ^ '-finished-^ |
@@ -48,9 +49,9 @@ from ..streaming.combine_in_kernel import Place, finish
 class SwappedStorage:
     """The rings and buffers of the kernel.
 
-    K and V have rings of their own, since the scores of a tile are multiplied before the values of the
-    one before it. An empty slot of `p` says that the product that read it is complete: until `p` is
-    handed over again, nobody but `attend` uses O.
+    K and V have rings of their own, since the scores of a tile are multiplied before the values of
+    the one before it. An empty slot of `p` says that the product that read it is complete: until
+    `p` is handed over again, nobody but `attend` uses O.
 
     Attributes:
       columns: of a tile of V. O has as many as products have rows, of which the last are copies or
@@ -175,7 +176,9 @@ def _join(
     maximum: Value,
     total: Value,
 ) -> None:
-    """Leaves what a part of the keys has found in memory and, as the last one, adds up all parts."""
+    """Leaves what a part of the keys has found in memory and, as the last one,
+    adds up all parts.
+    """
     whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
     place = Place.of(problem, Pieces.whole(columns), tile, 0, whole)
     place.leave_rows(maximum, total)
@@ -190,7 +193,9 @@ def _join(
 
 
 def _weigh(problem: Problem, row: Row, scores: Value, rows: Rows, scratch: Value) -> Weighed:
-    """A step of online softmax over scores [rows, keys] that count, by the threads that own keys."""
+    """A step of online softmax over scores [rows, keys] that count,
+    by the threads that own keys.
+    """
     limits = b.broadcast(rows.limit, problem.config.tile_n)
     moved = b.any_in_group(b.map_elements(is_beyond, scores, limits, element=b.i1()))
     rows, factor = at_maxima(
@@ -210,7 +215,9 @@ def _hand_over(problem: Problem, storage: SwappedStorage, result: Value) -> None
 
 
 def leave(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
-    """Writes the lines of the finished O that V has; rows past the end of the sequence are dropped."""
+    """Writes the lines of the finished O that V has;
+    rows past the end of the sequence are dropped.
+    """
     assert storage.out is not None
     slot = storage.out.wait()
     position = problem.first_position(tile, 0)

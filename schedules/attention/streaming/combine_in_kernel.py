@@ -3,7 +3,8 @@
 What the warps of a CTA have found of its part goes to memory as they hand it over: a maximum, a sum
 and an O that is not divided. The CTA that arrives last at a counter of the work tile adds up the
 parts, in their order, so that the result does not depend on who that is. Each warp of `join` has
-pieces of O's columns, a counter and a copy of the maxima and sums of its own: it waits for no other.
+pieces of O's columns, a counter and a copy of the maxima and sums of its own: it waits for no
+other.
 
 ```text
 attend --maxima,totals,sums--> join --> memory --the last one--> O, LSE
@@ -40,7 +41,8 @@ class JoinStorage(StreamStorage):
 
     Attributes:
       pieces: of O's columns.
-      held: pieces in a slot of `sums`: where one warp takes them, all that are handed over at a time.
+      held: pieces in a slot of `sums`: where one warp takes them, all that are handed over at a
+        time.
       ways_of_warp: of `sums`, for each warp that attends.
     """
 
@@ -81,8 +83,8 @@ class JoinStorage(StreamStorage):
         return b.columns(slot, number * self.pieces.columns, self.pieces.columns)
 
     def slots(self, warp: Value, way: int) -> Iterator[tuple[Value, list[Value]]]:
-        """The first piece of each slot of a query tile that a warp of `join` takes, and that slot of
-        each strip."""
+        """The first piece of each slot of a query tile that a warp of `join` takes, and that slot
+        of each strip."""
         pieces = self.pieces
         for slice_ in range(self.slices):
             group = way * self.slices + slice_

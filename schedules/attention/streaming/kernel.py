@@ -1,9 +1,9 @@
 """From `attn.mha` to a `ws.kernel` for few queries: keys and values stream past them.
 
-A work tile is one or two query tiles of 16 rows, those of a group's heads and of a few tokens: as many
-as a product of one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in
-registers, 4-7 as well where these sums are too wide for one or there are two query tiles, which share
-the key tiles so; the next one merges what they have found, one stores O, one
+A work tile is one or two query tiles of 16 rows, those of a group's heads and of a few tokens: as
+many as a product of one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in
+registers, 4-7 as well where these sums are too wide for one or there are two query tiles, which
+share the key tiles so; the next one merges what they have found, one stores O, one
 loads. All that decoding takes is read once, so that its speed is that of memory: the ring holds as
 much as shared memory has room for, and `load` goes on to the next work tile while this one is
 finished. Launches overlap: a CTA sets itself up while the kernel in front of this one ends, and the
@@ -41,10 +41,10 @@ from attn_mlir.schedules.sources.transport import epilogue, load_queries, stream
 WARPGROUP = 4  # warps that attend together, with registers of their own
 MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many registers
 REGISTERS = {"one": (216, 72), "slices": (208, 88), "lists": (200, 104), "tiles": (192, 120)}
-"""Of those that attend, and of the others, where there are three warpgroups: where one of them attends
-and one puts parts together, where two attend to slices of O, also while others copy rows that lists
-name (or put parts of such wide O together whose f32 lie in pairs), and where two attend to query
-tiles; one warp puts their parts together."""
+"""Of those that attend, and of the others, where there are three warpgroups: where one of them
+attends and one puts parts together, where two attend to slices of O, also while others copy rows
+that lists name (or put parts of such wide O together whose f32 lie in pairs), and where two attend
+to query tiles; one warp puts their parts together."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,9 @@ def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list
 def _registers(
     problem: Problem, storage: StreamStorage, source: StreamedKV, attending: int, joining: int
 ) -> tuple[int, int]:
-    """Registers of those that attend, and of the others, by how many warps attend, and join parts."""
+    """Registers of those that attend, and of the others, by how many warps attend,
+    and join parts.
+    """
     if attending <= WARPGROUP and joining != WARPGROUP:
         return 0, 0
     if source.by_threads or (storage.has_pairs and problem.shares_rows and joining > 0):

@@ -1,4 +1,6 @@
-"""The policy of attention past few queries: keys and values stream past 16 or 32 rows of a group's heads."""
+"""The policy of attention past few queries: keys and values stream past 16 or 32 rows of a group's
+heads.
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -65,8 +67,8 @@ class StreamingPolicy(Policy):
     )
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """Parts of a fixed size, which it combines in an order of their own; and few queries, where there is no
-        kernel with fewer instructions for them."""
+        """Parts of a fixed size, which it combines in an order of their own; and few queries, where
+        there is no kernel with fewer instructions for them."""
         if facts.split_size:
             return True
         is_few = call.has_rows(facts, most=MAX_Q_TILES * STREAM_ROWS)

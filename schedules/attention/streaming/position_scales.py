@@ -5,11 +5,12 @@ With the factors k_j and v_j of key j, one for each group of columns:
     S_ij = sum over groups of k_j(group) x (products of the group)
     O_i  = sum over j of P_ij v_j(group) V_j          P_ij v_j is what the second product takes
 
-The products P v are rounded to f16, whatever the size of v. Therefore those of a row are multiplied by
-the power of two that brings the largest so far into [2^14, 2^15), and so is the row's sum of the group.
+The products P v are rounded to f16, whatever the size of v. Therefore those of a row are multiplied
+by the power of two that brings the largest so far into [2^14, 2^15), and so is the row's sum of the
+group.
 
-Each warp reads the factors of its strip of keys itself, one key per lane, one key tile ahead, and the
-numbers of pages two tiles ahead, so that no turn waits for them.
+Each warp reads the factors of its strip of keys itself, one key per lane, one key tile ahead, and
+the numbers of pages two tiles ahead, so that no turn waits for them.
 """
 
 from collections.abc import Sequence
@@ -67,7 +68,9 @@ class Ahead:
         self._key_count = len(groups)
 
     def _place(self, side: PositionFactors) -> Place:
-        """Where the factors of the work tile's sequence lie, with as many positions as it has keys."""
+        """Where the factors of the work tile's sequence lie,
+        with as many positions as it has keys.
+        """
         found = side.sequences.of(self._tile.batch, self._tile.queries)
         return Place(found.lead, found.start, self._tile.keys.length, False)
 
@@ -97,7 +100,9 @@ class Ahead:
         ]
 
     def start(self) -> list[Value]:
-        """The state for turn 0. Nothing is read if there is no turn, as arrays may be empty then."""
+        """The state for turn 0. Nothing is read if there is no turn,
+        as arrays may be empty then.
+        """
         f32, count = ir.F32Type.get(), [self._count]
         entries = 0 if self._sources[0].pages is None else len(self._sources)
         loaded = [f32] * len(self._wanted) + [b.i32()] * entries

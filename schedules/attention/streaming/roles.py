@@ -1,9 +1,9 @@
 """The roles of a kernel that streams keys and values past few queries, which stay in registers.
 
 Each warp of `attend` owns a strip of every key tile, for both products, and a maximum, a sum and an
-O of its own: warps meet once per work tile, in `merge`, and never on the way. Where O is too wide for
-the registers of a warp, some share a strip: all find its weights, and each has a slice of O's columns.
-Where there are two query tiles, two share it as well, and each has one of these.
+O of its own: warps meet once per work tile, in `merge`, and never on the way. Where O is too wide
+for the registers of a warp, some share a strip: all find its weights, and each has a slice of O's
+columns. Where there are two query tiles, two share it as well, and each has one of these.
 See `kernels.streaming` for who hands what to whom.
 """
 
@@ -77,8 +77,8 @@ class StreamStorage:
     def __init__(self, problem: Problem, target: Target, box_rows: int):
         """For a problem whose keys and values come in boxes of so many rows.
 
-        Boxes of several lines lie side by side, so that a copy fills each; as rows of one tile they would
-        be a copy for each 128-byte column.
+        Boxes of several lines lie side by side, so that a copy fills each; as rows of one tile they
+        would be a copy for each 128-byte column.
         """
         config, element, stored = problem.config, problem.element, problem.stored
         self.strips = config.tile_n // STRIP_KEYS
@@ -170,8 +170,8 @@ class Groups(NamedTuple):
     Attributes:
       depth: columns of K at a time, of one group.
       key: columns of a group of K; `keys` of them.
-      values: the groups of V that a warp's slice of O is made of, by their numbers; none where V has no
-        factors of positions.
+      values: the groups of V that a warp's slice of O is made of, by their numbers; none where V
+        has no factors of positions.
       members: for each of these, or for all of V, which parts of that slice belong to it.
     """
 
@@ -188,7 +188,9 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, storage: StreamStorage, slice_: Value | int) -> "Groups":
-        """Those of a problem, and of a slice of its O, whose number is known where there are factors."""
+        """Those of a problem, and of a slice of its O, whose number is known where there are
+        factors.
+        """
         firsts = [first for first, _ in storage.sum_parts]
         depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
         if problem.position_factors is None:

@@ -13,11 +13,13 @@ class MhaConfig(Config):
     Attributes:
       softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
         q_tiles x softmax + correction + other is at most what a CTA owns (`register_pool`).
-      num_qk_stages: parts of a tile of keys, by columns, each with a slot and barriers of its own; Q K^T
-        begins with the first one. With several, half of `kv_stages` are tiles of keys, the others values.
-      num_pv_stages: parts of a tile of P, by columns, each with barriers of its own; P V begins with the first
-        one.
-      ordered_softmax: 1 where the softmax groups of two query tiles weigh their scores one after the other.
+      num_qk_stages: parts of a tile of keys, by columns, each with a slot and barriers of its own;
+        Q K^T begins with the first one. With several, half of `kv_stages` are tiles of keys, the
+        others values.
+      num_pv_stages: parts of a tile of P, by columns, each with barriers of its own; P V begins
+        with the first one.
+      ordered_softmax: 1 where the softmax groups of two query tiles weigh their scores one after
+        the other.
     """
 
     softmax_registers: int = 192

@@ -1,4 +1,6 @@
-"""The correction role: keeps the accumulators in step with the row maximum, then normalises them."""
+"""The correction role: keeps the accumulators in step with the row maximum,
+then normalises them.
+"""
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.kv_tiles import VisitedTiles
@@ -10,7 +12,9 @@ CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 
 
 
 def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
-    """For each key tile rescales O where the row maximum moved; at the end writes O / l to `out`."""
+    """For each key tile rescales O where the row maximum moved;
+    at the end writes O / l to `out`.
+    """
     visited = problem.key_tiles(tile)
     ways = range(problem.config.q_tiles)
 
@@ -23,7 +27,8 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     def turn_of(turn: Value) -> list[Value]:
         del turn
         for way in ways:
-            # softmax has waited for scores issued behind the previous product, which O then contains
+            # softmax has waited for scores issued behind the previous product, which O then
+            # contains
             handover = storage.stats.wait(way)
             fitting = [storage.p.acquire(way) for _ in range(storage.stages.pv)]
             factor = b.load(handover)

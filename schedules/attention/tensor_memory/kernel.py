@@ -1,10 +1,10 @@
 """The kernel of `attn.mha` with S and O in tensor memory: warp-specialised, two query tiles.
 
 A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two query
-tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13 stores, 14
-loads, 15 claims further work tiles if the tile order is `clc`. This module assembles the kernel from
-`parts`: where keys and values come from, the problem with its mask, the order of work tiles and the
-roles.
+tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13 stores,
+14 loads, 15 claims further work tiles if the tile order is `clc`. This module assembles the kernel
+from `parts`: where keys and values come from, the problem with its mask, the order of work tiles
+and the roles.
 """
 
 from functools import partial

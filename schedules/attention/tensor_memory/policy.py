@@ -41,8 +41,10 @@ NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
 REGISTERS = ("softmax_registers", "correction_registers", "other_registers")
 
 _BUDGETS: tuple[tuple[int, tuple[int, int, int]], ...] = (
-    # (largest head size, registers of softmax, correction and others) with two query tiles: those of
-    # FlashAttention-4, less for correction and more for the issuing warps, which would spill descriptors.
+    # (largest head size, registers of softmax, correction and others) with two query tiles: those
+    # of
+    # FlashAttention-4, less for correction and more for the issuing warps, which would spill
+    # descriptors.
     (NARROW_HEAD_DIM, (200, 64, 48)),
     (128, (192, 72, 56)),
     (MAX_HEAD_DIM, (192, 64, 64)),
@@ -116,7 +118,9 @@ class TensorMemoryPolicy(Policy):
         return super().mismatch(facts, target)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """Tiles, stages and registers; the ring of keys and values takes what shared memory is left."""
+        """Tiles, stages and registers; the ring of keys and values takes what shared memory is
+        left.
+        """
         return chosen_knobs(facts, call.target, asked, head_dim=facts.head_dim)
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
@@ -212,11 +216,13 @@ def default_knobs(
 
 
 def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int) -> int:
-    """Of how many exponentials 4 run on the FMA units, by what a key tile takes on the two other units.
+    """Of how many exponentials 4 run on the FMA units, by what a key tile takes on the two other
+    units.
 
-    Up to head size 128 exponentials take the special-function unit about as long as products take the
-    tensor core, and fewer polynomials make a turn longer. Beyond, with query tiles that take turns, they
-    hardly change it, and each takes 5 instructions instead of 1 (schedules/attention/tensor_memory/README.md#exponentials).
+    Up to head size 128 exponentials take the special-function unit about as long as products take
+    the tensor core, and fewer polynomials make a turn longer. Beyond, with query tiles that take
+    turns, they hardly change it, and each takes 5 instructions instead of 1
+    (schedules/attention/tensor_memory/README.md#exponentials).
     """
     products = (head_dim + v_head_dim) * PRODUCT_CLOCKS * element_bits // 16
     exponentials = max(TILE_N) * EXPONENTIAL_CLOCKS

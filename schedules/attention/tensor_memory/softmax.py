@@ -6,10 +6,10 @@ With c = scale x log2(e), per row and key tile (spec: FlashAttention-4):
     factor = 2^((m - m') c), 1 where m is kept
     P = 2^(S c - m c + lift)       l = l factor + sum P
 
-With a stale m, P reaches up to 2^(lift + threshold), at most 2^8, which every type of P and f32 sums
-can hold; in return, correction rarely has to rescale O. The lift, 0 for 16 bits, moves 8-bit P to
-where its type has small values too. A row that has seen no key has m = -inf; its exponent is taken
-relative to 0. `online` has the formulas for one row.
+With a stale m, P reaches up to 2^(lift + threshold), at most 2^8, which every type of P and f32
+sums can hold; in return, correction rarely has to rescale O. The lift, 0 for 16 bits, moves 8-bit P
+to where its type has small values too. A row that has seen no key has m = -inf; its exponent is
+taken relative to 0. `online` has the formulas for one row.
 """
 
 import math
@@ -115,8 +115,9 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
 def _await_turn(storage: Storage, way: Value, *, group: int) -> None:
     """One of the groups waits until the other one has handed P over, where they take turns.
 
-    Group 1 waits in front of its turn, for the same turn of group 0; group 0 behind its turn, for the same turn
-    of group 1. So either hears of the other once a turn, and the first turn of group 0 waits for nobody.
+    Group 1 waits in front of its turn, for the same turn of group 0; group 0 behind its turn, for
+    the same turn of group 1. So either hears of the other once a turn, and the first turn of group
+    0 waits for nobody.
     """
     if storage.order is not None:
         with b.when(b.compare("eq", way, group)):

@@ -40,16 +40,19 @@ class Storage:
                    '----------finished-------------'            correction --heard--> softmax
     ```
     `s` carries the scores S to softmax, which writes the probabilities P to the same place, as `p`.
-    Softmax and correction commit a slot of `p` together: P is there, and O has been rescaled to the new
-    row maximum. A full `s` says that the previous product P V is complete: `stats`, handed over behind the
-    wait for it, tells correction that O may be rescaled; `finished` tells correction that the last one is complete, and its release tells mma that
-    O has been read. When softmax has scores, correction has read the factors in `stats` before, of which
-    P tells as well; at the end of a work tile `heard` tells softmax so, before it hands 1 / l over and
-    after. `factors` multiply scores, if rows have any. `answers` has the coordinates of claimed work tiles, if the tile order claims any.
+    Softmax and correction commit a slot of `p` together: P is there, and O has been rescaled to the
+    new row maximum. A full `s` says that the previous product P V is complete: `stats`, handed over
+    behind the wait for it, tells correction that O may be rescaled; `finished` tells correction
+    that the last one is complete, and its release tells mma that O has been read. When softmax has
+    scores, correction has read the factors in `stats` before, of which P tells as well; at the end
+    of a work tile `heard` tells softmax so, before it hands 1 / l over and after. `factors`
+    multiply scores, if rows have any. `answers` has the coordinates of claimed work tiles, if the
+    tile order claims any.
 
-    Where Q K^T has stages, keys have a ring `k` of their own, with a slot for each part of a tile, and values
-    a ring `v`. Where P V has, so has `p`: its slots are parts of a tile, each at the front of as many columns of S.
-    By `order` a softmax group tells the other one, whose way it is, to go on, where they take turns.
+    Where Q K^T has stages, keys have a ring `k` of their own, with a slot for each part of a tile,
+    and values a ring `v`. Where P V has, so has `p`: its slots are parts of a tile, each at the
+    front of as many columns of S. By `order` a softmax group tells the other one, whose way it is,
+    to go on, where they take turns.
     """
 
     def __init__(
@@ -93,7 +96,9 @@ class Storage:
         return parts_of(problem, problem.columns, self.stages.qk)
 
     def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
-        """The rings of keys and of values: one ring, in whose slots they lie in turn, unless keys lie in parts."""
+        """The rings of keys and of values: one ring, in whose slots they lie in turn, unless keys
+        lie in parts.
+        """
         config = problem.config
         if len(parts) > 1:
             values = config.kv_stages // 2

@@ -51,10 +51,10 @@ class HeldConfig(Config):
     other_registers: int = 24
 
     def in_turn(self, modifier: Modifier, element_bits: int) -> int:
-        """Beside S, P and O no thread has registers for what a modifier makes of coordinates for all scores
-        of a tile, or a predicate of what it reads, and with 8 bits, whose sums take more, none for what any
-        predicate does. What many scores share, tables of distances and what predicates read, comes from the
-        nearest cache: then fewer are enough."""
+        """Beside S, P and O no thread has registers for what a modifier makes of coordinates for
+        all scores of a tile, or a predicate of what it reads, and with 8 bits, whose sums take
+        more, none for what any predicate does. What many scores share, tables of distances and what
+        predicates read, comes from the nearest cache: then fewer are enough."""
         if element_bits != NARROW_BITS and not (modifier.changes or modifier.reads):
             return 0
         shares = modifier.gathers or (modifier.hides and not modifier.readings)

@@ -61,7 +61,9 @@ class WarpgroupPolicy(Policy):
         return True
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """The tiles that registers and shared memory have room for; those of blocks that lists name."""
+        """The tiles that registers and shared memory have room for; those of blocks that lists
+        name.
+        """
         if facts.block is not None:
             rows = facts.block.positions * facts.block.heads
             groups = rows // call.target.rows_per_product

@@ -10,8 +10,8 @@ settle S(n)                mask, maxima, weights, sums of tile n
 settle O                   P(n) = weights, rounded; O to the new maxima, where they moved
 ```
 
-Nothing is in flight at the end of a step, and no register of a product that is in flight is written:
-the assembler would wait for it.
+Nothing is in flight at the end of a step, and no register of a product that is in flight is
+written: the assembler would wait for it.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,9 @@ class HeldStorage:
     load --q,k,v--> attend --out--> leave
     ```
     Keys and values have rings of their own, since a step uses the keys of a tile and the values of
-    the one before it; `values` is how these are read (`held_values`). `answers` name the CTA's further work tiles, if `load` draws them: one at a
-    time, when the copies for its tile are issued and the last products of that are yet to come.
+    the one before it; `values` is how these are read (`held_values`). `answers` name the CTA's
+    further work tiles, if `load` draws them: one at a time, when the copies for its tile are issued
+    and the last products of that are yet to come.
     """
 
     def __init__(self, problem: Problem):
@@ -158,7 +159,9 @@ class _Steps:
     def _scores_first(
         self, sums: Sequence[Value], narrow: Value
     ) -> tuple[Value, Value, Value | None, Sequence[Value]]:
-        """The next scores; a slot of values, a product with them that is under way, and O so far."""
+        """The next scores; a slot of values, a product with them that is under way,
+        and O so far.
+        """
         values = self._storage.values
         key = self._storage.k.wait()
         raw = self._scores(key)

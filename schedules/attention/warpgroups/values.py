@@ -1,15 +1,16 @@
-"""Values as the products of groups that hold P in registers read them, and P as these products take it.
+"""Values as the products of groups that hold P in registers read them, and P as these products take
+it.
 
 Products of 16 bits read a tile of values as it has been loaded. Those of 8 bits take both operands
-with K, here the keys, along their rows (PTX ISA, wgmma: no transposed operands of 8 bits). So threads
-transpose each tile on the way, from the ring that is loaded into another one:
+with K, here the keys, along their rows (PTX ISA, wgmma: no transposed operands of 8 bits). So
+threads transpose each tile on the way, from the ring that is loaded into another one:
 
 ```text
 load --v--> transpose --turned--> attend
 ```
 
-With its keys interleaved, P is an operand A as it is, and so is a word of the transpose what a thread
-has got by `ldmatrix`; see `ws.interleave`.
+With its keys interleaved, P is an operand A as it is, and so is a word of the transpose what a
+thread has got by `ldmatrix`; see `ws.interleave`.
 """
 
 from collections.abc import Sequence
@@ -80,17 +81,20 @@ class LoadedValues:
 
 
 class TransposedValues(LoadedValues):
-    """Values of 8 bits, [v_columns, tile_n] with the keys interleaved, which threads have made of them.
+    """Values of 8 bits, [v_columns, tile_n] with the keys interleaved, which threads have made of
+    them.
 
-    The tensor core aligns the addends of a product of 8 bits to the largest of them and keeps 13 bits
-    behind its binary point, of what is in the accumulator as well. Adding up many key tiles there loses
-    a part of O that grows with their number (2 % at 2048 keys of values about 1). So each key tile has
-    sums of its own, which are added to O in f32, some columns at a time where registers ask for it.
+    The tensor core aligns the addends of a product of 8 bits to the largest of them and keeps 13
+    bits behind its binary point, of what is in the accumulator as well. Adding up many key tiles
+    there loses a part of O that grows with their number (2 % at 2048 keys of values about 1). So
+    each key tile has sums of its own, which are added to O in f32, some columns at a time where
+    registers ask for it.
 
-    A group's exponentials come behind its second product with P, which waits for the first. Issued behind the
-    scores, the first would wait for the scores of the other group as well, if that issues them in between, and
-    both would begin their exponentials at the same time. So of two groups each issues the first product before
-    its scores. Three groups, and groups with one product for all columns, would gain nothing
+    A group's exponentials come behind its second product with P, which waits for the first. Issued
+    behind the scores, the first would wait for the scores of the other group as well, if that
+    issues them in between, and both would begin their exponentials at the same time. So of two
+    groups each issues the first product before its scores. Three groups, and groups with one
+    product for all columns, would gain nothing
     (schedules/attention/warpgroups/README.md#what-bounds-8-bits).
     """
 
@@ -156,8 +160,8 @@ class TransposedValues(LoadedValues):
     def transpose(self, problem: Problem, tile: WorkTile, registers: int) -> None:
         """The work of the warps that transpose, for a work tile: each of its key tiles once.
 
-        Words in a quarter of a thread's registers are loaded before they are written; with more, the
-        assembler has been seen to spill.
+        Words in a quarter of a thread's registers are loaded before they are written; with more,
+        the assembler has been seen to spill.
         """
         visited = problem.key_tiles(tile)
 

@@ -1,8 +1,8 @@
 """The roles of absorbed latent attention that multiply, whatever keys they work on.
 
-A row of a tile is a head of a query. A tile of keys is one of values as well: its first 512 columns.
-Which tiles there are and which of their keys count is a `Work`'s business; `sparse_roles` has those that
-lists name.
+A row of a tile is a head of a query. A tile of keys is one of values as well: its first 512
+columns. Which tiles there are and which of their keys count is a `Work`'s business; `sparse_roles`
+has those that lists name.
 """
 
 import math
@@ -71,8 +71,9 @@ class Work(Protocol):
 
         Args:
           ring: of scores.
-          turn_of: emits one block, from `Scores` and the state to the next state. That function takes a
-            slot of the ring, and gives the scores, -inf where a key does not count, and `counts`.
+          turn_of: emits one block, from `Scores` and the state to the next state. That function
+            takes a slot of the ring, and gives the scores, -inf where a key does not count, and
+            `counts`.
         """
         ...
 
@@ -88,8 +89,8 @@ class Work(Protocol):
 class Softened(Protocol):
     """The rings and buffers of a softmax that leaves O in tensor memory; see `AbsorbedStorage`.
 
-    Rows of S may be more than the heads, each with some of a head's keys, and of O, each with some of its
-    columns. A tile of P has the same lines of shared memory, each head's behind one another.
+    Rows of S may be more than the heads, each with some of a head's keys, and of O, each with some
+    of its columns. A tile of P has the same lines of shared memory, each head's behind one another.
 
     Attributes:
       agent: by which the softmax hands over S, P and O.
@@ -116,10 +117,10 @@ class AbsorbedStorage:
             '----------------------+-----keys--------'
                                    '--out--> store
     ```
-    A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled`
-    says that the products so far are in O, which softmax may rescale, and goes back when O fits its
-    maximum; the first time nothing is in O. `unread` says that `score` has read all of Q and K: the result
-    may be staged in their place.
+    A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V.
+    `settled` says that the products so far are in O, which softmax may rescale, and goes back when
+    O fits its maximum; the first time nothing is in O. `unread` says that `score` has read all of Q
+    and K: the result may be staged in their place.
     """
 
     agent = "threads"
@@ -256,7 +257,9 @@ def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
 
 
 def lift_of(problem: Absorbed) -> int:
-    """P is 2^this where a score equals the row's maximum: above 0 for P of 8 bits, see `Problem.lift`."""
+    """P is 2^this where a score equals the row's maximum: above 0 for P of 8 bits, see
+    `Problem.lift`.
+    """
     narrow = ws.element_bits(problem.element) == NARROW_BITS
     return MAX_EXPONENT - problem.config.rescale_threshold if narrow else 0
 

@@ -1,13 +1,14 @@
-"""The roles of absorbed latent attention that multiply, for 128 heads by a pair of CTAs; see `absorbed`.
+"""The roles of absorbed latent attention that multiply, for 128 heads by a pair of CTAs; see
+`absorbed`.
 
 Each CTA has 64 heads, and of a block of 128 keys 64, and half of the columns of the values of all:
-products of pairs read both halves. So a row is copied once as key and once as value, and no score or
-weight leaves the CTA of its head. Who copies rows, and which of them count, is said elsewhere:
+products of pairs read both halves. So a row is copied once as key and once as value, and no score
+or weight leaves the CTA of its head. Who copies rows, and which of them count, is said elsewhere:
 `sparse_pair` has rows that lists name, `walked_pair` those of whole sequences.
 
 A tile of scores has each head twice, in rows h and 64 + h, with 64 keys each; O has it with 256
-columns each. The two threads of a head tell each other maximum and sum in shared memory. Where Q lies
-is said in `pair_queries`.
+columns each. The two threads of a head tell each other maximum and sum in shared memory. Where Q
+lies is said in `pair_queries`.
 """
 
 from collections.abc import Callable
@@ -37,19 +38,23 @@ class PairStorage:
       |    '----------------------v--)--)-)----------'  |
       '--------                      |  '-)--settled----'
     ```
-    Keys come in chunks of columns and values in halves of a block, each with a slot of its own, so that
-    a slot is filled again while the others are in use. The even CTA issues the products: bytes and
-    handovers for them arrive there, and what they have read is free in both. `q`, `tail` and `moved` are
-    those of `pair_queries`. A warp arrives for its threads, as every arrival at the other CTA is a message.
+    Keys come in chunks of columns and values in halves of a block, each with a slot of its own, so
+    that a slot is filled again while the others are in use. The even CTA issues the products: bytes
+    and handovers for them arrive there, and what they have read is free in both. `q`, `tail` and
+    `moved` are those of `pair_queries`. A warp arrives for its threads, as every arrival at the
+    other CTA is a message.
 
-    Of 8 bits, Q has no tail, a slot of keys has all columns, and tensor memory has room for two tiles of
-    scores. A slot of P has its halves, by keys, below one another, as its threads have the scores.
+    Of 8 bits, Q has no tail, a slot of keys has all columns, and tensor memory has room for two
+    tiles of scores. A slot of P has its halves, by keys, below one another, as its threads have the
+    scores.
     """
 
     agent = "warps"
 
     def __init__(self, problem: Absorbed, *, loaders: int = 1):
-        """With so many threads that copy parts of a slot of keys or values; 0 where warps write it."""
+        """With so many threads that copy parts of a slot of keys or values;
+        0 where warps write it.
+        """
         config, element, keys = problem.config, problem.element, problem.config.tile_n
         f32, heads = ir.F32Type.get(), config.tile_m
         self.own_keys = keys // ws.PAIR  # of a block that a CTA has

@@ -1,11 +1,12 @@
-"""Where a pair of CTAs keeps Q: all in shared memory, or but for its first columns in tensor memory.
+"""Where a pair of CTAs keeps Q: all in shared memory, or but for its first columns in tensor
+memory.
 
 ```text
 WholeQueries   q, all columns                        where elements have 8 bits
 SplitQueries   q, a chunk of columns | tail ──softmax──► rest, tensor memory
 ```
-The columns of `rest` are copied to shared memory in strips, where values come later, so who fills these
-waits until the strips have been read.
+The columns of `rest` are copied to shared memory in strips, where values come later, so who fills
+these waits until the strips have been read.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -47,7 +48,9 @@ class WholeQueries:
     """
 
     def __init__(self, problem: Absorbed, at_leader: Callable[..., b.Ring], columns: int = 0):
-        """With what makes rings that the even CTA reads for both; all columns if there are none given."""
+        """With what makes rings that the even CTA reads for both; all columns if there are none
+        given.
+        """
         self._problem = problem
         self.columns = columns or problem.columns
         tile = b.tile([problem.config.tile_m, self.columns], problem.element, "shared")
@@ -70,7 +73,9 @@ class WholeQueries:
 
     @contextmanager
     def reading(self) -> Generator[Callable[[int], Value]]:
-        """Of the role that issues S: gives the columns of a chunk that begins at one; after that Q is read."""
+        """Of the role that issues S: gives the columns of a chunk that begins at one; after that Q
+        is read.
+        """
         queries = self._first.wait()
         yield lambda _: queries
         b.release(queries, "tensor_core")
@@ -81,7 +86,8 @@ class WholeQueries:
 
 
 class SplitQueries(WholeQueries):
-    """The first columns in a tile of shared memory, the others in tensor memory, where each head is twice.
+    """The first columns in a tile of shared memory, the others in tensor memory, where each head is
+    twice.
 
     `moved` says that the softmax of both CTAs has them there.
     """

@@ -10,7 +10,9 @@ HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
 PAIR_SCALE_COLUMNS = 32  # of rows of 8 bits, at least: scales of fewer do not fit the registers
 PAIR_SCALED_COLUMNS = 512, 128
-"""Likewise of rows of sequences with scales of f32: at most so many columns, with so many to a scale."""
+"""Likewise of rows of sequences with scales of f32: at most so many columns, with so many to a
+scale.
+"""
 
 MAX_CHUNK = 192  # columns of keys in a slot where they are chunks
 CHUNK_STEP = LINE_BYTES // 2  # columns of 16 bits in a line of shared memory

@@ -1,4 +1,6 @@
-"""Boxes of the rows of a latent cache: some columns of some keys of a sequence, of a tensor or of pages."""
+"""Boxes of the rows of a latent cache: some columns of some keys of a sequence, of a tensor or of
+pages.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -57,8 +59,9 @@ class TensorBoxes:
     ) -> None:
         """One box.
 
-        A map that ends with a sequence may have its base in front of the tensor, and where nothing of a box
-        is inside the copy engine looks there (see `PagedRows`): such a box is one behind the whole tensor.
+        A map that ends with a sequence may have its base in front of the tensor, and where nothing
+        of a box is inside the copy engine looks there (see `PagedRows`): such a box is one behind
+        the whole tensor.
         """
         tensor, keys = self._tensor, tile.keys
         lead, row = keys.lead, len(keys.lead)

@@ -2,21 +2,21 @@
 
 Rows of 16 bits are copied by the copy engine as they are (`WideRows`). Those of 8 bits go through
 registers (`NarrowRows`): threads read what the rows hold, widen it and write the tile that products
-read, so that what is stored needs no place in shared memory. A block is read while the one before it
-is written.
+read, so that what is stored needs no place in shared memory. A block is read while the one before
+it is written.
 
 ```text
 a row, v32    512 of 8 bits | 4 factors | 64 of 16 bits
                |   pieces of 64 columns, 16 of them in a thread: e4m3 -> f16 -> f32 x factor -> bf16
 tile          | 0 .. 63 | 64 .. 127 | ... | 448 .. 511 | 512 .. 575 |
 ```
-A piece fills one line of 128 bytes in each row of the tile. Of eight neighbouring threads, which write
-128 bytes at a time, four have one row and four the next: their places differ in the lowest bit of the row,
-so all banks are written once. With pieces of 128 columns eight have one row, in two lines of it, and
-every bank would be written twice.
+A piece fills one line of 128 bytes in each row of the tile. Of eight neighbouring threads, which
+write 128 bytes at a time, four have one row and four the next: their places differ in the lowest
+bit of the row, so all banks are written once. With pieces of 128 columns eight have one row, in two
+lines of it, and every bank would be written twice.
 
-Where several factors go to a piece, a thread reads the one of its own columns of each piece (`ws.repeat`);
-where one goes to several pieces, it is read once for all of them.
+Where several factors go to a piece, a thread reads the one of its own columns of each piece
+(`ws.repeat`); where one goes to several pieces, it is read once for all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,8 +70,8 @@ class NarrowRows:
     """Rows of 8 bits with factors, and 16 bits behind them; see `attn.latent_rows`.
 
     Attributes:
-      narrow, factors, wide: tensors [rows, columns], [pages, page, columns] or [pages, page, 1, columns];
-        None for none.
+      narrow, factors, wide: tensors [rows, columns], [pages, page, columns] or [pages, page, 1,
+        columns]; None for none.
       group: narrow columns that share a factor.
       loaders: none, tiles are written by warps.
       ahead: as of `WideRows`.
@@ -118,8 +118,8 @@ class NarrowRows:
         """What rows hold of some columns, as it is stored: fragments for `widen`.
 
         Args:
-          rows: [n] of i32, rows of the cache, for each layout; negative ones and `ABSENT` stand for rows of
-            zeros.
+          rows: [n] of i32, rows of the cache, for each layout; negative ones and `ABSENT` stand for
+            rows of zeros.
           columns: whole pieces.
           shift: i32, how many times as many columns lie before them; they are alike.
         """
@@ -174,8 +174,8 @@ class NarrowRows:
         return self.group < PIECE and PIECE % self.group == 0
 
     def _factors(self, rows: Value, narrow: range, shift: Value | None) -> list[Value]:
-        """The factors of some columns, f32, 0 for rows that there are none of: [n] of each group, or of each
-        piece [n, groups]; `shift` is as of `read`."""
+        """The factors of some columns, f32, 0 for rows that there are none of: [n] of each group,
+        or of each piece [n, groups]; `shift` is as of `read`."""
         f32 = ir.F32Type.get()
 
         def shifted(number: int) -> Value | int:
@@ -210,8 +210,8 @@ class NarrowRows:
         return b.select(b.compare("ult", row, ABSENT), found, b.f32_constant(0.0))
 
     def _values(self, piece: Value, factors: Sequence[Value], start: int, first: int) -> Value:
-        """The columns of a piece from a first one on, times their factors, rounded to bf16; the first of
-        the factors is that of column `start`."""
+        """The columns of a piece from a first one on, times their factors, rounded to bf16; the
+        first of the factors is that of column `start`."""
         values = b.map_elements(_extended, widened(piece), element=ir.F32Type.get())
         if factors:
             values = b.map_elements(b.fmul, values, self._of_columns(factors, start, first))
@@ -242,7 +242,9 @@ Source = WideRows | NarrowRows
 
 
 def source_of(storage: OperandStorage, arguments: Mapping[Value, Value]) -> Source:
-    """Where the rows of an operand come from; `arguments` are those of the kernel by the function's."""
+    """Where the rows of an operand come from; `arguments` are those of the kernel by the
+    function's.
+    """
     if (owner := storage.latent_rows) is None:
         return WideRows(arguments[storage.operand])
     factors, wide = (

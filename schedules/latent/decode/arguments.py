@@ -42,7 +42,9 @@ class HeadSinks(Unmodified):
 
 
 def finds_rows(op: attn.MlaDecodeOp) -> bool:
-    """Whether keys are found row by row: those that lists name, and those that are stored in 8 bits."""
+    """Whether keys are found row by row: those that lists name, and those that are stored in 8
+    bits.
+    """
     return op.is_listed or latent_rows_of(op.kv) is not None
 
 

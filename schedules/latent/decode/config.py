@@ -1,4 +1,6 @@
-"""The configuration of absorbed latent attention whose tiles have 64 rows and 64 keys, as kernels read it."""
+"""The configuration of absorbed latent attention whose tiles have 64 rows and 64 keys, as kernels
+read it.
+"""
 
 from dataclasses import dataclass
 

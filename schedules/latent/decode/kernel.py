@@ -1,7 +1,9 @@
-"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O in tensor memory.
+"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O
+in tensor memory.
 
-The roles that multiply are those of sparse latent attention (`parts.absorbed`): a tile of 64 keys is read once,
-as keys and as values. Rows of a tile are the heads of a query, and of as many queries as fit.
+The roles that multiply are those of sparse latent attention (`parts.absorbed`): a tile of 64 keys
+is read once, as keys and as values. Rows of a tile are the heads of a query, and of as many queries
+as fit.
 """
 
 from collections.abc import Callable

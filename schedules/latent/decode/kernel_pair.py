@@ -1,9 +1,10 @@
 """From `attn.mla_decode` of 128 heads to a `ws.kernel`: a query in a pair of CTAs.
 
-Over the rows that lists name the roles are those of sparse latent attention in pairs (`sparse_mla_pair`);
-what a work tile is, and where its results go, is that of decoding (`parts.sparse_problem.SparseDecode`).
-Whole sequences come in boxes (`parts.walked_pair`): warps 0-3 are the softmax and rescale O, and of those
-with one thread 4 copies keys, and O out, 5 copies values, and in the even CTA 6 and 7 issue the two products.
+Over the rows that lists name the roles are those of sparse latent attention in pairs
+(`sparse_mla_pair`); what a work tile is, and where its results go, is that of decoding
+(`parts.sparse_problem.SparseDecode`). Whole sequences come in boxes (`parts.walked_pair`): warps
+0-3 are the softmax and rescale O, and of those with one thread 4 copies keys, and O out, 5 copies
+values, and in the even CTA 6 and 7 issue the two products.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """From `attn.mla_decode` to a `ws.kernel` past whose queries the rows of a latent cache stream.
 
-It is `attn.mha` of one key-value head whose values are the front of the rows of keys (`attn.columns`),
-by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
+It is `attn.mha` of one key-value head whose values are the front of the rows of keys
+(`attn.columns`), by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,9 @@
-"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O in registers.
+"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O
+in registers.
 
-A work tile is that of `mla-decode`, whose sums are in tensor memory: the heads of a query, and of as many
-queries as fit, over the tiles of 64 keys of their sequence. Two groups of threads hold half of O each
-(`parts.held_latent`); one warp loads, and stores O.
+A work tile is that of `mla-decode`, whose sums are in tensor memory: the heads of a query, and of
+as many queries as fit, over the tiles of 64 keys of their sequence. Two groups of threads hold half
+of O each (`parts.held_latent`); one warp loads, and stores O.
 """
 
 from collections.abc import Callable

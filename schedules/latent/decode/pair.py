@@ -1,7 +1,8 @@
-"""Absorbed latent attention over whole sequences for 128 heads by a pair of CTAs: who copies keys, and which count.
+"""Absorbed latent attention over whole sequences for 128 heads by a pair of CTAs: who copies keys,
+and which count.
 
-What multiplies is in `absorbed_pair`. A work tile is one query; of a block of 128 keys a CTA copies 64 as
-keys, in chunks of columns, and half of the columns of all as values, 64 keys at a time.
+What multiplies is in `absorbed_pair`. A work tile is one query; of a block of 128 keys a CTA copies
+64 as keys, in chunks of columns, and half of the columns of all as values, 64 keys at a time.
 """
 
 from collections.abc import Generator, Sequence
@@ -25,7 +26,9 @@ from .work import WalkedWork
 
 @contextmanager
 def every_pair_tile(problem: Problem) -> Generator[WorkTile]:
-    """Emits the loop of a role over its work tiles; yields this CTA's, whose head is a tile of 64 heads."""
+    """Emits the loop of a role over its work tiles; yields this CTA's, whose head is a tile of 64
+    heads.
+    """
     *blocks, heads, batch = problem.tile_space()
     space = [*blocks, b.INT.floordiv(heads, ws.PAIR), batch]
     with b.tiles(space, problem.config.tile_order) as (block, pair, number):
@@ -34,7 +37,9 @@ def every_pair_tile(problem: Problem) -> Generator[WorkTile]:
 
 
 class WalkedPairWork(WalkedWork):
-    """A work tile of a pair, in whose scores each head has two rows, with half of a block's keys each."""
+    """A work tile of a pair, in whose scores each head has two rows, with half of a block's keys
+    each.
+    """
 
     agent: ClassVar[str] = "warps"
     keeps_largest: ClassVar[bool] = True  # which both rows of a head agree on
@@ -105,8 +110,8 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
 
 
 def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: WorkTile) -> None:
-    """Copies this CTA's half of the columns of the values of each block, once Q's other columns, which come
-    first, are out of their place."""
+    """Copies this CTA's half of the columns of the values of each block, once Q's other columns,
+    which come first, are out of their place."""
     visited, count = problem.key_tiles(tile), problem.config.tile_n // KEY_HALVES
     column = b.INT.mul(b.rank(), VALUE_COLUMNS)
 

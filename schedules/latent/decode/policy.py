@@ -1,8 +1,9 @@
-"""The policies of latent attention after absorption: which kernel, its tiles, and parts of the keys.
+"""The policies of latent attention after absorption: which kernel, its tiles, and parts of the
+keys.
 
-Pairs of CTAs have queries of 128 heads; other kernels with O in tensor memory take tiles of 64 rows, of
-heads and queries. Where O lies in registers, two groups of threads take such a tile over whole sequences,
-and single warps 16 rows over rows that lists name.
+Pairs of CTAs have queries of 128 heads; other kernels with O in tensor memory take tiles of 64
+rows, of heads and queries. Where O lies in registers, two groups of threads take such a tile over
+whole sequences, and single warps 16 rows over rows that lists name.
 """
 
 from collections.abc import Mapping
@@ -106,11 +107,13 @@ class DecodeWarpgroupPolicy(DecodePolicy):
         types=WIDE_TYPES, heads=HALF_TILE_HEADS, key_tiles=(KEYS,), partial=True
     )
     splits_per_tile: ClassVar[int] = 16
-    """A kernel of its own combines them: 3.4 us for two blocks and 0.2 for a part, an estimate from an
-    H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14."""
+    """A kernel of its own combines them: 3.4 us for two blocks and 0.2 for a part, an estimate from
+    an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14."""
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """Whole sequences: a tile takes as long if few of its rows are there, and less than single warps do."""
+        """Whole sequences: a tile takes as long if few of its rows are there, and less than single
+        warps do.
+        """
         return True
 
 
@@ -123,8 +126,8 @@ class DecodeStreamingPolicy(DecodePolicy):
     knobs: ClassVar[tuple[Knob, ...]] = STREAMING.knobs
     combines_splits: ClassVar[bool] = True
     splits_per_tile: ClassVar[int] = 1
-    """The last CTA combines them, which takes 4 to 7 us: of 16384 entries of a list 11 parts take 116 to
-    120 us on an H200, and 128 take 527."""
+    """The last CTA combines them, which takes 4 to 7 us: of 16384 entries of a list 11 parts take
+    116 to 120 us on an H200, and 128 take 527."""
 
     def takes(self, facts: Facts, call: Call) -> bool:
         """What no products of several warps compute on the target."""

@@ -1,7 +1,9 @@
-"""Whole sequences whose keys are found row by row, as those that lists name: what `find` reads in place of lists.
+"""Whole sequences whose keys are found row by row, as those that lists name: what `find` reads in
+place of lists.
 
-Entries are the positions of a sequence; one counts if the mask shows it to the query. So the kernels of
-lists serve sequences whose rows are no operands of products as they are stored: one query in a work tile.
+Entries are the positions of a sequence; one counts if the mask shows it to the query. So the
+kernels of lists serve sequences whose rows are no operands of products as they are stored: one
+query in a work tile.
 """
 
 from collections.abc import Callable
@@ -70,8 +72,8 @@ class SequenceDecode(SparseDecode):
         return queries, self.keys.of(number, queries)
 
     def _row(self, number: Value, keys: Sequence, key: Value) -> Value:
-        """The row of the cache that holds a position; `ABSENT` in a page that the pool does not have, where
-        keys of zeros count."""
+        """The row of the cache that holds a position; `ABSENT` in a page that the pool does not
+        have, where keys of zeros count."""
         assert isinstance(self.source, NarrowRows)
         page = self.source.page()
         if self.pages is None:

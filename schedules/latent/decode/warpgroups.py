@@ -1,8 +1,8 @@
 """Absorbed latent attention of 64 rows whose sums stay in the registers of two groups of threads.
 
-O has 512 columns, which are twice what a group has registers for. So one group finds the weights of a
-tile of keys and sums up the first half of O, and hands weights and factors to another one, which sums up
-the second half. A tile of keys is one of values as well: its first 512 columns.
+O has 512 columns, which are twice what a group has registers for. So one group finds the weights of
+a tile of keys and sums up the first half of O, and hands weights and factors to another one, which
+sums up the second half. A tile of keys is one of values as well: its first 512 columns.
 
 ```text
 load --q,keys--> attend --p,factors--> follow --out--> load
@@ -17,8 +17,9 @@ hand over the factors; the first half of O to the new maxima, where they moved
 weights and sums of tile n    store P(n), rounded
 issue O += P(n) V(n), from registers    hand over P(n)    settle it
 ```
-`follow` brings its half in step when it has the factors, while weights are computed, and multiplies with P
-from shared memory. The product of `attend` is issued before the fences that P's handover takes.
+`follow` brings its half in step when it has the factors, while weights are computed, and multiplies
+with P from shared memory. The product of `attend` is issued before the fences that P's handover
+takes.
 """
 
 from attn_mlir.dialect import ws
@@ -45,9 +46,9 @@ HALF = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thr
 class HeldLatentStorage:
     """The rings of the kernel, as `stream` fills them.
 
-    `factors` has for each turn what O so far is multiplied by, in the end what O is: 1 / l. `out` is where
-    O is staged, which both groups fill; parts of the keys have none, their O in f32 goes to memory from
-    registers.
+    `factors` has for each turn what O so far is multiplied by, in the end what O is: 1 / l. `out`
+    is where O is staged, which both groups fill; parts of the keys have none, their O in f32 goes
+    to memory from registers.
 
     Attributes:
       k, v: the ring of keys, whose tiles are those of values as well.

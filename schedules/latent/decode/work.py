@@ -1,4 +1,6 @@
-"""Absorbed latent attention over whole sequences of keys: which blocks a work tile walks, and its results."""
+"""Absorbed latent attention over whole sequences of keys: which blocks a work tile walks, and its
+results.
+"""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -1,4 +1,6 @@
-"""The kernel of a latent attention operation before it has roles: its arguments, and their problem."""
+"""The kernel of a latent attention operation before it has roles: its arguments,
+and their problem.
+"""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

@@ -1,18 +1,18 @@
 """From `attn.mla` to a `ws.kernel`: the kernels of attention over keys of two tensors.
 
-Roles, rings and the order of products are those of `mha` and of `mha_registers`; only what fills the
-slots of Q and K differs. A slot of Q is filled from q_nope and q_rope, a slot of K from k_nope and
-k_rope, each with one barrier that counts the bytes of all its copies:
+Roles, rings and the order of products are those of `mha` and of `mha_registers`; only what fills
+the slots of Q and K differs. A slot of Q is filled from q_nope and q_rope, a slot of K from k_nope
+and k_rope, each with one barrier that counts the bytes of all its copies:
 
 ```text
 q  [rows, nope + rope]    | q_nope | q_rope |     once for each query tile
 k  [tile_n, nope + rope]  | k_nope | k_rope |     one product of depth nope + rope
 v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, where they share a ring
 ```
-Keys and values share a ring or have one each, as shared memory has room for more slots. Where it has for
-too few of whole keys, rope has a ring of its own, and scores are two products; see `latent_storage`. So
-it has where it is stored in 8 bits under 16: then `widen` fills it, the one warp that is left of the warps
-of single roles, or four with one query tile (`narrow_rope`).
+Keys and values share a ring or have one each, as shared memory has room for more slots. Where it
+has for too few of whole keys, rope has a ring of its own, and scores are two products; see
+`latent_storage`. So it has where it is stored in 8 bits under 16: then `widen` fills it, the one
+warp that is left of the warps of single roles, or four with one query tile (`narrow_rope`).
 """
 
 from collections.abc import Callable
@@ -46,8 +46,8 @@ class MlaConfig(MhaConfig):
     Attributes:
       rope_stages: slots of the ring of rope of keys; 0 where it lies behind nope in a slot of K.
       value_stages: slots of the ring of values; 0 where they lie in slots of K.
-      helper_registers: per thread, of the warps that widen rope of 8 bits, or read factors; 0 where one
-        does, of the same group as the other single warps.
+      helper_registers: per thread, of the warps that widen rope of 8 bits, or read factors; 0 where
+        one does, of the same group as the other single warps.
     """
 
     rope_stages: int = 0

@@ -1,16 +1,16 @@
 """Rope of keys that is stored in 8 bits, and widened to the type of the other operands on the way.
 
-Elements of 8 bits go through registers: warps of their own read the rows, wherever they lie, multiply
-them by the factors of their positions, if there are any, and write the slot that products read. So
-what is stored needs no place in shared memory, and no slot is read and written at a time:
+Elements of 8 bits go through registers: warps of their own read the rows, wherever they lie,
+multiply them by the factors of their positions, if there are any, and write the slot that products
+read. So what is stored needs no place in shared memory, and no slot is read and written at a time:
 
 ```text
 piece 0 1 .. 7 of tile n | 0 1 .. 7 of tile n + 1      a warp has 16 rows of 64 to a piece, four have 64
 registers   e4m3 -> f16 -> f32 x factor -> bf16        a thread has 32 bytes of a piece
 ```
-The two pieces that come next are read while one is written, and numbers of pages, which say where those
-lie, one piece before. Rows behind the end of a sequence, and those of pages outside the pool, become
-zeros without being read.
+The two pieces that come next are read while one is written, and numbers of pages, which say where
+those lie, one piece before. Rows behind the end of a sequence, and those of pages outside the pool,
+become zeros without being read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,9 @@ class NarrowRope:
         return [Place(x.lead, x.start, tile.keys.length, False) for x in found]
 
     def find(self, tile: WorkTile, column: Value, count: int) -> list[Value]:
-        """i32 [count]: the pages of keys from a column on, and those of their factors if they differ."""
+        """i32 [count]: the pages of keys from a column on, and those of their factors if they
+        differ.
+        """
         if self.pages is None:
             return []
         found = [self._page_of(self.pages, tile, column, count)]
@@ -82,7 +84,8 @@ class NarrowRope:
     def read(
         self, places: Sequence[Place], column: Value, found: Sequence[Value], count: int
     ) -> list[Value]:
-        """The rows of keys from a column on as they are stored, [count, columns], and their factors [count].
+        """The rows of keys from a column on as they are stored, [count, columns], and their factors
+        [count].
 
         Args:
           places: of the sequence, see `places`.
@@ -116,7 +119,9 @@ class NarrowRope:
         return b.generate(entry, [count], b.i32())
 
     def _rows(self, place: Place, column: Value, found: Sequence[Value], count: int) -> Value:
-        """Numbers of the rows, from where the sequence or the pool begins; -1 for one that is not there."""
+        """Numbers of the rows, from where the sequence or the pool begins; -1 for one that is not
+        there.
+        """
         nowhere = b.constant(-1)
 
         def in_row(number: Value) -> Value:

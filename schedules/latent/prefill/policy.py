@@ -1,7 +1,7 @@
 """The policies of latent attention before absorption: those of attention over keys of two tensors.
 
-Where Q and K have rope in tensors of their own, a row takes the columns of both. Warps of their own widen
-rope of 8 bits, or read scales of keys, for which they need registers and rope a ring.
+Where Q and K have rope in tensors of their own, a row takes the columns of both. Warps of their own
+widen rope of 8 bits, or read scales of keys, for which they need registers and rope a ring.
 """
 
 from dataclasses import dataclass
@@ -82,9 +82,9 @@ class RingSlots:
         bits: int = 16,
         is_apart: bool = False,
     ) -> "RingSlots":
-        """Two rings where these have more slots than one; else rope apart where that gives the three slots
-        that overlap needs, and whole keys do not. Rope apart as well where it takes less of shared memory
-        so, in lines of its own length, and there are more slots.
+        """Two rings where these have more slots than one; else rope apart where that gives the
+        three slots that overlap needs, and whole keys do not. Rope apart as well where it takes
+        less of shared memory so, in lines of its own length, and there are more slots.
 
         Args:
           sizes: columns of nope, rope and values, of so many bits each.
@@ -238,8 +238,8 @@ def has_helper(facts: Facts) -> bool:
 
 
 def _fitting(facts: Facts, target: Target, asked: Knobs, entries: Knobs) -> dict[str, Setting]:
-    """The settings of attention, with smaller tiles than else where these alone have room and none are
-    asked for."""
+    """The settings of attention, with smaller tiles than else where these alone have room and none
+    are asked for."""
     wishes = dict(asked)
     if has_helper(facts) and wishes.get("tile_order") == CLAIMED:
         wishes.setdefault("q_tiles", 1)
@@ -303,7 +303,9 @@ def _with_rings(
 
 
 def _has_room(facts: Facts, target: Target, knobs: Knobs) -> bool:
-    """Whether shared memory has room for two tiles of keys, with rope of 8 bits beside where that is."""
+    """Whether shared memory has room for two tiles of keys, with rope of 8 bits beside where that
+    is.
+    """
     if not has_narrow_rope(facts):
         return True
     return _slots(facts, target, knobs, is_apart=True).kv >= LEAST_SLOTS

@@ -4,9 +4,9 @@
 slot of K [tile_n, nope + rope]:   | nope: columns of k_nope, of the head | rope: of k_rope, head 0 |
 ```
 Rope of 16 bits beside nope of 8 takes as many columns of a slot as it has bytes.
-Tiles lie in lines of 128 bytes, one block of rows after the other for each line of columns: where the
-nope columns are whole lines, the two copies fill what one copy of all columns would, and one product
-of nope + rope columns reads the slot.
+Tiles lie in lines of 128 bytes, one block of rows after the other for each line of columns: where
+the nope columns are whole lines, the two copies fill what one copy of all columns would, and one
+product of nope + rope columns reads the slot.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,9 @@ class Rope(Protocol):
         *,
         column: int = 0,
     ) -> None:
-        """Fills a tile from a key and a column of rope on; behind the end of the sequence it may hold anything."""
+        """Fills a tile from a key and a column of rope on; behind the end of the sequence it may
+        hold anything.
+        """
         ...
 
 
@@ -150,7 +152,9 @@ class LatentKV:
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
-        """Copies a box of V or of rope; of keys, boxes for whose bytes together the slot's barrier waits."""
+        """Copies a box of V or of rope; of keys, boxes for whose bytes together the slot's barrier
+        waits.
+        """
         if side == ROPE:
             self._rope.load(slot, tile, first_column, found, column=column)
             return

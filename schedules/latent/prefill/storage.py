@@ -7,11 +7,11 @@ two rings    k     [tile_n, nope + rope]                    K(0) K(1) ...
 rope apart   kv    [tile_n, max(nope, v_head_dim)]          nope(0) V(0) nope(1) V(1) ...
              rope  [tile_n, rope]                           rope(0) rope(1) ...
 ```
-In one ring a tile of values leaves columns of its slot empty. With rings of their own there are as many
-slots for either, so their number is even; which of the two have more slots depends on what shared memory is
-left (`policy.RingSlots`). With rope apart scores are two products, of which the second adds to the first; lines of a
-slot of rope are as long as its rows, where these have up to 64 bytes. Rope of 8 bits under 16 always has such
-a ring, which warps of its own fill (`narrow_rope`).
+In one ring a tile of values leaves columns of its slot empty. With rings of their own there are as
+many slots for either, so their number is even; which of the two have more slots depends on what
+shared memory is left (`policy.RingSlots`). With rope apart scores are two products, of which the
+second adds to the first; lines of a slot of rope are as long as its rows, where these have up to 64
+bytes. Rope of 8 bits under 16 always has such a ring, which warps of its own fill (`narrow_rope`).
 """
 
 from attn_mlir.dialect import ws
@@ -36,7 +36,9 @@ class LatentStorage(Storage):
         *,
         is_widened: bool = False,
     ):
-        """With so many slots for rope; others fill them where it `is_widened`, in lines of 128 bytes."""
+        """With so many slots for rope; others fill them where it `is_widened`, in lines of 128
+        bytes.
+        """
         self._rope_stages, self._is_widened = rope_stages, is_widened
         super().__init__(problem, stages, factors)
 

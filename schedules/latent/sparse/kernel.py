@@ -2,9 +2,10 @@
 
 A tile has 64 heads: a query of fewer has some of them twice, one of 192 is the work of three CTAs.
 Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
-gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a block of 64 entries
-names are gathered once: the tile of keys, as it lies in shared memory, is also that of values. Where
-rows are of 8 bits, 8 warps from 4 on read and widen them, and the others come after these.
+gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a
+block of 64 entries names are gathered once: the tile of keys, as it lies in shared memory, is also
+that of values. Where rows are of 8 bits, 8 warps from 4 on read and widen them, and the others come
+after these.
 """
 
 from collections.abc import Callable, Mapping
@@ -117,7 +118,9 @@ class SparseMla:
 
 
 def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
-    """What the function's arguments have to be, in order; behind the scale what else rows are made of."""
+    """What the function's arguments have to be, in order; behind the scale what else rows are made
+    of.
+    """
     parts: dict[str, Any] = {"kv": op.kv}
     if isinstance(rows := op.kv.owner, attn.LatentRowsOp):
         several = {"kv": [rows.narrow], "kv_scale": rows.factors, "kv_rope": rows.wide}

@@ -1,8 +1,10 @@
-"""From `attn.sparse_mla` of 128 heads to a `ws.kernel`: one query in a pair of CTAs, 64 heads in each.
+"""From `attn.sparse_mla` of 128 heads to a `ws.kernel`: one query in a pair of CTAs, 64 heads in
+each.
 
 Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
-gather keys, 6 also moves Q and O, 10 to 13 gather values, and in the even CTA 14 and 15 issue the two
-products. Where rows are of 8 bits, 4-7 widen keys, 8-11 values, 12 reads the lists and 13 moves Q and O.
+gather keys, 6 also moves Q and O, 10 to 13 gather values, and in the even CTA 14 and 15 issue the
+two products. Where rows are of 8 bits, 4-7 widen keys, 8-11 values, 12 reads the lists and 13 moves
+Q and O.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,10 @@
-"""From `attn.sparse_mla` of 128 heads to a `ws.kernel` of a pair of CTAs whose threads copy the rows.
+"""From `attn.sparse_mla` of 128 heads to a `ws.kernel` of a pair of CTAs whose threads copy the
+rows.
 
-As `sparse_mla_pair` but for who fills the slots: warps 4-7 copy keys, 8-11 values, 12 reads the lists, and of those
-with one thread 13 moves Q and O. A row takes two thirds of the instructions of gather copies. But a block is begun
-when the one before has come, and not when its slots are free, so this schedule is asked for by name.
+As `sparse_mla_pair` but for who fills the slots: warps 4-7 copy keys, 8-11 values, 12 reads the
+lists, and of those with one thread 13 moves Q and O. A row takes two thirds of the instructions of
+gather copies. But a block is begun when the one before has come, and not when its slots are free,
+so this schedule is asked for by name.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """Sparse latent attention of 128 heads by a pair of CTAs: how keys are found and gathered.
 
-What multiplies is in `absorbed_pair`. Of a block of 128 entries a CTA gathers the keys of 64, and half
-of the columns of the values of all.
+What multiplies is in `absorbed_pair`. Of a block of 128 entries a CTA gathers the keys of 64, and
+half of the columns of the values of all.
 """
 
 from typing import Any
@@ -30,7 +30,8 @@ class SparsePairStorage(PairStorage):
       |--rows or seen--> (all but score, sum_up)
       '--counted--> score, sum_up
     ```
-    The even CTA, which issues the products, hears by `counted` which blocks have an entry that counts.
+    The even CTA, which issues the products, hears by `counted` which blocks have an entry that
+    counts.
     """
 
     def __init__(self, problem: SparseProblem, *, loaders: int | None = None):
@@ -59,8 +60,8 @@ def load_keys(
     *,
     part: int,
 ) -> None:
-    """Gathers a part of this CTA's half of the keys; the first part also copies O out, and Q's first
-    columns in."""
+    """Gathers a part of this CTA's half of the keys; the first part also copies O out, and Q's
+    first columns in."""
     if part == 0:
         storage.q.load_first(_heads(problem, query))
     count = storage.own_keys // LOADERS
@@ -100,8 +101,8 @@ def load_values(
     *,
     part: int,
 ) -> None:
-    """Gathers this CTA's half of the columns of a part of the values, once Q's other columns, which the
-    first part copies in, are out of their place."""
+    """Gathers this CTA's half of the columns of a part of the values, once Q's other columns, which
+    the first part copies in, are out of their place."""
     if part == 0:
         storage.q.load_others(_heads(problem, query))
     storage.q.wait_until_settled("threads")
@@ -152,8 +153,8 @@ def widen_keys(
 def widen_values(
     problem: SparseProblem, storage: SparsePairStorage, source: NarrowRows, query: Query
 ) -> None:
-    """Reads this CTA's half of the columns of the values, and writes them in halves of the entries, once
-    Q's other columns are out of their place.
+    """Reads this CTA's half of the columns of the values, and writes them in halves of the entries,
+    once Q's other columns are out of their place.
 
     Where the columns do not hold the same in both CTAs, each has its own code.
     """

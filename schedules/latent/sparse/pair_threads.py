@@ -1,6 +1,7 @@
 """Keys and values of sparse latent attention by a pair of CTAs, copied by threads (`ws.copy_rows`).
 
-All copies of a block are under way before any is waited for, and a slot is handed over when its own have arrived.
+All copies of a block are under way before any is waited for, and a slot is handed over when its own
+have arrived.
 """
 
 from collections.abc import Sequence
@@ -47,8 +48,8 @@ def copy_keys(
 def copy_values(
     problem: SparseProblem, storage: SparsePairStorage, source: WideRows, query: Query
 ) -> None:
-    """Copies this CTA's half of the columns of the values, in halves of the entries, once Q's other columns are
-    out of their place."""
+    """Copies this CTA's half of the columns of the values, in halves of the entries, once Q's other
+    columns are out of their place."""
     storage.q.wait_until_settled(storage.agent)
     count, column = problem.config.tile_n // KEY_HALVES, b.INT.mul(b.rank(), VALUE_COLUMNS)
     shares = [Copied(storage.v, half * count, column) for half in range(KEY_HALVES)]

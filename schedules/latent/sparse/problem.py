@@ -1,4 +1,6 @@
-"""One sparse latent attention as the roles of its kernel see it: tensors, sizes, work tiles, rings."""
+"""One sparse latent attention as the roles of its kernel see it: tensors, sizes, work tiles,
+rings.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ NOWHERE = -1  # a row that no cache has
 
 
 class Query(NamedTuple):
-    """A work tile: one query and, where there are more than fit a tile, some of its heads; i32 each.
+    """A work tile: one query and, where there are more than fit a tile, some of its heads; i32
+    each.
 
     Attributes:
       place: its coordinates, in front of the heads of Q and of the entries of its list.
@@ -43,7 +46,8 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseProblem:
-    """One operation; attributes without a comment are the operands and results of `attn.sparse_mla`.
+    """One operation; attributes without a comment are the operands and results of
+    `attn.sparse_mla`.
 
     Attributes:
       source: where the rows of kv come from.
@@ -92,7 +96,9 @@ class SparseProblem:
         return min(self.heads, self.config.tile_m)
 
     def sink(self, query: Query, row: Value) -> Value:
-        """The logit of the sink of a row's head, where there are sinks; of several rows a head has."""
+        """The logit of the sink of a row's head, where there are sinks;
+        of several rows a head has.
+        """
         head = row
         if self.ctas > 1:
             head = b.INT.sub(row, b.INT.mul(b.INT.floordiv(row, self.tile_heads), self.tile_heads))
@@ -123,8 +129,8 @@ class SparseProblem:
         return b.INT.max(b.INT.min(b.element(self.topk_length, place), entries), 0)
 
     def rows_of(self, query: Query) -> Callable[[Value], Value]:
-        """What emits the rows of a block, given its first entry: [tile_n] of i32, `NOWHERE` for entries that
-        do not count."""
+        """What emits the rows of a block, given its first entry: [tile_n] of i32, `NOWHERE` for
+        entries that do not count."""
         count, lists = self.config.tile_n, len(query.place)
         row_of = self._row_of(query)
 
@@ -211,7 +217,9 @@ class SparseDecode(SparseProblem):
             body(Query(place, (number, position), head, entries, first, blocks))
 
     def range_of(self, place: tuple[Value, ...]) -> tuple[Value, Value, Value]:
-        """Of a query how many entries count, and the blocks of them: the first one, and where they end."""
+        """Of a query how many entries count, and the blocks of them: the first one, and where they
+        end.
+        """
         entries = self.entries_of(place)
         return entries, b.constant(0), b.INT.ceildiv(entries, self.config.tile_n)
 
@@ -267,9 +275,9 @@ class SparseStorage(AbsorbedStorage):
     ```
     Where rows are of 8 bits, `widen` fills the tiles of keys, and `score` copies Q and O.
 
-    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for each: to
-    softmax, and whether there are any to the roles that gather and issue. The bits of a block stand behind its
-    rows, in the same slot, unless who reads rows is ahead of who reads bits.
+    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for
+    each: to softmax, and whether there are any to the roles that gather and issue. The bits of a
+    block stand behind its rows, in the same slot, unless who reads rows is ahead of who reads bits.
     """
 
     def __init__(self, problem: SparseProblem):
@@ -277,7 +285,9 @@ class SparseStorage(AbsorbedStorage):
         super().__init__(problem, loaders=problem.source.loaders)
 
     def tell(self, words: Value) -> None:
-        """Says which entries of a block count, given a bit for each, by a ring of their own if they have one."""
+        """Says which entries of a block count, given a bit for each, by a ring of their own if they
+        have one.
+        """
         if self.seen is not self.rows:
             pass_on(self.seen, words)
 

@@ -125,8 +125,8 @@ def widen(
 ) -> None:
     """Reads the rows of each block, one block ahead, and writes the tiles that they make.
 
-    Of several tiles the rows of each are read when the same tile of the block before is written and has
-    left its registers; a single one is read before that.
+    Of several tiles the rows of each are read when the same tile of the block before is written and
+    has left its registers; a single one is read before that.
     """
     work, has_several = SparseWork(problem, storage, query), len(shares) > 1
     layouts = [share for share in shares for _ in range(source.layouts(share.columns))]
@@ -214,7 +214,9 @@ class SparseWork:
         query: Query,
         seen: b.Ring | None = None,
     ):
-        """With the ring by which the role hears which blocks count, if that is not `storage.seen`."""
+        """With the ring by which the role hears which blocks count,
+        if that is not `storage.seen`.
+        """
         self._problem, self._storage, self._query = problem, storage, query
         self._seen = seen or storage.seen
         self.count = query.blocks
@@ -238,8 +240,8 @@ class SparseWork:
         return b.loop(0, self.count, state, block)
 
     def _scores(self, ring: b.Ring) -> tuple[Value, Value]:
-        """The scores of a block. Of one in which no entry counts no product made them: they are written
-        here, so that one load serves all blocks and no register is set before it."""
+        """The scores of a block. Of one in which no entry counts no product made them: they are
+        written here, so that one load serves all blocks and no register is set before it."""
         seen, shape = self._seen.wait(), list(ws.TileType(ring.tile).shape)
         hidden, bits = b.f32_constant(-math.inf), _words(self._problem, seen)
 

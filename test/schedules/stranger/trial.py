@@ -64,7 +64,7 @@ def schedule() -> None:
     assert "one_warp" in bundle.entry and bundle.report["roles"]
     try:
         am.compile(am.mha(heads=2, head_dim=72, schedule=name))
-    except am.errors.VerifyError as error:
+    except am.errors.SpecError as error:
         print(error)
     else:
         raise AssertionError("72 columns are no whole products")
