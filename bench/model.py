@@ -5,7 +5,7 @@
 
 Each kernel of the folder runs on the emulator, until N PTX instructions of its first CTA are
 recorded; the record is replayed on its machine code. Measured values are those of
-docs/performance.md, "Where the cycles go". None of them was used to fit a constant.
+docs/lab/performance.md, "Where the cycles go". None of them was used to fit a constant.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from attn_mlir.runtime.timing import (
     report,
 )
 
-TABLE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+TABLE = Path(__file__).resolve().parents[1] / "docs" / "lab" / "performance.md"
 
 
 def on_silicon(entry: Entry) -> float | None:
-    """Clocks of a key tile in the table of docs/performance.md; None if it has no such row."""
+    """Clocks of a key tile in the table of docs/lab/performance.md; None if it has no such row."""
     cell = entry.cell
     title = (
         f"{cell.head_dim}"
