@@ -172,7 +172,7 @@ def _type(kind: Any) -> str:
 
 def _shown(kind: Any) -> tuple[str, str]:
     """The instance that a docstring begins with, and the description after it."""
-    match = re.match(r"`([^`]+)`: (.)(.*)", _docstring(kind), re.DOTALL)
+    match = re.match(r"`([^`]+)`:\s+(.)(.*)", _docstring(kind), re.DOTALL)
     assert match is not None, kind
     return match[1], match[2].upper() + match[3]
 

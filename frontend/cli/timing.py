@@ -56,7 +56,6 @@ def add_time(parser: argparse.ArgumentParser) -> None:
         help="of PTX, in order: a number, or TYPE[COUNT] for the address of zeros, such as bf16[4096]",
     )  # fmt: skip
     parser.add_argument("--limit", type=int, default=200_000, help="PTX instructions to record")
-    parser.add_argument("--tiles", type=int, help="of a kernel whose CTAs claim tiles")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants")
     parser.add_argument("--trace", type=Path, metavar="JSON", help="write a timeline for Perfetto")
     parser.add_argument("--svg", type=Path, help="draw the timeline of CTA 0")
@@ -202,8 +201,6 @@ def _of_ptx(args: argparse.Namespace) -> Timed:
         listed = ", ".join(entries) or "none"
         raise SpecError(f"{args.kernel} has entries {listed}: name one with --entry")
     name = target[1]
-    if name not in ("sm_90a", "sm_100a"):
-        raise SpecError(f"{args.kernel} is for {name}: the emulator runs sm_90a and sm_100a")
     chip_for(name)
     recorder = Recorder(limit=args.limit)
     emulator = Emulator(target=name, recording=recorder)

@@ -2,7 +2,7 @@
 
 from .assembly import assemble_with_lines, machine_code
 from .chips import CHIPS, H200, Chip, chip_for
-from .grid import Composed, claimed, compose, resident_ctas
+from .grid import Composed, compose, resident_ctas
 from .join import Joined, JoinError, join
 from .record import ClusterRecord, Recorder
 from .replay import Replay, Replayed, barrier_names
@@ -25,7 +25,6 @@ __all__ = [
     "barrier_names",
     "chip_for",
     "chrome_trace",
-    "claimed",
     "compose",
     "join",
     "machine_code",

@@ -1,4 +1,4 @@
-"""A whole launch from replays of some of its clusters: waves of CTAs, or tiles that they claim."""
+"""A whole launch from replays of some of its clusters: waves of CTAs."""
 
 import heapq
 from collections.abc import Sequence
@@ -64,15 +64,3 @@ def compose(
         waves=-(-len(durations) // places),
         busy=busy / (end * places) if end else 0.0,
     )
-
-
-def claimed(
-    tile_clocks: float, tiles: int, *, first_clocks: float, chip: Chip, values: Values
-) -> float:
-    """Clocks of a persistent launch whose CTAs, one on each multiprocessor, claim equal tiles.
-
-    Args:
-      tile_clocks: from one claim to the next. first_clocks: what a CTA needs beside its tiles.
-    """
-    rounds = -(-tiles // chip.sms)
-    return values["launch_latency"] + values["cta_latency"] + first_clocks + rounds * tile_clocks

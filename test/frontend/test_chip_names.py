@@ -20,6 +20,7 @@ TABLES = {
     "dialect/targets/limits.py": "what each target has",
     "runtime/devices/base.py": "the targets that a GPU's kernels are looked for in",
     "runtime/devices/driver.py": "the name of a GPU's chip, from its compute capability",
+    "runtime/timing/chips.py": "their rates and latencies",
     "runtime/emulator/machine/chips.py": "what each emulated chip has",
     "runtime/emulator/machine/descriptors.py": "the two forms of descriptors",
     "runtime/emulator/machine/tensorcore.py": "the form that tcgen05 reads",

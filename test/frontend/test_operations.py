@@ -23,6 +23,7 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.lowering import compile as compiler
+from attn_mlir.schedules.policy.facts import Facts
 
 REQUESTS = [
     am.mha(heads=4, head_dim=64, kv_heads=2, dtype="e4m3"),
@@ -109,6 +110,11 @@ class RenamedSpec(Request):
     def kernel_name(self) -> str:
         """That of attention."""
         return self.inner.kernel_name
+
+    @property
+    def facts(self) -> Facts:
+        """Those of attention."""
+        return self.inner.facts
 
     def canonical_json(self) -> str:
         """That of attention."""

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("part", ["mask", "schedule", "target", "all"])
 def test_it_runs_from_a_folder_elsewhere(part: str) -> None:
     """Every element of O and of the LSE is right, on the emulator with all its checks."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    places = [str(HERE), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     command = [sys.executable, "-m", "stranger.trial", part]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from kernels import kernel, needs_tools, used
 
 from attn_mlir.cli.main import main
+from attn_mlir.validation.emulator.timed_kernels import kernel, needs_tools, used
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernels import kernel, needs_tools
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.emulator import Emulator
@@ -24,6 +23,7 @@ from attn_mlir.runtime.timing import (
 from attn_mlir.runtime.timing.join import Walk, post_dominators
 from attn_mlir.runtime.timing.record import wavefronts
 from attn_mlir.tools import find_ptxas, run_tool
+from attn_mlir.validation.emulator.timed_kernels import kernel, needs_tools
 
 LOOP = """
 mov.u32 %r8, 0;

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kernels import kernel, measured, replay, used
 
 from attn_mlir.runtime.timing import report
+from attn_mlir.validation.emulator.timed_kernels import kernel, measured, replay, used
 
 pytestmark = pytest.mark.ptxas
 

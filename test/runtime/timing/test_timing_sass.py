@@ -72,7 +72,7 @@ def test_a_missing_disassembler_is_named_with_its_package(monkeypatch: pytest.Mo
 
 @pytest.mark.ptxas
 def test_what_is_no_cubin_is_refused() -> None:
-    from kernels import needs_tools
+    from attn_mlir.validation.emulator.timed_kernels import needs_tools
 
     needs_tools()
     with pytest.raises(TargetError, match="nvdisasm refuses"):
