@@ -1,8 +1,8 @@
 """The public functions in place of which tracers of PyTorch see operators.
 
 `api` does not depend on PyTorch. A call that something of PyTorch traces or transforms becomes an
-operator, such as `attn_mlir::attention_call`: under `torch.compile`, `torch.export`, `torch.jit.trace`, `make_fx`, a
-`FakeTensorMode` and `torch.func`. Any other call goes to `api`.
+operator, such as `attn_mlir::attention_call`: under `torch.compile`, `torch.export`,
+`torch.jit.trace`, `make_fx`, a `FakeTensorMode` and `torch.func`. Any other call goes to `api`.
 """
 
 from __future__ import annotations

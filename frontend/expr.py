@@ -5,11 +5,12 @@ An expression is an integer, a name, or `(operator, left, right)`, as in `("ceil
 | operator | is |
 | --- | --- |
 | `add`, `sub`, `mul`, `min`, `max` | what they say |
-| `floordiv`, `ceildiv` | the quotient rounded down or up: Python's `a // b` and `-(-a // b)`, MLIR's `floordivsi` and `ceildivsi` |
-| `divui`, `ceildivui` | the quotient of unsigned words rounded down or up, C's `a / b` of `uint32_t`: there is none of an `a` below 0 or a `b` below 1, which code would take for large numbers |
+| `floordiv`, `ceildiv` | the quotient rounded down or up, as MLIR's `floordivsi`, `ceildivsi` |
+| `divui`, `ceildivui` | the same of unsigned words, C's `a / b` of `uint32_t` |
 | `eq`, `ne`, `slt`, `sle`, `sgt`, `sge` | 1 where the signed comparison holds, else 0 |
 
 All are exact on integers of any size; they agree with 32-bit code as long as nothing wraps around.
+An unsigned quotient has no `a` below 0 and no `b` below 1: code would take these for large numbers.
 Expressions in bundles have the operators in `BUNDLE_OPERATORS` only, and limits.
 """
 
@@ -28,7 +29,7 @@ Apply: TypeAlias = Callable[[int, int], int]
 MAX_VALUE = (
     2**63 - 1
 )  # in bundles: bits of numbers, and of values computed from them and from sizes
-MAX_DEPTH = 32  # in bundles: most nesting, far above that of any grid; bounds the recursion for hostile files
+MAX_DEPTH = 32  # in bundles: most nesting, far above that of any grid; bounds the recursion
 
 
 def _floordiv(left: int, right: int) -> int:

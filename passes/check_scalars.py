@@ -35,7 +35,8 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 NARROW_FLOATS = ("f8E4M3FN", "f8E5M2")  # which are converted alone
 MAX_INTEGER_BITS = 64
 _FLOATS_OF = {
-    **dict.fromkeys((f"arith.{name}" for name in ("extf", "truncf", "bitcast", "constant", "select")),
+    **dict.fromkeys(
+        (f"arith.{name}" for name in ("extf", "truncf", "bitcast", "constant", "select")),
                     (*FLOATS, *NARROW_FLOATS)),
     "math.exp2": FLOATS[:3],
     **dict.fromkeys(("arith.remf", *(f"math.{name}" for name in

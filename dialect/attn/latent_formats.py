@@ -2,8 +2,8 @@
 
 ```text
             8 bits, e4m3         16 bits, bf16   factors
-v32         512                  64              4 f32 between them, one for 128 columns      656 bytes
-model1      448                  64              8 bytes a row behind the rows of its page,   576 + 8
+v32         512                  64           4 f32 between them, one for 128 columns      656 bytes
+model1      448                  64              8 bytes a row behind the rows of its page,  576 + 8
                                                  7 of them exponents e, 2^(e - 127), each for 64
 e4m3        576, rope as well                    in a tensor of their own                     576
 e4m3_rope16 512                  64              in a tensor of their own                     640

@@ -34,7 +34,8 @@ PURE = frozenset(
 )  # attributes of libraries that depend on their arguments alone
 BY_VALUE = frozenset({types.NoneType, bool, int, str, bytes})
 BUILTINS: tuple[Any, ...] = (
-    abs, all, any, bool, divmod, enumerate, float, int, isinstance, len, list, map, max, min, pow, range,
+    abs, all, any, bool, divmod, enumerate, float, int, isinstance, len, list, map, max, min, pow,
+    range,
     reversed, round, sum, tuple, zip,
 )  # fmt: skip
 ASIDE = (

@@ -316,7 +316,8 @@ def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -
 
 def _listed(
     b: Any, h: Any, q: Any, k: Any,
-    *, kinds: Any, block_size: tuple[int, int], inner: MaskMod | None, by_batch: bool, by_head: bool,
+    *, kinds: Any, block_size: tuple[int, int], inner: MaskMod | None, by_batch: bool,
+    by_head: bool,
 ) -> Any:  # fmt: skip
     rows, columns = block_size
     kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]

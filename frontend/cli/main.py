@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """`attn-mlir`."""
     parser = argparse.ArgumentParser(
         prog="attn-mlir",
-        description="Attention kernels for NVIDIA Blackwell and Hopper: compile, look at, run and check them.",
+        description="Attention kernels for NVIDIA Blackwell and Hopper: compile, look at, run and "
+        "check them.",
         epilog="Environment variables are listed by `attn-mlir info --env`.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
@@ -131,7 +132,8 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default=DEFAULT_TARGET,
-        help="the chip, or several separated by commas, whose code then is in one file (%(default)s)",
+        help="the chip, or several separated by commas, whose code then is in one file "
+        "(%(default)s)",
     )
     parser.add_argument("-o", "--output", type=Path, help="bundle file (default: only the cache)")
     parser.add_argument("--fresh", action="store_true", help="compile, whatever the cache has")

@@ -20,13 +20,15 @@ def add_prebuild(parser: argparse.ArgumentParser) -> None:
         "--target",
         action="append",
         default=[],
-        help="keep bundles for this chip, or for several separated by commas, and compile all kernels "
+        help="keep bundles for this chip, or for several separated by commas, and compile all "
+        "kernels "
         "for them; may be repeated (default: the chips that the program asks for)",
     )
     parser.add_argument(
         "--no-run",
         action="store_true",
-        help="launch nothing: results hold arbitrary numbers, so only for programs that do not look",
+        help="launch nothing: results hold arbitrary numbers, so only for programs that do not "
+        "look",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no line per bundle")
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="the program")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import cast
 
 from attn_mlir.cli.show import records
 from attn_mlir.errors import SpecError
@@ -39,7 +40,7 @@ def arrows_of(rings: Sequence[Mapping[str, object]]) -> list[Arrow]:
 
 
 def _names(value: object) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return list(map(str, cast("list[object]", value))) if isinstance(value, list) else []
 
 
 def layers(roles: Sequence[str], arrows: Sequence[Arrow]) -> dict[str, int]:
@@ -118,7 +119,8 @@ def picture(title: str, roles: Sequence[str], rings: Sequence[Mapping[str, objec
 
 def _head(width: float, height: float, title: str) -> str:
     marker = "".join(
-        f'<marker id="to{number}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
+        f'<marker id="to{number}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" '
+        f'markerHeight="7" '
         f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker>'
         for number, colour in enumerate(COLOURS.values())
     )
@@ -136,7 +138,8 @@ def _head(width: float, height: float, title: str) -> str:
 
 def _box(role: str, x: float, y: float) -> str:
     return (
-        f'<rect x="{x:g}" y="{y:g}" width="{BOX_WIDTH:g}" height="{BOX_HEIGHT:g}" rx="6" fill="#f3f5f8" '
+        f'<rect x="{x:g}" y="{y:g}" width="{BOX_WIDTH:g}" height="{BOX_HEIGHT:g}" rx="6" '
+        'fill="#f3f5f8" '
         f'stroke="#44546a"/><text x="{x + BOX_WIDTH / 2:g}" y="{y + BOX_HEIGHT / 2 + 4:g}" '
         f'text-anchor="middle">{escape(role)}</text>'
     )
@@ -150,7 +153,8 @@ def _arrow(arrow: Arrow, place: Mapping[str, tuple[float, float]], lane: int) ->
     if columns == 1:
         shift = 12.0 + 16.0 * lane
         a, b, bend = (x0 + BOX_WIDTH, y0 + shift), (x1, y1 + shift), (x1 - x0 - BOX_WIDTH) / 2
-        path = f"M{a[0]:g} {a[1]:g}C{a[0] + bend:g} {a[1]:g} {b[0] - bend:g} {b[1]:g} {b[0]:g} {b[1]:g}"
+        bends = f"{a[0] + bend:g} {a[1]:g} {b[0] - bend:g} {b[1]:g}"
+        path = f"M{a[0]:g} {a[1]:g}C{bends} {b[0]:g} {b[1]:g}"
         at = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 - 3)
     else:
         down = columns < 1
@@ -162,7 +166,10 @@ def _arrow(arrow: Arrow, place: Mapping[str, tuple[float, float]], lane: int) ->
         at = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 8 + turn * 0.75 + 4)
     half = len(arrow.label) * LETTER / 2 + 2
     return (
-        f'<path d="{path}" fill="none" stroke="{arrow.colour}" stroke-width="1.4" marker-end="url(#to{number})"/>'
-        f'<rect x="{at[0] - half:g}" y="{at[1] - 10:g}" width="{2 * half:g}" height="13" fill="#ffffff"/>'
-        f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle" fill="{arrow.colour}">{escape(arrow.label)}</text>'
+        f'<path d="{path}" fill="none" stroke="{arrow.colour}" stroke-width="1.4" '
+        f'marker-end="url(#to{number})"/>'
+        f'<rect x="{at[0] - half:g}" y="{at[1] - 10:g}" width="{2 * half:g}" height="13" '
+        'fill="#ffffff"/>'
+        f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle" '
+        f'fill="{arrow.colour}">{escape(arrow.label)}</text>'
     )

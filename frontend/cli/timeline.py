@@ -364,7 +364,8 @@ def _frame(
         ".work{stroke:#fff;stroke-width:.6}.wait{opacity:.2}"
         ".inside{font-size:10px;text-anchor:middle;fill:#fff}"
         ".why{font-size:10px;text-anchor:middle;fill:#444}"
-        ".tick{font-size:10px;text-anchor:middle;fill:#666}.small{font-size:11px;fill:#666}</style>",
+        ".tick{font-size:10px;text-anchor:middle;fill:#666}"
+        ".small{font-size:11px;fill:#666}</style>",
         f'<rect width="{WIDTH}" height="{height:.0f}" fill="#fff"/>',
         f'<text x="24" y="32" font-size="18" font-weight="700" fill="#111">'
         f"{escape(title or trace.kernel or 'trace')}</text>",
@@ -420,7 +421,8 @@ def _axis(top: float, low: float, high: float, unit: str) -> list[str]:
         tick += step
     note = _UNITS[unit][1]
     return [
-        f'<path d="{"".join(grid)}" stroke="#000" stroke-opacity=".13" stroke-width="1" fill="none"/>',
+        f'<path d="{"".join(grid)}" stroke="#000" stroke-opacity=".13" stroke-width="1" '
+        'fill="none"/>',
         *lines,
         f'<text x="{WIDTH - RIGHT + 10}" y="{top + 14:.1f}" class="small">{unit}</text>',
         f'<text x="{LEFT}" y="{top + 56:.1f}" class="small">{note}</text>',

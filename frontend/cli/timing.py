@@ -53,7 +53,8 @@ def add_time(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--smem", type=int, default=0, help="dynamic shared bytes, of PTX")
     parser.add_argument(
         "--param", action="append", default=[], metavar="VALUE",
-        help="of PTX, in order: a number, or TYPE[COUNT] for the address of zeros, such as bf16[4096]",
+        help="of PTX, in order: a number, or TYPE[COUNT] for the address of zeros, such as "
+        "bf16[4096]",
     )  # fmt: skip
     parser.add_argument("--limit", type=int, default=200_000, help="PTX instructions to record")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants")

@@ -44,7 +44,10 @@ def find(place: Path | None, kernel: str, request: str, target: str, missing: st
       TargetError: there is no bundle for the request, or the file is for another one.
       SpecError: the file is damaged, or the place cannot be read.
     """
-    make = "on a machine that can compile, run `attn-mlir prebuild -o FOLDER SCRIPT`, with the program that asks for it"
+    make = (
+        "on a machine that can compile, run `attn-mlir prebuild -o FOLDER SCRIPT`, with the "
+        "program that asks for it"
+    )
     if place is None:
         raise TargetError(
             f"this installation cannot compile {kernel} for {target}, {missing}: pip install "

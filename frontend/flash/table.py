@@ -13,8 +13,8 @@ _FORWARD = "there is no backward pass"
 
 NEUTRAL: Table = {
     **neutral("dropout_p", 0, instead="there is no dropout"),
-    **neutral("alibi_slopes", None, instead="pass score_mod=mods.alibi(slopes) to attn_mlir.attention"),
-    **neutral("deterministic", False, True, instead="the same call gives the same bits in any case"),
+    **neutral("alibi_slopes", None, instead="pass score_mod=mods.alibi(slopes) to am.attention"),
+    **neutral("deterministic", False, True, instead="the same call gives the same bits"),
     **neutral(
         "return_attn_probs", False,
         instead="probabilities are never stored; pass return_lse=True for LSE",
@@ -28,7 +28,7 @@ NEUTRAL: Table = {
     **neutral("leftpad_k", None, instead="flash_attn_with_kvcache takes cache_leftpad"),
     **neutral("rotary_cos rotary_sin rotary_seqlens seqlens_rotary", None, instead=_ROTARY),
     **neutral("rotary_interleaved", True, False, instead=_ROTARY),
-    **neutral("score_mod", None, instead="pass score_mod(score, b, h, q, k) to attn_mlir.attention"),
+    **neutral("score_mod", None, instead="pass score_mod(score, b, h, q, k) to am.attention"),
     **neutral("mask_mod", None, instead="pass mask_mod(b, h, q, k) to attn_mlir.attention"),
     **neutral("aux_tensors", None, instead="modifiers of attn_mlir.attention capture tensors"),
     **neutral("aux_scalars", None, instead="modifiers of attn_mlir.attention capture numbers"),
@@ -37,7 +37,9 @@ NEUTRAL: Table = {
         "block_size "
         "cu_total_m_blocks cu_total_n_blocks", None, instead=_BLOCKS,
     ),
-    **neutral("score_mod_bwd block_sparse_tensors_bwd gather_bwd_token_chunk", None, instead=_FORWARD),
+    **neutral(
+        "score_mod_bwd block_sparse_tensors_bwd gather_bwd_token_chunk", None, instead=_FORWARD
+    ),
     **neutral("gather_bwd_recompute_p", False, instead=_FORWARD),
     **neutral("gather_kv_indices", None, instead="keys by index are not offered"),
     **neutral("cu_seqlens virtual_batch_idx", None, instead=_ROWS),
@@ -45,7 +47,10 @@ NEUTRAL: Table = {
 }  # fmt: skip
 
 OF_PARTS = ("cu_seqlens", "seqused", "virtual_batch_idx")
-BY_POSITION = "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs"
+BY_POSITION = (
+    "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic "
+    "return_attn_probs"
+)
 """What follows the operands and their lengths in FlashAttention 2."""
 
 BY_NAME = " ".join(name for name in NEUTRAL if name not in (*BY_POSITION.split(), *OF_PARTS))

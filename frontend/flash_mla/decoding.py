@@ -148,7 +148,8 @@ def flash_mla_with_kvcache(
     if is_narrow and indices is None:
         raise SpecError("is_fp8_kvcache True has no kernel without indices")
     integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
-    if not isinstance(tile_scheduler_metadata, FlashMLASchedMeta):  # pyright: ignore[reportUnnecessaryIsInstance]
+    metadata: object = tile_scheduler_metadata
+    if not isinstance(metadata, FlashMLASchedMeta):
         raise SpecError(
             "tile_scheduler_metadata must be what get_mla_metadata returns first, got "
             f"{shown(tile_scheduler_metadata, 40)}"

@@ -179,6 +179,7 @@ def _of_levels(name: str, given: Any, count: int) -> Sequence[Any]:
     Raises:
       SpecError: another number of them.
     """
-    if not isinstance(given, tuple | list) or len(given) != count:  # pyright: ignore[reportUnknownArgumentType]
+    is_list = isinstance(given, tuple | list)
+    if not is_list or len(given) != count:  # pyright: ignore[reportUnknownArgumentType]
         raise SpecError(f"{name} must be a list of {count}, one of each level")
     return given  # pyright: ignore[reportUnknownVariableType]

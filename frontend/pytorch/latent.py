@@ -1,9 +1,9 @@
 """Latent attention in the graphs of PyTorch: an operator for each of its three functions.
 
-`attn_mlir::mla_call`, `attn_mlir::sparse_mla_call` and `attn_mlir::mla_decode_call` take the operands
-and options of `mla`, `sparse_mla` and `mla_decode` under their names, and a latent cache as its
-rows and the names of its fields. Lists of rows for `mla_decode` are `lists`, since a cache may have
-`indices`.
+`attn_mlir::mla_call`, `attn_mlir::sparse_mla_call` and `attn_mlir::mla_decode_call` take the
+operands and options of `mla`, `sparse_mla` and `mla_decode` under their names, and a latent cache
+as its rows and the names of its fields. Lists of rows for `mla_decode` are `lists`, since a cache
+may have `indices`.
 """
 
 from __future__ import annotations

@@ -353,7 +353,8 @@ COMPOSED: dict[str, Callable[..., Traced]] = {
     "full_like": _full_like, "new_full": _new_full, "new_tensor": _new_tensor,
     "clip": _clip, "clamp": _clip, "clamp_min": _clamp_min, "clamp_max": _clamp_max,
     "fmin": _of_numbers("min"), "fmax": _of_numbers("max"),
-    "hardtanh": _hardtanh, "relu": _relu, "relu6": functools.partial(_hardtanh, min_val=0.0, max_val=6.0),
+    "hardtanh": _hardtanh, "relu": _relu,
+    "relu6": functools.partial(_hardtanh, min_val=0.0, max_val=6.0),
     "leaky_relu": _leaky_relu, "elu": _elu, "gelu": _gelu, "silu": _silu,
     "softplus": _softplus, "logsigmoid": _log_sigmoid, "log_sigmoid": _log_sigmoid,
     "sigmoid": _sigmoid, "expit": _sigmoid, "special_expit": _sigmoid,
@@ -371,6 +372,7 @@ COMPOSED: dict[str, Callable[..., Traced]] = {
     "logical_and": _logical("and"), "logical_or": _logical("or"), "logical_xor": _logical("xor"),
     "logical_not": _logical("not"),
     **{name: _converted(name) for name in (
-        "to", "float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool", "detach", "clone",
+        "to", "float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool",
+        "detach", "clone",
     )},
 }  # fmt: skip

@@ -52,7 +52,8 @@ def register(name: str = NAME) -> None:
     Raises:
       SpecError: another name.
     """
-    if not isinstance(name, str) or not name.isidentifier() or "flash" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
+    given: object = name
+    if not isinstance(given, str) or not given.isidentifier() or "flash" in given:
         raise SpecError(
             f'name must be an identifier without "flash", which transformers takes for '
             f"FlashAttention, got {shown(name)}"

@@ -17,7 +17,8 @@ host: Any = importlib.import_module("transformers.masking_utils")
 
 # What reaches a layer and does not change what it computes. Anything else that is given is refused.
 NEUTRAL = (
-    "position_ids", "use_cache", "output_hidden_states", "output_router_logits", "num_items_in_batch",
+    "position_ids", "use_cache", "output_hidden_states", "output_router_logits",
+    "num_items_in_batch",
     "deterministic", "seq_idx",
 )  # fmt: skip
 INSTEAD = {  # of an option that is refused

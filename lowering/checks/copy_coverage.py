@@ -200,7 +200,10 @@ def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
         raise op_error(op, f"expects columns in {line}s where threads wait for copies, got {kind}")
     if kind.shape[0] * line // unit_elements(bits) % threads:
         raise op_error(
-            op, f"expects rows in {threads * unit_elements(bits) // line}s where {threads} threads wait for "
+            op,
+            f"expects rows in {threads * unit_elements(bits) // line}s where {threads} threads "
+            "wait "
+            "for "
             f"copies, got {kind}",
         )  # fmt: skip
     if ir.MemRefType(op.source.type).is_dynamic_dim(list[int](op.dims)[-1]):

@@ -35,7 +35,8 @@ from ..state.checks import (
 _OF_ANY_LINES = frozenset(
     x.OPERATION_NAME
     for x in (
-        ws.AcquireOp, ws.CommitOp, ws.WaitOp, ws.ReleaseOp, ws.ViewOp, ws.ColumnsOp, ws.RowsOp, ws.CopyInOp,
+        ws.AcquireOp, ws.CommitOp, ws.WaitOp, ws.ReleaseOp, ws.ViewOp, ws.ColumnsOp, ws.RowsOp,
+        ws.CopyInOp,
         ws.CopyOutOp, ws.MmaOp,
     )
 )  # fmt: skip

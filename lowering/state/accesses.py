@@ -17,7 +17,7 @@ class Accesses:
     """The state at a point of a role.
 
     Attributes:
-      stored: the kernel's tiles in tensor memory that were written since the last `tcgen05.wait::st`.
+      stored: the kernel's tiles in tensor memory written since the last `tcgen05.wait::st`.
       is_ordered: whether a `tcgen05.fence` behind a wait orders accesses from here on.
       is_touching: whether there has been an access since the last `tcgen05.fence` before a
         handover.

@@ -20,7 +20,10 @@ from typing import Any, cast
 
 from attn_mlir.errors import SpecError
 
-NO_GRADIENT = "{0} requires a gradient, which attention has none of: call under torch.no_grad(), or pass {0}.detach()"
+NO_GRADIENT = (
+    "{0} requires a gradient, which attention has none of: call under torch.no_grad(), or pass "
+    "{0}.detach()"
+)
 NO_TANGENT = (
     "{0} has a tangent, of torch.func.jvp, jacfwd or forward_ad, and attention has no forward "
     "derivative: "

@@ -69,4 +69,7 @@ def fitting(bundles: Sequence[Bundle], device: Device) -> Bundle | str:
     if len(told := list(dict.fromkeys(refusals))) == 1:
         return told[0]
     targets = " and ".join(bundle.target for bundle in bundles)
-    return f"{bundles[0].entry} has code for {targets}, and {device.name} runs none of it: {'; '.join(told)}"
+    reasons = "; ".join(told)
+    return (
+        f"{bundles[0].entry} has code for {targets}, and {device.name} runs none of it: {reasons}"
+    )

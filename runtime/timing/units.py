@@ -17,7 +17,8 @@ UNIT_NAMES = ("FMA heavy", "FMA lite", "ALU", "XU", "uniform", "MIO", "branch", 
 UNITS = NONE
 
 Action = Literal[
-    "", "wait", "arrive", "bar", "cluster", "copy", "shared", "product", "depbar", "flush", "groups",
+    "", "wait", "arrive", "bar", "cluster", "copy", "shared", "product", "depbar", "flush",
+    "groups",
     "fence", "group",
 ]  # fmt: skip
 

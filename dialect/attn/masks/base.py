@@ -189,7 +189,8 @@ class Mask(ABC):
     @property
     def attribute(self) -> str:
         """The attribute in the text of the IR, such as `#attn.chunked<512 : i64>`."""
-        values = [getattr(self, field.name) for field in dataclasses.fields(self)]  # pyright: ignore
+        fields = dataclasses.fields(self)  # pyright: ignore
+        values = [getattr(self, field.name) for field in fields]
         texts = [v.attribute if isinstance(v, Mask) else f"{v} : i64" for v in values]
         return f"#attn.{self.keyword}" + (f"<{', '.join(texts)}>" if texts else "")
 

@@ -88,7 +88,8 @@ def _text(limit: int) -> str:
     WindowMask,
     example=WindowMask(127, 0),
     usage="window:LEFT or window:LEFT,RIGHT",
-    note="keys before a query and behind it; window:127 for none behind, window:127,64, inf for all",
+    note="keys before a query and behind it; window:127 for none behind, window:127,64, "
+    "inf for all",
 )
 def sliding_window(left: int | None, right: int | None = 0) -> Mask:
     """A query sees its own position, `left` keys before it and `right` keys after it.

@@ -11,7 +11,7 @@ FIELD_BITS = 32
 COUNT = (1 << (FIELD_BITS - 1)) - 1  # what a field holds at most
 
 Clock = int  # a count for each component
-Tick = int  # names one event: the clock that knows of it, and of those before it in its component alone
+Tick = int  # names one event: the clock that knows of it, and of those before it in its component
 
 
 def tick(component: int, number: int) -> Tick:

@@ -110,7 +110,10 @@ class Places:
         for theirs in before:
             if waited <= theirs:
                 names = _names(key, other)
-                return f"takes turn {turn} of ring {names}, without having waited for turn {theirs} there"
+                return (
+                    f"takes turn {turn} of ring {names}, without having waited for turn {theirs} "
+                    "there"
+                )
             for who in self._readers.get(other, ()) if theirs >= 0 else ():
                 if not knows(other, who, theirs):
                     names = _names(key, other)

@@ -207,7 +207,8 @@ class Runner:
             what = f"fills a slot{_of(port, missed[0])} that role {missed[1]} may still read"
             raise self._misses(port, what)
         if missed := self._missed(port.told, reused):
-            what = f"commits a slot{_of(port, missed[0])} that role {missed[1]} may not have waited for"
+            slot = _of(port, missed[0])
+            what = f"commits a slot{slot} that role {missed[1]} may not have waited for"
             raise self._misses(port, what)
 
     def _check_read(self, port: Port, turn: int) -> None:

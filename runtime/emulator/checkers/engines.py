@@ -157,7 +157,9 @@ def _same(what: tuple[Any, ...]) -> tuple[Any, ...]:
 def _key(part: Any) -> Any:
     if hasattr(part, "dtype"):
         return id(part)
-    return str(part) if isinstance(part, list) else part  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(part, list):
+        return str(part)  # pyright: ignore[reportUnknownArgumentType]
+    return part
 
 
 def known_of_lanes(actors: Actors, known: Known, count: int) -> npt.NDArray[np.int32]:

@@ -12,12 +12,15 @@ CheckMode = Literal["raise", "collect"]
 
 CHECKS = {
     "race": "two accesses to the same bytes or cells that nothing orders, at least one a write",
-    "proxy": "the async proxy uses bytes written, or overwrites bytes read, through the generic one without a proxy fence",
+    "proxy": "the async proxy uses bytes written, or overwrites bytes read, through the generic "
+    "one without a proxy fence",
     "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
     "unpromised": "PTX does not promise it; the assembler and silicon do it nevertheless",
-    "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or sent unannounced bytes",
+    "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or "
+    "sent unannounced bytes",
     "barrier": "the cluster's barrier waited on by who did not arrive, or arrived on twice",
-    "wgmma": "registers of wgmma used without wgmma.fence before, or changed before the wait for it",
+    "wgmma": "registers of wgmma used without wgmma.fence before, or changed before the wait for "
+    "it",
     "warp": "a warp-wide instruction whose member mask and lanes do not go together",
     "uninitialised": "shared, tensor or local memory or registers read before any write",
     "start": "the shared memory of a CTA that may not have begun is used",

@@ -128,8 +128,8 @@ class TensorChecks(ThreadChecks):
     def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
         """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair.
 
-        It is complete when its warp goes on, so that no tcgen05.fence::before_thread_sync is needed behind it: that
-        orders asynchronous instructions.
+        It is complete when its warp goes on, so that no tcgen05.fence::before_thread_sync is
+        needed behind it: that orders asynchronous instructions.
         """
         self._write_address(s, offset)
         state, warp = self.state_of(s.cta), self.warp_of(s)

@@ -162,7 +162,8 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
         moved, inside = f"{value}[{name}[0]]", f"{name}[1]"
         emit_members(e, i, members, f"{name}[0]")
     else:
-        where = f"shuffle_source({mode!r}, {e.src(b, 'u32')}.astype(int64), {e.src(c, 'u32')}.astype(int64))[0]"
+        lanes, clamp = (f"{e.src(x, 'u32')}.astype(int64)" for x in (b, c))
+        where = f"shuffle_source({mode!r}, {lanes}, {clamp})[0]"
         emit_members(e, i, members, where)
         pair = e.hold(f"shuffle({value}, {mode!r}, {e.src(b, 'u32')}, {e.src(c, 'u32')})")
         moved, inside = f"{pair}[0]", f"{pair}[1]"

@@ -49,7 +49,7 @@ def _destinations(
 ) -> list[tuple[Cta, int, Cta, int]]:
     """(destination CTA, offset, CTA of the mbarrier, its offset) of a load; spec-ptx 7.2.
 
-    With .cta_group::2 the mbarrier may be that of the destination's peer, also where the destination
+    With .cta_group::2 the mbarrier may be that of the destination's peer, also where the target
     is spelled .shared::cta.
     """
     cta, offset = shared_target(s, address, cluster)

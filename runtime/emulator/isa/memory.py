@@ -438,7 +438,8 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         if kind == "u128":
             e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address}{rest})")
         elif isinstance(d, Vec):
-            text = f"load_many(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}, {count}{rest})"
+            given = f"{space!r}, {address}, {dtype.__name__}, {width}, {count}{rest}"
+            text = f"load_many(s, {e.k}, {given})"
             rows = e.hold(text)
             for position, item in enumerate(d.items):
                 e.dst(item, kind, f"{rows}[{position}]")

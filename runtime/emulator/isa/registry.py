@@ -38,7 +38,8 @@ _FOUND: dict[str, Entry] = {}  # entries by the whole opcode, of those asked for
 
 _LONGEST_KEY = 6
 COMMON_TYPES = frozenset(
-    "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64 f32x2 pred".split()
+    "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64 f32x2 "
+    "pred".split()
 )
 
 

@@ -134,7 +134,7 @@ def tmem_dealloc(s: Strand, group: int, address: Lanes, count: Lanes) -> bool:
 
 
 def _waits_for_pair(s: Strand, at: int, columns: int) -> bool:
-    """cta_group::2: block the first of the two calls if the schedule wants it; wake it in the second."""
+    """cta_group::2: block the first of two calls if the schedule wants it, wake it then."""
     scheduler = s.launch.scheduler
     votes = s.cta.cluster.tmem_votes
     peer = pair_of(s, 2)[1 - (s.cta.rank & 1)]

@@ -208,7 +208,8 @@ fresh:
   %skip = sub i32 2, %orows
   %skipw = sext i32 %skip to i64
   %shape = getelementptr i64, ptr %shapes, i64 %skipw
-  %made = call ptr %new(ptr %type, ptr %odtype, i32 %orows, ptr %shape, ptr null, ptr null, i32 0, ptr null)
+  %made = call ptr %new(ptr %type, ptr %odtype, i32 %orows, ptr %shape, ptr null, ptr null,
+                        i32 0, ptr null)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %failure, label %replace
 replace:

@@ -157,7 +157,8 @@ class Instruction:
     Attributes:
       line: 1-based line of the PTX text.
       opcode: its spelling in full.
-      parts: the opcode split at single dots, types last: `("mbarrier", "try_wait", "parity", "shared::cta", "b64")`.
+      parts: the opcode split at single dots, types last: `("mbarrier", "try_wait",
+        "parity", "shared::cta", "b64")`.
       guard: the predicate register of `@p` or `@!p`, or None.
       guard_negated: True for `@!p`.
       used_bytes: for a load, a bit for each byte that is used, from the pragma before it; None:

@@ -9,9 +9,7 @@ place, but for the types, which are kept last.
 import re
 
 SPACES = frozenset("global shared shared::cta shared::cluster local const param".split())
-_TYPE = re.compile(
-    r"[bsu]\d{1,3}(x\d+)?|b\dx16_p\d\d|b?f\d+(x2)?|tf32|u?e\dm\d+(x\d)?|pred|v[24]"  # .v4 is part of a type
-)
+_TYPE = re.compile(r"[bsu]\d{1,3}(x\d+)?|b\dx16_p\d\d|b?f\d+(x2)?|tf32|u?e\dm\d+(x\d)?|pred|v[24]")
 
 
 def split_opcode(opcode: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ and k_rope, each with one barrier that counts the bytes of all its copies:
 ```text
 q  [rows, nope + rope]    | q_nope | q_rope |     once for each query tile
 k  [tile_n, nope + rope]  | k_nope | k_rope |     one product of depth nope + rope
-v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, where they share a ring
+v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, if they share one
 ```
 Keys and values share a ring or have one each, as shared memory has room for more slots. Where it
 has for too few of whole keys, rope has a ring of its own, and scores are two products; see

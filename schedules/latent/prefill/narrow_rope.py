@@ -5,7 +5,7 @@ multiply them by the factors of their positions, if there are any, and write the
 read. So what is stored needs no place in shared memory, and no slot is read and written at a time:
 
 ```text
-piece 0 1 .. 7 of tile n | 0 1 .. 7 of tile n + 1      a warp has 16 rows of 64 to a piece, four have 64
+piece 0 1 .. 7 of tile n | 0 1 .. 7 of tile n + 1      a warp has 16 of 64 rows to a piece, four all
 registers   e4m3 -> f16 -> f32 x factor -> bf16        a thread has 32 bytes of a piece
 ```
 The two pieces that come next are read while one is written, and numbers of pages, which say where

@@ -1,7 +1,7 @@
 """Keys of two tensors side by side in one tile: nope of each head, and rope that all heads share.
 
 ```text
-slot of K [tile_n, nope + rope]:   | nope: columns of k_nope, of the head | rope: of k_rope, head 0 |
+slot of K [tile_n, nope + rope]:  | nope: columns of k_nope, of the head | rope: of k_rope, head 0 |
 ```
 Rope of 16 bits beside nope of 8 takes as many columns of a slot as it has bytes.
 Tiles lie in lines of 128 bytes, one block of rows after the other for each line of columns: where
