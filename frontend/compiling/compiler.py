@@ -110,8 +110,8 @@ def for_targets(target: str | Sequence[str], made: Callable[[str], Bundle]) -> B
       SpecError: one target twice.
       TargetError: no such target, or none at all.
     """
-    several: object = target
-    if isinstance(target, str) or not isinstance(several, Sequence):
+    is_one = isinstance(target, str)
+    if is_one or not isinstance(target, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         return made(check_target(target))
     chips = [check_target(chip) for chip in target]
     if not chips:

@@ -5,7 +5,7 @@ whole or of rows that lists name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.adapters import adapter
 from attn_mlir.caches import ContiguousKV, PagedKV
@@ -148,7 +148,7 @@ def flash_mla_with_kvcache(
     if is_narrow and indices is None:
         raise SpecError("is_fp8_kvcache True has no kernel without indices")
     integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
-    metadata: object = tile_scheduler_metadata
+    metadata = cast("object", tile_scheduler_metadata)
     if not isinstance(metadata, FlashMLASchedMeta):
         raise SpecError(
             "tile_scheduler_metadata must be what get_mla_metadata returns first, got "

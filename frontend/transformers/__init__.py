@@ -12,7 +12,7 @@ is refused. Forward only. CUDA tensors run on their GPU, CPU tensors on the emul
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.errors import SpecError, shown
 
@@ -52,7 +52,7 @@ def register(name: str = NAME) -> None:
     Raises:
       SpecError: another name.
     """
-    given: object = name
+    given = cast("object", name)
     if not isinstance(given, str) or not given.isidentifier() or "flash" in given:
         raise SpecError(
             f'name must be an identifier without "flash", which transformers takes for '
