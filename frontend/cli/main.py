@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attn_mlir.cli.doctor import add_doctor
+from attn_mlir.cli.outputs import check_svg
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.cli.timing import add_time
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
@@ -247,11 +248,7 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 def _trace(args: argparse.Namespace) -> int:
     from attn_mlir.cli.timeline import draw, read_trace
 
-    if args.output.suffix.lower() != ".svg":
-        raise SpecError(
-            f"--output must end in .svg, got {str(args.output)!r}: a trace is drawn as SVG, which "
-            "browsers show and other programs convert"
-        )
+    check_svg("--output", args.output)
     picture = draw(
         read_trace(args.trace), cta=args.cta, begin=args.begin, end=args.end, title=args.title
     )
@@ -288,6 +285,8 @@ def _info(args: argparse.Namespace) -> int:
     if args.svg is not None and not args.rings:
         print("attn-mlir info: --svg draws what --rings prints: pass both", file=sys.stderr)
         return 2
+    if args.svg is not None:
+        check_svg("--svg", args.svg)
     found = _bundles(args)
     bundle, *others = bundles_of(found)
     if others and (args.ptx or args.sass or args.json or args.rings):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attn_mlir.cli.outputs import check_svg
 from attn_mlir.errors import LaunchError, SpecError
 from attn_mlir.files import read_file, reason, write_file
 
@@ -57,7 +58,9 @@ def add_time(parser: argparse.ArgumentParser) -> None:
         "bf16[4096]",
     )  # fmt: skip
     parser.add_argument("--limit", type=int, default=200_000, help="PTX instructions to record")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants")
+    parser.add_argument(
+        "--set", action="extend", nargs="+", default=[], metavar="NAME=VALUE", help="constants"
+    )
     parser.add_argument("--trace", type=Path, metavar="JSON", help="write a timeline for Perfetto")
     parser.add_argument("--svg", type=Path, help="draw the timeline of CTA 0")
     parser.set_defaults(act=time_kernel)
@@ -80,9 +83,16 @@ def time_kernel(args: argparse.Namespace) -> int:
         write_trace,
     )
 
+    if args.svg is not None:
+        check_svg("--svg", args.svg)
+    if args.limit < 1:
+        raise SpecError(f"--limit must be at least 1, got {args.limit}")
+    overrides = _overrides(args.set)
     is_ptx = args.kernel.suffix == ".ptx"
     timed = _of_ptx(args) if is_ptx else _of_bundle(args)
     chip = chip_for(timed.target)
+    if not timed.recorder.clusters:
+        raise SpecError("the launch has no CTAs: there is nothing to time")
     assembled = assemble_with_lines(timed.ptx, timed.target)
     functions = machine_code(assembled.cubin)
     joined = join(functions[timed.entry], timed.recorder.program)
@@ -90,7 +100,6 @@ def time_kernel(args: argparse.Namespace) -> int:
         chip, threads=timed.threads, smem_bytes=timed.smem_bytes, registers=assembled.registers
     )
     record = timed.recorder.clusters[0]
-    overrides = _overrides(args.set)
     names = barrier_names(timed.barriers, timed.recorder.dynamic_base)
     together = min(resident, timed.clusters) if len(record.ctas) == 1 else 1
     replays = {
@@ -159,13 +168,14 @@ def _of_bundle(args: argparse.Namespace) -> Timed:
     from attn_mlir.masks.text import parse_mask
     from attn_mlir.runtime.devices.emulator import EmulatorDevice, names_of
     from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of, load_bundles
-    from attn_mlir.runtime.timing import Recorder, chip_for
+    from attn_mlir.runtime.timing import CHIPS, Recorder, chip_for
 
     found = load_bundles(args.kernel)
     if args.target is not None:
         fat = found if isinstance(found, FatBundle) else FatBundle.of([found])
         found = fat.for_target(args.target)
-    bundle = bundles_of(found)[0]
+    bundles = bundles_of(found)
+    bundle = next((one for one in bundles if one.target in CHIPS), bundles[0])
     recorder = Recorder(limit=args.limit)
     device = EmulatorDevice(recording=recorder, multiprocessors=chip_for(bundle.target).sms)
     try:
@@ -208,10 +218,10 @@ def _of_ptx(args: argparse.Namespace) -> Timed:
     params: list[Any] = []
     for text in args.param:
         array = _ARRAY.match(text)
-        if array:
-            params.append(emulator.map(np.zeros(int(array[2]) * _BYTES[array[1]], np.uint8)))
-            continue
         try:
+            if array:
+                params.append(emulator.map(np.zeros(int(array[2]) * _BYTES[array[1]], np.uint8)))
+                continue
             params.append(float(text) if "." in text else int(text, 0))
         except ValueError:
             raise SpecError(f"--param takes a number or TYPE[COUNT], got {text!r}") from None
@@ -232,7 +242,8 @@ def _of_ptx(args: argparse.Namespace) -> Timed:
 
 def _extent(text: str, name: str) -> tuple[int, int, int]:
     try:
-        x, y, z = (*map(int, text.split(",")), 1, 1)[:3]
+        x, *others = map(int, text.split(","))
+        y, z = others + [1] * (2 - len(others))
     except ValueError:
         raise SpecError(f"--{name} takes X[,Y[,Z]], got {text!r}") from None
     return x, y, z

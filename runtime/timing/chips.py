@@ -4,14 +4,16 @@ Each constant has a value and the range that its sources leave open. `Chip.at` p
 ranges, so that a replay can be bounded. docs/timing.md lists the sources and the measurements.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from attn_mlir.errors import TargetError
+from attn_mlir.errors import SpecError, TargetError
 
 Corner = Literal["low", "nominal", "high"]  # fastest, most likely, slowest
+AT_LEAST_1 = frozenset({"copy_bytes", "store_bytes", "shared_bytes", "tensor_depth"})  # rates, room
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Chip:
 
         Raises:
           TargetError: an override names no constant.
+          SpecError: its value is not finite, is negative, or is below 1 for one of `AT_LEAST_1`.
         """
         values = {name: getattr(one, corner) for name, one in self.constants.items()}
         for name, value in overrides.items():
@@ -61,6 +64,9 @@ class Chip:
                 raise TargetError(
                     f"{self.name} has no constant {name}: {', '.join(sorted(values))}"
                 )
+            least = 1 if name in AT_LEAST_1 else 0
+            if not least <= value < math.inf:
+                raise SpecError(f"{name} must be a finite number of at least {least}, got {value}")
             values[name] = value
         return Values(values)
 

@@ -41,6 +41,16 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path, pack: Callable[..., byt
     assert not drawn.exists()
 
 
+def test_a_picture_never_takes_the_place_of_its_bundle(
+    tmp_path: Path, pack: Callable[..., bytes]
+) -> None:
+    path = tmp_path / "k.attn"
+    path.write_bytes(pack(report={"roles": ROLES, "rings": RINGS}))
+    before = path.read_bytes()
+    assert cli.main(["info", str(path), "--rings", "--svg", str(path)]) == 1
+    assert path.read_bytes() == before
+
+
 def test_a_role_stands_behind_those_whose_tiles_it_reads() -> None:
     def arrow(source: str, target: str) -> Arrow:
         return Arrow(source, target, "", "")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.cli.main import main
 from attn_mlir.validation.emulator.timed_kernels import kernel, needs_tools, used
 
@@ -52,6 +53,18 @@ def test_prints_clocks_waits_and_the_limit(ptx: Path, capsys: pytest.CaptureFixt
         (["--param", "u32[128]", "--set", "wake_latency"], "NAME=VALUE"),
         (["--param", "u32[128]", "--set", "speed=1"], "no constant speed"),
         (["--param", "u32[128]", "--grid", "1,x"], "--grid takes"),
+        (["--param", "u32[128]", "--set", "wake_latency=nan"], "wake_latency must be a finite"),
+        (["--param", "u32[128]", "--set", "wake_latency=-1"], "wake_latency must be a finite"),
+        (["--param", "u32[128]", "--set", "store_bytes=0"], "at least 1, got 0"),
+        (
+            ["--set", "speed=1", "--param", "u32[128]", "--set", "wake_latency=9"],
+            "no constant speed",
+        ),
+        (["--param", "u32[128]", "--grid", "1,1,1,1"], "--grid takes"),
+        (["--param", "u32[128]", "--grid", "0"], "has no CTAs"),
+        (["--param", "u32[99999999999999999999]"], "--param takes"),
+        (["--param", "u32[128]", "--limit", "0"], "--limit must be at least 1"),
+        (["--param", "u32[128]", "--svg", "kernel.ptx"], "--svg must end in .svg"),
         (["--entry", "other", "--param", "u32[128]"], "no entry 'other'"),
     ],
 )
@@ -70,3 +83,16 @@ def test_ptx_for_another_chip_is_refused(
     path.write_text(".version 8.0\n.target sm_80\n.visible .entry k() { ret; }\n")
     assert main(["time", str(path)]) == 1
     assert "sm_80" in capsys.readouterr().err
+
+
+@pytest.mark.ptxas
+def test_a_file_for_several_chips_is_timed_on_the_one_with_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs_tools()
+    request = am.mha(heads=1, head_dim=64, mask=am.causal())
+    path = am.compile(request, target=["sm_100a", "sm_90a"]).save(tmp_path / "fat.attn")
+    assert main(["time", str(path), "--sq", "64", "--sk", "64", "--limit", "2000"]) == 0
+    assert "sm_90a, model of an H200" in capsys.readouterr().out
+    assert main(["time", str(path), "--sq", "0"]) == 1
+    assert "has no CTAs" in capsys.readouterr().err
