@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import cast
 
-from attn_mlir.cli.show import records
+from attn_mlir.cli.show import printable, records
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.file.bundle import Bundle
 
 BOX_WIDTH, BOX_HEIGHT = 132.0, 46.0  # px
 COLUMN, ROW, MARGIN, TITLE = 250.0, 150.0, 30.0, 80.0
+MOST_ROLES = 32  # warps of a CTA
 LETTER = 6.2  # width of a letter of a label, px
 COLOURS = {"shared": "#2f6fb7", "tensor": "#b8662b", "": "#777777"}
 
@@ -79,12 +80,14 @@ def draw(bundle: Bundle) -> str:
     """The picture of a bundle's kernel, SVG.
 
     Raises:
-      SpecError: the bundle does not say which rings it has.
+      SpecError: the bundle does not say which rings it has, or has more roles than a CTA has warps.
     """
     roles = [str(item.get("role")) for item in records(bundle.report.get("roles"))]
     rings = records(bundle.report.get("rings"))
     if not roles or not rings:
         raise SpecError(f"the bundle of {bundle.entry} does not say which rings it has")
+    if len(roles) > MOST_ROLES:
+        raise SpecError(f"a kernel has at most {MOST_ROLES} roles, got {len(roles)}")
     return picture(f"{bundle.entry} for {bundle.target}", roles, rings)
 
 
@@ -141,7 +144,7 @@ def _box(role: str, x: float, y: float) -> str:
         f'<rect x="{x:g}" y="{y:g}" width="{BOX_WIDTH:g}" height="{BOX_HEIGHT:g}" rx="6" '
         'fill="#f3f5f8" '
         f'stroke="#44546a"/><text x="{x + BOX_WIDTH / 2:g}" y="{y + BOX_HEIGHT / 2 + 4:g}" '
-        f'text-anchor="middle">{escape(role)}</text>'
+        f'text-anchor="middle">{escape(printable(role))}</text>'
     )
 
 
@@ -171,5 +174,5 @@ def _arrow(arrow: Arrow, place: Mapping[str, tuple[float, float]], lane: int) ->
         f'<rect x="{at[0] - half:g}" y="{at[1] - 10:g}" width="{2 * half:g}" height="13" '
         'fill="#ffffff"/>'
         f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle" '
-        f'fill="{arrow.colour}">{escape(arrow.label)}</text>'
+        f'fill="{arrow.colour}">{escape(printable(arrow.label))}</text>'
     )

@@ -42,7 +42,13 @@ def _cell(value: object) -> str:
         return f"{value:.4g}"
     if isinstance(value, list):
         return "\\[" + ", ".join(_cell(item) for item in cast("list[object]", value)) + "]"
-    return escape(str(value))
+    return escape(printable(value))
+
+
+def printable(value: object) -> str:
+    """A value of a file as text that a terminal shows, with escapes for characters that it obeys."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def records(value: object) -> list[Mapping[str, Any]]:

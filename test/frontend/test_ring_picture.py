@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -49,6 +50,34 @@ def test_a_picture_never_takes_the_place_of_its_bundle(
     before = path.read_bytes()
     assert cli.main(["info", str(path), "--rings", "--svg", str(path)]) == 1
     assert path.read_bytes() == before
+
+
+def test_names_of_a_file_are_shown_and_not_obeyed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[..., bytes]
+) -> None:
+    path, drawn = tmp_path / "k.attn", tmp_path / "rings.svg"
+    roles = [{"role": name} for name in ("\x1b[31mred", "\ud800", "load")]
+    rings = [{"ring": "\x00", "producers": ["load"], "consumers": ["\ud800"]}]
+    path.write_bytes(pack(report={"roles": roles, "rings": rings}))
+    assert cli.main(["info", str(path), "--rings", "--svg", str(drawn)]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\x1b[31mred" in printed
+    texts = {node.text for node in ElementTree.fromstring(drawn.read_text()).iter() if node.text}
+    assert {"\\x1b[31mred", "\\ud800", "\\x00"} <= texts
+
+
+def test_more_roles_than_warps_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[..., bytes]
+) -> None:
+    path, names = tmp_path / "k.attn", [f"r{number}" for number in range(1500)]
+    rings = [
+        {"ring": "g", "producers": [one], "consumers": [next_one]}
+        for one, next_one in pairwise(names)
+    ]
+    path.write_bytes(pack(report={"roles": [{"role": one} for one in names], "rings": rings}))
+    assert cli.main(["info", str(path), "--rings", "--svg", str(tmp_path / "r.svg")]) == 1
+    assert "at most 32 roles, got 1500" in capsys.readouterr().err
 
 
 def test_a_role_stands_behind_those_whose_tiles_it_reads() -> None:
