@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -113,12 +113,15 @@ def attention(
         default.
 
     Raises:
-      SpecError: shapes that do not fit together, or functions that cannot be traced.
+      SpecError: operands that are no numpy arrays, shapes that do not fit together, a mask that is
+        none, or functions that cannot be traced.
     """
+    factor = _check(q, k, v, mask, scale)
     types, number = types.settled(q.dtype), types.scalar
-    factor = number(_check(q, k, v, scale))
+    factor = number(factor)
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
-    tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
+    named = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    tables = [_descale(name, x, k, first_batch) for name, x in named.items()]
     of_scores, of_values = (x.astype(number) for x in (tables[0] * tables[1], tables[2]))
     o = np.zeros((*q.shape[:3], v.shape[3]), types.o)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, number)
@@ -132,12 +135,20 @@ def attention(
     return Attention(o, lse)
 
 
-def _descale(factors: Any, k: Array, first_batch: int) -> Array:
-    """Factors of the batch entries of k as [batch, kv_heads] in float64."""
-    table = np.asarray(1.0 if factors is None else factors, np.float64)
-    if table.ndim == 2 and len(table) > 1:
-        table = table[first_batch : first_batch + k.shape[0]]
-    return np.broadcast_to(table, (k.shape[0], k.shape[2]))
+def _descale(name: str, factors: Any, k: Array, first_batch: int) -> Array:
+    """Factors of the batch entries of k as [batch, kv_heads] in float64.
+
+    Raises:
+      SpecError: they are no numbers, or not one for each batch entry and KV head.
+    """
+    shape = k.shape[0], k.shape[2]
+    try:
+        table = np.asarray(1.0 if factors is None else factors, np.float64)
+        if table.ndim == 2 and len(table) > 1:
+            table = table[first_batch : first_batch + k.shape[0]]
+        return np.broadcast_to(table, shape)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{name} must be numbers of shape {shape}: {error}") from error
 
 
 class _Probabilities(NamedTuple):
@@ -197,8 +208,13 @@ def _blocks(
                 yield b, h, slice(start, stop), visible
 
 
-def _check(q: Array, k: Array, v: Array, scale: float | None) -> float:
-    """Refuses shapes that do not fit together; returns the scale to use."""
+def _check(q: Array, k: Array, v: Array, mask: Mask | None, scale: float | None) -> float:
+    """Refuses operands that do not fit together, and masks that are none; returns the scale."""
+    for name, operand in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(cast(object, operand), np.ndarray):
+            raise SpecError(f"{name} must be a numpy array, got {type(operand).__name__}")
+    if not isinstance(cast(object, mask), Mask | None):
+        raise SpecError(f"mask must be made by attn_mlir.masks, got {type(mask).__name__}")
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         raise SpecError(
             f"q, k and v must be [batch, sequence, heads, head_dim], got {q.shape}, {k.shape}, "
@@ -208,4 +224,7 @@ def _check(q: Array, k: Array, v: Array, scale: float | None) -> float:
         raise SpecError(f"q {q.shape}, k {k.shape} and v {v.shape} do not belong together")
     if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
         raise SpecError(f"kv heads must divide heads, got {q.shape[2]} and {k.shape[2]}")
-    return 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    try:
+        return 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"scale must be a number, got {scale!r}") from error

@@ -221,6 +221,23 @@ class TestVerdict:
         assert reference.compare(yardstick.o, None, truth, yardstick).lse_error == 0.0
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"mask": "causal"}, "mask must be made by attn_mlir.masks, got str"),
+        ({"mask": np.ones((5, 3), bool)}, "mask must be made by attn_mlir.masks, got ndarray"),
+        ({"q": [1.0]}, "q must be a numpy array, got list"),
+        ({"scale": "x"}, "scale must be a number, got 'x'"),
+        ({"k_descale": np.ones((3, 3))}, "k_descale must be numbers of shape"),
+        ({"v_descale": "a"}, "v_descale must be numbers of shape"),
+    ],
+)
+def test_a_wrong_argument_is_named(changed: dict[str, Any], message: str) -> None:
+    q, k, v = operands(5, 3, np.float16)
+    with pytest.raises(SpecError, match=message):
+        reference.attention_f64(**{"q": q, "k": k, "v": v, **changed})
+
+
 def test_rounding_table() -> None:
     for name, (relative, absolute) in verdict.ROUNDING.items():
         info = ml_dtypes.finfo(name)
