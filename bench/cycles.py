@@ -39,7 +39,7 @@ from attn_mlir.runtime.devices.base import Device
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.timing import seconds_per_launch
 from attn_mlir.runtime.file.bundle import Bundle
-from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.runtime.kernel import Kernel, Machine
 
 TARGET = "sm_90a"
 PRODUCTS_PER_CYCLE = (
@@ -124,7 +124,7 @@ def _mean(cycles: npt.NDArray[np.int64], turns: npt.NDArray[np.int32]) -> float 
 
 def compiled(cell: Cell, folder: Path) -> Entry:
     """Compiles the kernel of a cell with clocks to a folder."""
-    from attn_mlir.compiling.orders import with_tiles
+    from attn_mlir.compiling.sizes import with_tiles
     from attn_mlir.compiling.spec import mha
     from attn_mlir.dialect.targets.limits import target_named
     from attn_mlir.lowering.compile import compile_with_clocks
@@ -136,7 +136,7 @@ def compiled(cell: Cell, folder: Path) -> Entry:
         mask=MASKS[cell.mask](), return_lse=False, schedule=HELD,
     )  # fmt: skip
     longest = {"batch": cell.batch, "sq": cell.length, "sk": cell.length}
-    spec = with_tiles(spec, longest, TARGET, split=False)
+    spec = with_tiles(spec, longest, Machine(TARGET, 0))
     bundle = Bundle.from_bytes(compile_with_clocks(spec, target=TARGET))
     groups = bundle.manifest.tensor("clocks").shape[-2]
     assert isinstance(groups, int)

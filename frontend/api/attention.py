@@ -18,12 +18,10 @@ from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refused_dtype
-from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
-from attn_mlir.compiling.orders import folded, for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.sizes import combined_tiles, folded, for_other_sizes, with_tiles
 from attn_mlir.compiling.spec import MhaSpec, mha
 from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
-from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
@@ -32,7 +30,6 @@ from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import f32_number
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
-from attn_mlir.schedules.policy.tiling import HELD, STREAMED, SWAPPED, TILED
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
@@ -251,9 +248,7 @@ def planned(
     workspace: list[Allocation] = []
     if split is not None and split.joined:
         kernel = dataclasses.replace(kernel, joined=True, split_size=split.size)
-        tiles = work_tiles(kernel, told.sizes, target)
-        if kernel.schedule == STREAMED:  # whose query tiles are put together one by one
-            tiles *= kernel.query_tiles or 1
+        tiles = combined_tiles(kernel, told.sizes, target)
         extents = {"splits": split.count, "tiles": tiles}
         memory = _memory(kernel, extents)
         seen = [(x.name, x) for x in (*results, *memory)]
@@ -283,14 +278,9 @@ def _kernels(
     """
     in_parts = parts > 0
     collects = collects_for_other_sizes() and not in_parts
-    if spec.schedule in (STREAMED, SWAPPED):
-        kernel = with_query_tiles(spec, sizes, machine, in_parts=in_parts)
-        return kernel, for_any_batch(spec, sizes, machine) if collects else []
-    if spec.schedule not in (None, TILED, HELD):
-        return spec, []
-    target = machine.target or DEFAULT_TARGET
-    kernel = folded(with_tiles(spec, sizes, target, split=in_parts), sizes, parts=max(parts, 1))
-    return kernel, for_all_sizes(spec, sizes, target, split=False) if collects else []
+    kernel = with_tiles(spec, sizes, machine, in_parts=in_parts)
+    kernel = folded(kernel, sizes, parts=max(parts, 1))
+    return kernel, for_other_sizes(spec, sizes, machine) if collects else []
 
 
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:

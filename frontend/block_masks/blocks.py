@@ -19,8 +19,8 @@ import numpy.typing as npt
 from attn_mlir.arrays import put_like
 from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size, listed
 from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.sizes import kernel_block
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET

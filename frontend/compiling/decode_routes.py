@@ -73,8 +73,8 @@ def decode_splits(
 
 def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:
     """Number of work tiles of a call without a split; of CTAs, where a pair has one work tile."""
-    policy = _policy(spec, Call(target_named(DEFAULT_TARGET), sizes=sizes))
-    return policy.work_tiles(spec.facts, sizes)
+    call = Call(target_named(DEFAULT_TARGET), sizes=sizes)
+    return _policy(spec, call).work_tiles(spec.facts, call)
 
 
 def _policy(spec: MlaDecodeSpec, call: Call) -> SplitPolicy:

@@ -49,7 +49,5 @@ def routed(
         facts = dataclasses.replace(facts, split_size=STREAM_KEYS)
     if listed and facts.block is None:
         facts = dataclasses.replace(facts, block=Block(target.rows_per_product, 1, STREAM_KEYS))
-    wanted = {"q_tiles": spec.query_tiles, "tile_order": spec.tile_order}
-    asked = {name: value for name, value in wanted.items() if value is not None}
-    policy = choose(facts, Call(target, machine.multiprocessors, {"sq": sq}, asked))
+    policy = choose(facts, Call(target, machine.multiprocessors, {"sq": sq}, spec.asked))
     return dataclasses.replace(spec, schedule=policy.name) if policy.word else spec

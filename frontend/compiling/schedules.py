@@ -14,16 +14,16 @@ from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules.policy.base import first_mismatch
+from attn_mlir.schedules.policy.attention import AttentionPolicy
+from attn_mlir.schedules.policy.base import Policy, first_mismatch
 from attn_mlir.schedules.policy.refusal import no_kernel
-from attn_mlir.schedules.policy.registry import named
+from attn_mlir.schedules.policy.registry import named, unnamed
 from attn_mlir.schedules.policy.tiling import (
     MAX_Q_TILES,
     SCALE_GROUPS,
-    SWAPPED,
-    TILED,
     has_scale_groups,
     row_lines,
 )
@@ -133,8 +133,9 @@ def check_stages(spec: MhaOptions) -> None:
     Raises:
       SpecError: names the option.
     """
-    if spec.schedule not in (None, TILED):
-        for name in _given_stages(spec):
+    known = {knob.name for knob in _policy(spec).options}
+    for name in _given_stages(spec):
+        if name not in known:
             raise SpecError(f"schedule {spec.schedule} has no {name}: leave it out")
     check_order(spec)
     check_key_parts(spec.num_qk_stages, spec.dtype, {"head_dim": spec.head_dim})
@@ -167,7 +168,9 @@ def check_query_tiles(spec: MhaOptions) -> None:
     Raises:
       SpecError: says what is allowed.
     """
-    if (spec.query_tiles or 0) > MAX_Q_TILES and spec.schedule != SWAPPED:
+    policy = _policy(spec)
+    most = policy.most_query_tiles if isinstance(policy, AttentionPolicy) else MAX_Q_TILES
+    if (spec.query_tiles or 0) > most:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
 
 
@@ -177,10 +180,17 @@ def check_registers(spec: MhaOptions, target: str) -> None:
     Raises:
       SpecError: names the option.
     """
-    if spec.schedule in (TILED, SWAPPED):
+    if spec.schedule is not None and Feature.TENSOR_MEMORY in _policy(spec).needs:
         raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
     check_claimed(spec.tile_order, target)
     check_no_stages(spec, target)
+
+
+def _policy(spec: MhaOptions) -> Policy:
+    """Of the schedule that a request names, or of that which needs no name."""
+    if spec.schedule is None:
+        return unnamed(spec.operation)
+    return named(spec.operation, spec.schedule)
 
 
 def check_no_stages(spec: GroupedRequest, target: str) -> None:

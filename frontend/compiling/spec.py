@@ -25,16 +25,18 @@ from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS, Block
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
+from attn_mlir.schedules.policy.attention import FewRowsPolicy
+from attn_mlir.schedules.policy.base import Call, Policy
 from attn_mlir.schedules.policy.facts import Facts, Modifier
-from attn_mlir.schedules.policy.registry import schedule_words
-from attn_mlir.schedules.policy.tiling import (
-    STREAMED,
-    SWAPPED,
-    SWAPPED_COLUMNS,
-    SWAPPED_ROWS,
-    Pieces,
-    swapped_query_tiles,
+from attn_mlir.schedules.policy.knobs import Setting
+from attn_mlir.schedules.policy.registry import (
+    choose,
+    named,
+    schedule_words,
+    unnamed,
+    widening,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class MhaSpec(MhaOptions):
         which are only read to make it. Its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; what head sizes allow when left
         out. Of the schedule `mha-streaming`: of 16 rows, 1 when left out; a call takes 2 where
-        `few_queries` says. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
+        its policy says. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
         as many as a group's heads fill, or in a call as its queries fill.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
         launch control), `counter` (drawn from a counter in memory that the kernel is called with)
@@ -92,7 +94,7 @@ class MhaSpec(MhaOptions):
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       cache: how k and v lie where they are a cache; None for tensors of their own.
       block: positions, heads and keys of the blocks of scores that lists name, as
-        `work_tiles.kernel_block` says; None for a kernel without lists.
+        `sizes.kernel_block` says; None for a kernel without lists.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
         combines; see `splits`.
       joined: whether the keys are split into parts that the kernel puts together by itself, in
@@ -127,10 +129,11 @@ class MhaSpec(MhaOptions):
     def completed(self) -> Mapping[str, object]:
         """As many key heads as query heads, values of the size of keys, O of the dtype of Q."""
         kv_dtype = self.kv_dtype or self.dtype
+        widens = kv_dtype != self.dtype or self._has_position_scales
         return {
             **super().completed(),
             "kv_dtype": kv_dtype,
-            "schedule": STREAMED if kv_dtype != self.dtype or self._has_position_scales else None,
+            "schedule": widening(self.operation).name if widens else None,
             "v_head_dim": self.head_dim,
             "out_dtype": "bf16" if self.dtype in NARROW_DTYPES else self.dtype,
         }
@@ -158,6 +161,23 @@ class MhaSpec(MhaOptions):
     def _has_position_scales(self) -> bool:
         """Whether every position of the cache has factors of its own."""
         return self.cache is not None and bool(self.cache.scale_dtype)
+
+    @property
+    def policy(self) -> Policy:
+        """Of its schedule; where it names none, of that which needs no name."""
+        if self.schedule is None:
+            return unnamed(self.operation)
+        return named(self.operation, self.schedule)
+
+    @property
+    def asked(self) -> dict[str, Setting]:
+        """The knobs that it sets, by the names that policies have for them."""
+        found: dict[str, Setting] = {}
+        if self.query_tiles is not None:
+            found["q_tiles"] = self.query_tiles
+        if self.tile_order is not None:
+            found["tile_order"] = self.tile_order
+        return found
 
     @property
     def has_padded_queries(self) -> bool:
@@ -208,13 +228,11 @@ class MhaSpec(MhaOptions):
 
     def _workspace(self) -> tuple[Operand, ...]:
         """Memory that parts of the keys are put together in."""
-        if self.schedule == SWAPPED:
-            default = swapped_query_tiles(1, self.group, is_padded=self.has_padded_queries)
-            rows = (self.query_tiles or default) * SWAPPED_ROWS
-            extents = Pieces.whole(max(SWAPPED_COLUMNS)).workspace(rows)
-        else:  # for query tiles rather than work tiles
-            extents = Pieces.of(self.v_head_dim, self.query_tiles or 1).workspace()
-        return workspace(extents)
+        policy = self.policy
+        if self.schedule is None:
+            policy = choose(self.facts, Call(target_named(DEFAULT_TARGET)))
+        assert isinstance(policy, FewRowsPolicy)
+        return workspace(policy.workspace(self.facts, self.query_tiles))
 
     def _descale(self, name: str) -> Operand:
         """The factors of one operand: a table, or those of positions."""

@@ -11,16 +11,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from attn_mlir.compiling import options
-from attn_mlir.compiling.few_queries import streamed_parts
 from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
+from attn_mlir.compiling.sizes import call_of
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.work_tiles import work_tiles
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.kernel import Machine
-from attn_mlir.schedules.policy.splits import MAX_SPLITS, chosen_splits, key_tiles
-from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAMED, SWAPPED
+from attn_mlir.schedules.policy.registry import combining, widening
+from attn_mlir.schedules.policy.splits import MAX_SPLITS, SplitPolicy
+from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 
 
 def check_num_splits(num_splits: object) -> int:
@@ -61,13 +61,10 @@ def split_count(
         return 1
     if wanted:
         return wanted
-    found = machine()
-    target = found.target or DEFAULT_TARGET
-    if spec.schedule == STREAMED:
-        most = streamed_parts(spec, sizes, found)
-    else:
-        most = found.multiprocessors // work_tiles(spec, sizes, target)
-    return chosen_splits(most, key_tiles(spec.mask, sizes["sq"], sizes["sk"], target_named(target)))
+    policy = spec.policy
+    if not isinstance(policy, SplitPolicy):
+        return 1
+    return policy.splits(spec.facts, call_of(spec, sizes, machine()))
 
 
 def fixed_split(
@@ -97,7 +94,7 @@ def fixed_split(
         raise SpecError(f"split_size {keys} and a block_mask have no kernel: leave it out")
     if not joins_parts(spec):
         raise SpecError(
-            f"split_size {keys} needs schedule {STREAMED} or {SWAPPED}, whose parts are put "
+            f"split_size {keys} needs schedule {' or '.join(combining(spec.operation))}, whose parts are put "
             "together in an order "
             f"of their own, got {spec.schedule or 'none'} on {machine.target or DEFAULT_TARGET}"
         )
@@ -112,13 +109,13 @@ def fixed_split(
 
 
 def joins_parts(spec: MhaSpec) -> bool:
-    """Whether the kernel for the parts combines them itself.
+    """Whether the kernel for the parts combines them itself."""
+    return isinstance(spec.policy, SplitPolicy) and spec.policy.combines_splits
 
-    Kernels for few queries do: their O has few rows, which the last CTA of a work tile reads in
-    less time than a second launch takes. Parts of many queries are combined by a second kernel,
-    whose CTAs share the work.
-    """
-    return spec.schedule in (STREAMED, SWAPPED)
+
+def parts_schedule() -> str:
+    """The schedule that combines parts of a fixed size, whatever the number of queries."""
+    return widening(MhaSpec.operation).name
 
 
 def part_spec(spec: MhaSpec) -> MhaSpec:

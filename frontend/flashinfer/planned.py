@@ -15,7 +15,7 @@ from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.spec import mha
-from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, STREAMED, split_count
+from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, parts_schedule, split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     LOG2_E,
@@ -306,7 +306,7 @@ class Problem:
         if v is not None and factors.k is not None:
             lengths |= {"k_descale": factors.k, "v_descale": factors.v}
         if self.split_size is not None:
-            lengths |= {"schedule": STREAMED}
+            lengths |= {"schedule": parts_schedule()}
         found = attention(
             by_sequence(q),
             k,

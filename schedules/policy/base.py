@@ -33,12 +33,16 @@ class Call(NamedTuple):
       multiprocessors: of the machine; 0 where only the operation is there.
       sizes: `batch`, and the longest `sq` and `sk`; nothing where only the operation is there.
       asked: knobs that the caller has set, by name.
+      in_parts: whether the keys are computed in parts.
+      cached: whether keys and values lie in a cache, with pages or without.
     """
 
     target: Target
     multiprocessors: int = 0
     sizes: Mapping[str, int] = NO_SIZES
     asked: Knobs = NO_KNOBS
+    in_parts: bool = False
+    cached: bool = False
 
     def has_rows(self, facts: Facts, *, least: int = 0, most: int) -> bool:
         """Whether sizes are there, and so many query rows share keys in the longest sequence."""

@@ -24,6 +24,7 @@ from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE
 from attn_mlir.schedules.policy.base import Call, Policy
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.refusal import no_kernel
+from attn_mlir.schedules.policy.splits import SplitPolicy
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,
@@ -61,6 +62,27 @@ def named(operation: str, name: str) -> Policy:
             return policy
     names = ", ".join(policy.name for policy in policies)
     raise SpecError(f"schedule must be one of {names}, got {name}")
+
+
+def unnamed(operation: str) -> Policy:
+    """The policy of an operation whose schedule adds no word to the name of a kernel: requests that
+    get it may name none.
+    """
+    return next(policy for policy in of_operation(operation) if not policy.word)
+
+
+def widening(operation: str) -> Policy:
+    """The policy of an operation whose kernels widen keys of 8 bits.
+
+    They take any number of queries, and combine parts of the keys of a fixed size.
+    """
+    return next(policy for policy in of_operation(operation) if policy.claims.kv_types)
+
+
+def combining(operation: str) -> list[str]:
+    """The names of an operation's schedules whose kernels combine parts of the keys."""
+    policies = of_operation(operation)
+    return sorted(x.name for x in policies if isinstance(x, SplitPolicy) and x.combines_splits)
 
 
 def schedule_words(operation: str) -> dict[str, str]:

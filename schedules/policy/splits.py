@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import ClassVar
 
 from attn_mlir.dialect.attn.masks import INTS, Mask
@@ -30,14 +29,18 @@ class SplitPolicy(Policy):
     splits_per_tile: ClassVar[int] = 0
 
     @abstractmethod
-    def work_tiles(self, facts: Facts, sizes: Mapping[str, int]) -> int:
+    def work_tiles(self, facts: Facts, call: Call) -> int:
         """Number of work tiles without parts, as if all sequences had the longest length."""
+
+    def most_splits(self, facts: Facts, call: Call) -> int:
+        """Parts of the keys that there are multiprocessors for, or 0."""
+        return call.multiprocessors // self.work_tiles(facts, call)
 
     def splits(self, facts: Facts, call: Call) -> int:
         """The number of parts of the keys, by the sizes of a call and its machine."""
         sizes = call.sizes
         assert facts.mask is not None
-        most = call.multiprocessors // self.work_tiles(facts, sizes)
+        most = self.most_splits(facts, call)
         tiles = key_tiles(facts.mask, sizes["sq"], sizes["sk"], call.target)
         if self.splits_per_tile:
             most = min(most, math.isqrt(self.splits_per_tile * tiles))

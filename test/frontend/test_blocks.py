@@ -17,7 +17,7 @@ import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.block_masks.arguments import check_block_count
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask, joins_blocks
-from attn_mlir.compiling.work_tiles import kernel_block
+from attn_mlir.compiling.sizes import kernel_block
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.targets.limits import target_named

@@ -12,9 +12,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.block_masks.blocks import with_block
-from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
-from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.sizes import for_other_sizes, with_tiles
 from attn_mlir.compiling.splits import split_count
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
@@ -184,11 +183,11 @@ def test_few_queries_on_an_h200(
     spec, machine = am.mha(**given, schedule="mha-streaming"), Machine("sm_90a", 132)
     called = dict(zip(("batch", "sq", "sk"), sizes, strict=True))
     parts = split_count(0, spec, called, lambda: machine)
-    found = with_query_tiles(spec, called, machine, in_parts=parts > 1)
+    found = with_tiles(spec, called, machine, in_parts=parts > 1)
     assert (found.query_tiles or 1, parts) == expected
-    whole = with_query_tiles(spec, called, machine)
-    assert whole in (collected := for_any_batch(spec, called, machine)) and len(collected) <= 2
-    assert with_query_tiles(spec, called, machine, in_parts=True) == spec
+    whole = with_tiles(spec, called, machine)
+    assert whole in (collected := for_other_sizes(spec, called, machine)) and len(collected) <= 2
+    assert with_tiles(spec, called, machine, in_parts=True) == spec
 
 
 @pytest.mark.parametrize(
@@ -212,16 +211,17 @@ def test_orders_on_hopper(
     """By the number of work tiles, how long they are, and whether they are equally long."""
     spec = am.mha(heads=16, head_dim=head_dim, mask=parse_mask(mask), schedule="mha-registers")
     called = {"batch": sizes[0], "sq": sizes[1], "sk": sizes[1]}
-    found = with_tiles(spec, called, "sm_90a", split=False)
+    machine = Machine("sm_90a", 132)
+    found = with_tiles(spec, called, machine)
     assert (found.query_tiles, found.tile_order) == (tiles, order)
-    assert with_tiles(spec, called, "sm_90a", split=True).tile_order is None
-    collected = for_all_sizes(spec, called, "sm_90a", split=False)
+    assert with_tiles(spec, called, machine, in_parts=True).tile_order is None
+    collected = for_other_sizes(spec, called, machine)
     assert found in collected and len(collected) == len(set(collected)) <= 3
     for others in ({"batch": 1}, {"batch": 640}, {"sk": 9000}, {"batch": 3, "sk": 1}):
-        assert with_tiles(spec, {**called, **others}, "sm_90a", split=False) in collected
+        assert with_tiles(spec, {**called, **others}, machine) in collected
     asked = dataclasses.replace(spec, tile_order="single", query_tiles=1)
-    assert with_tiles(asked, called, "sm_90a", split=False) == asked
-    assert for_all_sizes(asked, called, "sm_90a", split=False) == [asked]
+    assert with_tiles(asked, called, machine) == asked
+    assert for_other_sizes(asked, called, machine) == [asked]
 
 
 @pytest.mark.parametrize(

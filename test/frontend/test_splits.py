@@ -10,12 +10,13 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.sizes import work_tiles
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.splits import check_num_splits, chosen_splits, part_spec, split_count
-from attn_mlir.compiling.work_tiles import work_tiles
+from attn_mlir.compiling.splits import check_num_splits, part_spec, split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.splits import chosen_splits
 
 B200 = 148
 

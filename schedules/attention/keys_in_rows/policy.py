@@ -5,12 +5,14 @@ from typing import ClassVar
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.attention.streaming.policy import streamed_order, streamed_orders
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy
+from attn_mlir.schedules.policy.attention import Extents, FewRowsPolicy
+from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims
 from attn_mlir.schedules.policy.facts import Facts, type_bits
 from attn_mlir.schedules.policy.knobs import (
     Domain,
     Knob,
     Knobs,
+    Setting,
     at_least,
     attention_knobs,
     divisor_of,
@@ -25,13 +27,14 @@ from attn_mlir.schedules.policy.tiling import (
     SWAPPED_COLUMNS,
     SWAPPED_ROWS,
     SWAPPED_TILES,
+    Pieces,
     SwappedRows,
     swapped_query_tiles,
     swapped_stages,
 )
 
 
-class KeysInRowsPolicy(Policy):
+class KeysInRowsPolicy(FewRowsPolicy):
     """Few queries, which are columns of products in tensor memory."""
 
     name: ClassVar[str] = "mha-swapped"
@@ -46,6 +49,7 @@ class KeysInRowsPolicy(Policy):
         joins=True,
         partial=True,
     )
+    most_query_tiles: ClassVar[int] = max(SWAPPED_TILES)
     knobs: ClassVar[tuple[Knob, ...]] = attention_knobs(
         *("q_tiles", "kv_stages", "tile_order"),
         tile_m=SWAPPED_ROWS,
@@ -85,8 +89,7 @@ class KeysInRowsPolicy(Policy):
 
         Query tiles that are asked for are of 8 rows, which make one tile of the kernel.
         """
-        default = swapped_query_tiles(1, facts.group, is_padded=facts.padded_q)
-        tiles = int(asked.get("q_tiles", default))
+        tiles = int(asked.get("q_tiles", 0)) or _query_tiles(facts, 1)
         rows = SwappedRows.of(facts.group, tiles, is_padded=facts.padded_q)
         stages = swapped_stages(
             call.target,
@@ -112,6 +115,27 @@ class KeysInRowsPolicy(Policy):
             "packed_heads": divisor_of(facts.group, most=int(knobs["tile_m"])),
             "tile_order": streamed_orders(facts),
         }
+
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """Those of as many query tiles as queries fill, where none are asked for."""
+        tiles = int(call.asked.get("q_tiles", 0)) or _query_tiles(facts, call.sizes["sq"])
+        rows = SwappedRows.of(facts.group, tiles, is_padded=facts.padded_q)
+        return rows.heads, rows.positions
+
+    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+        """As many query tiles as queries fill, where these are several."""
+        count = _query_tiles(facts, call.sizes["sq"])
+        return {**({"q_tiles": count} if count > 1 else {}), **call.asked}
+
+    def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
+        """O in one piece of the rows of a work tile."""
+        rows = (query_tiles or _query_tiles(facts, 1)) * SWAPPED_ROWS
+        return Pieces.whole(max(SWAPPED_COLUMNS)).workspace(rows)
+
+
+def _query_tiles(facts: Facts, sq: int) -> int:
+    """The number of query tiles for so many queries."""
+    return swapped_query_tiles(sq, facts.group, is_padded=facts.padded_q)
 
 
 KEYS_IN_ROWS = KeysInRowsPolicy()

@@ -1,5 +1,25 @@
 """The policy of attention past few queries: keys and values stream past 16 or 32 rows of a group's
 heads.
+
+More rows than a query tile has are either work tiles of one query tile, which read the same keys,
+or work tiles of two, which share each key tile. One is taken as long as each work tile, or each of
+its parts, has a multiprocessor of its own:
+
+- Its second reader costs little. Both walk the same keys at the same time, so that memory is read
+  once: what all slots of all CTAs hold, 132 x 160 KiB on an H200, is less than half of its L2
+  cache.
+- Twice as many CTAs read, and attend with one warpgroup each: an SM that would else idle is used.
+- Parts are put together by four warps with one query tile, each with 256 columns of 16 rows on
+  their way: 8 parts of 128 columns in one turn. With two, registers are left for one warp with 64
+  columns: 8 parts of 2 x 128 columns in 32 turns, one after the other.
+
+Work tiles of two query tiles are taken where there are more work tiles of one than
+multiprocessors: a CTA then has several in turn, and two reach the L2 cache half as often. There,
+keys are not split.
+
+The parts: as many as multiprocessors stream keys at the speed of memory (`STREAM_SHARE`), divided
+by the ranges of keys that differ, a sequence's of one head each; and no more than there are
+multiprocessors for. docs/lab/performance.md#decoding has what was measured.
 """
 
 import dataclasses
@@ -7,12 +27,14 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
+from attn_mlir.schedules.policy.attention import Extents, FewRowsPolicy
+from attn_mlir.schedules.policy.base import Call, Claims, first_mismatch
 from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, type_bits
 from attn_mlir.schedules.policy.knobs import (
     Domain,
     Knob,
     Knobs,
+    Setting,
     at_least,
     attention_knobs,
     divisor_of,
@@ -28,17 +50,23 @@ from attn_mlir.schedules.policy.tiling import (
     STREAM_KEYS,
     STREAM_ROWS,
     STREAM_SUMS,
+    Pieces,
     Slices,
     StreamedRows,
+    fit_two_query_tiles,
     has_scale_groups,
     stream_keys,
     streamed_stages,
 )
 
 ORDERS = ("single", "last_first", "persistent")
+STREAM_SHARE = 2  # one multiprocessor in two is enough to stream keys at the speed of memory
+"""A CTA has copies in flight into all its shared memory. On an H200, 2026-11-22, `bench/decode.py`:
+8 sequences of 4096 keys take 36.9 us with 64 CTAs, 40.3 us with 128; one of 4096 keys takes 14.2 us
+with 64, 16.3 us with 128. All of them are taken where keys of 8 bits have to be widened."""
 
 
-class StreamingPolicy(Policy):
+class StreamingPolicy(FewRowsPolicy):
     """Few queries, with sums in the registers of single warps."""
 
     name: ClassVar[str] = "mha-streaming"
@@ -96,7 +124,7 @@ class StreamingPolicy(Policy):
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """Packs the heads of a group into a tile, and gives the ring what shared memory is left."""
         q_tiles = int(asked.get("q_tiles", 1))
-        rows = self.rows(facts, q_tiles)
+        rows = self.query_rows(facts, q_tiles)
         stages = streamed_stages(
             call.target,
             facts.head_dim,
@@ -133,8 +161,52 @@ class StreamingPolicy(Policy):
             "tile_order": streamed_orders(facts),
         }
 
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """Those of one query tile where none are asked for."""
+        rows = self.query_rows(facts, int(call.asked.get("q_tiles", 1)))
+        return rows.heads, rows.positions
+
+    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+        """Two query tiles where that leaves fewer work tiles, of which there are more than
+        multiprocessors.
+        """
+        found = dict(call.asked)
+        if "q_tiles" in found or call.in_parts:
+            return found
+        rows = self.query_rows(facts, MAX_Q_TILES)
+        fit = fit_two_query_tiles(
+            call.target,
+            facts.head_dim,
+            facts.v_head_dim,
+            packed=rows.packed,
+            element_bits=type_bits(facts.q_type),
+            stored_bits=type_bits(facts.kv_type),
+            output_bits=type_bits(facts.out_type),
+        )
+        tiles = self.work_tiles(facts, call)
+        if not fit or tiles <= call.multiprocessors:
+            return found
+        two = {**found, "q_tiles": MAX_Q_TILES}
+        return two if self.work_tiles(facts, call._replace(asked=two)) < tiles else found
+
+    def most_splits(self, facts: Facts, call: Call) -> int:
+        """As many as stream keys at the speed of memory, divided by the ranges of keys that differ,
+        a sequence's of one head each; and no more than there are multiprocessors for.
+        """
+        ranges = call.sizes["batch"] * facts.kv_heads
+        reading = call.multiprocessors // (1 if facts.kv_type in NARROW_TYPES else STREAM_SHARE)
+        return min(reading // ranges, super().most_splits(facts, call))
+
+    def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
+        """That of `attn.join`, for query tiles rather than work tiles."""
+        return Pieces.of(facts.v_head_dim, query_tiles or 1).workspace()
+
+    def combined_tiles(self, facts: Facts, call: Call) -> int:
+        """Query tiles."""
+        return self.work_tiles(facts, call) * int(call.asked.get("q_tiles", 1))
+
     @staticmethod
-    def rows(facts: Facts, q_tiles: int) -> StreamedRows:
+    def query_rows(facts: Facts, q_tiles: int) -> StreamedRows:
         """The query rows of a work tile."""
         return StreamedRows.of(
             facts.group, q_tiles, is_padded=facts.padded_q, v_head_dim=facts.v_head_dim

@@ -7,7 +7,8 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.policy.base import Call, Claims, Policy
+from attn_mlir.schedules.policy.attention import ManyRowsPolicy
+from attn_mlir.schedules.policy.base import Call, Claims
 from attn_mlir.schedules.policy.facts import Facts, type_bits
 from attn_mlir.schedules.policy.knobs import (
     NARROW_RESCALE_THRESHOLD,
@@ -29,6 +30,7 @@ from attn_mlir.schedules.policy.tiling import (
     MAX_Q_TILES,
     STAGE_COUNTS,
     TILE_N,
+    Tiling,
     key_tiles_for,
     packed_heads,
     row_lines,
@@ -85,7 +87,7 @@ TENSOR_MEMORY_KNOBS: tuple[Knob, ...] = (
 )
 
 
-class TensorMemoryPolicy(Policy):
+class TensorMemoryPolicy(ManyRowsPolicy):
     """Many queries, with S and O in tensor memory."""
 
     name: ClassVar[str] = "mha"
@@ -126,6 +128,21 @@ class TensorMemoryPolicy(Policy):
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """Shared and tensor memory are not checked here: the planner lists their buffers."""
         return tensor_memory_domains(facts, target, knobs, divided=facts.head_dim)
+
+    def tiling(self, facts: Facts, call: Call, query_tiles: int | None, *, listed: bool) -> Tiling:
+        """The largest that shared and tensor memory have room for, whether lists name them or
+        not.
+        """
+        return tiling_for(
+            call.target,
+            facts.head_dim,
+            facts.v_head_dim,
+            q_tiles=query_tiles,
+            tile_order=_asked_order(call.asked) or "single",
+            element_bits=type_bits(facts.q_type),
+            output_bits=type_bits(facts.out_type),
+            page_size=facts.page_size,
+        )
 
 
 def chosen_knobs(

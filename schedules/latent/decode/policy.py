@@ -6,7 +6,6 @@ rows, of heads and queries. Where O lies in registers, two groups of threads tak
 whole sequences, and single warps 16 rows over rows that lists name.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
@@ -64,10 +63,10 @@ class DecodePolicy(SplitPolicy):
         has_own_keys = facts.listed or facts.rows is not None
         return HalfTileRows.of(facts.heads, is_listed=has_own_keys)
 
-    def work_tiles(self, facts: Facts, sizes: Mapping[str, int]) -> int:
+    def work_tiles(self, facts: Facts, call: Call) -> int:
         """Number of work tiles without parts; of CTAs, where a pair has one work tile."""
         heads, positions = self.rows(facts)
-        return sizes["batch"] * (facts.heads // heads) * -(-sizes["sq"] // positions)
+        return call.sizes["batch"] * (facts.heads // heads) * -(-call.sizes["sq"] // positions)
 
 
 class DecodePairPolicy(DecodePolicy):

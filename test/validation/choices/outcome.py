@@ -11,8 +11,8 @@ from attn_mlir.api.plan import Plan
 from attn_mlir.compiling.decode_routes import decode_tiles
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
+from attn_mlir.compiling.sizes import work_tiles
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.targets.limits import target_named

@@ -1,0 +1,146 @@
+"""Policies of attention: work tiles of a call, and what its sizes decide of them.
+
+A call counts its work tiles, and names the blocks of its lists, before there is a kernel. Knobs
+that a request may set, query tiles and the order of work tiles, are in `Call.asked` by name.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import ClassVar
+
+from attn_mlir.dialect.attn.block import Block
+from attn_mlir.errors import SpecError
+from attn_mlir.schedules.policy.base import Call
+from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import Setting
+from attn_mlir.schedules.policy.refusal import NoRoom, no_kernel
+from attn_mlir.schedules.policy.splits import SplitPolicy
+from attn_mlir.schedules.policy.tiling import (
+    MAX_Q_TILES,
+    Tiling,
+    packed_heads,
+    query_tiles_for,
+)
+
+Extents = tuple[tuple[int | str, ...], ...]
+
+LEAST_COUNTED = 160  # work tiles: machines of the targets have a CTA for each of fewer
+LONG_KEYS = 8192  # in longer sequences, a tile's begin and end count for little
+
+
+class AttentionPolicy(SplitPolicy):
+    """The policy of a schedule of attention.
+
+    Attributes:
+      most_query_tiles: of a work tile, that a request may ask for.
+    """
+
+    most_query_tiles: ClassVar[int] = MAX_Q_TILES
+
+    @abstractmethod
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """Heads and positions of queries of a work tile of a call."""
+
+    @abstractmethod
+    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+        """What is asked for, with what the sizes of a call decide.
+
+        A knob that is left out is left to the schedule.
+
+        Raises:
+          SpecError: there is no kernel.
+        """
+
+    @abstractmethod
+    def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
+        """Sizes of calls with as many queries that have every result of `sized` among them."""
+
+    def work_tiles(self, facts: Facts, call: Call) -> int:
+        """Number of work tiles without parts, as if all sequences had the longest length.
+
+        Raises:
+          SpecError: there is no kernel.
+        """
+        heads, positions = self.rows(facts, call)
+        return call.sizes["batch"] * (facts.heads // heads) * -(-call.sizes["sq"] // positions)
+
+
+class FewRowsPolicy(AttentionPolicy):
+    """Few queries. O has few rows, which the last CTA of a work tile reads in less time than a
+    second launch takes, so that the kernel combines parts of the keys by itself.
+    """
+
+    combines_splits: ClassVar[bool] = True
+
+    @abstractmethod
+    def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
+        """Extents of the memory in which parts of the keys are combined.
+
+        Args:
+          query_tiles: of a work tile; None where the request names no number.
+        """
+
+    def combined_tiles(self, facts: Facts, call: Call) -> int:
+        """Number of tiles that are combined one by one: those of the workspace."""
+        return self.work_tiles(facts, call)
+
+    def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
+        """A batch that has a multiprocessor for each work tile, and one that has not."""
+        return [{**call.sizes, "batch": batch} for batch in (1, call.multiprocessors + 1)]
+
+
+class ManyRowsPolicy(AttentionPolicy):
+    """Many queries. Parts of the keys are combined by a second kernel, whose CTAs share the
+    work.
+    """
+
+    @abstractmethod
+    def tiling(self, facts: Facts, call: Call, query_tiles: int | None, *, listed: bool) -> Tiling:
+        """The tiles of a kernel with this number of query tiles.
+
+        Raises:
+          NoRoom: no tiles fit.
+        """
+
+    def block(self, facts: Facts, call: Call, *, listed: bool = False) -> Block:
+        """The extents of the block of scores of one work tile and one key tile.
+
+        Args:
+          call: with few queries, work tiles have one query tile where none are asked for.
+          listed: whether lists name the key tiles.
+
+        Raises:
+          SpecError: there is no kernel.
+        """
+        target = call.target
+        heads = packed_heads(target, facts.group)
+        asked = int(call.asked.get("q_tiles", 0))
+        count = asked or query_tiles_for(target, call.sizes["sq"], facts.group)
+        try:
+            tiling = self.tiling(facts, call, count, listed=listed)
+        except NoRoom as error:
+            raise SpecError(f"{target.chip} {no_kernel([error.reason])}") from error
+        return Block(tiling.q_tiles * target.rows_per_product // heads, heads, tiling.tile_n)
+
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """Those of a block."""
+        block = self.block(facts, call, listed=facts.block is not None)
+        return block.heads, block.positions
+
+    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+        """Query tiles by the number of rows, but for blocks that lists name."""
+        found = dict(call.asked)
+        if "q_tiles" in found:
+            self.rows(facts, call)  # refuses too many
+        elif facts.block is None:
+            count = query_tiles_for(call.target, call.sizes["sq"], facts.group)
+            found |= {} if count is None else {"q_tiles": count}
+        return found
+
+    def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
+        """On both sides of each limit."""
+        batches = call.sizes["batch"], 1, LEAST_COUNTED
+        lengths = call.sizes["sk"], LONG_KEYS, LONG_KEYS + 1
+        for batch, sk in product(batches, lengths):
+            yield {**call.sizes, "batch": batch, "sk": sk}
