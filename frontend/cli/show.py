@@ -46,7 +46,7 @@ def _cell(value: object) -> str:
 
 
 def printable(value: object) -> str:
-    """A value of a file as text that a terminal shows, with escapes for characters that it obeys."""
+    """A value of a file as text for a terminal, with escapes for characters that it obeys."""
     text = str(value)
     return text if text.isprintable() else ascii(text)[1:-1]
 

@@ -93,9 +93,9 @@ def fixed_split(
     if spec.block is not None:
         raise SpecError(f"split_size {keys} and a block_mask have no kernel: leave it out")
     if not joins_parts(spec):
+        names = " or ".join(combining(spec.operation))
         raise SpecError(
-            f"split_size {keys} needs schedule {' or '.join(combining(spec.operation))}, whose parts are put "
-            "together in an order "
+            f"split_size {keys} needs schedule {names}, whose parts are put together in an order "
             f"of their own, got {spec.schedule or 'none'} on {machine.target or DEFAULT_TARGET}"
         )
     count = max(-(-sizes["sk"] // keys), 1)
