@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attn_mlir.cli.doctor import add_doctor
-from attn_mlir.cli.outputs import check_svg
+from attn_mlir.cli.outputs import check_new, check_svg
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.cli.timing import add_time
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
@@ -218,6 +218,8 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from attn_mlir.cli.experiment import device_of, run_attention
 
+    if args.trace is not None:
+        check_new("--trace", args.trace, args.bundle)
     trial = run_attention(
         _bundles(args),
         batch=args.batch,

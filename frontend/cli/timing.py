@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attn_mlir.cli.outputs import check_svg
+from attn_mlir.cli.outputs import check_new, check_svg
 from attn_mlir.errors import LaunchError, SpecError
 from attn_mlir.files import read_file, reason, write_file
 
@@ -85,6 +85,8 @@ def time_kernel(args: argparse.Namespace) -> int:
 
     if args.svg is not None:
         check_svg("--svg", args.svg)
+    if args.trace is not None:
+        check_new("--trace", args.trace, args.kernel)
     if args.limit < 1:
         raise SpecError(f"--limit must be at least 1, got {args.limit}")
     overrides = _overrides(args.set)

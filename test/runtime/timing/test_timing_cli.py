@@ -96,3 +96,13 @@ def test_a_file_for_several_chips_is_timed_on_the_one_with_a_model(
     assert "sm_90a, model of an H200" in capsys.readouterr().out
     assert main(["time", str(path), "--sq", "0"]) == 1
     assert "has no CTAs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["time", "run"])
+def test_a_trace_never_takes_the_place_of_its_input(
+    command: str, ptx: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = ptx.read_bytes()
+    assert main([command, str(ptx), "--trace", str(ptx.parent / "." / ptx.name)]) == 1
+    assert "--trace names the input" in capsys.readouterr().err
+    assert ptx.read_bytes() == before
