@@ -153,7 +153,7 @@ def test_trap_says_where() -> None:
     body = "mov.u32 r1, %tid.x;\n setp.eq.u32 p1, r1, 40;\n @p1 trap;"
     with pytest.raises(KernelFault, match="trap") as raised:
         run_module(module(body), [], block=(64, 1, 1))
-    assert raised.value.kind == "trap" and "warp 1" in raised.value.where
+    assert raised.value.kind == "trap" and raised.value.where.endswith("warp 1 lanes 8")
 
 
 # ---- launch checks

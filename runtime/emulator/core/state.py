@@ -170,9 +170,10 @@ class Strand:
         self.join_segment = NO_SEGMENT if join is None else join.segment
         self.local_base = 0 if join is None else join.base
 
-    def where(self) -> str:
-        """CTA, warp and lanes, for messages."""
-        return f"{self.cta.where()} warp {self.warp.index} lanes {lanes_text(self.mask)}"
+    def where(self, mask: int | None = None) -> str:
+        """CTA, warp and lanes, for messages; all lanes of the strand if none are given."""
+        lanes = lanes_text(self.mask if mask is None else mask)
+        return f"{self.cta.where()} warp {self.warp.index} lanes {lanes}"
 
 
 class Scheduling(Protocol):

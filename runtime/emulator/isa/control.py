@@ -140,14 +140,15 @@ def exit_lanes(s: Strand, k: Any) -> int:
 
 
 @runtime
-def trap(s: Strand, line: int) -> int:
-    """The trap instruction: the kernel gives up."""
+def trap(s: Strand, k: Any, line: int) -> int:
+    """The trap instruction: the kernel gives up, by the lanes k, or all if that is None."""
+    mask = s.mask if k is None else mask_of_lanes(k)
     raise KernelFault(
         "the kernel executed a trap",
         kind="trap",
         line=line,
         text=s.launch.program.line_text(line),
-        where=s.where(),
+        where=s.where(mask),
         origin=s.launch.program.origin(line),
     )
 

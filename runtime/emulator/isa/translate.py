@@ -128,12 +128,17 @@ class Translation(Program):
 
     def _emit_exit(self, emitter: Emitter, instruction: Instruction, segment: Segment) -> bool:
         head = instruction.parts[0]
-        leave = f"trap(s, {instruction.line})" if head == "trap" else None
+        is_trap = head == "trap"
         if instruction.guard is None:
-            emitter.line(f"return {leave or 'exit_lanes(s, None)'}")
+            leave = f"trap(s, None, {instruction.line})" if is_trap else "exit_lanes(s, None)"
+            emitter.line(f"return {leave}")
             return True
         with emitter.effect():
-            emitter.line(leave or f"if exit_lanes(s, {emitter.k}) == {FINISHED}: return {FINISHED}")
+            emitter.line(
+                f"trap(s, {emitter.k}, {instruction.line})"
+                if is_trap
+                else f"if exit_lanes(s, {emitter.k}) == {FINISHED}: return {FINISHED}"
+            )
         # Lanes that stay go on in the masked form, from the start of the next segment.
         emitter.line(f"return {self._next(segment)}")
         return True
