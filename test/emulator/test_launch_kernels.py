@@ -149,6 +149,13 @@ def test_registers_keep_inactive_lanes() -> None:
     assert (z == np.where(inside, 2.0, 1.0)).all()
 
 
+@pytest.mark.parametrize("access", ["st.global.u32 [rd1], r1;", "ld.global.u32 r1, [rd1];"])
+def test_a_guarded_access_names_the_lane_of_the_warp(access: str) -> None:
+    body = f"mov.u32 r1, %tid.x;\n mov.u64 rd1, 4;\n setp.gt.u32 p1, r1, 29;\n @p1 {access}"
+    with pytest.raises(KernelFault, match=r"\(lane 30\)"):
+        run_module(module(body), [], block=(32, 1, 1))
+
+
 def test_trap_says_where() -> None:
     body = "mov.u32 r1, %tid.x;\n setp.eq.u32 p1, r1, 40;\n @p1 trap;"
     with pytest.raises(KernelFault, match="trap") as raised:

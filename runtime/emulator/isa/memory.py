@@ -236,7 +236,10 @@ def load_bytes(
         return found[0][0].load(found[0][2], width, *parts)
     result = np.zeros((WARP_LANES, width), np.uint8)
     for memory, index, inner in found:
-        result[index] = memory.load(inner, width, *parts)
+        try:
+            result[index] = memory.load(inner, width, *parts)
+        except Fault as fault:
+            raise _of_warp(fault, memory, index) from None
     return result
 
 
@@ -252,7 +255,17 @@ def store_bytes(
         chosen = values if index is None else values[index]
         if s.launch.is_watched:
             observe_access(s, memory, index, inner, width, True, chosen, element_bytes)
-        memory.store(inner, chosen)
+        try:
+            memory.store(inner, chosen)
+        except Fault as fault:
+            raise _of_warp(fault, memory, index) from None
+
+
+def _of_warp(fault: Fault, memory: Any, index: Any) -> Fault:
+    """A memory's fault with the lane of the warp, where it names one of the addresses."""
+    if fault.lane is None or index is None or isinstance(memory, _LocalMemory):
+        return fault
+    return fault.of_lane(int(index[fault.lane]))
 
 
 @runtime

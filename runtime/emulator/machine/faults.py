@@ -53,3 +53,8 @@ class Fault(LaunchError):
         self.address = address
         self.byte_count = byte_count
         self.lane = lane
+
+    def of_lane(self, lane: int) -> "Fault":
+        """The same fault, of this lane."""
+        at = {"address": self.address, "byte_count": self.byte_count}
+        return Fault(self.kind, self.message, **at, lane=lane)
