@@ -18,9 +18,8 @@ from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.attention import AttentionPolicy
-from attn_mlir.schedules.policy.base import Policy, first_mismatch
+from attn_mlir.schedules.policy.base import first_mismatch
 from attn_mlir.schedules.policy.refusal import no_kernel
-from attn_mlir.schedules.policy.registry import named, unnamed
 from attn_mlir.schedules.policy.tiling import (
     MAX_Q_TILES,
     SCALE_GROUPS,
@@ -114,13 +113,12 @@ def check_schedule(spec: MhaOptions) -> None:
     """
     if spec.schedule is None:
         return
-    policy, target = named(spec.operation, spec.schedule), target_named(DEFAULT_TARGET)
+    policy, target = spec.policy, target_named(DEFAULT_TARGET)
     mismatch = policy.mismatch(spec.facts, target)
     if mismatch is None:
-        wanted = {"q_tiles": spec.query_tiles, "tile_order": spec.tile_order}
+        asked = spec.asked
         if policy.claims.answered and spec.tile_order in ANSWERED_ORDERS:
-            del wanted["tile_order"]  # the target decides
-        asked = {name: value for name, value in wanted.items() if value is not None}
+            del asked["tile_order"]  # the target decides
         domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
         mismatch = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
     if mismatch is not None:
@@ -133,7 +131,7 @@ def check_stages(spec: MhaOptions) -> None:
     Raises:
       SpecError: names the option.
     """
-    known = {knob.name for knob in _policy(spec).options}
+    known = {knob.name for knob in spec.policy.options}
     for name in _given_stages(spec):
         if name not in known:
             raise SpecError(f"schedule {spec.schedule} has no {name}: leave it out")
@@ -168,7 +166,7 @@ def check_query_tiles(spec: MhaOptions) -> None:
     Raises:
       SpecError: says what is allowed.
     """
-    policy = _policy(spec)
+    policy = spec.policy
     most = policy.most_query_tiles if isinstance(policy, AttentionPolicy) else MAX_Q_TILES
     if (spec.query_tiles or 0) > most:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
@@ -180,17 +178,10 @@ def check_registers(spec: MhaOptions, target: str) -> None:
     Raises:
       SpecError: names the option.
     """
-    if spec.schedule is not None and Feature.TENSOR_MEMORY in _policy(spec).needs:
+    if spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
         raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
     check_claimed(spec.tile_order, target)
     check_no_stages(spec, target)
-
-
-def _policy(spec: MhaOptions) -> Policy:
-    """Of the schedule that a request names, or of that which needs no name."""
-    if spec.schedule is None:
-        return unnamed(spec.operation)
-    return named(spec.operation, spec.schedule)
 
 
 def check_no_stages(spec: GroupedRequest, target: str) -> None:

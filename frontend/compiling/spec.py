@@ -28,14 +28,11 @@ from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.attention import FewRowsPolicy
-from attn_mlir.schedules.policy.base import Call, Policy
+from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts, Modifier
-from attn_mlir.schedules.policy.knobs import Setting
 from attn_mlir.schedules.policy.registry import (
     choose,
-    named,
     schedule_words,
-    unnamed,
     widening,
 )
 
@@ -161,23 +158,6 @@ class MhaSpec(MhaOptions):
     def _has_position_scales(self) -> bool:
         """Whether every position of the cache has factors of its own."""
         return self.cache is not None and bool(self.cache.scale_dtype)
-
-    @property
-    def policy(self) -> Policy:
-        """Of its schedule; where it names none, of that which needs no name."""
-        if self.schedule is None:
-            return unnamed(self.operation)
-        return named(self.operation, self.schedule)
-
-    @property
-    def asked(self) -> dict[str, Setting]:
-        """The knobs that it sets, by the names that policies have for them."""
-        found: dict[str, Setting] = {}
-        if self.query_tiles is not None:
-            found["q_tiles"] = self.query_tiles
-        if self.tile_order is not None:
-            found["tile_order"] = self.tile_order
-        return found
 
     @property
     def has_padded_queries(self) -> bool:

@@ -24,7 +24,7 @@ from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 
 
 def check_num_splits(num_splits: object) -> int:
-    """Checks a number of parts: 1 is no split, 0 leaves the number to `chosen_splits`.
+    """Checks a number of parts: 1 is no split, 0 leaves the number to the policy.
 
     Raises:
       SpecError: says what was got.

@@ -16,7 +16,15 @@ from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts, Scales
 from attn_mlir.schedules.policy.knobs import divisor_of, multiple_of, one_of
 from attn_mlir.schedules.policy.refusal import Mismatch
-from attn_mlir.schedules.policy.registry import POLICIES, choose, of_operation, schedule_words
+from attn_mlir.schedules.policy.registry import (
+    POLICIES,
+    choose,
+    combining,
+    of_operation,
+    schedule_words,
+    unnamed,
+    widening,
+)
 
 BLACKWELL, HOPPER = (Call(target_named(chip)) for chip in ("sm_100a", "sm_90a"))
 MHA = am.mha(heads=8, kv_heads=2, head_dim=64).facts
@@ -106,6 +114,12 @@ def test_every_operation_has_schedules_with_words_of_their_own() -> None:
         assert len(set(schedule_words(operation).values())) == len(of_operation(operation)) or (
             set(schedule_words(operation).values()) == {""}
         )
+
+
+def test_what_policies_of_attention_are_asked_by() -> None:
+    assert unnamed("mha").name == "mha" and widening("mha").name == "mha-streaming"
+    assert combining("mha") == ["mha-streaming", "mha-swapped"]
+    assert combining("mla_decode") == ["mla-decode-streaming"]
 
 
 def test_domains_say_what_they_allow() -> None:
