@@ -42,6 +42,7 @@ from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import Kernel, Machine
 
 TARGET = "sm_90a"
+SCHEDULE = "mha-registers"
 PRODUCTS_PER_CYCLE = (
     2048  # multiply-adds of 16 bits: 132 x 1.83 GHz x 2 of it are the 989 TFLOP/s of the data sheet
 )
@@ -129,11 +130,10 @@ def compiled(cell: Cell, folder: Path) -> Entry:
     from attn_mlir.dialect.targets.limits import target_named
     from attn_mlir.lowering.compile import compile_with_clocks
     from attn_mlir.schedules.policy.held_tiling import held_tiling_for
-    from attn_mlir.schedules.policy.tiling import HELD
 
     spec = mha(
         heads=cell.heads, head_dim=cell.head_dim, v_head_dim=cell.v_head_dim,
-        mask=MASKS[cell.mask](), return_lse=False, schedule=HELD,
+        mask=MASKS[cell.mask](), return_lse=False, schedule=SCHEDULE,
     )  # fmt: skip
     longest = {"batch": cell.batch, "sq": cell.length, "sk": cell.length}
     spec = with_tiles(spec, longest, Machine(TARGET, 0))

@@ -26,16 +26,9 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import AttnError
-from attn_mlir.schedules.policy.tiling import (
-    HELD,
-    MAX_HEAD_DIM,
-    STREAM_SUMS,
-    STREAMED,
-    SWAPPED,
-    SWAPPED_TILES,
-    TILED,
-)
+from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, STREAM_SUMS, SWAPPED_TILES
 
+TILED, HELD, STREAMED, SWAPPED = "mha", "mha-registers", "mha-streaming", "mha-swapped"
 HEADS, KV_HEADS = 16, 2
 Options = Mapping[str, Any]
 Choices = Mapping[str, Options]

@@ -30,12 +30,12 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.policy.tiling import HELD, STREAMED
 from attn_mlir.schedules.registry import operations, schedules
 from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.slow]
 
+HELD, STREAMED = "mha-registers", "mha-streaming"
 PAGES: dict[str, Any] = {"cache": Cache(page_size=64, pages="table")}
 SPILLED = {  # bytes stored and loaded, at most, of families that spill
     "queries 129, keys 300, mask & causal, score_mod softcap, mask_mod documents": 20,
