@@ -287,6 +287,9 @@ def _info(args: argparse.Namespace) -> int:
     if args.svg is not None and not args.rings:
         print("attn-mlir info: --svg draws what --rings prints: pass both", file=sys.stderr)
         return 2
+    if sum((args.ptx, args.sass, args.json, args.rings)) > 1:
+        print("attn-mlir info: pass one of --ptx, --sass, --json and --rings", file=sys.stderr)
+        return 2
     if args.svg is not None:
         check_svg("--svg", args.svg)
     found = _bundles(args)

@@ -38,6 +38,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path, pack: Callable[..., byt
     path, drawn = tmp_path / "k.attn", tmp_path / "rings.svg"
     path.write_bytes(pack(report={}))
     assert cli.main(["info", str(path), "--svg", str(drawn)]) == 2
+    assert cli.main(["info", str(path), "--rings", "--ptx", "--svg", str(drawn)]) == 2
     assert cli.main(["info", str(path), "--rings", "--svg", str(drawn)]) == 1
     assert not drawn.exists()
 
