@@ -43,8 +43,7 @@ def check_one_library(arrays: Mapping[str, Any]) -> None:
             (library, where), (other, there) = place, places[first]
             raise SpecError(
                 f"{name} is of {library} on {where}, {first} of {other} on {there}: they are "
-                "computed "
-                "with at once"
+                "computed with at once"
             )
 
 

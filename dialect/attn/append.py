@@ -145,9 +145,8 @@ class AppendOp(AttnDialect.Operation, name="append"):
         allowed = (cache, *(WIDE_TYPES if cache in NARROW_TYPES else ()))
         if cache not in (*WIDE_TYPES, *NARROW_TYPES) or token not in allowed:
             return self._fail(
-                "tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one of "
-                "8 "
-                f"bits, got {token} for {cache}"
+                "tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one "
+                f"of 8 bits, got {token} for {cache}"
             )
         return True
 

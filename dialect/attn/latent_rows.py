@@ -76,9 +76,8 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
         narrow = self.narrow.type
         if not isinstance(narrow, ir.RankedTensorType) or narrow.rank not in _RANKS:
             return self._fail(
-                "narrow to be a tensor [rows, columns], [pages, page, columns] or [pages, page, 1, "
-                "columns], "
-                f"got {narrow}"
+                "narrow to be a tensor [rows, columns], [pages, page, columns] or [pages, page, "
+                f"1, columns], got {narrow}"
             )
         is_pool = narrow.rank == _RANKS[-1]
         if any(narrow.is_dynamic_dim(axis) for axis in range(2 if is_pool else 1, narrow.rank)):

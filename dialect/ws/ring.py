@@ -199,8 +199,7 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
             return fail(
                 op,
                 f"expects a multiple of the lender's {outer.stages} stages and as many ways, "
-                f"{outer.ways}, "
-                f"got {inner.stages} and {inner.ways}",
+                f"{outer.ways}, got {inner.stages} and {inner.ways}",
             )
         parts = inner.stages // outer.stages
         if (

@@ -226,9 +226,8 @@ class _Call:
                     )
         if self.k_new.shape[:-1] != self.v_new.shape[:-1] or self.v_new.dtype != self.new_dtype:
             raise SpecError(
-                "k_new and v_new must agree but for head_dim, got "
-                f"{list(self.k_new.shape)} of {self.new_dtype} and {list(self.v_new.shape)} of "
-                f"{self.v_new.dtype}"
+                f"k_new and v_new must agree but for head_dim, got {list(self.k_new.shape)} of "
+                f"{self.new_dtype} and {list(self.v_new.shape)} of {self.v_new.dtype}"
             )
         if len(self.k_new.shape) == 4 and self.k_new.shape[0] != self.cache.batch:
             raise SpecError(
@@ -341,8 +340,7 @@ def _check_measured(call: _Call, kind: Cache, *, is_slots: bool) -> None:
     if call.new_dtype not in WIDE_DTYPES:
         raise SpecError(
             f"k_new is {call.new_dtype}, k_scale has factors of positions, which are found from "
-            "tokens "
-            f"of 16 bits: pass {' or '.join(WIDE_DTYPES)}"
+            f"tokens of 16 bits: pass {' or '.join(WIDE_DTYPES)}"
         )
     if is_slots and kind.own_scale_table:
         raise SpecError("scale_table needs positions, got slot_mapping")

@@ -144,9 +144,8 @@ def _check_angles(name: str, positions: Array, count: int) -> None:
     wrong = (positions < 0) | (positions >= count)
     if wrong.any():
         raise SpecError(
-            f"{name} needs angles of position {positions[np.argmax(wrong)]}: cos and sin have rows "
-            "0 "
-            f"to {count - 1}"
+            f"{name} needs angles of position {positions[np.argmax(wrong)]}: cos and sin have "
+            f"rows 0 to {count - 1}"
         )
 
 

@@ -135,8 +135,7 @@ def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> 
     if min(scale.strides) < 0 or (shape[3] > 1 and scale.strides[3] != 1):
         raise SpecError(
             f"{name} has strides {list(scale.strides)}: its groups must be dense (stride 1), and "
-            "no "
-            "stride below 0"
+            "no stride below 0"
         )
     return scale
 
@@ -180,6 +179,5 @@ def check_dense_rows(table: TensorView, name: str) -> None:
     if not table.empty and (min(table.strides) < 0 or table.strides[-1] != 1):
         raise SpecError(
             f"{name} has strides {list(table.strides)}: its rows must be dense (stride 1), and "
-            "their "
-            "stride not below 0"
+            "their stride not below 0"
         )

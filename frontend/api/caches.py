@@ -235,8 +235,7 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
         if k.shape[:3] != pools["v"].shape[:3]:
             raise SpecError(
                 f"v_pages must agree with k_pages but for head_dim, got {list(pools['v'].shape)} "
-                "and "
-                f"{list(k.shape)}"
+                f"and {list(k.shape)}"
             )
     for name, pool in pools.items():
         check_copyable(pool, names[name])

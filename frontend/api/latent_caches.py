@@ -89,8 +89,7 @@ def one_behind_the_other(pool: TensorView, name: str) -> TensorView:
     if pages > 1 and page > 1 and step != page * steps[0]:
         raise SpecError(
             f"{name} must have its pages one behind the other, {page * steps[0]} elements from "
-            "each to "
-            f"the next, got {step}"
+            f"each to the next, got {step}"
         )
     pitch = step if page == 1 else steps[0]
     return pool.reshaped((pages * page, *row), (pitch, *steps[1:]))

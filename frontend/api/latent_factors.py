@@ -79,8 +79,7 @@ def row_factors(
         if of_q.dtype != "f32" or of_q.shape != wanted:
             raise SpecError(
                 f"{DESCALES[0]} must be f32 {list(wanted)}, of each position and head of q_nope, "
-                "got "
-                f"{list(of_q.shape)} of {of_q.dtype}"
+                f"got {list(of_q.shape)} of {of_q.dtype}"
             )
         of_q = of_q.reshaped((*wanted, 1), (*of_q.strides, 1))
     else:
@@ -106,8 +105,7 @@ def of_positions(given: Any, name: str, operand: TensorView, called: str) -> Ten
     if found.dtype != "f32" or found.shape != rows:
         raise SpecError(
             f"{name} must be f32 {list(rows)}, of each position of {called}, got "
-            f"{list(found.shape)} of "
-            f"{found.dtype}"
+            f"{list(found.shape)} of {found.dtype}"
         )
     if not found.empty and min(found.strides) < 0:
         raise SpecError(f"{name} has strides {list(found.strides)}: none may be below 0")

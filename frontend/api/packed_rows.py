@@ -208,8 +208,7 @@ def _check_pages(form: LatentFormat, kv: TensorView, name: str) -> None:
     if kv.shape[1] > 1 and kv.strides[1] != form.token_bytes:
         raise SpecError(
             f"{name} must have {form.token_bytes} bytes from each row of a page to the next for "
-            "kv_format "
-            f"{form.name!r}, got {kv.strides[1]}"
+            f"kv_format {form.name!r}, got {kv.strides[1]}"
         )
 
 
@@ -224,8 +223,7 @@ def _factors(
         counts = ", ".join(map(str, sorted(groups)))
         raise SpecError(
             f"{name} must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside "
-            "this "
-            f"kv, got {list(shape)} of {found.dtype}"
+            f"this kv, got {list(shape)} of {found.dtype}"
         )
     if len(shape) > len(("rows", "groups")) and not by_pages:
         flat = as_rows(name, found.reshaped((*rows, 1, shape[-1]), _with_head(found)))

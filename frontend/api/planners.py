@@ -39,8 +39,7 @@ def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callabl
             if len(arguments) > most:  # Python would count the object that is made as well
                 raise TypeError(
                     f"{function.__name__}() takes {takes} positional arguments but "
-                    f"{len(arguments)} "
-                    "were given"
+                    f"{len(arguments)} were given"
                 )
             return function(call(*arguments, **options))
 

@@ -171,8 +171,7 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
     if q.dtype == NATIVE and (kv_format != NATIVE or kv_scale is not None):
         raise SpecError(
             f"q must be {PLAIN} or f16 unless kv_format is {NATIVE!r} without kv_scale, got "
-            f"{q.dtype} "
-            f"for {kv_format!r}"
+            f"{q.dtype} for {kv_format!r}"
         )
     form = format_named(kv_format, columns)
     if form is not None:

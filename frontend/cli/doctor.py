@@ -15,8 +15,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.description = (
         "Print what is installed, and run a small TMA copy and attention on each GPU: causal, "
-        "bf16, "
-        "heads of 128; compared with float64, and timed."
+        "bf16, heads of 128; compared with float64, and timed."
     )
     parser.add_argument(
         "--bundle",

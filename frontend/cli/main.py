@@ -320,9 +320,8 @@ def _info(args: argparse.Namespace) -> int:
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         f"Compile attention for the GPU that there is, or for {DEFAULT_TARGET}, run it on the GPU "
-        "or on the "
-        "emulator, compare it with float64, and show what was built. Exits with 1 when the numbers "
-        "are wrong."
+        "or on the emulator, compare it with float64, and show what was built. Exits with 1 when "
+        "the numbers are wrong."
     )
     _add_spec(parser, heads=2, kv_heads=1)
     parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")

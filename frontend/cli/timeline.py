@@ -26,8 +26,7 @@ _UNITS = {
     CLOCKS: (
         "clocks of the model",
         "Clocks of a multiprocessor by the model of time: the emulator's run replayed on the "
-        "machine code "
-        "(docs/timing.md).",
+        "machine code (docs/timing.md).",
     ),
 }
 FIRST_ENGINE, FIRST_BARRIER = 100, 200  # number of the first engine's thread in the file
@@ -123,8 +122,7 @@ def read_trace(path: Path) -> TraceFile:
     if content.startswith(ZIP):
         raise SpecError(
             f"{path} is a bundle, not a trace: `attn-mlir run {path} --trace trace.json` runs it "
-            "on the "
-            "emulator and writes one"
+            "on the emulator and writes one"
         )
     try:
         data = json.loads(content)

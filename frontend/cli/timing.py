@@ -135,8 +135,7 @@ def time_kernel(args: argparse.Namespace) -> int:
         )
         print(
             f"\nthe launch, if all {timed.clusters} clusters take as long: {whole.clocks:.0f} "
-            "clocks, "
-            f"{whole.waves} waves, {together} CTAs on a multiprocessor"
+            f"clocks, {whole.waves} waves, {together} CTAs on a multiprocessor"
         )
     trace = chrome_trace(
         replays["nominal"], kernel=timed.entry, target=timed.target, names=timed.warps

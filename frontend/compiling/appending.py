@@ -123,8 +123,7 @@ class AppendSpec(Request):
         if not is_right or bool(columns) != (self.angles is not None):
             raise SpecError(
                 f"rotary_dim must be a multiple of {ROTARY_STEP} up to {self.head_dim} with "
-                "angles, 0 "
-                f"without, got {shown(self.rotary_dim, 40)}"
+                f"angles, 0 without, got {shown(self.rotary_dim, 40)}"
             )
         if columns and self.new_dtype not in WIDE_DTYPES:
             raise SpecError(f"rotary is for tokens of bf16 or f16, got {self.new_dtype}")

@@ -34,9 +34,8 @@ def attention_of(bundle: Bundle) -> MhaSpec | None:
         spec = request_of(fields)
     except (SpecError, KeyError, TypeError, AttributeError) as error:
         raise SpecError(
-            f"bundle.json: request is none that this attn-mlir knows "
-            f"({f'{type(error).__name__}: {error}':.200}): "
-            "compile the bundle again"
+            "bundle.json: request is none that this attn-mlir knows "
+            f"({f'{type(error).__name__}: {error}':.200}): compile the bundle again"
         ) from error
     check_operands(spec, bundle.manifest)
     return cast(MhaSpec, spec)
@@ -54,8 +53,7 @@ def text_of(bundle: Bundle) -> tuple[Mask | None, Program | None]:
     if "unread" in fields:
         raise SpecError(
             f"{bundle.entry} modifies scores by {fields['unread']!s:.80}, which cannot be "
-            "evaluated "
-            "here: its results are not judged"
+            "evaluated here: its results are not judged"
         )
     modifier = fields.get("modifier")
     mask = parse_mask(str(fields.get("mask")))

@@ -43,8 +43,7 @@ def check_scope_splits(num_splits: object, scope_count: int) -> int:
     if count * scope_count > MAX_SPLITS:
         raise SpecError(
             f"num_splits must be an integer from 0 to {MAX_SPLITS // scope_count} with extra_kv, "
-            "got "
-            f"{count}"
+            f"got {count}"
         )
     return count
 

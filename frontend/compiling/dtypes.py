@@ -48,6 +48,5 @@ def refused_dtype(name: str, dtype: str, allowed: Sequence[str]) -> SpecError:
         return SpecError(what)
     return SpecError(
         f"{what}: convert it by {name}.to(torch.bfloat16) or {name}.astype(ml_dtypes.bfloat16); "
-        "sums "
-        "are in f32 all the same"
+        "sums are in f32 all the same"
     )

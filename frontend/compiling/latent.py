@@ -141,8 +141,7 @@ class MlaSpec(GroupedRequest):
         if self.rope_dim != ROPE_COLUMNS:
             raise SpecError(
                 f"rope_dim must be {ROPE_COLUMNS} where k_rope is a latent cache of "
-                f"{self.cache_columns} "
-                f"columns, got {self.rope_dim}"
+                f"{self.cache_columns} columns, got {self.rope_dim}"
             )
 
     @property
@@ -168,8 +167,7 @@ class MlaSpec(GroupedRequest):
             if self.is_narrow and getattr(self, name) % step:
                 raise SpecError(
                     f"{name} {getattr(self, name)} has no kernel for {NARROW}: supported are "
-                    "multiples "
-                    f"of {step}"
+                    f"multiples of {step}"
                 )
         has_cache = self.cache is not None
         if self.rope_factors and (has_cache or not is_narrow):

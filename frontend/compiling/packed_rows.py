@@ -73,8 +73,7 @@ class PackedRequest(Request):
         if (self.kv_page is not None) != needs_page:
             raise SpecError(
                 f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with "
-                "kv_format "
-                f"{self.kv_format!r}, got {self.kv_page}"
+                f"kv_format {self.kv_format!r}, got {self.kv_page}"
             )
 
     @property

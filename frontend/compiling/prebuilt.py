@@ -93,8 +93,7 @@ def _read(place: Path, name: str) -> bytes | None:
         told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
         raise SpecError(
             f"ATTN_MLIR_BUNDLES names {place}, which cannot be read: {told}; it must be a folder "
-            "of "
-            "bundle files, or a zip of such files"
+            "of bundle files, or a zip of such files"
         ) from error
 
 

@@ -229,8 +229,7 @@ def check_output(out_dtype: str, v_head_dim: int) -> None:
     if out_dtype == "f32" and v_head_dim > MAX_F32_HEAD_DIM:
         raise SpecError(
             f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {v_head_dim}: O "
-            "and "
-            "two key tiles would exceed shared memory"
+            "and two key tiles would exceed shared memory"
         )
 
 

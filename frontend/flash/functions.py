@@ -302,8 +302,7 @@ def flash_attn_combine(
     if parts.dtype != "f32" or len(parts.shape) not in (4, 5):
         raise SpecError(
             "out_partial must be f32 [splits, batch, sq, heads, head_dim] or [splits, total, "
-            "heads, "
-            f"head_dim], got {list(parts.shape)} of {parts.dtype}"
+            f"heads, head_dim], got {list(parts.shape)} of {parts.dtype}"
         )
     if sums.dtype != "f32" or sums.shape != parts.shape[:-1]:
         raise SpecError(
@@ -313,8 +312,7 @@ def flash_attn_combine(
     if sums.shape[-2] > 1 and sums.strides[-2] != 1 and not sums.empty:
         raise SpecError(
             f"lse_partial has strides {list(sums.strides)}: positions must lie one behind the "
-            "other, "
-            "as in lse.swapaxes(-1, -2) of a dense [..., heads, sq]"
+            "other, as in lse.swapaxes(-1, -2) of a dense [..., heads, sq]"
         )
     if not 1 <= parts.shape[0] <= MAX_SPLITS:
         raise SpecError(f"out_partial has {parts.shape[0]} parts, allowed are 1 to {MAX_SPLITS}")
@@ -354,9 +352,8 @@ def _split_heads(packed: Any, num_heads_q: object) -> tuple[Any, ...]:
     shape, heads = view(packed, "qkv").shape, as_int(num_heads_q)
     if len(shape) != 4 or heads is None or not 0 < heads < shape[2] or (shape[2] - heads) % 2:
         raise SpecError(
-            "num_heads_q must leave an even number of heads of qkv [batch, sequence, num_heads_q + "
-            "2 "
-            f"kv_heads, head_dim] for k and v, got {shown(num_heads_q, 40)} and {list(shape)}"
+            "num_heads_q must leave an even number of heads of qkv [batch, sequence, num_heads_q "
+            f"+ 2 kv_heads, head_dim] for k and v, got {shown(num_heads_q, 40)} and {list(shape)}"
         )
     kv = (shape[2] - heads) // 2
     return packed[:, :, :heads], packed[:, :, heads : heads + kv], packed[:, :, heads + kv :]

@@ -50,12 +50,9 @@ _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new"
 @adapter(
     NEUTRAL,
     "q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens cache_batch_idx cache_leftpad "
-    "page_table "
-    "cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale v_descale "
-    "softmax_scale "
-    "causal window_size attention_chunk softcap rotary_interleaved scheduler_metadata num_splits "
-    "pack_gqa "
-    "sm_margin return_softmax_lse",
+    "page_table cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale "
+    "v_descale softmax_scale causal window_size attention_chunk softcap rotary_interleaved "
+    "scheduler_metadata num_splits pack_gqa sm_margin return_softmax_lse",
 )
 def flash_attn_with_kvcache(
     q: Any,

@@ -36,8 +36,7 @@ def check_angles(cos: Any, sin: Any, head_dim: int) -> None:
     if len(shape) != 2 or 2 * shape[1] % STEP or not 0 < 2 * shape[1] <= head_dim:
         raise SpecError(
             f"rotary_cos must be [positions, rotary_dim / 2] for a rotary_dim of {STEP} or a "
-            "multiple, "
-            f"at most {head_dim}, got {list(shape)}"
+            f"multiple, at most {head_dim}, got {list(shape)}"
         )
     if (found := shape_of(sin, "rotary_sin")) != shape:
         raise SpecError(f"rotary_sin must be {list(shape)} as rotary_cos, got {list(found)}")

@@ -64,8 +64,7 @@ class FlashMLASchedMeta:
             if (got := config[name]) != was:
                 raise SpecError(
                     f"tile_scheduler_metadata is of calls with {name} = {was}, got {got}: make "
-                    "others "
-                    "with get_mla_metadata()"
+                    "others with get_mla_metadata()"
                 )
 
 
@@ -82,9 +81,8 @@ def get_mla_metadata(*arguments: Any, **options: Any) -> tuple[FlashMLASchedMeta
 @adapter(
     NEUTRAL,
     "q k_cache block_table cache_seqlens head_dim_v tile_scheduler_metadata num_splits "
-    "softmax_scale causal "
-    "is_fp8_kvcache indices attn_sink extra_k_cache extra_indices_in_kvcache topk_length "
-    "extra_topk_length",
+    "softmax_scale causal is_fp8_kvcache indices attn_sink extra_k_cache "
+    "extra_indices_in_kvcache topk_length extra_topk_length",
 )
 def flash_mla_with_kvcache(
     q: Any,

@@ -81,10 +81,9 @@ class MultiLevelCascadeAttentionWrapper:
     @adapter(
         NEUTRAL,
         "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len "
-        "num_qo_heads "
-        "num_kv_heads head_dim page_size causal pos_encoding_mode use_fp16_qk_reduction sm_scale "
-        "window_left "
-        f"logits_soft_cap {ROTATION} q_data_type kv_data_type",
+        "num_qo_heads num_kv_heads head_dim page_size causal pos_encoding_mode "
+        f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} q_data_type "
+        "kv_data_type",
         options=Problem.scored,
     )
     def plan(
@@ -122,8 +121,7 @@ class MultiLevelCascadeAttentionWrapper:
         if count > 1 and as_int(window_left) != NO_LIMIT:
             raise SpecError(
                 f"window_left must be -1 with {count} levels, got {shown(window_left, 40)}: each "
-                "would count "
-                "it over its own keys alone"
+                "would count it over its own keys alone"
             )
         columns = integer("head_dim", head_dim, 1)
         is_causal = flag("causal", causal)

@@ -74,10 +74,9 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     @adapter(
         NEUTRAL,
         "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size "
-        "pos_encoding_mode "
-        f"window_left logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale "
-        f"{ROTATION} "
-        "non_blocking block_tables seq_lens fixed_split_size disable_split_kv q_len_per_req",
+        "pos_encoding_mode window_left logits_soft_cap q_data_type kv_data_type o_data_type "
+        f"data_type sm_scale {ROTATION} non_blocking block_tables seq_lens fixed_split_size "
+        "disable_split_kv q_len_per_req",
         options=Problem.scored,
     )
     def plan(
@@ -204,8 +203,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     @adapter(
         NEUTRAL,
         "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left "
-        "logits_soft_cap sm_scale "
-        f"{ROTATION}",
+        f"logits_soft_cap sm_scale {ROTATION}",
         options=Problem.scored,
     )
     def forward(

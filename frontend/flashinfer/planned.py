@@ -220,8 +220,7 @@ class Problem:
         if tuple(q.shape[1:]) != (self.heads, self.head_dim):
             raise SpecError(
                 f"q must be [tokens, {self.heads}, {self.head_dim}] as planned, got "
-                f"{list(q.shape)}: "
-                "call plan with these sizes"
+                f"{list(q.shape)}: call plan with these sizes"
             )
         if q.dtype != TORCH_DTYPES[self.dtype]:
             raise SpecError(f"q is {q.dtype}, plan was told q_data_type {self.dtype}")

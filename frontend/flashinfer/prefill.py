@@ -111,8 +111,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         NEUTRAL,
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf paged_kv_indptr_buf "
         "paged_kv_indices_buf paged_kv_last_page_len_buf custom_mask_buf mask_indptr_buf backend "
-        "jit_args "
-        "jit_kwargs variant_owns_mask",
+        "jit_args jit_kwargs variant_owns_mask",
     )
     def __init__(
         self,
@@ -148,13 +147,11 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     @adapter(
         NEUTRAL,
         "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads "
-        "num_kv_heads "
-        "head_dim_qk page_size head_dim_vo custom_mask packed_custom_mask causal pos_encoding_mode "
-        f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} q_data_type "
-        "kv_data_type "
-        "o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr token_pos_in_items_len "
-        "max_item_len_ptr seq_lens seq_lens_q block_tables max_token_per_sequence max_sequence_kv "
-        "fixed_split_size disable_split_kv uniform_q_len",
+        "num_kv_heads head_dim_qk page_size head_dim_vo custom_mask packed_custom_mask causal "
+        f"pos_encoding_mode use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} "
+        "q_data_type kv_data_type o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr "
+        "token_pos_in_items_len max_item_len_ptr seq_lens seq_lens_q block_tables "
+        "max_token_per_sequence max_sequence_kv fixed_split_size disable_split_kv uniform_q_len",
         options=PrefillWrapper._plan_queries,
     )
     def plan(
@@ -242,8 +239,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     @adapter(
         NEUTRAL,
         "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale "
-        "window_left "
-        f"logits_soft_cap sm_scale {ROTATION}",
+        f"window_left logits_soft_cap sm_scale {ROTATION}",
         options=Problem.scored,
     )
     def forward(

@@ -32,8 +32,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
     @adapter(
         NEUTRAL,
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf kv_indptr_buf "
-        "custom_mask_buf "
-        "mask_indptr_buf backend jit_args jit_kwargs variant_owns_mask",
+        "custom_mask_buf mask_indptr_buf backend jit_args jit_kwargs variant_owns_mask",
     )
     def __init__(
         self,
@@ -61,12 +60,10 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         NEUTRAL,
         "self qo_indptr kv_indptr num_qo_heads num_kv_heads head_dim_qk head_dim_vo custom_mask "
         "packed_custom_mask causal pos_encoding_mode use_fp16_qk_reduction window_left "
-        "logits_soft_cap sm_scale "
-        f"{ROTATION} q_data_type kv_data_type o_data_type non_blocking prefix_len_ptr "
-        "token_pos_in_items_ptr "
-        "token_pos_in_items_len max_item_len_ptr fixed_split_size disable_split_kv seq_lens "
-        "seq_lens_q "
-        "max_token_per_sequence max_sequence_kv v_indptr o_indptr uniform_q_len",
+        f"logits_soft_cap sm_scale {ROTATION} q_data_type kv_data_type o_data_type non_blocking "
+        "prefix_len_ptr token_pos_in_items_ptr token_pos_in_items_len max_item_len_ptr "
+        "fixed_split_size disable_split_kv seq_lens seq_lens_q max_token_per_sequence "
+        "max_sequence_kv v_indptr o_indptr uniform_q_len",
         options=PrefillWrapper._plan_queries,
     )
     def plan(self, qo_indptr: Any, kv_indptr: Any, **options: Any) -> None:
@@ -141,8 +138,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
     @adapter(
         NEUTRAL,
         "self q k v causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap "
-        "sm_scale "
-        f"{ROTATION}",
+        f"sm_scale {ROTATION}",
         options=Problem.scored,
     )
     def forward(

@@ -18,8 +18,7 @@ from attn_mlir.runtime.call.scalars import flag
 @adapter(
     NEUTRAL,
     "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left "
-    "logits_soft_cap "
-    f"sm_scale {ROTATION} return_lse",
+    f"logits_soft_cap sm_scale {ROTATION} return_lse",
     options=Problem.scored,
 )
 def single_decode_with_kv_cache(
@@ -63,10 +62,8 @@ def single_decode_with_kv_cache(
 @adapter(
     NEUTRAL,
     "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout "
-    "pos_encoding_mode "
-    f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} backend return_lse "
-    "kv_cache_sf "
-    "k_scale v_scale",
+    f"pos_encoding_mode use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} "
+    "backend return_lse kv_cache_sf k_scale v_scale",
     options=Problem.scored,
 )
 def single_prefill_with_kv_cache(

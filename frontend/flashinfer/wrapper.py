@@ -64,8 +64,7 @@ class Buffers:
         if count > room or (whole and count != room):
             raise SpecError(
                 f"{name} has {room} entries, plan was given {count}: the batch of a wrapper for "
-                "graphs "
-                "stays what it is"
+                "graphs stays what it is"
             )
 
     def keep(self, name: str, value: Any) -> None:

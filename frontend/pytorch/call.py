@@ -123,8 +123,7 @@ def _imported(array: Any) -> Any:
     if any(step < 0 for step in steps):
         raise SpecError(
             f"a captured array of shape {list(words.shape)} has strides {list(steps)} in bytes: "
-            "PyTorch "
-            "has no negative ones, capture a copy"
+            "PyTorch has no negative ones, capture a copy"
         )
     if isinstance(array, np.ndarray) and words.dtype.name == "bfloat16":
         return torch.from_dlpack(words.view(np.uint16)).view(torch.bfloat16)

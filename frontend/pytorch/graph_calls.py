@@ -190,9 +190,8 @@ def _no_batching(name: str) -> Callable[..., Any]:
     def refuse(*_: Any, **_options: Any) -> Any:
         raise SpecError(
             f"attn_mlir::{name} has no rule for torch.vmap: call its function with the batch, "
-            "which it has an "
-            "axis for, or scaled_dot_product_attention or flex_attention of attn_mlir.torch, which "
-            "have a rule"
+            "which it has an axis for, or scaled_dot_product_attention or flex_attention of "
+            "attn_mlir.torch, which have a rule"
         )
 
     return refuse

@@ -30,8 +30,7 @@ def breaks(given: Mapping[str, Any], *names: str) -> bool:
     if found and not torch.compiler.is_dynamo_compiling():
         raise SpecError(
             f"{found[0]} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor "
-            "transformed by "
-            "torch.func: leave it out"
+            "transformed by torch.func: leave it out"
         )
     return bool(found)
 

@@ -70,8 +70,7 @@ class Comparison:
         if not self.ok:
             text += (
                 f"; {self.wrong_count} of {self.element_count} elements of O wrong, first by size "
-                "at "
-                f"{self.worst_index}; {self.lse_wrong_count} of LSE wrong"
+                f"at {self.worst_index}; {self.lse_wrong_count} of LSE wrong"
             )
         return text
 

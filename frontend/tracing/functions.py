@@ -100,8 +100,7 @@ def power(graph: Graph, base: Any, exponent: Any) -> Traced:
     if narrow and not (type(exponent) is int and exponent in range(MAX_POWER + 1)):
         raise graph.refuse(
             f"raises {integers.NUMPY_NAMES[narrow]} to a power that is no whole number from 0 to "
-            f"{MAX_POWER}: "
-            "convert one, with .to(int) or .to(float)"
+            f"{MAX_POWER}: convert one, with .to(int) or .to(float)"
         )
     if isinstance(base, int | float) and base == 2:
         return graph.apply("exp2", exponent)

@@ -106,6 +106,5 @@ def _check(name: str, axis: int, index: Array | None, extent: int) -> None:
     wrong = high if high >= extent else low
     raise SpecError(
         f"{name} is indexed with {wrong} along axis {axis}, which has {extent}: move the index "
-        "inside "
-        "by clamp(), also where the result is not used"
+        "inside by clamp(), also where the result is not used"
     )

@@ -104,8 +104,7 @@ class Traced:
         if text not in _DTYPES:
             raise self.graph.refuse(
                 f"converts to {dtype!r:.40}; allowed are float of 16 to 64 bits, bfloat16, bool, "
-                "int of 8 to "
-                "64 bits, and uint8 and uint16"
+                "int of 8 to 64 bits, and uint8 and uint16"
             )
         wanted = _DTYPES[text]
         if wanted in ("f16", "bf16"):

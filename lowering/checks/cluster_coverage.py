@@ -76,8 +76,7 @@ def _check_copy_in(site: Site, op: ws.CopyInOp | ws.GatherInOp) -> None:
             raise op_error(
                 op,
                 f"expects the commits of CTA {rank} at the full barriers of its receivers "
-                f"{list(to)} "
-                f"or of one half of their pairs, got {list(told)}",
+                f"{list(to)} or of one half of their pairs, got {list(told)}",
             )
         in_pairs.append(told != to)
     if any(in_pairs) and not analysed(works_in_pairs, site.role.operation.parent.opview):

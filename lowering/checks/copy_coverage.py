@@ -109,8 +109,7 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
         raise op_error(
             op,
             f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, got "
-            f"{left}..{left + columns} "
-            f"of {all_columns}",
+            f"{left}..{left + columns} of {all_columns}",
         )
 
 
@@ -202,9 +201,7 @@ def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
         raise op_error(
             op,
             f"expects rows in {threads * unit_elements(bits) // line}s where {threads} threads "
-            "wait "
-            "for "
-            f"copies, got {kind}",
+            f"wait for copies, got {kind}",
         )  # fmt: skip
     if ir.MemRefType(op.source.type).is_dynamic_dim(list[int](op.dims)[-1]):
         raise op_error(op, "expects a static number of columns where threads wait for copies")
@@ -272,8 +269,7 @@ def _check_boxes_out(site: Site, op: Any) -> None:
         raise op_error(
             op,
             f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, or all that the "
-            "tensor has, "
-            f"got {columns} of {tensor}",
+            f"tensor has, got {columns} of {tensor}",
         )
 
 

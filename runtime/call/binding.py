@@ -266,8 +266,7 @@ def check_apart(name: str, output: TensorView, others: Mapping[str, TensorView])
         if overlap(output, tensor):
             raise SpecError(
                 f"{name} is an output, but it shares memory with {other}: pass {name} memory of "
-                "its "
-                "own"
+                "its own"
             )
 
 
@@ -313,8 +312,7 @@ def f32_number(name: str, value: object, above: float | None, most: float | None
     bound = "" if above is None else f" and greater than {above:g}"
     raise SpecError(
         f"{name} must be finite{bound}, in float32 of a magnitude from {F32_TINY:.4g} to "
-        f"{most:.4g}, "
-        f"got {shown(value)}"
+        f"{most:.4g}, got {shown(value)}"
     )
 
 

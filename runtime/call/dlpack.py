@@ -134,8 +134,7 @@ def _described(tensor: DLTensor, flags: int) -> Described:
     if dtype is None or tensor.lanes != 1:
         raise ValueError(
             f"the dtype has DLPack code {tensor.code}, {tensor.bits} bits and {tensor.lanes} "
-            "lanes, "
-            "allowed are float16, float32, bfloat16 and floats of 8 bits"
+            "lanes, allowed are float16, float32, bfloat16 and floats of 8 bits"
         )
     strides = None
     if tensor.strides:

@@ -105,9 +105,8 @@ def describe(
         if stride % STRIDE_MULTIPLE_BYTES or not 0 <= stride < STRIDE_LIMIT_BYTES:
             raise SpecError(
                 f"{name} has a stride of {tensor.strides[dim.axis]} elements along axis "
-                f"{dim.axis}: "
-                f"TMA needs a multiple of {STRIDE_MULTIPLE_BYTES} bytes from 0 to 2^40, got "
-                f"{stride} bytes; copy {name} into a dense tensor"
+                f"{dim.axis}: TMA needs a multiple of {STRIDE_MULTIPLE_BYTES} bytes from 0 to "
+                f"2^40, got {stride} bytes; copy {name} into a dense tensor"
             )
         strides.append(stride)
     address += sum(dim.first * axes.strides_bytes[dim.axis] for dim in param.dims)
@@ -181,9 +180,8 @@ def _merged_size(name: str, merged: Merged, sizes: list[int], strides: list[int]
         )
     if count >= COORDINATE_LIMIT:
         raise SpecError(
-            f"{name} has {count} steps along the axes {outer} and {inner}: coordinates of TMA have "
-            "32 "
-            "bits; split the tensor"
+            f"{name} has {count} steps along the axes {outer} and {inner}: coordinates of TMA "
+            "have 32 bits; split the tensor"
         )
     return count
 

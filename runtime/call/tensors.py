@@ -164,8 +164,7 @@ def check_has_memory(tensor: TensorView, name: str) -> None:
         kind = type(tensor.owner)
         raise SpecError(
             f"{name} is a {kind.__module__}.{kind.__qualname__} that is traced, transformed or on "
-            "meta, and "
-            "has no elements here: pass a tensor with memory"
+            "meta, and has no elements here: pass a tensor with memory"
         )
 
 
@@ -260,15 +259,13 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(
             f"{name} is a masked array, whose mask no kernel knows: pass {name}.filled(...), and "
-            "hide "
-            "keys by a mask_mod"
+            "hide keys by a mask_mod"
         )
     if type(array) not in _PLAIN_OF_NUMPY:
         kind = type(array)
         raise SpecError(
             f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
-            "holds: "
-            f"pass np.asarray({name})"
+            f"holds: pass np.asarray({name})"
         )
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
     if dtype is not None and not array.dtype.isnative:

@@ -31,8 +31,7 @@ NO_TANGENT = (
 )
 DIFFERENTIATED = (
     "{0} is computed with inside torch.func.grad, vjp, jvp or jacfwd, and attention has no "
-    "derivative: call "
-    "it outside of these"
+    "derivative: call it outside of these"
 )
 SIZE_UNKNOWN = 1024  # of a length that the data gives, while a graph is traced; any will do
 FAKES = frozenset(
@@ -154,8 +153,7 @@ def check_class(tensor: Any, name: str) -> None:
     kind = cast("type[Any]", type(tensor))
     raise SpecError(
         f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
-        "holds: "
-        "pass a plain torch.Tensor"
+        "holds: pass a plain torch.Tensor"
     )
 
 

@@ -74,8 +74,7 @@ class CudaDevice:
         if bundle.manifest.smem_bytes > gpu.shared_bytes:
             return (
                 f"{bundle.entry} needs {bundle.manifest.smem_bytes} B of shared memory, "
-                f"{self.name} "
-                f"gives {gpu.shared_bytes} B"
+                f"{self.name} gives {gpu.shared_bytes} B"
             )
         return None
 

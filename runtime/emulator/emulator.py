@@ -292,8 +292,7 @@ class Emulator:
         if local.byte_count > MAX_LOCAL_BYTES:
             raise LaunchError(
                 f"'{entry}' needs {local.byte_count} B of local memory per thread, {self.target} "
-                "gives "
-                f"{MAX_LOCAL_BYTES} B"
+                f"gives {MAX_LOCAL_BYTES} B"
             )
         parameters = pack_parameters(kernel, params)
         if 0 in grid3:

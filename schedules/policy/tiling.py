@@ -36,8 +36,7 @@ SCALE_STEP = 32  # columns of K or V that share a factor are a multiple
 MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_SUMS` columns, and above; more would spill
 SCALE_GROUPS = (
     f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} "
-    "columns) "
-    f"of a multiple of {SCALE_STEP} columns each"
+    f"columns) of a multiple of {SCALE_STEP} columns each"
 )
 JOIN_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
 MOST_GROUPS = 3  # of threads, with one query tile each
@@ -465,9 +464,8 @@ def tiling_for(
     tiles = f" for {count} query tiles" if (count or 1) > 1 or tile_n else ""
     raise NoRoom(
         f"two key tiles{keys} of head_dim {head_dim} and v_head_dim {v_head_dim} and what is "
-        "staged of Q "
-        f"and O of {output_bits} bits{tiles} exceed shared memory, or S and O the tensor memory of "
-        f"{target.chip}"
+        f"staged of Q and O of {output_bits} bits{tiles} exceed shared memory, or S and O the "
+        f"tensor memory of {target.chip}"
     )
 
 

@@ -234,9 +234,8 @@ class Runner:
                 ring, way = port.at.key
                 raise self._misses(
                     port,
-                    f"takes a slot of ring {ring.owner.label}[{way}], which has no empty barriers, "
-                    "that "
-                    f"role {side.who} may not have released",
+                    f"takes a slot of ring {ring.owner.label}[{way}], which has no empty "
+                    f"barriers, that role {side.who} may not have released",
                 )
 
     def _check_place(self, port: Port, turn: int) -> None:

@@ -17,8 +17,7 @@ from .report import Chronicle, line_number
 PAGE_BYTES = 1 << 12  # of the tables below
 MESSAGE = (
     "ld.global.nc promises that nothing writes these bytes while the kernel runs, and another "
-    "instruction "
-    "of this launch does: without .nc the load is an ordinary one"
+    "instruction of this launch does: without .nc the load is an ordinary one"
 )
 
 

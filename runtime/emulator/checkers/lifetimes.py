@@ -152,8 +152,7 @@ class LifetimeChecks(EncounterChecks):
             current = self.state_of(s.cta).chronicle.spell(who, action, line)
             message = (
                 f"{owner.where()} may not have begun: a CTA may use the shared memory of another "
-                "when it knows "
-                "that this runs, by barrier.cluster.arrive of all its threads and "
+                "when it knows that this runs, by barrier.cluster.arrive of all its threads and "
                 "barrier.cluster.wait here"
             )
             self.reporter.add(Finding("start", message, place, address, byte_count, current))
@@ -188,8 +187,7 @@ class LifetimeChecks(EncounterChecks):
             current = self.state_of(s.cta).chronicle.spell(s.where(), "arrives", current_line())
             message = (
                 "barrier.cluster.arrive of a thread that has not waited for the phase that it "
-                "arrived "
-                "in before: barrier.cluster.wait is missing before it"
+                "arrived in before: barrier.cluster.wait is missing before it"
             )
             self.reporter.add(Finding("barrier", message, "the cluster's barrier", 0, 1, current))
         warp.cluster_arrivals[lanes] += 1

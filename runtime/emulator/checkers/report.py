@@ -25,17 +25,15 @@ _PROXY = (
 )
 _PROXY_READ = (
     "the bytes were read through the generic proxy and may still be on their way: "
-    "fence.proxy.async "
-    "is missing between the read and the engine's write"
+    "fence.proxy.async is missing between the read and the engine's write"
 )
 _PENDING = (
     "nothing before the reader's next arrival has to wait for what it reads, so that the assembler "
     "may put the arrival in front of the data"
 )
 _AWAITED = (
-    "a store or a branch before the reader's next arrival needs what it reads, which keeps the two "
-    "in "
-    "order on hardware, and which PTX does not promise"
+    "a store or a branch before the reader's next arrival needs what it reads, which keeps the "
+    "two in order on hardware, and which PTX does not promise"
 )
 _TENSOR = (
     "nothing orders these accesses to tensor memory: it takes tcgen05.wait and "
@@ -48,9 +46,8 @@ _TENSOR_AFTER = (
 )
 _TENSOR_BEFORE = (
     "the arrival that orders these accesses to tensor memory does not follow tcgen05.wait and "
-    "tcgen05.fence::before_thread_sync (or a commit), which PTX asks for; the earlier one is over, "
-    "and "
-    "the assembler keeps it in front of the arrival"
+    "tcgen05.fence::before_thread_sync (or a commit), which PTX asks for; the earlier one is "
+    "over, and the assembler keeps it in front of the arrival"
 )
 
 

@@ -70,8 +70,7 @@ class TensorChecks(ThreadChecks):
         message = (
             f"the address names lane {address >> 16}, and the warp may access lanes "
             f"{first}..{first + 31}: silicon counts lanes within the warp's own quarter, and PTX "
-            "does "
-            "not say what such an address means"
+            "does not say what such an address means"
         )
         place = f"tensor memory of {s.cta.where()}, lane {taken >> 16}, column {taken & 0xFFFF}"
         current = chronicle.spell(self.warp_of(s).where, "accesses", current_line())

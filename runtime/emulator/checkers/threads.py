@@ -320,8 +320,7 @@ class ThreadChecks(LifetimeChecks):
         if not barrier.is_known(known) and any(actor != barrier.init_actor for actor in own):
             message = (
                 "the mbarrier is used before its init is known here: a barrier is missing (one "
-                "with a "
-                "relaxed arrival takes fence.mbarrier_init before it)"
+                "with a relaxed arrival takes fence.mbarrier_init before it)"
             )
         elif needs_fence and not (
             barrier.is_fenced or known[PROXY, barrier.init_actor] >= barrier.init_tick

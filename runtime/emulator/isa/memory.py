@@ -25,8 +25,7 @@ _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "const
 _TYPES = "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
 _CACHE_WORDS = frozenset(
     "weak relaxed acquire release acq_rel volatile mmio cta cluster gpu sys nc ca cg cs lu cv wb "
-    "wt "
-    "L1::no_allocate L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged "
+    "wt L1::no_allocate L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged "
     "L2::evict_first L2::evict_last L2::evict_normal L2::cache_hint L2::64B L2::128B L2::256B "
     "unified v2 v4 v8 param::entry".split()
 )

@@ -222,8 +222,7 @@ def scale_operand(
     if tmem.watch is not None and ((differs | ~written) & rows_here & ~used).any():
         tmem.watch.unpromised(
             f"the {what} are not in every quarter of the lanes, which PTX asks for: a row's is "
-            "read "
-            "from the quarter that has the row",
+            "read from the quarter that has the row",
             column,
             columns,
         )

@@ -319,8 +319,7 @@ class TensorMemory:
             raise Fault(
                 "tmem",
                 f"tcgen05.{what}.{shape} of warp {warp_rank} has lane {address >> 16} in its "
-                "address; "
-                f"allowed: {' or '.join(map(str, allowed))}",
+                f"address; allowed: {' or '.join(map(str, allowed))}",
                 address=address,
             )
         scale = 2 if packed else 1

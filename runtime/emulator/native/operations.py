@@ -477,10 +477,9 @@ def _function(operation: Operation) -> str:
     for letter, kind, at in zip("abc", operation.operands, (12, 16, 20), strict=False):
         stored = vector("u8") if kind == "pred" else vector(kind)
         lines.append(
-            f"%at.q{letter} = getelementptr i8, ptr %record, i64 {at}\n"
-            f"%at.o{letter} = load i32, ptr %at.q{letter}\n%at.l{letter} = sext i32 %at.o{letter} "
-            "to i64\n"
-            f"%at.p{letter} = getelementptr i8, ptr %frame, i64 %at.l{letter}"
+            f"%at.q{letter} = getelementptr i8, ptr %record, i64 {at}\n%at.o{letter} = load i32, "
+            f"ptr %at.q{letter}\n%at.l{letter} = sext i32 %at.o{letter} to i64\n%at.p{letter} = "
+            f"getelementptr i8, ptr %frame, i64 %at.l{letter}"
         )
         if kind == "pred":
             lines.append(

@@ -31,10 +31,9 @@ from .normal import is_normal
 
 CLOCKS = frozenset(("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"))
 _SCALARS = (
-    "laneid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge warpid nwarpid smid nsmid "
-    "gridid "
-    "cluster_ctarank cluster_nctarank is_explicit_cluster dynamic_smem_size total_smem_size "
-    "envreg1 envreg2"
+    "laneid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge warpid nwarpid smid "
+    "nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster dynamic_smem_size "
+    "total_smem_size envreg1 envreg2"
 ).split()
 _VECTORS = "tid ntid ctaid nctaid cluster_ctaid cluster_nctaid clusterid nclusterid".split()
 SPECIALS = frozenset(
