@@ -132,6 +132,11 @@ def main() -> None:
         "--at", default="", metavar="COMMIT", help="a commit; this checkout if left out"
     )
     args = parser.parse_args()
+    if args.deep < 1:
+        parser.error(f"--deep must be at least 1, got {args.deep}")
+    known = ["git", "-C", str(ROOT), "rev-parse", "--quiet", "--verify", f"{args.at}^{{commit}}"]
+    if args.at and subprocess.run(known, capture_output=True, check=False).returncode:
+        parser.error(f"--at must be a commit, got {args.at!r}")
     table = Table("room", *vars(Count()))
     for column in table.columns[1:]:
         column.justify = "right"

@@ -14,6 +14,7 @@ neither is a combination with one; tile ranges of these may be too large:
 All of this holds for the query tiles of a block of columns as well.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -69,6 +70,47 @@ class _Pair(Mask):
         ]
         return self.sign.join(texts)
 
+    @abstractmethod
+    def combined_truths(self, ops: Arith[T], a: T, b: T) -> T:
+        """Whether a score is seen, from whether each mask sees it."""
+
+    @abstractmethod
+    def combined_ranges(self, ops: Arith[T], a: TileRange[T], b: TileRange[T]) -> TileRange[T]:
+        """The tiles of a block, from those of each mask."""
+
+    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """By the interval where there is one, else as each mask sees it."""
+        if self.is_interval:
+            return super().element(ops, row, column, sq, sk)
+        a, b = (m.element(ops, row, column, sq, sk) for m in (self.left, self.right))
+        return self.combined_truths(ops, a, b)
+
+    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """As `element`."""
+        if self.is_interval:
+            return super().transposed_element(ops, row, column, sq, sk)
+        a, b = (m.transposed_element(ops, row, column, sq, sk) for m in (self.left, self.right))
+        return self.combined_truths(ops, a, b)
+
+    def tile_range(
+        self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
+    ) -> TileRange[T]:
+        """Exact for interval masks; otherwise see the module."""
+        if self.is_interval:
+            return super().tile_range(ops, row0, rows, sq, sk, tile_n)
+        a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
+        return self.combined_ranges(ops, a, b)
+
+    def query_tile_range(
+        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
+    ) -> TileRange[T]:
+        """Exact for interval masks; otherwise see the module."""
+        if self.is_interval:
+            return super().query_tile_range(ops, column0, columns, sq, sk, tile_m)
+        block = (column0, columns, sq, sk, tile_m)
+        a, b = (m.query_tile_range(ops, *block) for m in (self.left, self.right))
+        return self.combined_ranges(ops, a, b)
+
 
 @dataclass(frozen=True)
 class AndMask(_Pair):
@@ -98,37 +140,13 @@ class AndMask(_Pair):
             begin = ops.max(a.begin, b.begin)
         return ColumnRange(begin, ops.min(a.end, b.end))
 
-    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+    def combined_truths(self, ops: Arith[T], a: T, b: T) -> T:
         """Both see it."""
-        if self.is_interval:
-            return super().element(ops, row, column, sq, sk)
-        a, b = (mask.element(ops, row, column, sq, sk) for mask in (self.left, self.right))
         return ops.both(a, b)
 
-    def tile_range(
-        self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
-    ) -> TileRange[T]:
-        """Exact for interval masks; otherwise see the module."""
-        if self.is_interval:
-            return super().tile_range(ops, row0, rows, sq, sk, tile_n)
-        a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
+    def combined_ranges(self, ops: Arith[T], a: TileRange[T], b: TileRange[T]) -> TileRange[T]:
+        """What lies in both."""
         return _in_both(ops, a, b)
-
-    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
-        """Both see it."""
-        if self.is_interval:
-            return super().transposed_element(ops, row, column, sq, sk)
-        a, b = (m.transposed_element(ops, row, column, sq, sk) for m in (self.left, self.right))
-        return ops.both(a, b)
-
-    def query_tile_range(
-        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
-    ) -> TileRange[T]:
-        """Exact for interval masks; otherwise see the module."""
-        if self.is_interval:
-            return super().query_tile_range(ops, column0, columns, sq, sk, tile_m)
-        block = (column0, columns, sq, sk, tile_m)
-        return _in_both(ops, *(m.query_tile_range(ops, *block) for m in (self.left, self.right)))
 
 
 @dataclass(frozen=True)
@@ -162,37 +180,12 @@ class OrMask(_Pair):
         begin = ops.min(a.begin, b.begin) if self.edges.left else ops.const(0)
         return ColumnRange(begin, ops.max(a.end, b.end))
 
-    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+    def combined_truths(self, ops: Arith[T], a: T, b: T) -> T:
         """One of them sees it."""
-        if self.is_interval:
-            return super().element(ops, row, column, sq, sk)
-        a, b = (mask.element(ops, row, column, sq, sk) for mask in (self.left, self.right))
         return ops.either(a, b)
 
-    def tile_range(
-        self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
-    ) -> TileRange[T]:
-        """Exact for interval masks; otherwise see the module."""
-        if self.is_interval:
-            return super().tile_range(ops, row0, rows, sq, sk, tile_n)
-        a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
-        return _in_either(ops, a, b, full=b if self.right.is_interval else a)
-
-    def transposed_element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
-        """One of them sees it."""
-        if self.is_interval:
-            return super().transposed_element(ops, row, column, sq, sk)
-        a, b = (m.transposed_element(ops, row, column, sq, sk) for m in (self.left, self.right))
-        return ops.either(a, b)
-
-    def query_tile_range(
-        self, ops: Arith[T], column0: T, columns: int, sq: T, sk: T, tile_m: int
-    ) -> TileRange[T]:
-        """Exact for interval masks; otherwise see the module."""
-        if self.is_interval:
-            return super().query_tile_range(ops, column0, columns, sq, sk, tile_m)
-        block = (column0, columns, sq, sk, tile_m)
-        a, b = (m.query_tile_range(ops, *block) for m in (self.left, self.right))
+    def combined_ranges(self, ops: Arith[T], a: TileRange[T], b: TileRange[T]) -> TileRange[T]:
+        """What lies in either."""
         return _in_either(ops, a, b, full=b if self.right.is_interval else a)
 
 
