@@ -102,8 +102,8 @@ def test_a_seed_draws_of_each_operator_as_many() -> None:
 def test_the_nearest_tests_come_first() -> None:
     imports = Imports(ROOT)
     first, tables, *_ = imports.stages("frontend/flash/kvcache.py")
-    assert first[0] == "test/frontend/test_flash_kvcache.py"
-    assert "test/frontend/test_effects_flash.py" in tables
+    assert first[0] == "test/frontend/flash/test_flash_kvcache.py"
+    assert "test/frontend/flash/test_effects_flash.py" in tables
     stages = imports.stages("runtime/file/declared.py")
     assert stages[0] == ["test/runtime/test_declared.py"]
     assert "test/runtime/test_bundle.py" in [test for stage in stages for test in stage]

@@ -21,7 +21,7 @@ from attn_mlir.validation.choices.case import Case
 from attn_mlir.validation.choices.grid import cases
 from attn_mlir.validation.choices.outcome import Configurator, kernel_key, of_call
 
-KEPT = Path(__file__).resolve().parents[3] / "test" / "frontend" / "choices" / "choices.txt.xz"
+KEPT = Path(__file__).resolve().parents[3] / "test" / "frontend" / "compiling" / "choices.txt.xz"
 COMMAND = "python -m attn_mlir.validation.choices.table --write"
 SEPARATOR = " | "
 MISSING = "(no row)"

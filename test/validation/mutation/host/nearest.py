@@ -9,10 +9,10 @@ import attn_mlir
 from attn_mlir.validation.mutation.host.faults import FOLDERS
 
 TABLES = (
-    "test/frontend/test_effects.py",
-    "test/frontend/test_effects_flash.py",
-    "test/frontend/test_choices.py",
-    "test/frontend/test_effects_torch.py",
+    "test/frontend/api/test_effects.py",
+    "test/frontend/flash/test_effects_flash.py",
+    "test/frontend/compiling/test_choices.py",
+    "test/frontend/pytorch/test_effects_torch.py",
 )
 PACKAGE = "attn_mlir"
 FAR = 2  # imports between a test's module and the faulty one

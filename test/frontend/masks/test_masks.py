@@ -89,7 +89,7 @@ def test_names_of_masks_elsewhere_are_told() -> None:
 
 def test_the_table_of_masks_says_all_of_them() -> None:
     """A mask's text, its function and its row of the page follow from its entry, or are held to it."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "masks.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "masks.md").read_text()
     for kind in public():
         assert kind.make is not None
         name = kind.make.__name__

@@ -21,7 +21,7 @@ from attn_mlir.compiling.prebuilt import file_name, find, write_archive
 from attn_mlir.errors import SpecError, TargetError
 
 Pack = Callable[..., bytes]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SPEC = am.mha(heads=2, head_dim=64)
 NAME = file_name(SPEC.kernel_name, SPEC.canonical_json(), "sm_100a")
 
