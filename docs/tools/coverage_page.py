@@ -1,6 +1,6 @@
-"""Generates docs/coverage.md: which instructions of the machine the emulator executes.
+"""Generates docs/reference/coverage.md: which instructions of the machine the emulator executes.
 
-    python docs/tools/coverage_page.py -o docs/coverage.md
+    python docs/tools/coverage_page.py -o docs/reference/coverage.md
 
 The table of families (`coverage_families`) has an example of each. Whether the emulator executes it is
 found by translating the example for both targets.
@@ -120,7 +120,7 @@ def render() -> str:
     lines = [
         "# What the emulator executes",
         "",
-        "Made by `python docs/tools/coverage_page.py -o docs/coverage.md`; a test keeps it",
+        "Made by `python docs/tools/coverage_page.py -o docs/reference/coverage.md`; a test keeps it",
         "current. Each row is one example of a family of instructions. *yes*: the emulator executes it;",
         "**no**: it refuses it; –: the target has no such instruction, and the emulator says so, as",
         "ptxas does. Whatever is not executed is an error that quotes the line of the PTX. The test",

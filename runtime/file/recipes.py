@@ -3,7 +3,7 @@
 A recipe first says how the tensor is seen: as elements of which type, and which two of its axes are
 walked as one. Then it says of each dimension of the map, innermost first, which axis it walks: from
 which element on, in steps of how many, how often. Everything that copies boxes is made of these few
-words; `docs/bundle.md` has the table.
+words; `docs/reference/bundle.md` has the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/coverage.md: the table of instruction families is true, and the page is current."""
+"""docs/reference/coverage.md: the table of instruction families is true, and the page is current."""
 
 import json
 import os
@@ -28,12 +28,12 @@ from attn_mlir.validation.emulator.signatures import signature
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "docs" / "reference" / "coverage.md"
 NOT_EXECUTED = 5  # im2col maps, single-bit products, multicast objects of several devices
 
 
 def test_the_page_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Make it again with: python docs/tools/coverage_page.py -o docs/coverage.md."""
+    """Make it again with: python docs/tools/coverage_page.py -o docs/reference/coverage.md."""
     assert coverage_page.main(["-o", str(tmp_path / "page.md")]) == 0
     assert (tmp_path / "page.md").read_text() == PAGE.read_text()
     assert coverage_page.main([]) == 0

@@ -133,7 +133,7 @@ def test_what_the_library_adds_is_found(
 
 
 def test_the_page_is_that_of_the_tables() -> None:
-    """Make it again with: python -m attn_mlir.validation.hosts.page -o docs/adapters.md."""
+    """Make it again with: python -m attn_mlir.validation.hosts.page -o docs/reference/adapters.md."""
     pytest.importorskip("torch")
-    written = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
+    written = (Path(__file__).parents[2] / "docs" / "reference" / "adapters.md").read_text()
     assert written == page.page()

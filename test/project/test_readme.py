@@ -47,7 +47,7 @@ def test_bundle_example(tmp_path: Path) -> None:
 
 
 def test_the_page_about_bundles_shows_one() -> None:
-    text = (ROOT / "docs" / "bundle.md").read_text()
+    text = (ROOT / "docs" / "reference" / "bundle.md").read_text()
     block = re.search(r"```json\n(.*?)```", text, re.DOTALL)
     assert block is not None
     fields = json.loads(block[1])

@@ -160,5 +160,5 @@ def test_a_recipe_with_one_number_changed_is_refused(name: str) -> None:
 
 
 def test_the_page_has_every_recipe() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "bundle.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "bundle.md").read_text()
     assert [name for name in INSTANCES if f"\n| {name} | " not in page] == []

@@ -6,7 +6,7 @@ loads the file, prints what `info` would print, and runs it on the emulator with
 
 A bundle is code: what a signed manifest says about the meaning of parameters cannot all be
 compared with anything. `FREE` lists the fields where wrong numbers may come out, as
-`docs/bundle.md` says; everywhere else a result has to be right.
+`docs/reference/bundle.md` says; everywhere else a result has to be right.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page of what functions with other libraries' names take, written from their tables.
 
-python -m attn_mlir.validation.hosts.page -o docs/adapters.md
+python -m attn_mlir.validation.hosts.page -o docs/reference/adapters.md
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTRODUCTION = """\
 
 What becomes of each argument of the functions that have another library's names: it is used, or it has no effect here and
 is taken at the values that ask for nothing. Any other value, and any other argument, is refused by a `SpecError` that names
-it. [attention.md](attention.md) says what the arguments mean; this page is written from the tables
+it. [attention.md](../attention.md) says what the arguments mean; this page is written from the tables
 `attn_mlir.flash.table`, `attn_mlir.flash_mla.table` and `attn_mlir.flashinfer.table`, and compared with the signatures of
 these versions:
 """

@@ -1,7 +1,7 @@
-"""Runs every backend case of ONNX's `Attention` and writes the table of `docs/attention.md`.
+"""Runs every backend case of ONNX's `Attention` and writes the table of `docs/numerics.md`.
 
     python test/validation/onnx/table.py            # prints the table
-    python test/validation/onnx/table.py --write    # also puts it into docs/attention.md
+    python test/validation/onnx/table.py --write    # also puts it into docs/numerics.md
 
 Needs the package `onnx`.
 """
@@ -22,7 +22,7 @@ from attn_mlir.validation.onnx.attention_cases import (
     check,
 )
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "attention.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "numerics.md"
 BEGIN, END = "<!-- onnx table: begin -->\n", "<!-- onnx table: end -->\n"
 
 

@@ -1,8 +1,8 @@
-"""Generates the page docs/dialect.md, with every operation, type and attribute, from docstrings.
+"""Generates docs/reference/attn.md and ws.md, with every operation, type and attribute, from docstrings.
 
-    python docs/tools/dialect_page.py -o docs/dialect.md
+    python docs/tools/dialect_pages.py [--write]
 
-Each entry ends with an example that is a complete module: the docstring's fragment within a
+Without --write it prints the names of pages that are not current, and fails if there is one. Each entry ends with an example that is a complete module: the docstring's fragment within a
 function whose arguments are the values that it uses. Tests parse and verify each, and keep the page
 current.
 """
@@ -18,7 +18,10 @@ from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.attn.masks import KINDS
+from attn_mlir.files import write_file
 
+PAGES = Path(__file__).resolve().parents[1] / "reference"
+DIALECTS: dict[str, Any] = {"attn": attn.DIALECT, "ws": ws.DIALECT}
 WIDTH = 110  # characters of a line of an example's arguments
 _EXAMPLE = re.compile(r"^Example:\s*", re.MULTILINE)
 _SECTION = re.compile(r"^(Results|Operands|Attributes|Raises):$")
@@ -45,13 +48,13 @@ _ATTENTION = """\
 _YIELD = '\n"attn.yield"(%score) : (f32) -> ()'
 
 _INTRODUCTION = """\
-# Dialects
+# Dialect `{name}`
 
-Made by `python docs/tools/dialect_page.py -o docs/dialect.md` from the docstrings; a test keeps it current and
-parses every example. [tutorial.md](tutorial.md) takes one kernel through both dialects,
-[architecture.md](architecture.md) says what each level is for.
+Made by `python docs/tools/dialect_pages.py --write` from the docstrings; a test keeps it current and
+parses every example. [tutorial.md](../tutorial.md) takes one kernel through both dialects,
+[architecture.md](../architecture.md) says what each level is for; the other dialect is [{other}]({other}.md).
 
-Operations have the generic form only: `"attn.mha"(operands) ({ region }) {attributes} : (types) -> (types)`.
+Operations have the generic form only: `"attn.mha"(operands) ({{ region }}) {{attributes}} : (types) -> (types)`.
 """
 
 _FUNCTIONS = """\
@@ -186,26 +189,30 @@ def _masks() -> Iterator[str]:
         yield _entry(f"`#attn.{keyword}`", told, example)
 
 
-def page() -> str:
-    """The whole page."""
-    parts = [_INTRODUCTION]
-    dialects: list[tuple[str, Any]] = [("attn", attn.DIALECT), ("ws", ws.DIALECT)]
-    for namespace, dialect in dialects:
-        home = importlib.import_module(f"attn_mlir.dialect.{namespace}.dialect")
-        parts.append(f"## Operations of `{namespace}`\n")
-        if namespace == "ws":
-            parts.append("\n\n".join(_docstring_of_module(home)) + "\n")
-        parts += [_operation(op) for op in sorted(dialect.operations, key=_name)]
-        parts.append(f"## Types of `{namespace}`\n")
-        parts += [_type(kind) for kind in dialect.types]
-        if namespace == "attn":
-            parts.append("## Masks\n")
-            parts.append(
-                "Row q is a query position, column k a key position; rows are aligned at the last "
-                "key, p = q + sk - sq.\n"
-            )
-            parts += list(_masks())
-            parts.append(_FUNCTIONS)
+def path_of(name: str) -> Path:
+    """The file of a dialect's page."""
+    return PAGES / f"{name}.md"
+
+
+def page(name: str) -> str:
+    """The page of the dialect of that name."""
+    dialect = DIALECTS[name]
+    (other,) = set(DIALECTS) - {name}
+    parts = [_INTRODUCTION.format(name=name, other=other)]
+    home = importlib.import_module(f"attn_mlir.dialect.{name}.dialect")
+    parts += [f"{paragraph}\n" for paragraph in _docstring_of_module(home)]
+    parts.append("## Operations\n")
+    parts += [_operation(op) for op in sorted(dialect.operations, key=_name)]
+    parts.append("## Types\n")
+    parts += [_type(kind) for kind in dialect.types]
+    if name == "attn":
+        parts.append("## Masks\n")
+        parts.append(
+            "Row q is a query position, column k a key position; rows are aligned at the last "
+            "key, p = q + sk - sq.\n"
+        )
+        parts += list(_masks())
+        parts.append(_FUNCTIONS)
     return "\n".join(parts)
 
 
@@ -218,17 +225,20 @@ def _docstring_of_module(module: Any) -> list[str]:
     return inspect.cleandoc(module.__doc__ or "").split("\n\n")[1:]
 
 
-def main() -> int:
-    """Writes the page."""
-    parser = argparse.ArgumentParser(description="Writes the reference of the dialects.")
-    parser.add_argument("-o", dest="output", metavar="FILE", help="standard output if absent")
-    file = parser.parse_args().output
-    if file is None:
-        sys.stdout.write(page())
-    else:
-        Path(file).write_text(page())
-    return 0
+def main() -> None:
+    """Names the pages that are not current; `--write` renews them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="renew the pages")
+    write = parser.parse_args().write
+    differ = [name for name in DIALECTS if path_of(name).read_text() != page(name)]
+    for name in differ:
+        if write:
+            write_file(path_of(name), page(name).encode())
+        print(f"{'written' if write else 'differs'} docs/reference/{name}.md")
+    sys.exit(bool(differ) and not write)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
