@@ -5,7 +5,7 @@
     python test/validation/conformance/run.py --seeds 3 --check none
     python test/validation/conformance/run.py --minutes 30          begins no further run after half an hour
     python test/validation/conformance/run.py --resume              does not repeat the right runs of earlier commands
-    python test/validation/conformance/run.py --write               also puts the table into docs/emulator.md
+    python test/validation/conformance/run.py --write               also puts the table into docs/lab/emulator.md
     python test/validation/conformance/run.py --list                names only
 
 A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
@@ -47,7 +47,7 @@ from attn_mlir.validation.conformance.recorded import (
 )
 from attn_mlir.validation.journal import Journal
 
-PAGE = ROOT / "docs" / "emulator.md"
+PAGE = ROOT / "docs" / "lab" / "emulator.md"
 JOURNAL = ROOT / "build" / "conformance.jsonl"
 JUDGES = (ROOT / "runtime" / "emulator", HERE)
 LOG_EVERY = 20  # runs per line where the output is a file
@@ -295,7 +295,7 @@ def arguments() -> argparse.Namespace:
         "--minutes", type=float, default=600, help="after which no run begins (default 600)"
     )
     parser.add_argument("--resume", action="store_true", help="do not repeat known right runs")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/lab/emulator.md")
     parser.add_argument("--list", action="store_true", help="names only")
     args = parser.parse_args()
     if args.jobs < 1 or args.seeds < 0:

@@ -1,4 +1,4 @@
-"""The section of docs/emulator.md about the comparison with a Hopper GPU."""
+"""The section of docs/lab/emulator.md about the comparison with a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attn_mlir.validation.differential.findings import FINDINGS, FIRST_RUN
 from attn_mlir.validation.differential.outcome import PROBES, Outcome
 from attn_mlir.validation.differential.vectors import kind_of
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "emulator.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "lab" / "emulator.md"
 BEGIN, END = "<!-- differential: begin -->", "<!-- differential: end -->"
 
 

@@ -10,7 +10,7 @@ with its dependencies). Elsewhere, take the steps apart: `generate` and `compare
   python test/validation/differential/run.py compare CASES RESULTS [CASES RESULTS ..] [--write]
 
 The exit status is 1 if anything differs. `--write` records the vectors of `make test` from the
-first pair and writes the table of docs/emulator.md.
+first pair and writes the table of docs/lab/emulator.md.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> int:
         help="adversarial schedules of each program (%(default)s)",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--write", action="store_true", help="vectors and docs/emulator.md")
+    parser.add_argument("--write", action="store_true", help="vectors and docs/lab/emulator.md")
     args = parser.parse_args()
     files: list[Path] = args.files
     seeds: list[int] = args.seeds

@@ -3,7 +3,7 @@
     python test/validation/mutation/mutants.py                          a sample over our kernels and FlashAttention-4's
     python test/validation/mutation/mutants.py --only ours-             subjects whose name contains one of the texts
     python test/validation/mutation/mutants.py --per-operator 0         every mutant
-    python test/validation/mutation/mutants.py --write                  also puts the table into docs/emulator.md
+    python test/validation/mutation/mutants.py --write                  also puts the table into docs/lab/emulator.md
 
 A mutant is caught when a checker names it, when the emulator stops it (a fault, a deadlock), or
 when the numbers are wrong, under the fair or some adversarial schedule. What is not caught is
@@ -156,7 +156,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--required", type=float, default=95.0, metavar="PERCENT")
     parser.add_argument("--journal", type=Path, default=JOURNAL, help="where outcomes are kept")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/lab/emulator.md")
     args = parser.parse_args()
     if args.jobs < 1 or args.per_operator < 0:
         parser.error(
@@ -198,7 +198,7 @@ def main() -> None:
     text = page(outcomes, date.today(), seconds, args.per_operator, len(SCHEDULES) - 1)
     print(f"\n{text}\n")
     if args.write:
-        write_page(text, ROOT / "docs" / "emulator.md")
+        write_page(text, ROOT / "docs" / "lab" / "emulator.md")
     percent = score(outcomes)
     if percent < args.required:
         sys.exit(f"caught {percent:.1f} % of the mistakes, {args.required} % are required")

@@ -3,7 +3,7 @@
     python test/validation/numerics/seeds.py                    fair and 20 adversarial seeds each
     python test/validation/numerics/seeds.py --only packed      families whose name contains the text
     python test/validation/numerics/seeds.py --seeds 3 --jobs 2
-    python test/validation/numerics/seeds.py --write            also puts the table into docs/emulator.md
+    python test/validation/numerics/seeds.py --write            also puts the table into docs/lab/emulator.md
     python test/validation/numerics/seeds.py --list             names only
 
 Exit code: 0 when every run gave the right numbers and no finding, else 1.
@@ -26,7 +26,7 @@ from attn_mlir.validation.numerics.draws.problem import Outcome
 from attn_mlir.validation.numerics.families import FAMILIES, name, run
 from attn_mlir.validation.numerics.mha_cases import Schedule
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "emulator.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "lab" / "emulator.md"
 BEGIN, END = "<!-- seeds: begin -->", "<!-- seeds: end -->"
 SEEDS = 20
 
@@ -97,7 +97,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="TEXT", help="part of names")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"from 0 (default {SEEDS})")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/lab/emulator.md")
     parser.add_argument("--list", action="store_true", help="names only")
     args = parser.parse_args()
     if args.jobs < 1 or args.seeds < 0:
