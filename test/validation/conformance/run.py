@@ -295,7 +295,9 @@ def arguments() -> argparse.Namespace:
         "--minutes", type=float, default=600, help="after which no run begins (default 600)"
     )
     parser.add_argument("--resume", action="store_true", help="do not repeat known right runs")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lab/emulator.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/lab/emulator.md"
+    )
     parser.add_argument("--list", action="store_true", help="names only")
     args = parser.parse_args()
     if args.jobs < 1 or args.seeds < 0:

@@ -156,7 +156,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--required", type=float, default=95.0, metavar="PERCENT")
     parser.add_argument("--journal", type=Path, default=JOURNAL, help="where outcomes are kept")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lab/emulator.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/lab/emulator.md"
+    )
     args = parser.parse_args()
     if args.jobs < 1 or args.per_operator < 0:
         parser.error(

@@ -97,7 +97,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="TEXT", help="part of names")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"from 0 (default {SEEDS})")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lab/emulator.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/lab/emulator.md"
+    )
     parser.add_argument("--list", action="store_true", help="names only")
     args = parser.parse_args()
     if args.jobs < 1 or args.seeds < 0:
