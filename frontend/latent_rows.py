@@ -33,23 +33,23 @@ def rows_f64(
       form: with the group of its factors, where these have a tensor of their own.
       kv_scale: that tensor, [s_kv, n] or [pages, page, n].
     """
-    told = kv.view(np.uint8)[..., 0, :]
+    data = kv.view(np.uint8)[..., 0, :]
     if form.is_in_pages:
-        told, tail = _page_parts(told, form)
+        data, tail = _split_page(data, form)
         exponents = tail.astype(np.float64)
         factors = np.where(exponents == NO_EXPONENT, np.nan, 2.0 ** (exponents - EXPONENT_BIAS))
     elif form.factors.place == "row":
         end = form.factors_at + 4 * form.factors.stored
-        factors = _as(told[..., form.factors_at : end], np.dtype(np.float32))
+        factors = _as(data[..., form.factors_at : end], np.dtype(np.float32))
     else:
         factors = kv_scale
-    values = _as(told[..., : form.narrow], E4M3).astype(np.float64)
+    values = _as(data[..., : form.narrow], E4M3).astype(np.float64)
     if factors is not None:
         group = form.factors.group
         wide = np.repeat(factors.astype(np.float64), group, axis=-1)[..., : form.narrow]
         with np.errstate(invalid="ignore"):
             values = values * wide
-    rope = _as(told[..., form.wide_at : form.wide_at + 2 * form.wide], BF16).astype(np.float64)
+    rope = _as(data[..., form.wide_at : form.wide_at + 2 * form.wide], BF16).astype(np.float64)
     rows = np.concatenate([values, rope], axis=-1) if form.wide else values
     return rows.reshape(-1, form.columns)
 
@@ -81,11 +81,11 @@ def packed(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
     pages, page = outer
     tail = np.zeros((pages, page, form.factors.stored), np.uint8)
     tail[..., : factors.shape[-1]] = np.log2(factors).astype(np.int64) + EXPONENT_BIAS
-    told = page * form.token_bytes
-    whole = np.zeros((pages, -(-told // PAGE_STEP) * PAGE_STEP), np.uint8)
+    tokens_end = page * form.token_bytes
+    whole = np.zeros((pages, -(-tokens_end // PAGE_STEP) * PAGE_STEP), np.uint8)
     whole[:, : page * form.row_bytes] = row.reshape(pages, -1)
-    whole[:, page * form.row_bytes : told] = tail.reshape(pages, -1)
-    return whole[:, :told].reshape(pages, page, 1, form.token_bytes), None
+    whole[:, page * form.row_bytes : tokens_end] = tail.reshape(pages, -1)
+    return whole[:, :tokens_end].reshape(pages, page, 1, form.token_bytes), None
 
 
 def _quantised(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
@@ -108,10 +108,10 @@ def _quantised(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
     return values.astype(E4M3), factors
 
 
-def _page_parts(told: Array, form: LatentFormat) -> tuple[Array, Array]:
+def _split_page(data: Array, form: LatentFormat) -> tuple[Array, Array]:
     """Of pages [pages, page, token] the rows [pages, page, row], and the factors of each."""
-    pages, page, token = told.shape
-    flat = np.ascontiguousarray(told).reshape(pages, page * token)
+    pages, page, token = data.shape
+    flat = np.ascontiguousarray(data).reshape(pages, page * token)
     rows = flat[:, : page * form.row_bytes].reshape(pages, page, form.row_bytes)
     tail = flat[:, page * form.row_bytes :].reshape(pages, page, token - form.row_bytes)
     return rows, tail[..., : form.groups(form.factors.group)]

@@ -147,24 +147,24 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
     """
     table = alibi_slopes(slopes) if isinstance(slopes, int) else slopes
     shape = _check("slopes", table, (1, 2), FLOATS).shape
-    is_told = not isinstance(offset, int)
-    if is_told:
+    is_array = not isinstance(offset, int)
+    if is_array:
         _check("offset", offset, (1,), INTEGERS)
     return functools.partial(
         _biased_by_slope,
         table=table,
         offset=offset,
         by_batch=len(shape) == 2,
-        is_told=is_told,
+        is_array=is_array,
     )
 
 
 def _biased_by_slope(
     score: Any, b: Any, h: Any, q: Any, k: Any,
-    *, table: Any, offset: Any, by_batch: bool, is_told: bool,
+    *, table: Any, offset: Any, by_batch: bool, is_array: bool,
 ) -> Any:  # fmt: skip
     slope = table[b, h] if by_batch else table[h]
-    return score - slope * abs(q + (offset[b] if is_told else offset) - k)
+    return score - slope * abs(q + (offset[b] if is_array else offset) - k)
 
 
 def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> ScoreMod:

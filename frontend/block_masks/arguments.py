@@ -32,8 +32,8 @@ def check_block_size(block_size: object) -> tuple[int, int]:
       SpecError: it is neither.
     """
     both = isinstance(block_size, (tuple, list))
-    given = cast("Sequence[object]", block_size) if both else (block_size, block_size)
-    sizes = [as_int(size) or 0 for size in given]
+    pair = cast("Sequence[object]", block_size) if both else (block_size, block_size)
+    sizes = [as_int(size) or 0 for size in pair]
     if len(sizes) != 2 or min(sizes) < 1 or max(sizes) > MAX_I32:
         raise SpecError(
             f"block_size must be one or two numbers above 0, got {shown(block_size, 40)}"

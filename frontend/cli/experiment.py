@@ -158,19 +158,19 @@ def _computed_by_text(bundle: Bundle, mask: Mask | None) -> tuple[Mask, Program 
     Raises:
       SpecError: as `run_attention`.
     """
-    told, program = text_of(bundle)
+    compiled, program = text_of(bundle)
     read = [] if program is None else [tensor.name for tensor in program.tensors]
     names = tuple(x.name for x in bundle.manifest.tensors if x.name not in read)
     if names not in (ARGUMENTS, ARGUMENTS_OF_BYTES):
         raise SpecError(f"{bundle.entry} takes {', '.join(names)}, attention takes {ARGUMENTS}")
-    if told is None and mask is None:
+    if compiled is None and mask is None:
         raise SpecError(
             f"{bundle.entry} does not say what it computes: its bundle was made from text. "
             "Name the mask that it has (--mask)"
         )
-    if told is not None and mask not in (None, told):
-        raise SpecError(f"{bundle.entry} was compiled for mask {told}, got {mask}")
-    chosen = mask if told is None else told
+    if compiled is not None and mask not in (None, compiled):
+        raise SpecError(f"{bundle.entry} was compiled for mask {compiled}, got {mask}")
+    chosen = mask if compiled is None else compiled
     assert chosen is not None  # one of both is there
     return chosen, program
 

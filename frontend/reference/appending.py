@@ -20,14 +20,15 @@ LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # finite number of e
 Rotary = tuple[Array, Array, bool]
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where one token goes.
 
     Attributes:
       token: its index in k_new.
       sequence: number of its sequence; None if slots give the place.
       position: its position in the sequence; None if it is not needed.
-      k, v: page and offset, or row and position, of its key and of its value; None without a place.
+      k, v: page and offset, or row and position, of its key and of its value; None where they go
+        nowhere.
       k_scale, v_scale: the same for their factors, if positions have their own.
     """
 
@@ -41,36 +42,44 @@ class Place(NamedTuple):
 
 
 def appended(
-    cache: ContiguousKV | PagedKV, k_new: Array, v_new: Array, *where: Array | None, **told: Any
+    cache: ContiguousKV | PagedKV,
+    k_new: Array,
+    v_new: Array,
+    *positions: Array | None,
+    **options: Any,
 ) -> tuple[Array, Array]:
     """The values that `append_kv` writes, in float64 before rounding; NaN where it writes nothing.
 
     Args:
-      k_new, v_new, where, told: as of `moved`.
+      k_new, v_new, positions, options: as of `tokens_of`.
 
     Returns:
       For keys and for values [lines, offsets, heads, columns], as `stored`.
     """
     found = [np.full(side.shape, np.nan) for side in stored(cache)]
-    own = stored_scales(cache)
-    for place, rows in moved(cache, k_new, v_new, *where, **told):
+    scales = stored_scales(cache)
+    for destination, rows in tokens_of(cache, k_new, v_new, *positions, **options):
         for number, (side, row) in enumerate(zip(found, rows, strict=True)):
-            at = place[3 + number]
+            at = destination[3 + number]
             if at is None:
                 continue
-            if own is not None:
-                scale = own[number][place[5 + number]].astype(np.float64)
+            if scales is not None:
+                scale = scales[number][destination[5 + number]].astype(np.float64)
                 side[at] = row / np.repeat(scale, row.shape[1] // scale.shape[1], 1)
             elif k_new.dtype == stored(cache)[0].dtype:
                 side[at] = row
             else:
                 name = ("k_scale", "v_scale")[number]
-                side[at] = row / _scale(cache, name, place.sequence, len(row))[:, None]
+                side[at] = row / _scale(cache, name, destination.sequence, len(row))[:, None]
     return found[0], found[1]
 
 
 def measured(
-    cache: ContiguousKV | PagedKV, k_new: Array, v_new: Array, *where: Array | None, **told: Any
+    cache: ContiguousKV | PagedKV,
+    k_new: Array,
+    v_new: Array,
+    *positions: Array | None,
+    **options: Any,
 ) -> tuple[Array, Array]:
     """The factors that `append_kv` writes, in float32 and before they are rounded; NaN where none.
 
@@ -78,7 +87,7 @@ def measured(
     between 2^-80 and 2^80, or 2^-14 and 2^15 for factors of f16.
 
     Args:
-      k_new, v_new, where, told: as of `moved`.
+      k_new, v_new, positions, options: as of `tokens_of`.
 
     Returns:
       For keys and for values [lines, offsets, heads, groups], as `stored_scales`.
@@ -88,8 +97,8 @@ def measured(
     least, most = (2.0**-14, 2.0**15) if scales[0].dtype == np.float16 else (2.0**-80, 2.0**80)
     largest = np.float32(LARGEST[stored(cache)[0].dtype.name])
     found = [np.full(side.shape, np.nan, np.float32) for side in scales]
-    for place, rows in moved(cache, k_new, v_new, *where, **told):
-        for side, row, at in zip(found, rows, place[5:], strict=True):
+    for destination, rows in tokens_of(cache, k_new, v_new, *positions, **options):
+        for side, row, at in zip(found, rows, destination[5:], strict=True):
             if at is not None:
                 groups: Array = np.abs(row).reshape(len(row), -1, row.shape[1] // side[at].shape[1])
                 factor = np.fmax.reduce(groups, 2, initial=0.0).astype(np.float32) / largest
@@ -97,7 +106,7 @@ def measured(
     return found[0], found[1]
 
 
-def moved(
+def tokens_of(
     cache: ContiguousKV | PagedKV,
     k_new: Array,
     v_new: Array,
@@ -107,21 +116,21 @@ def moved(
     cu_seqlens: Array | None = None,
     slot_mapping: Array | None = None,
     rotary: Rotary | None = None,
-) -> Iterator[tuple[Place, tuple[Array, Array]]]:
-    """Where each token goes, with its key, rotated, and its value, [heads, columns] in float64.
+) -> Iterator[tuple[Destination, tuple[Array, Array]]]:
+    """Each token's destination, its rotated key and its value, [heads, columns] in float64.
 
-    Tokens without a place are left out, whatever the arrays hold.
+    Tokens without a destination are left out, whatever the arrays hold.
 
     Args:
       k_new, v_new, positions, batch_indices, cu_seqlens, slot_mapping, rotary: as of `append_kv`.
     """
-    told = (positions, batch_indices, cu_seqlens, slot_mapping)
-    for place in places(cache, k_new.shape[:-2], *told):
-        key = k_new[place.token].astype(np.float64)
+    arguments = (positions, batch_indices, cu_seqlens, slot_mapping)
+    for destination in destinations(cache, k_new.shape[:-2], *arguments):
+        key = k_new[destination.token].astype(np.float64)
         if rotary is not None:
-            assert place.position is not None
-            key = rotated(key, place.position, *rotary)
-        yield place, (key, v_new[place.token].astype(np.float64))
+            assert destination.position is not None
+            key = rotated(key, destination.position, *rotary)
+        yield destination, (key, v_new[destination.token].astype(np.float64))
 
 
 def rotated(key: Array, position: int, cos: Array, sin: Array, interleaved: bool) -> Array:
@@ -136,15 +145,15 @@ def rotated(key: Array, position: int, cos: Array, sin: Array, interleaved: bool
     return result
 
 
-def places(
+def destinations(
     cache: ContiguousKV | PagedKV,
     shape: tuple[int, ...],
     positions: Array | None,
     batch_indices: Array | None,
     cu_seqlens: Array | None,
     slot_mapping: Array | None,
-) -> Iterator[Place]:
-    """Where each token goes; tokens without a place are left out.
+) -> Iterator[Destination]:
+    """The destinations of tokens; those without one are left out.
 
     Args:
       shape: [tokens] or [batch, n].
@@ -155,28 +164,28 @@ def places(
         if slot_mapping is not None:
             slot = int(slot_mapping[token])
             if 0 <= slot < lines * offsets:
-                yield Place(token, None, position, *[divmod(slot, offsets)] * 4)
+                yield Destination(token, None, position, *[divmod(slot, offsets)] * 4)
             continue
-        told = _sequence(number, token, shape, batch_indices, cu_seqlens)
-        if told is None or not 0 <= told[0] < _batch(cache):
+        sequence = _sequence(number, token, shape, batch_indices, cu_seqlens)
+        if sequence is None or not 0 <= sequence[0] < _batch(cache):
             continue
-        b, own, count = told
+        b, index, count = sequence
         start = 0
         if isinstance(cache, ContiguousKV) and cache.leftpad is not None:
             start = int(cache.leftpad[b])
         if position is None:
-            position = _end(cache, b, count) - (count - own) - start
+            position = _end(cache, b, count) - (count - index) - start
         if position >= 0:
-            found = [_place(cache, b, start + position, side) for side in (0, 1)]
-            own = list(found)
+            rows = [_row_of(cache, b, start + position, side) for side in (0, 1)]
+            scale_rows = list(rows)
             if isinstance(cache, PagedKV) and cache.scale_table is not None:
-                own = [_scale_place(cache, b, start + position, side) for side in (0, 1)]
-                there = [None not in pair for pair in zip(found, own, strict=True)]
-                found, own = (
-                    [x if is_there else None for x, is_there in zip(xs, there, strict=True)]
-                    for xs in (found, own)
+                scale_rows = [_scale_row_of(cache, b, start + position, side) for side in (0, 1)]
+                is_whole = [None not in pair for pair in zip(rows, scale_rows, strict=True)]
+                rows, scale_rows = (
+                    [x if whole else None for x, whole in zip(xs, is_whole, strict=True)]
+                    for xs in (rows, scale_rows)
                 )
-            yield Place(token, b, position, found[0], found[1], own[0], own[1])
+            yield Destination(token, b, position, rows[0], rows[1], scale_rows[0], scale_rows[1])
 
 
 def _sequence(
@@ -217,30 +226,30 @@ def _end(cache: ContiguousKV | PagedKV, b: int, count: int) -> int:
     return (pages - 1) * size + int(cache.last_page_len[b]) if pages else 0
 
 
-def _place(cache: ContiguousKV | PagedKV, b: int, place: int, side: int) -> tuple[int, int] | None:
-    """Page and offset, or row and position, of position `place`;
-    None if the sequence has no room.
-    """
+def _row_of(
+    cache: ContiguousKV | PagedKV, b: int, position: int, side: int
+) -> tuple[int, int] | None:
+    """Page and offset, or row and position, of a position; None beyond the sequence."""
     lines, offsets = stored(cache)[side].shape[:2]
     if isinstance(cache, ContiguousKV):
-        line, offset = b if cache.batch_idx is None else int(cache.batch_idx[b]), place
-        return (line, offset) if 0 <= line < lines and 0 <= place < offsets else None
+        line, offset = b if cache.batch_idx is None else int(cache.batch_idx[b]), position
+        return (line, offset) if 0 <= line < lines and 0 <= position < offsets else None
     pages = pages_of(cache, b)[side]
-    if not 0 <= place < len(pages) * offsets:
+    if not 0 <= position < len(pages) * offsets:
         return None
-    line, offset = int(pages[place // offsets]), place % offsets
+    line, offset = int(pages[position // offsets]), position % offsets
     return (line, offset) if 0 <= line < lines else None
 
 
-def _scale_place(cache: PagedKV, b: int, place: int, side: int) -> tuple[int, int] | None:
-    """Page and offset of the factors of a place, where their pages are listed apart."""
+def _scale_row_of(cache: PagedKV, b: int, position: int, side: int) -> tuple[int, int] | None:
+    """Page and offset of a position's factors, where their pages are listed apart."""
     scales, table = stored_scales(cache), cache.scale_table
     assert scales is not None
     lines, offsets = scales[side].shape[:2]
-    if not 0 <= place < table.shape[1] * offsets:
+    if not 0 <= position < table.shape[1] * offsets:
         return None
-    line = int(table[b, place // offsets])
-    return (line, place % offsets) if 0 <= line < lines else None
+    line = int(table[b, position // offsets])
+    return (line, position % offsets) if 0 <= line < lines else None
 
 
 def _scale(cache: ContiguousKV | PagedKV, name: str, b: int | None, heads: int) -> Array:

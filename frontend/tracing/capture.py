@@ -24,9 +24,9 @@ from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.call.torch_tensors import check_tensor, is_tensor
 from attn_mlir.tracing.captured_array import Stand
 from attn_mlir.tracing.captured_object import (
-    Held,
     Items,
     Members,
+    Proxy,
     Table,
     is_of_torch,
     is_plain,
@@ -119,7 +119,7 @@ class Captures:
 
     def stand_in(self, name: str, value: Any) -> Any:
         """What the traced function gets to see in the place of something that it captures."""
-        if isinstance(value, Stand | Traced) or type(value) is Held:
+        if isinstance(value, Stand | Traced) or type(value) is Proxy:
             return value
         if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
             if not isinstance(value, type | types.ModuleType):
@@ -158,7 +158,7 @@ class Captures:
     def _container(self, name: str, value: Any) -> None:
         """Makes the stand-in of a container or an object; one that holds itself finds it."""
         of_class = cast("type[Any]", type(value))
-        made: Any = Held(self, name, value)
+        made: Any = Proxy(self, name, value)
         if of_class in (list, dict, set):
             made = {list: Items, dict: Table, set: Members}[of_class]()
             made.captures, made.label = self, name
@@ -173,14 +173,14 @@ class Captures:
         elif of_class is set:
             cast("Any", set).update(made, value)
 
-    def call_of(self, name: str, held: Any) -> Callable[..., Any]:
+    def call_of(self, name: str, target: Any) -> Callable[..., Any]:
         """What calling a captured object runs."""
-        if isinstance(held, type):
-            return held
+        if isinstance(target, type):
+            return target
         hooks = ("_forward_hooks", "_forward_pre_hooks")
-        if is_torch_module(held) and not any(getattr(held, hook) for hook in hooks):
-            return self.stand_in(name, held.forward)
-        return self.stand_in(name, held.__call__)
+        if is_torch_module(target) and not any(getattr(target, hook) for hook in hooks):
+            return self.stand_in(name, target.forward)
+        return self.stand_in(name, target.__call__)
 
     def refuse_writing(self, what: str) -> SpecError:
         """The error for a function that writes into what it captures."""

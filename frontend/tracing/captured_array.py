@@ -89,8 +89,8 @@ class Stand:
     def shape(self) -> Any:
         """Extents of what is left; of a whole array in its library's type."""
         extents = tuple(axis.extent for axis in self._axes)
-        known = getattr(self._value, "shape", extents)
-        return known if extents == known else extents
+        whole = getattr(self._value, "shape", extents)
+        return whole if extents == whole else extents
 
     @property
     def ndim(self) -> int:

@@ -83,26 +83,26 @@ def _has_content(kind: type) -> bool:
     return any(not isinstance(value, (*skipped, *_PLAIN.__args__)) for value in found)
 
 
-class Held:
+class Proxy:
     """The stand-in of an object: its attributes, items and methods see and give stand-ins."""
 
-    __slots__ = ("_captures", "_held", "_label")
+    __slots__ = ("_captures", "_label", "_target")
     _captures: Captures
-    _held: Any
+    _target: Any
     _label: str
 
-    def __init__(self, captures: Captures, label: str, held: object):
-        for name, value in (("_captures", captures), ("_held", held), ("_label", label)):
+    def __init__(self, captures: Captures, label: str, target: object):
+        for name, value in (("_captures", captures), ("_target", target), ("_label", label)):
             object.__setattr__(self, name, value)
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return cast("Any", type(self._held))
+        return cast("Any", type(self._target))
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._held, name)
+        found = getattr(self._target, name)
         owner = getattr(found, "__self__", None)
-        if owner is not self._held or isinstance(found, types.MethodType):
+        if owner is not self._target or isinstance(found, types.MethodType):
             return self._captures.stand_in(name, found)
         if name in _WRITERS:
             return self._refusing(f"calls {self._label}.{name}()")
@@ -145,42 +145,42 @@ class Held:
 
     def __getitem__(self, index: Any) -> Any:
         name = f"{self._label}_{index}" if isinstance(index, str | int) else self._label
-        return self._captures.stand_in(name, self._held[index])
+        return self._captures.stand_in(name, self._target[index])
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._stand_in(iter(self._held)))
+        return iter(self._stand_in(iter(self._target)))
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._target)
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._target)
 
     def __contains__(self, item: Any) -> bool:
-        return item in self._held
+        return item in self._target
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._captures.call_of(self._label, self._held)(*args, **options)
+        return self._captures.call_of(self._label, self._target)(*args, **options)
 
     def __instancecheck__(self, value: object) -> bool:
-        return isinstance(value, self._held)
+        return isinstance(value, self._target)
 
     def __eq__(self, other: object) -> Any:
-        return bool(self._held == (other._held if type(other) is Held else other))
+        return bool(self._target == (other._target if type(other) is Proxy else other))
 
     def __hash__(self) -> int:
-        return hash(self._held)
+        return hash(self._target)
 
     def __repr__(self) -> str:
-        return repr(self._held)
+        return repr(self._target)
 
 
 def _operator(name: str) -> Callable[..., Any]:
     """An operator that the object's class defines; Python asks the type, not `__getattr__`."""
 
-    def apply(self: Held, *others: Any) -> Any:
-        held = object.__getattribute__(self, "_held")
-        if not hasattr(cast("Any", type(held)), name):
+    def apply(self: Proxy, *others: Any) -> Any:
+        target = object.__getattribute__(self, "_target")
+        if not hasattr(cast("Any", type(target)), name):
             return NotImplemented
         return self.__getattr__(name)(*others)
 
@@ -190,16 +190,16 @@ def _operator(name: str) -> Callable[..., Any]:
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor",
               "matmul"):  # fmt: skip
     for _form in (f"__{_name}__", f"__r{_name}__"):
-        setattr(Held, _form, _operator(_form))
+        setattr(Proxy, _form, _operator(_form))
 
 
-def _in_place(self: Held, other: Any) -> Any:
+def _in_place(self: Proxy, other: Any) -> Any:
     captures, label = (object.__getattribute__(self, name) for name in ("_captures", "_label"))
     raise captures.refuse_writing(f"changes {label} in place")
 
 
 for _form in ("__iadd__", "__imul__", "__ior__", "__isub__"):
-    setattr(Held, _form, _in_place)
+    setattr(Proxy, _form, _in_place)
 
 
 class Items(list[Any]):

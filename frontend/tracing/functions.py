@@ -206,8 +206,8 @@ def _log10(graph: Graph, x: Any) -> Traced:
 def _sign(graph: Graph, x: Any) -> Traced:
     x = graph.lift(x)
     one = graph.cast(graph.lift(1), x.kind)
-    rest = _where(graph, _lt(graph, x, 0), _neg(graph, one), x)  # 0 and NaN are themselves
-    return _where(graph, _gt(graph, x, 0), one, rest)
+    otherwise = _where(graph, _lt(graph, x, 0), _neg(graph, one), x)  # 0 and NaN are themselves
+    return _where(graph, _gt(graph, x, 0), one, otherwise)
 
 
 def _whole(op: str) -> Callable[..., Traced]:
@@ -266,13 +266,13 @@ def _truncated_quotient(graph: Graph, a: Any, b: Any) -> Traced:
 
 
 def _fmod(graph: Graph, a: Any, b: Any) -> Traced:
-    return graph.apply_widened("mod", _rest_of_dividend, a, b)
+    return graph.apply_widened("mod", _remainder, a, b)
 
 
-def _rest_of_dividend(graph: Graph, a: Any, b: Any) -> Traced:
+def _remainder(graph: Graph, a: Any, b: Any) -> Traced:
     """The remainder with the sign of the dividend."""
-    rest = _mod(graph, _abs(graph, a), _abs(graph, b))
-    return _where(graph, _lt(graph, a, 0), _neg(graph, rest), rest)
+    remainder = _mod(graph, _abs(graph, a), _abs(graph, b))
+    return _where(graph, _lt(graph, a, 0), _neg(graph, remainder), remainder)
 
 
 def _scaled_sum(op: str) -> Callable[..., Traced]:

@@ -79,7 +79,7 @@ class Graph:
         further = [0] * (tensor.rank - len(coordinates))
         args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *further)]
         element = self.add(Node("load", load_type(tensor.dtype), _nodes(args), which))
-        return self._known_as(tensor.dtype, element) if tensor.dtype in integers.BITS else element
+        return self._as_narrow(tensor.dtype, element) if tensor.dtype in integers.BITS else element
 
     def index(self, name: str, value: Any) -> Traced:
         """A stand-in for an index into an array of that name."""
@@ -116,7 +116,7 @@ class Graph:
         item = getattr(value, "item", None)
         if callable(item) and getattr(value, "shape", None) == ():
             kind, number = integers.kind_of(getattr(value, "dtype", "")), self.lift(item())
-            return number if kind is None else self._known_as(kind, number)
+            return number if kind is None else self._as_narrow(kind, number)
         if getattr(value, "requires_grad", None) is not None:  # a tensor found by torch itself
             return self.captures.array("captured", value).lifted()
         raise self.refuse(f"cannot use {type(value).__name__} {value!r:.40} as a number")
@@ -213,9 +213,9 @@ class Graph:
                 f"uses {value} with a number of {name}, which goes from {values.start} to "
                 f"{values.stop - 1}: convert that number first, with .to(int)"
             )
-        return self._known_as(kind, self.lift(integers.wrapped(kind, value)))
+        return self._as_narrow(kind, self.lift(integers.wrapped(kind, value)))
 
-    def _known_as(self, kind: str, value: Traced) -> Traced:
+    def _as_narrow(self, kind: str, value: Traced) -> Traced:
         """A stand-in for an i32 that is a number of a type of 8 or 16 bits."""
         return Traced(self, value.node, kind)
 
@@ -225,11 +225,11 @@ class Graph:
             return value
         if may_leave:
             values = integers.values_of(kind)
-            value = self._on_bits("and", self._known_as(kind, value), len(values) - 1)
+            value = self._on_bits("and", self._as_narrow(kind, value), len(values) - 1)
             if values.start < 0:  # the highest bit counts below 0
                 value = self._on_bits("xor", value, -values.start)
                 value = self._on_bits("sub", value, -values.start)
-        return self._known_as(kind, value)
+        return self._as_narrow(kind, value)
 
     def _on_bits(self, op: str, value: Traced, number: int) -> Traced:
         """An operation on an i32 and a constant, whatever the types of the user's numbers."""
@@ -253,30 +253,30 @@ class Graph:
         wanted = next(name for name in TYPES if name in given)
         return [self.cast(arg, wanted) for arg in args]
 
-    def cast(self, arg: Traced, wanted: str) -> Traced:
+    def cast(self, arg: Traced, kind: str) -> Traced:
         """The same value in another type; one of 8 or 16 bits keeps the lowest bits of integers."""
-        if arg.kind == wanted:
+        if arg.kind == kind:
             return arg
-        if wanted in integers.BITS:
-            return self._narrowed(arg, wanted)
-        if arg.type == wanted:
+        if kind in integers.BITS:
+            return self._narrowed(arg, kind)
+        if arg.type == kind:
             return Traced(self, arg.node)
-        if wanted == "i1":
+        if kind == "i1":
             return self.apply("ne", arg, 0)
         node = self.nodes[arg.node]
         if node.op == "constant" and node.value is not None and arg.type != "f32":
-            number = float(node.value) if wanted == "f32" else int(node.value)
-            if wanted == "f32" or number in (INT32 if wanted == "i32" else INT64):
-                return self.add(Node("constant", wanted, value=number))
-        return self.add(Node("cast", wanted, (arg.node,)))
+            number = float(node.value) if kind == "f32" else int(node.value)
+            if kind == "f32" or number in (INT32 if kind == "i32" else INT64):
+                return self.add(Node("constant", kind, value=number))
+        return self.add(Node("cast", kind, (arg.node,)))
 
-    def _narrowed(self, arg: Traced, wanted: str) -> Traced:
+    def _narrowed(self, arg: Traced, kind: str) -> Traced:
         """A value in a type of 8 or 16 bits."""
         constant = self.nodes[arg.node]
         if constant.op == "constant" and isinstance(constant.value, int):
-            return self.number(wanted, int(constant.value), exact=False)
-        fits = arg.type == "i1" or integers.promoted((arg.kind, wanted)) == wanted
-        return self._typed(wanted, self.cast(arg, "i32"), may_leave=not fits)
+            return self.number(kind, int(constant.value), exact=False)
+        fits = arg.type == "i1" or integers.promoted((arg.kind, kind)) == kind
+        return self._typed(kind, self.cast(arg, "i32"), may_leave=not fits)
 
     def call(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """A function of numpy or torch, or a method of tensors, by its name."""

@@ -35,11 +35,11 @@ def promoted(kinds: Iterable[str]) -> str | None:
 
     Truth values take the type of the others.
     """
-    given = [kind for kind in kinds if kind != "i1"]
-    if not given or any(kind not in BITS for kind in given):
+    integers = [kind for kind in kinds if kind != "i1"]
+    if not integers or any(kind not in BITS for kind in integers):
         return None
-    lowest = min(values_of(kind).start for kind in given)
-    highest = max(values_of(kind).stop for kind in given)
+    lowest = min(values_of(kind).start for kind in integers)
+    highest = max(values_of(kind).stop for kind in integers)
     for kind in ("u8", "i8", "u16", "i16"):
         values = values_of(kind)
         if values.start <= lowest and highest <= values.stop:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir.reference.appending import appended, measured, places
+from attn_mlir.reference.appending import appended, destinations, measured
 from attn_mlir.reference.caches import stored, stored_scales
 from attn_mlir.validation.numerics.appends import BF16, CASES, E4M3, ROWS, Case, bits, check
 from attn_mlir.validation.numerics.stored import Form
@@ -90,7 +90,7 @@ def test_factors_of_odd_tokens(target: str) -> None:
     before = copy.deepcopy(cache)
     am.append_kv(cache, **call, device=am.EmulatorDevice(target=target, check="all"))
     k, scales = stored(cache)[0].astype(np.float32), cache.k_scale
-    found = [p.k for p in places(before, (16,), None, None, call["cu_seqlens"], None)][:6]
+    found = [p.k for p in destinations(before, (16,), None, None, call["cu_seqlens"], None)][:6]
     factors = [float(scales[page, offset, 0, 0]) for page, offset in found]
     assert factors[:4] == [2.0**-80, 2.0**-80, 2.0**80, 2.0**80]
     zeros, small, large, infinite, odd = (k[page, offset, 0] for page, offset in found[:5])
