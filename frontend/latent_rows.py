@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.dialect.attn.latent_formats import LatentFormat
+from attn_mlir.element_types import OF_NUMPY
 
 Array = npt.NDArray[Any]
 
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 BF16 = np.dtype(ml_dtypes.bfloat16)
-LARGEST = 448.0  # of e4m3; OCP 8-bit floating point, 1.0
+LARGEST = OF_NUMPY[E4M3.name].largest
 LEAST_FACTOR = 1e-4  # before it is rounded up to a power of two, as FlashMLA's quantiser has it
 PAGE_STEP = 576  # bytes: pages of `model1` begin at multiples of it, as FlashMLA's do
 EXPONENT_BIAS, NO_EXPONENT = 127, 255  # of a factor of 8 bits; OCP Microscaling Formats, E8M0

@@ -6,9 +6,9 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import name_of_mlir
 from attn_mlir.expr import Expr, to_list
 from attn_mlir.passes.analysis.protocol.integers import sizes
 from attn_mlir.passes.analysis.ring_graph import ring_graph
@@ -19,9 +19,6 @@ from .state.parameters import Signature
 
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
-DTYPES = {
-    element: dtype for dtype, element in ELEMENT_TYPES.items()
-}  # roles of arguments that are tensors
 TENSOR_ALIGNMENT = 16  # bytes; cuTensorMapEncodeTiled: globalAddress; 128-bit stores
 
 
@@ -159,7 +156,7 @@ def _tensors(signature: Signature) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "role": role,
-                "dtype": DTYPES.get(str(kind.element_type), str(kind.element_type)),
+                "dtype": name_of_mlir(str(kind.element_type)),
                 "shape": [symbol or kind.get_dim_size(i) for i, symbol in enumerate(dims)],
                 "unit_stride_axis": kind.rank - 1,
                 "alignment_bytes": _alignment(signature, name),

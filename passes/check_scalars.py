@@ -13,6 +13,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.element_types import NARROW_MLIR
 
 _ARITH = (
     *("constant", "select", "cmpi", "cmpf", "bitcast", "index_cast"),
@@ -32,12 +33,11 @@ DIALECTS = {"arith": _ARITH, "math": _MATH}
 SCALAR_OPS = frozenset(f"{dialect}.{name}" for dialect, names in DIALECTS.items() for name in names)
 
 FLOATS = ("f16", "bf16", "f32", "f64")
-NARROW_FLOATS = ("f8E4M3FN", "f8E5M2")  # which are converted alone
 MAX_INTEGER_BITS = 64
 _FLOATS_OF = {
     **dict.fromkeys(
         (f"arith.{name}" for name in ("extf", "truncf", "bitcast", "constant", "select")),
-                    (*FLOATS, *NARROW_FLOATS)),
+                    (*FLOATS, *NARROW_MLIR)),  # narrow ones are converted alone
     "math.exp2": FLOATS[:3],
     **dict.fromkeys(("arith.remf", *(f"math.{name}" for name in
                      "exp log log2 tanh sin cos erf log1p expm1 powf".split())), ("f32",)),
@@ -54,7 +54,7 @@ def check_name(op: Any) -> None:
         raise op_error(op, f"has no code in a kernel{instead}")
 
 
-def check_scalar(op: Any, floats: Sequence[str] = (*FLOATS, *NARROW_FLOATS)) -> None:
+def check_scalar(op: Any, floats: Sequence[str] = (*FLOATS, *NARROW_MLIR)) -> None:
     """Raises VerifyError for a scalar operation that is not in the table, or has none of its types.
 
     Args:

@@ -7,11 +7,10 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.storage import SEQUENCE_RANK, logical_type
+from attn_mlir.element_types import NARROW_MLIR, WIDE_MLIR
 
 INTERLEAVED = "attn.interleaved"
-WIDE_TYPES = ("bf16", "f16")
-NARROW_TYPES = ("f8E4M3FN", "f8E5M2")
-ANGLE_TYPES = ("bf16", "f16", "f32")
+ANGLE_TYPES = (*WIDE_MLIR, "f32")
 SLOT_TYPES = ("i32", "i64")
 TOKEN_RANK = 3  # [tokens, heads, columns]; 4 with a batch dimension
 ROTARY_STEP = 16  # rotary_dim is a multiple: halves are whole 16-byte units of 16-bit elements
@@ -42,7 +41,7 @@ class AppendOp(AttnDialect.Operation, name="append"):
     factors; what is too large for 8 bits becomes the largest number. Factors that every position
     has of its own are those of the new elements, and are written as well: of each group of columns
 
-        max |x| / largest     448 of f8E4M3FN, 57344 of f8E5M2
+        max |x| / largest     the largest number of the cache's type, 448 of f8E4M3FN
 
     between 2^-80 and 2^80 (f16: 2^-14 and 2^15), rounded to the factors' type; NaN does not count.
     A token without a place for its factors is left out.
@@ -142,8 +141,8 @@ class AppendOp(AttnDialect.Operation, name="append"):
                 "caches of one element type and tokens of one, got "
                 + (f"{token} and {new} for {cache}" if cache == values else f"{cache} and {values}")
             )
-        allowed = (cache, *(WIDE_TYPES if cache in NARROW_TYPES else ()))
-        if cache not in (*WIDE_TYPES, *NARROW_TYPES) or token not in allowed:
+        allowed = (cache, *(WIDE_MLIR if cache in NARROW_MLIR else ()))
+        if cache not in (*WIDE_MLIR, *NARROW_MLIR) or token not in allowed:
             return self._fail(
                 "tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one "
                 f"of 8 bits, got {token} for {cache}"
@@ -202,7 +201,7 @@ class AppendOp(AttnDialect.Operation, name="append"):
             )
         if str(kinds[0].element_type) not in ANGLE_TYPES:
             return self._fail(f"angles of {', '.join(ANGLE_TYPES)}, got {kinds[0]}")
-        if str(self.k_new.type.element_type) not in WIDE_TYPES:
+        if str(self.k_new.type.element_type) not in WIDE_MLIR:
             return self._fail(f"keys of bf16 or f16 to rotate, got {self.k_new.type}")
         if len(self.slots) and not len(self.positions):
             return self._fail("positions for the angles beside slots")

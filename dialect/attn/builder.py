@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.latent_rows import emit_latent_rows
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
-from attn_mlir.dialect.attn.operands import ELEMENT_TYPES, Operand, Request
+from attn_mlir.dialect.attn.operands import Operand, Request
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
@@ -23,6 +23,7 @@ from attn_mlir.dialect.attn.sparse_mla import PAGE_SIZE, SparseMlaOp
 from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
+from attn_mlir.element_types import ELEMENT_TYPES
 
 ARGUMENT_NAME = (
     "attn.name"  # argument attribute: the name by which callers pass the tensor or scalar
@@ -60,7 +61,7 @@ def build_module(ctx: ir.Context, request: Request, *, name: str | None = None) 
 
 def _type(operand: Operand) -> ir.Type:
     """The type of an argument or result."""
-    element = ir.Type.parse(ELEMENT_TYPES[operand.dtype])
+    element = ir.Type.parse(ELEMENT_TYPES[operand.dtype].mlir)
     if operand.role == "scalar":
         return element
     dynamic = ir.ShapedType.get_dynamic_size()
@@ -113,7 +114,7 @@ def emit_mha(
     return make_mha(
         *(q, k, v, arguments["scale"]),
         mask=mask,
-        output=ir.Type.parse(ELEMENT_TYPES[out_dtype]),
+        output=ir.Type.parse(ELEMENT_TYPES[out_dtype].mlir),
         partial=partial,
         score_mod=_score_mod(modifier, block, part_keys, arguments),
     )

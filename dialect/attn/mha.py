@@ -17,16 +17,13 @@ from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.yield_ import YieldOp
+from attn_mlir.element_types import NARROW_MLIR, WIDE_MLIR
 
-ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
-NARROW_TYPES, WIDE_TYPES = (
-    ("f8E4M3FN", "f8E5M2"),
-    ("bf16", "f16"),
-)  # element types of k and v under a q of 16 bits
+ELEMENT_TYPES = (*WIDE_MLIR, "f32", *NARROW_MLIR)
 PARTIAL = "attn.partial"  # unit attribute
 SCHEDULE = "attn.schedule"
 LSE_TERMS = 2  # an LSE of a part: as one f32, large scores would hide the number of keys
-OUTPUT_TYPES = ("bf16", "f16", "f32")  # element types of o for any operands
+OUTPUT_TYPES = (*WIDE_MLIR, "f32")  # element types of o for any operands
 
 _LAYOUTS = {
     "q": "[batch, sq, heads, head_dim]",
@@ -65,7 +62,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       for which there is no query are not written.
 
     Operands:
-      q: [batch, sq, heads, head_dim], bf16, f16, f32, f8E4M3FN or f8E5M2; q, k and v are tensors
+      q: [batch, sq, heads, head_dim], floats of 32, 16 or 8 bits; q, k and v are tensors
         or views of other storage, see `storage`.
       k: [batch, sk, kv_heads, head_dim], element type of q, or one of 8 bits with a q of 16 bits.
       v: [batch, sk, kv_heads, v_head_dim], element type of k.
@@ -239,8 +236,8 @@ def _check_types(op: MhaOp) -> None:
     if str(element) not in ELEMENT_TYPES:
         raise _Invalid(f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}")
     stored, values = (logical_type(operand).element_type for operand in (op.k, op.v))
-    if stored != element and not (str(stored) in NARROW_TYPES and str(element) in WIDE_TYPES):
-        narrow = " or of 8 bits" if str(element) in WIDE_TYPES else ""
+    if stored != element and not (str(stored) in NARROW_MLIR and str(element) in WIDE_MLIR):
+        narrow = " or of 8 bits" if str(element) in WIDE_MLIR else ""
         raise _Invalid(f"k elements of q's type {element}{narrow}, got {stored}")
     if values != stored:
         raise _Invalid(f"v elements of k's type {stored}, got {values}")

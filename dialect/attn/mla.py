@@ -14,7 +14,6 @@ from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, SCHEDULE
-from attn_mlir.dialect.attn.operands import ELEMENT_TYPES as TYPES_OF_DTYPES
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.storage import (
@@ -24,8 +23,9 @@ from attn_mlir.dialect.attn.storage import (
     sequences_view,
     stored_type,
 )
+from attn_mlir.element_types import ELEMENT_TYPES, NARROW_MLIR, WIDE_MLIR
 
-ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
+OPERAND_TYPES = (*WIDE_MLIR, *NARROW_MLIR)
 ROPE_FACTORS = "k_rope_descale"  # of its positions
 ROW_FACTORS = {"q_nope": "q_descale", "q_rope": "q_descale", "k_nope": "k_descale"}
 TABLES = {"v": "v_descale"}  # of sequences and heads
@@ -72,7 +72,7 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
       that it does not have are not written.
 
     Operands:
-      q_nope: [batch, sq, heads, nope], bf16, f16, f8E4M3FN or f8E5M2, as all operands but maybe
+      q_nope: [batch, sq, heads, nope], floats of 16 or 8 bits, as all operands but maybe
         k_rope; tensors or views of other storage, see `storage`.
       q_rope: [batch, sq, heads, rope]; of bf16 also beside f8E4M3FN, as k_rope then is.
       k_nope: [batch, sk, kv_heads, nope].
@@ -194,8 +194,8 @@ def _type_misfit(op: MlaOp) -> str:
     if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
         return misfit
     element = op.element_type
-    if str(element) not in ELEMENT_TYPES:
-        return f"q_nope elements of type {', '.join(ELEMENT_TYPES)}, got {element}"
+    if str(element) not in OPERAND_TYPES:
+        return f"q_nope elements of type {', '.join(OPERAND_TYPES)}, got {element}"
     for name in _OPERANDS:
         got = types[name].element_type
         allowed = [str(element)]
@@ -309,5 +309,5 @@ def emit_mla(
         (q_nope, q_rope, k_nope, k_rope, scaled("v")),
         arguments["scale"],
         mask=mask,
-        output=ir.Type.parse(TYPES_OF_DTYPES[out_dtype]),
+        output=ir.Type.parse(ELEMENT_TYPES[out_dtype].mlir),
     )

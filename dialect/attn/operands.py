@@ -9,21 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Role = Literal["in", "out", "inout", "scalar"]
-ELEMENT_TYPES = {
-    "bf16": "bf16",
-    "f16": "f16",
-    "f32": "f32",
-    "f64": "f64",
-    "e4m3": "f8E4M3FN",
-    "e5m2": "f8E5M2",
-    "bool": "i8",  # a byte, unsigned unlike i8
-    "i8": "si8",
-    "i16": "i16",
-    "i32": "i32",
-    "i64": "i64",
-    "u8": "ui8",
-    "u16": "ui16",
-}  # dtype of an operand -> element type in MLIR
 
 
 @dataclass(frozen=True)
@@ -32,7 +17,7 @@ class Operand:
 
     Attributes:
       name: its name for callers, in the bundle and in the IR.
-      dtype: type of its elements or of the scalar, a key of `ELEMENT_TYPES`.
+      dtype: type of its elements or of the scalar, of those `DECLARED` in the table of types.
       extents: extents of a tensor: an integer if static, or the name of a size that each call
         gives. Extents with the same name are equal.
       role: `in`, `out`, `inout` for a tensor that the kernel reads and writes, or `scalar`.

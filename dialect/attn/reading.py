@@ -7,7 +7,6 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.expression import FLOAT_OPS, FLOAT_PREDICATES, INTEGER_OPS
-from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
 from attn_mlir.dialect.attn.program import (
     ARGUMENTS,
     COMPARISONS,
@@ -18,10 +17,10 @@ from attn_mlir.dialect.attn.program import (
     Program,
     load_type,
 )
+from attn_mlir.element_types import name_of_mlir
 
 Value = Any
 
-_DTYPES = {element: dtype for dtype, element in ELEMENT_TYPES.items()}
 _FLOATS = {kind.OPERATION_NAME: name for name, kind in FLOAT_OPS.items()}
 _INTEGERS = {kind.OPERATION_NAME: name for name, kind in INTEGER_OPS.items()}
 _OF_FLOATS = {
@@ -180,7 +179,7 @@ class _Reader:
         end.
         """
         source, *indices = op.operands
-        dtype = _DTYPES.get(str(source.type.element_type))
+        dtype = name_of_mlir(str(source.type.element_type))
         if source not in self._names or dtype not in TENSOR_DTYPES:
             raise Unread(f"tensor.extract of {source.type}")
         tensor = CapturedTensor(self._names[source], dtype, len(indices))

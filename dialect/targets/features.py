@@ -22,7 +22,7 @@ class Feature(Enum):
     """One warp multiplies fragments of 16 bits in its registers: mma.sync.m16n8k16."""
 
     NARROW_WARP_PRODUCTS = "products of warps with 8-bit elements"
-    """The same with elements of 8 bits: mma.sync.m16n8k32 of e4m3 and e5m2."""
+    """The same with elements of 8 bits: mma.sync.m16n8k32."""
 
     COPY_ENGINE = "a copy engine"
     """Copies of boxes of tensors by tensor maps: cp.async.bulk.tensor."""

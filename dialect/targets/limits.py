@@ -79,7 +79,7 @@ class Target:
 SHARED_FEATURES = frozenset(
     {
         Feature.WARP_PRODUCTS,  # mma.sync.m16n8k16: from sm_80
-        Feature.NARROW_WARP_PRODUCTS,  # mma.sync with .e4m3 and .e5m2: from sm_89
+        Feature.NARROW_WARP_PRODUCTS,  # mma.sync with elements of 8 bits: from sm_89
         Feature.COPY_ENGINE,  # cp.async.bulk.tensor: from sm_90
         Feature.CLUSTERS,  # .cluster: from sm_90
         Feature.REGISTER_BUDGETS,  # setmaxnreg: sm_90a, sm_100a

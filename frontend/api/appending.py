@@ -73,7 +73,7 @@ def append_kv(
     of one of them, and heads, K and V, parts of a row and factors need not be of the same one.
 
     Args:
-      cache: as of `attention`; of bf16, f16, float8_e4m3fn or float8_e5m2.
+      cache: as of `attention`; of bf16, f16 or a `float8` of 8 bits.
       k_new: [batch, n, kv_heads, head_dim], n tokens of each sequence; or [tokens, kv_heads,
         head_dim] with `slot_mapping`, with `positions` and `batch_indices`, or with `cu_seqlens`.
         Of the cache's dtype; or of bf16 or f16 for a cache of 8 bits, whose elements are then these

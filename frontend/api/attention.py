@@ -82,7 +82,7 @@ def attention(call: AttentionCall) -> Plan:
     processes and with other batch sizes and lengths, find the kernel.
 
     Args:
-      q: [batch, sq, heads, head_dim], bf16, f16, float8_e4m3fn or float8_e5m2: numpy, torch, cupy,
+      q: [batch, sq, heads, head_dim], bf16, f16 or a `float8` of 8 bits: numpy, torch, cupy,
         anything with DLPack.
       k: [batch, sk, kv_heads, head_dim], of q's dtype or of 8 bits; kv_heads divides heads. Or a
         cache, `PagedKV` or `ContiguousKV`, which has v as well, and the lengths of keys.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401 - gives numpy the names of its dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +17,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
+from attn_mlir.element_types import ELEMENT_TYPES
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.reference import Comparison, check_attention
@@ -181,19 +182,4 @@ def _table_extent(rank: int) -> int:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    dtypes: dict[str, npt.DTypeLike] = {
-        "bf16": ml_dtypes.bfloat16,
-        "e4m3": ml_dtypes.float8_e4m3fn,
-        "e5m2": ml_dtypes.float8_e5m2,
-        "f16": np.float16,
-        "f32": np.float32,
-        "f64": np.float64,
-        "i8": np.int8,
-        "u8": np.uint8,
-        "i16": np.int16,
-        "u16": np.uint16,
-        "i32": np.int32,
-        "i64": np.int64,
-        "bool": np.bool_,
-    }
-    return np.dtype(dtypes[name])
+    return np.dtype(ELEMENT_TYPES[name].numpy)

@@ -21,6 +21,7 @@ from attn_mlir.cli.outputs import check_new, check_svg
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.cli.timing import add_time
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
+from attn_mlir.element_types import NARROW, WIDE
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.files import write_file
 from attn_mlir.masks.text import examples, parse_mask
@@ -123,7 +124,9 @@ def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | No
     fewer = "default: as many as heads" if kv_heads is None else "%(default)s"
     parser.add_argument("--kv-heads", type=int, default=kv_heads, help=f"KV heads ({fewer})")
     parser.add_argument("--head-dim", type=int, default=128, help=HEAD_DIM_HELP)
-    parser.add_argument("--dtype", default="bf16", help="bf16, f16, e4m3 or e5m2 (%(default)s)")
+    parser.add_argument(
+        "--dtype", default="bf16", help=f"{', '.join((*WIDE, *NARROW))} (%(default)s)"
+    )
     parser.add_argument("--mask", default="causal", help=f"{examples()} (%(default)s)")
 
 

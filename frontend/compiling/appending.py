@@ -46,7 +46,7 @@ class AppendSpec(Request):
       heads: heads of the cache.
       head_dim, v_head_dim: elements per head of keys and of values, in multiples of 8 up to 256; of
         16 where the cache has 8 bits.
-      dtype: of the cache: `bf16`, `f16`, `e4m3` or `e5m2`.
+      dtype: of the cache: a name of `DTYPES`.
       new_dtype: of the tokens: that of the cache, or bf16 or f16 for one of 8 bits.
       cache: how it lies.
       told: which sequence a token belongs to: a key of `TOLD`.

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attn_mlir.element_types import NARROW, TYPES, WIDE
 from attn_mlir.errors import SpecError, shown
 
-DTYPES = ("bf16", "f16", "e4m3", "e5m2")
-NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
-WIDE_DTYPES = ("bf16", "f16")  # of 16
+NARROW_DTYPES, WIDE_DTYPES = NARROW, WIDE  # of 8 bits, and of 16
+DTYPES = (*WIDE, *NARROW)
 SCALE_DTYPES = ("f32", "f16", "bf16")  # of factors that every position of a cache has of its own
 WIDER_DTYPES = ("f32", "f64")  # of arrays that no kernel takes until they are converted
-OUT_DTYPES = ("bf16", "f16", "f32")
+OUT_DTYPES = (*WIDE, "f32")
 
-_SPELLINGS = {
-    "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",
-    "f16": "f16", "fp16": "f16", "float16": "f16", "half": "f16", "torch.float16": "f16",
-    "e4m3": "e4m3", "float8_e4m3fn": "e4m3", "torch.float8_e4m3fn": "e4m3",
-    "e5m2": "e5m2", "float8_e5m2": "e5m2", "torch.float8_e5m2": "e5m2",
-    "f32": "f32", "fp32": "f32", "float32": "f32", "float": "f32", "torch.float32": "f32",
-}  # fmt: skip
+_SPELLINGS = {spelling: row.name for row in TYPES for spelling in row.spellings}
 
 
 def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:

@@ -55,8 +55,8 @@ class MhaSpec(MhaOptions):
       v_head_dim: elements per head of V and O; `head_dim` when left out.
       kv_heads: key and value heads; each serves heads / kv_heads query heads. As many as `heads`
         when left out.
-      dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`, also as `bfloat16`, `float16`,
-        `float8_e4m3fn`, `float8_e5m2`, or a dtype of numpy or torch. Kernels for the last two take
+      dtype: of Q, K and V: a name of `DTYPES`, of numpy or of torch, or a dtype of theirs. Kernels
+        for 8 bits take
         the tensors `q_descale`, `k_descale` and `v_descale`, f32 [1 or batch, 1 or kv_heads].
       kv_dtype: of K and V where they are of 8 bits under a Q of 16; `dtype` when left out. Such
         kernels stream, and take `k_descale` and `v_descale`.

@@ -8,6 +8,7 @@ from typing import Any
 
 from attn_mlir.caches import LAYOUTS
 from attn_mlir.compiling.dtypes import DTYPES, OUT_DTYPES, dtype_name
+from attn_mlir.element_types import ELEMENT_TYPES, NARROW
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.library import in_i32
 from attn_mlir.masks import Mask, sliding_window
@@ -18,10 +19,7 @@ torch: Any = importlib.import_module("torch")
 
 LOG2_E = math.log2(math.e)
 NO_LIMIT = -1
-TORCH_DTYPES = {
-    "bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32,
-    "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
-}  # fmt: skip
+TORCH_DTYPES = {name: getattr(torch, ELEMENT_TYPES[name].torch) for name in (*OUT_DTYPES, *NARROW)}
 
 
 def checked_layout(kv_layout: object) -> str:

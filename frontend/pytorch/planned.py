@@ -6,12 +6,14 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attn_mlir.compiling.dtypes import OUT_DTYPES
+from attn_mlir.element_types import ELEMENT_TYPES
 from attn_mlir.errors import SpecError
 
 torch: Any = importlib.import_module("torch")
 
 BREAKS = ("out", "device", "stream")  # the graph, where one is given
-OUTPUT_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+OUTPUT_DTYPES = {name: getattr(torch, ELEMENT_TYPES[name].torch) for name in OUT_DTYPES}
 
 Seeing = Callable[[Any, str], Any]  # the view of a tensor, given the tensor and its name
 

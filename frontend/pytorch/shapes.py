@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attn_mlir.element_types import ELEMENT_TYPES, NARROW
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.torch_tensors import (
     DIFFERENTIATED,
@@ -136,7 +137,7 @@ def _advice(dtype: Any) -> str:
     allowed = "allowed are " + ", ".join(str(kind) for kind in DTYPES)
     if dtype in (torch.float32, torch.float64):
         return f"{allowed}: convert query, key and value with .to(torch.bfloat16)"
-    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+    if dtype in [getattr(torch, ELEMENT_TYPES[name].torch) for name in NARROW]:
         return f"{allowed}: attn_mlir.attention takes 8 bits, with their factors"
     return allowed
 

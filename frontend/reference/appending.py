@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.element_types import OF_NUMPY
 from attn_mlir.reference.caches import pages_of, stored, stored_scales
 
 Array = npt.NDArray[Any]
-LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # finite number of each type
 Rotary = tuple[Array, Array, bool]
 
 
@@ -95,7 +95,7 @@ def measured(
     scales = stored_scales(cache)
     assert scales is not None
     least, most = (2.0**-14, 2.0**15) if scales[0].dtype == np.float16 else (2.0**-80, 2.0**80)
-    largest = np.float32(LARGEST[stored(cache)[0].dtype.name])
+    largest = np.float32(OF_NUMPY[stored(cache)[0].dtype.name].largest)
     found = [np.full(side.shape, np.nan, np.float32) for side in scales]
     for destination, rows in tokens_of(cache, k_new, v_new, *positions, **options):
         for side, row, at in zip(found, rows, destination[5:], strict=True):

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-BITS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16}
-NUMPY_NAMES = {"i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16"}
+from attn_mlir.element_types import ELEMENT_TYPES
+
+_SMALL = ("i8", "u8", "i16", "u16")
+BITS = {name: ELEMENT_TYPES[name].bits for name in _SMALL}
+NUMPY_NAMES = {name: ELEMENT_TYPES[name].numpy for name in _SMALL}
 _KINDS = {name: kind for kind, name in NUMPY_NAMES.items()}
 EXACT = ("min", "max", "where", "eq", "ne", "lt", "le", "gt", "ge")  # take no wrapped numbers
 _SIGNED_LEAVE = ("add", "sub", "mul", "neg", "shl", "abs", "floordiv")  # -128 // -1 is 128

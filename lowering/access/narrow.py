@@ -5,11 +5,11 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import i32
+from attn_mlir.element_types import OF_MLIR
 
 Value = Any
 
 WORD_BITS = 32  # bits of a register
-WIDENED = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # 8-bit element types -> their names in PTX
 
 
 def round_and_pack(part: Value, element: Any) -> Value:
@@ -51,7 +51,7 @@ def widen_and_pack(part: Value, element: Any, wide: Any) -> Value:
     """
     half = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
     pair, word = ir.VectorType.get([2], wide), ir.VectorType.get([1], i32())
-    name = ir.StringAttr.get(f"llvm.nvvm.{WIDENED[str(element)]}x2.to.f16x2.rn")
+    name = ir.StringAttr.get(f"llvm.nvvm.{OF_MLIR[str(element)].ptx}x2.to.f16x2.rn")
     words: list[Value] = []
     for number in range(part.type.shape[0]):
         lanes = vector.ExtractStridedSliceOp(word, part, [number], [1], [1]).result

@@ -9,6 +9,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, llvm
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.element_types import NARROW_MLIR, OF_MLIR
 
 from ..access.operands import (
     a_registers,
@@ -26,8 +27,10 @@ SUMS = 4  # registers of D per thread
 FORMS = {  # types in the intrinsic's name, by element type of a and b; LLVM, IntrinsicsNVVM.td
     "bf16": "m16n8k16.row.col.bf16",
     "f16": "m16n8k16.row.col.f32.f32",
-    "f8E4M3FN": "m16n8k32.row.col.f32.e4m3.e4m3.f32",
-    "f8E5M2": "m16n8k32.row.col.f32.e5m2.e5m2.f32",
+    **{
+        OF_MLIR[kind].mlir: f"m16n8k32.row.col.f32.{OF_MLIR[kind].ptx}.{OF_MLIR[kind].ptx}.f32"
+        for kind in NARROW_MLIR
+    },
 }
 
 

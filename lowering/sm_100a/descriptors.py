@@ -5,19 +5,17 @@ Pure functions over integers. Source: PTX ISA, tcgen05 matrix descriptor and ins
 
 from dataclasses import replace
 
+from attn_mlir.element_types import TYPES
+
 from ..layouts import SWIZZLE_BYTES, Operand, k_major, mn_major
 
 DESCRIPTOR_CONSTANT = 1 << 46  # bits 46..48
 SWIZZLE_BIT = 61  # bits 61..63
 SWIZZLE_CODES = {128: 2, 64: 4, 32: 6, 16: 0}  # by bytes of a line
 
-# element type -> kind of instruction, and code in bits 7..9 (A) and 10..12 (B) of its descriptor
-ELEMENT_CODES = {
-    "f16": ("f16", 0),
-    "bf16": ("f16", 1),
-    "f8E4M3FN": ("f8f6f4", 0),
-    "f8E5M2": ("f8f6f4", 1),
-}
+ELEMENT_CODES = {row.mlir: row.tcgen05 for row in TYPES if row.use == "product" and row.tcgen05}
+"""By element type the kind of instruction, and the code in bits 7..9 (A) and 10..12 (B) of its
+descriptor."""
 
 
 def shared_operand(

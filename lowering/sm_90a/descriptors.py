@@ -5,10 +5,12 @@ Pure functions over integers. Sources: PTX ISA, wgmma: matrix descriptor, regist
 
 from dataclasses import replace
 
+from attn_mlir.element_types import NARROW_MLIR, OF_MLIR, WIDE_MLIR
+
 from ..layouts import Operand, k_major, mma_k, mn_major
 
 ROWS = 64  # M of one instruction: 16 rows per warp
-ELEMENT_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # names in PTX
+ELEMENT_NAMES = {kind: OF_MLIR[kind].ptx for kind in (*WIDE_MLIR, *NARROW_MLIR)}
 SWIZZLE_128B = 1 << 62  # bits 62..63
 
 

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attn_mlir.element_types import TYPES
+
 # dlpack.h, DLDeviceType: CPU, CUDA, pinned host memory, managed memory
 DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 # dlpack.h, (DLDataTypeCode, bits)
-DTYPES = {
-    (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64",
-    (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64",
-    (2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (6, 8): "bool",
-    (10, 8): "e4m3", (12, 8): "e5m2",
-}  # fmt: skip
+DTYPES = {(row.dlpack, row.bits): row.name for row in TYPES if row.use != "format"}
 _CODES = {name: code for code, name in DTYPES.items()}
 _READ_ONLY = 1  # dlpack.h, DLPACK_FLAG_BITMASK_READ_ONLY
 

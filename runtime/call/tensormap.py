@@ -26,6 +26,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attn_mlir.element_types import ELEMENT_TYPES
 from attn_mlir.errors import SpecError
 from attn_mlir.expr import evaluate
 from attn_mlir.runtime.call.tensors import TensorView
@@ -38,10 +39,8 @@ EXTENT_LIMIT = 1 << 32  # cuda.h, cuTensorMapEncodeTiled: globalDim
 COORDINATE_LIMIT = 1 << 31  # PTX ISA, cp.async.bulk.tensor: coordinates are s32
 ADDRESS_ALIGNMENT_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalAddress
 
-# the hardware's, word 2; 8-bit floats travel as bytes
-ELEMENT_CODES = {
-    "u8": 0, "e4m3": 0, "e5m2": 0, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "bf16": 10,
-}  # fmt: skip
+# the hardware's, word 2, by names of cuda.h, CUtensorMapDataType
+ELEMENT_CODES = {"UINT8": 0, "INT32": 3, "INT64": 5, "FLOAT16": 6, "FLOAT32": 7, "BFLOAT16": 10}
 SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 _SWIZZLE_FLAGS = {"none": 0x10, "32B": 0x100, "64B": 0x200, "128B": 0x400}  # word 18
 
@@ -66,6 +65,11 @@ class MapDescription:
     box: tuple[int, ...]
     swizzle: str
     l2: str = "128B"
+
+    @property
+    def copied_as(self) -> str:
+        """What cuda.h calls the type that the map's elements are copied as."""
+        return ELEMENT_TYPES[self.dtype].tensor_map
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,7 @@ def encode(description: MapDescription) -> bytes:
     words[1] = description.address >> 32
     words[2] = (
         (rank - 1) << 4
-        | ELEMENT_CODES[description.dtype] << 7
+        | ELEMENT_CODES[description.copied_as] << 7
         | SWIZZLE_CODES[description.swizzle] << 13
         | L2_PROMOTIONS.index(description.l2) << 17
     )

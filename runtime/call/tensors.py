@@ -19,24 +19,20 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 
+from attn_mlir.element_types import ELEMENT_TYPES, NARROW, TYPES
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call import dlpack
 from attn_mlir.runtime.call.torch_tensors import check_tensor, is_compiling, is_tensor, is_traced
-from attn_mlir.runtime.file.fields import DTYPE_BYTES
 
 DeviceKind = Literal["cpu", "cuda"]
 
-_NUMPY_DTYPES = {
-    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64",
-    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
-    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
-}  # fmt: skip
+_NUMPY_DTYPES = {row.numpy: row.name for row in TYPES if row.use != "format"}
 
 _PLAIN_OF_NUMPY = (np.ndarray, np.memmap)
 ADDRESSES = 1 << 63  # bytes that an address space has at most
 
-_TORCH_BYTES = {"torch.float8_e4m3fn": "e4m3", "torch.float8_e5m2": "e5m2"}
+_BYTES = {row.name: row.packed_bytes(1) for row in TYPES if row.use != "format"}
+_TORCH_BYTES = {f"torch.{ELEMENT_TYPES[name].torch}": name for name in NARROW}
 
 
 class SupportsDLPack(Protocol):
@@ -170,10 +166,7 @@ def check_has_memory(tensor: TensorView, name: str) -> None:
 
 def dtype_bytes(dtype: str) -> int:
     """Bytes of one element of a dtype name."""
-    known = DTYPE_BYTES.get(dtype)
-    if known is not None:
-        return known
-    return 1 if dtype == "bool" else int(dtype.lstrip("iuf")) // 8
+    return _BYTES[dtype]
 
 
 def view(value: object, name: str) -> TensorView:
@@ -276,7 +269,7 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     if dtype is None:
         raise SpecError(
             f"{name} has dtype {array.dtype}, allowed are float16, float32 and ml_dtypes.bfloat16, "
-            "float8_e4m3fn and float8_e5m2"
+            + " and ".join(ELEMENT_TYPES[narrow].numpy for narrow in NARROW)
         )
     item = array.dtype.itemsize
     if any(stride % item for stride in array.strides):

@@ -159,17 +159,12 @@ def encode_map(description: MapDescription) -> bytes:
     """
     cuda = api()
     types = cuda.CUtensorMapDataType
-    prefix = "CU_TENSOR_MAP_DATA_TYPE_"
-    dtype = {
-        "u8": "UINT8", "e4m3": "UINT8", "e5m2": "UINT8", "i32": "INT32", "i64": "INT64",
-        "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16",
-    }[description.dtype]  # fmt: skip
     swizzle = "NONE" if description.swizzle == "none" else description.swizzle
     promotion = "NONE" if description.l2 == "none" else f"L2_{description.l2}"
     rank = len(description.extents)
     encoded = call(
         "cuTensorMapEncodeTiled",
-        getattr(types, prefix + dtype),
+        getattr(types, f"CU_TENSOR_MAP_DATA_TYPE_{description.copied_as}"),
         rank,
         description.address,
         [cuda.cuuint64_t(extent) for extent in description.extents],

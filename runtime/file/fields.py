@@ -7,23 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
+from attn_mlir.element_types import DECLARED
 from attn_mlir.errors import SpecError
 
-DTYPE_BYTES = {
-    "bf16": 2,
-    "f16": 2,
-    "f32": 4,
-    "f64": 8,
-    "e4m3": 1,
-    "e5m2": 1,
-    "i8": 1,
-    "i16": 2,
-    "i32": 4,
-    "i64": 8,
-    "u8": 1,
-    "u16": 2,
-    "bool": 1,
-}  # element types of tensors
+DTYPE_BYTES = {row.name: row.packed_bytes(1) for row in DECLARED}  # element types of tensors
 MAX_DEPTH = 64  # most nesting of objects and lists, far above that of any report
 F32_MAX = 3.4028234663852886e38
 

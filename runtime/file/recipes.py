@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from attn_mlir.element_types import DECLARED
 from attn_mlir.expr import Expr, from_list
 from attn_mlir.runtime.file.fields import DTYPE_BYTES, Reader
 
-# that tensor maps have a code for
-MAP_DTYPES = ("bf16", "f16", "f32", "e4m3", "e5m2", "i32", "i64", "u8")
+MAP_DTYPES = tuple(row.name for row in DECLARED if row.tensor_map)
 SWIZZLE_BYTES = {"none": 4096, "32B": 32, "64B": 64, "128B": 128}  # widest box; cuda.h, 256 x 16 B
 L2_PROMOTIONS = ("none", "64B", "128B", "256B")  # cuda.h, CUtensorMapL2promotion, in its order
 BOX_WIDTH_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: boxDim[0]

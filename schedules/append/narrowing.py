@@ -8,6 +8,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.element_types import OF_MLIR
 
 from .. import emit as b
 from .destinations import Destination
@@ -15,7 +16,6 @@ from .roles import Place, Problem, each_row, group_count, wide, widened
 
 Value = Any
 
-LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0}  # number of 8 bits; OCP 8-bit floating point, 1.0
 FACTOR_EXPONENTS = {"f32": (-80, 80), "bf16": (-80, 80), "f16": (-14, 15)}
 """Factors of positions lie between these powers of two: what attention takes, and what f16 has
 without losing bits."""
@@ -45,7 +45,7 @@ def _measured(problem: Problem, of: Destination, pieces: Sequence[Value]) -> Val
     """The factor of each row of a group, as it is stored; see `attn.append`."""
     assert of.scales is not None
     element = ir.MemRefType(of.scales.tensor.type).element_type
-    largest = LARGEST[str(ir.MemRefType(of.tensor.type).element_type)]
+    largest = OF_MLIR[str(ir.MemRefType(of.tensor.type).element_type)].largest
     least, most = (2.0**x for x in FACTOR_EXPONENTS[str(element)])
     found = each_row(problem, lambda _: b.f32_constant(0.0), ir.F32Type.get())
     for piece in pieces:

@@ -4,8 +4,9 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy, first_mismatch
-from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts
+from attn_mlir.element_types import NARROW, WIDE
+from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import one_of
 from attn_mlir.schedules.policy.refusal import Mismatch
 
@@ -16,7 +17,7 @@ class AppendPolicy(Policy):
     name: ClassVar[str] = "append"
     operation: ClassVar[str] = "append"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.COPY_ENGINE})
-    claims: ClassVar[Claims] = Claims(kv_types=NARROW_TYPES, scales=True)
+    claims: ClassVar[Claims] = Claims(kv_types=NARROW, scales=True)
 
     def takes(self, facts: Facts, call: Call) -> bool:
         """Any."""
@@ -24,7 +25,7 @@ class AppendPolicy(Policy):
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy; scales that a kernel finds are of tokens in 16 bits."""
-        checks = [("the tokens' element type", facts.q_type, one_of(*WIDE_TYPES))]
+        checks = [("the tokens' element type", facts.q_type, one_of(*WIDE))]
         return super().mismatch(facts, target) or (
             first_mismatch(checks) if facts.scales is not None else None
         )

@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
+from attn_mlir.element_types import name_of_mlir
 from attn_mlir.schedules.operands.storage import (
     has_padded_queries,
     is_gathered,
@@ -20,8 +20,6 @@ from .modifier import Modifier
 
 Value = Any
 
-_NAMES = {text: name for name, text in ELEMENT_TYPES.items()}
-
 
 def facts_of(op: Any) -> Facts:
     """The facts of an operation for which there are schedules."""
@@ -29,8 +27,8 @@ def facts_of(op: Any) -> Facts:
 
 
 def element_name(element: ir.Type) -> str:
-    """Our name of an element type: a key of `ELEMENT_TYPES`, or MLIR's where we have none."""
-    return _NAMES.get(str(element), str(element))
+    """Our name of an element type of operands; MLIR's of others."""
+    return name_of_mlir(str(element))
 
 
 def _element(operand: Value) -> str:

@@ -12,13 +12,13 @@ from typing import ClassVar, NamedTuple
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, type_bits
+from attn_mlir.element_types import NARROW, WIDE, type_bits
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, Setting, multiple_of, one_of
 from attn_mlir.schedules.policy.refusal import Mismatch
 from attn_mlir.schedules.policy.tiling import PAGE_STEP, goes_with_pages
 
 STRIDE_BITS = 128  # tensor maps need strides of 16 bytes
-WIDE_TYPES, ALL_TYPES = ("bf16", "f16"), ("bf16", "f16", *NARROW_TYPES)
 
 
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
@@ -73,7 +73,7 @@ class Claims:
         lists of rows of keys, and for rows of a latent cache in 8 bits.
     """
 
-    types: tuple[str, ...] = ALL_TYPES
+    types: tuple[str, ...] = (*WIDE, *NARROW)
     kv_types: tuple[str, ...] = ()
     most: tuple[int, int] | None = None
     key_tiles: tuple[int, ...] = ()
@@ -93,7 +93,7 @@ class Claims:
     def _checks(self, facts: Facts) -> Iterator[tuple[str, object, Domain]]:
         """What is checked of a problem: name, value and what is claimed."""
         yield "q's element type", facts.q_type, one_of(*self.types)
-        is_wide = facts.q_type not in NARROW_TYPES
+        is_wide = facts.q_type not in NARROW
         yield (
             "k's element type",
             facts.kv_type,

@@ -11,14 +11,7 @@ from typing import NamedTuple
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
-
-NARROW_TYPES = ("e4m3", "e5m2")  # element types of 8 bits
-_BITS = {"e4m3": 8, "e5m2": 8, "bf16": 16, "f16": 16, "f32": 32}
-
-
-def type_bits(element: str) -> int:
-    """Bits of an element."""
-    return _BITS[element]
+from attn_mlir.element_types import NARROW
 
 
 class Modifier(NamedTuple):
@@ -146,7 +139,7 @@ class Facts:
     @property
     def is_narrow(self) -> bool:
         """Whether products are of 8 bits."""
-        return self.q_type in NARROW_TYPES
+        return self.q_type in NARROW
 
 
 def _needed(program: Program) -> list[int]:

@@ -17,10 +17,10 @@ DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
 ELSEWHERE = ("validation.conformance._recording",)  # runs where only the folders are packages
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 
-LEAVES = "_version env errors expr extensions files tools waiting"
+LEAVES = "_version element_types env errors expr extensions files tools waiting"
 DIALECTS = f"{LEAVES} dialect"
 BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
-POLICY = "dialect.attn dialect.orders dialect.targets errors schedules.policy"
+POLICY = "dialect.attn dialect.orders dialect.targets element_types errors schedules.policy"
 POLICIES = (
     "schedules.append.policy schedules.attention.keys_in_rows.policy schedules.attention.streaming.policy "
     "schedules.attention.tensor_memory.policy schedules.attention.warpgroups.policy schedules.combine.policy "
@@ -29,7 +29,7 @@ POLICIES = (
 )
 CORE = f"{BUILT} schedules.core schedules.operands"
 ROLES = f"{CORE} schedules.kernel schedules.softmax schedules.sources"
-LOW = "dialect passes lowering.layouts"
+LOW = "dialect element_types passes lowering.layouts"
 STATE = f"{LOW} lowering.state"
 RINGS = f"{STATE} lowering.access lowering.rings"
 REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime schedules.policy trace"
@@ -55,7 +55,7 @@ ALLOWED = {
     "adapters": "errors runtime",
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
-    "latent_rows": "dialect.attn",
+    "latent_rows": "dialect.attn element_types",
     "library": "errors",
     "lse": "arrays library",
     "masks": f"{LEAVES} dialect.attn",
@@ -75,10 +75,11 @@ ALLOWED = {
     "torch": f"{LEAVES} adapters api block_masks mods pytorch runtime trace",
     "transformers": "calls errors masks mods pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
-    "dialect": "errors extensions",
+    "dialect": "element_types errors extensions",
+    "element_types": "errors",
     "passes.infrastructure": DIALECTS,
     "schedules": "",  # but for its rooms: each has a line
-    "schedules.policy": "dialect.attn dialect.orders dialect.targets errors",
+    "schedules.policy": "dialect.attn dialect.orders dialect.targets element_types errors",
     "schedules.policy.registry": f"{POLICY} {POLICIES}",
     **dict.fromkeys(POLICIES.split(), f"{POLICY} {POLICIES}"),
     "schedules.registry": f"{DIALECTS} schedules.policy",

@@ -4,10 +4,11 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import WIDE, type_bits
 from attn_mlir.schedules.attention.streaming.policy import streamed_order, streamed_orders
 from attn_mlir.schedules.policy.attention import Extents, FewRowsPolicy
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims
-from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.base import Call, Claims
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
     Knob,
@@ -43,7 +44,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.TENSOR_MEMORY, Feature.COPY_ENGINE})
     claims: ClassVar[Claims] = Claims(
-        types=WIDE_TYPES,
+        types=WIDE,
         most=(MAX_HEAD_DIM, max(SWAPPED_COLUMNS)),
         key_tiles=(STREAM_KEYS,),
         joins=True,

@@ -27,9 +27,10 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import NARROW, type_bits
 from attn_mlir.schedules.policy.attention import Extents, FewRowsPolicy
 from attn_mlir.schedules.policy.base import Call, Claims, first_mismatch
-from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, type_bits
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
     Knob,
@@ -74,7 +75,7 @@ class StreamingPolicy(FewRowsPolicy):
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
     claims: ClassVar[Claims] = Claims(
-        kv_types=NARROW_TYPES,
+        kv_types=NARROW,
         most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
         scales=True,
         joins=True,
@@ -113,7 +114,7 @@ class StreamingPolicy(FewRowsPolicy):
             parts = facts.split_size or STREAM_KEYS
             checks.append(("split_size", parts, multiple_of(STREAM_KEYS)))
         if facts.scales is not None:
-            checks.append(("k's element type", facts.kv_type, one_of(*NARROW_TYPES)))
+            checks.append(("k's element type", facts.kv_type, one_of(*NARROW)))
             sides = ("k_groups", facts.head_dim), ("v_groups", facts.v_head_dim)
             for (name, columns), groups in zip(sides, facts.scales, strict=True):
                 domain = Domain(SCALE_GROUPS, lambda n, c=columns: has_scale_groups(c, n))
@@ -194,7 +195,7 @@ class StreamingPolicy(FewRowsPolicy):
         a sequence's of one head each; and no more than there are multiprocessors for.
         """
         ranges = call.sizes["batch"] * facts.kv_heads
-        reading = call.multiprocessors // (1 if facts.kv_type in NARROW_TYPES else STREAM_SHARE)
+        reading = call.multiprocessors // (1 if facts.kv_type in NARROW else STREAM_SHARE)
         return min(reading // ranges, super().most_splits(facts, call))
 
     def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
@@ -230,7 +231,7 @@ def _shared_mismatch(facts: Facts) -> Mismatch | None:
     checks: list[tuple[str, object, Domain]] = []
     if is_wide:
         checks.append(("v_head_dim", facts.v_head_dim, at_least(MAX_HEAD_DIM + 1)))
-    if facts.kv_type in NARROW_TYPES:
+    if facts.kv_type in NARROW:
         return Mismatch("values in rows of keys of 8 bits", "left out", None)
     if facts.listed:
         checks.append(("heads", facts.heads, multiple_of(STREAM_ROWS)))

@@ -7,9 +7,10 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import type_bits
 from attn_mlir.schedules.policy.attention import ManyRowsPolicy
 from attn_mlir.schedules.policy.base import Call, Claims
-from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     NARROW_RESCALE_THRESHOLD,
     Domain,

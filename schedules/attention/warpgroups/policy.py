@@ -17,10 +17,11 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import type_bits
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.attention import LEAST_COUNTED, LONG_KEYS, ManyRowsPolicy
 from attn_mlir.schedules.policy.base import Call, Claims
-from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.held_tiling import (
     OTHERS_THAT_TRANSPOSE,
     held_registers,

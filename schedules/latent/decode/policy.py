@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
+from attn_mlir.element_types import WIDE, type_bits
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.latent.common.policy import (
     HALF_TILE_HEADS,
@@ -17,8 +18,8 @@ from attn_mlir.schedules.latent.common.policy import (
     PairSlots,
     pair_mismatch,
 )
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims
-from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.base import Call, Claims
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, at_least, half_tile_knobs
 from attn_mlir.schedules.policy.refusal import Mismatch
 from attn_mlir.schedules.policy.splits import SplitPolicy
@@ -37,7 +38,7 @@ class DecodePolicy(SplitPolicy):
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
     )
     claims: ClassVar[Claims] = Claims(
-        types=WIDE_TYPES,
+        types=WIDE,
         heads=HALF_TILE_HEADS,
         key_tiles=(KEYS,),
         partial=True,
@@ -103,7 +104,7 @@ class DecodeWarpgroupPolicy(DecodePolicy):
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     claims: ClassVar[Claims] = Claims(
-        types=WIDE_TYPES, heads=HALF_TILE_HEADS, key_tiles=(KEYS,), partial=True
+        types=WIDE, heads=HALF_TILE_HEADS, key_tiles=(KEYS,), partial=True
     )
     splits_per_tile: ClassVar[int] = 16
     """A kernel of its own combines them: 3.4 us for two blocks and 0.2 for a part, an estimate from

@@ -10,6 +10,7 @@ from typing import ClassVar
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
+from attn_mlir.element_types import NARROW, type_bits
 from attn_mlir.schedules.attention.tensor_memory.policy import (
     TENSOR_MEMORY_KNOBS,
     chosen_knobs,
@@ -21,7 +22,7 @@ from attn_mlir.schedules.attention.warpgroups.policy import (
     held_knobs,
 )
 from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
-from attn_mlir.schedules.policy.facts import NARROW_TYPES, Facts, Rope, type_bits
+from attn_mlir.schedules.policy.facts import Facts, Rope
 from attn_mlir.schedules.policy.knobs import (
     Domain,
     Knob,
@@ -202,7 +203,7 @@ class LatentWarpgroupPolicy(Policy):
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As with tensor memory; rope is of 16 bits."""
-        if rope_of(facts).k_type in NARROW_TYPES:
+        if rope_of(facts).k_type in NARROW:
             return Mismatch("k_rope of 8 bits", "left out", None)
         return LATENT.mismatch(facts, target)
 

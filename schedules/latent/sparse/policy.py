@@ -4,9 +4,10 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
+from attn_mlir.element_types import type_bits
 from attn_mlir.schedules.latent.common.policy import HALF_TILE_HEADS, PairSlots, pair_mismatch
 from attn_mlir.schedules.policy.base import Call, Claims, Policy
-from attn_mlir.schedules.policy.facts import Facts, type_bits
+from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
     Knob,

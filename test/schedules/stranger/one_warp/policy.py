@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy, first_mismatch
+from attn_mlir.element_types import WIDE
+from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Knob, attention_knobs, multiple_of, one_of
 from attn_mlir.schedules.policy.refusal import Mismatch
@@ -20,7 +21,7 @@ class OneWarpPolicy(Policy):
     by_name: ClassVar[bool] = True
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
-    claims: ClassVar[Claims] = Claims(types=WIDE_TYPES, most=(MOST_COLUMNS, MOST_COLUMNS))
+    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
     knobs: ClassVar[tuple[Knob, ...]] = attention_knobs(
         tile_m=16, q_tiles=1, tile_n=32, kv_stages=2, exp2_period=0, rescale_threshold=0
     )
