@@ -1,0 +1,114 @@
+"""The table of element types, against what other libraries say of them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import attn_mlir as am
+import ml_dtypes
+import numpy as np
+import pytest
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.element_types import ELEMENT_TYPES, NARROW, TYPES, WIDE, ElementType
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.call.tensors import view
+
+FLOATS = [row for row in TYPES if row.largest]
+FORMATS = [row for row in TYPES if row.use == "format"]
+SHAPE = (1, 128, 2, 64)
+
+
+def _names(row: ElementType) -> str:
+    return row.name
+
+
+@pytest.mark.parametrize("row", FLOATS, ids=_names)
+def test_floats_are_as_ml_dtypes_has_them(row: ElementType) -> None:
+    known = ml_dtypes.finfo(row.numpy)
+    assert (row.bits, row.largest) == (known.bits, float(known.max))
+    least = known.tiny if row.name == "e8m0" else known.smallest_subnormal
+    assert row.least == float(least)
+
+
+@pytest.mark.parametrize("row", FORMATS, ids=_names)
+def test_formats_have_the_numbers_that_their_definitions_give(row: ElementType) -> None:
+    """OCP Microscaling Formats: 1 bit of sign but for e8m0, exponents with bias 2^(e-1) - 1."""
+    exponent, mantissa = int(row.name[1]), int(row.name[3])
+    assert row.bits == exponent + mantissa + (row.name != "e8m0")
+    bias = 2 ** (exponent - 1) - 1
+    if row.name == "e8m0":  # the highest code is NaN
+        assert (row.least, row.largest) == (2.0**-bias, 2.0 ** (2**exponent - 2 - bias))
+        return
+    top = 2.0 ** (2**exponent - 1 - bias)
+    assert row.largest == (2.0 - 2.0**-mantissa) * top
+    assert row.least == 2.0 ** (1 - bias - mantissa)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "size"),
+    [("e2m1", 2, 1), ("e2m1", 32, 16), ("e3m2", 4, 3), ("e2m3", 32, 24), ("e8m0", 1, 1)],
+)
+def test_elements_are_packed_without_gaps(name: str, count: int, size: int) -> None:
+    assert ELEMENT_TYPES[name].packed_bytes(count) == size
+
+
+@pytest.mark.parametrize(("name", "count"), [("e2m1", 3), ("e3m2", 2), ("e2m3", 1)])
+def test_a_row_ends_with_a_byte(name: str, count: int) -> None:
+    with pytest.raises(SpecError, match=f"^{count} elements of {name} end within a byte$"):
+        ELEMENT_TYPES[name].packed_bytes(count)
+
+
+def test_mlir_has_the_types() -> None:
+    with make_context():
+        widths = {row.name: ir.Type.parse(row.mlir).width for row in TYPES if row.mlir}
+    assert widths == {row.name: row.bits for row in TYPES if row.mlir}
+
+
+@pytest.mark.parametrize("row", TYPES, ids=_names)
+def test_names_of_other_libraries_are_theirs(row: ElementType) -> None:
+    dtype = np.dtype(row.numpy)
+    assert dtype.itemsize * 8 == row.bits or row.use == "format"
+    torch: Any = pytest.importorskip("torch")
+    if row.torch:
+        assert getattr(torch, row.torch).itemsize * 8 in (row.bits, 2 * row.bits)
+
+
+def test_the_driver_knows_what_maps_copy() -> None:
+    cuda: Any = pytest.importorskip("cuda.bindings.driver")
+    for name in {row.tensor_map for row in TYPES} - {""}:
+        assert hasattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
+
+
+def test_products_are_of_16_and_of_8_bits() -> None:
+    assert (WIDE, NARROW) == (("bf16", "f16"), ("e4m3", "e5m2"))
+
+
+@pytest.mark.parametrize("row", FORMATS, ids=_names)
+def test_no_kernel_takes_a_format_yet(row: ElementType) -> None:
+    for spelling in row.spellings:
+        with pytest.raises(SpecError, match="has no kernel: supported are bf16, f16, e4m3, e5m2"):
+            am.mha(heads=2, head_dim=64, dtype=spelling)
+    array = np.ones(SHAPE, row.numpy)
+    with pytest.raises(SpecError, match=f"^q has dtype {row.numpy}, allowed are float16, .*e5m2"):
+        am.attention(array, array, array)
+    q, k = np.ones(SHAPE, ml_dtypes.bfloat16), np.ones(SHAPE, ml_dtypes.float8_e4m3fn)
+    factors = np.ones((1, 2), row.numpy)
+    with pytest.raises(SpecError, match=f"k_descale has dtype {row.numpy}, allowed are"):
+        am.attention(q, k, k, k_descale=factors, v_descale=factors)
+    with pytest.raises(SpecError, match=f"{row.numpy}, allowed are"):
+        am.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * factors[b, h])
+    with pytest.raises(SpecError, match=f"^k has dtype {row.numpy}, allowed are"):
+        am.append_kv(am.ContiguousKV(array, array, np.ones(1, np.int32)), q, q)
+
+
+@pytest.mark.parametrize("row", [row for row in FORMATS if row.torch], ids=_names)
+def test_no_tensor_of_torch_has_a_format(row: ElementType) -> None:
+    torch: Any = pytest.importorskip("torch")
+    dtype = getattr(importlib.import_module("torch"), row.torch, None)
+    if dtype is None:
+        pytest.skip("this torch does not have the dtype")
+    tensor = torch.zeros(SHAPE, dtype=torch.uint8).view(dtype)
+    code = f"DLPack code {row.dlpack}, {row.bits} bits"
+    with pytest.raises(SpecError, match=f"{code} .*allowed are float16"):
+        view(tensor, "q")
