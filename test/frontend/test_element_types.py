@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import attn_mlir as am
 import ml_dtypes
 import numpy as np
 import pytest
+
+import attn_mlir as am
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.element_types import ELEMENT_TYPES, NARROW, TYPES, WIDE, ElementType
 from attn_mlir.errors import SpecError
