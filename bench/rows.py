@@ -26,7 +26,7 @@ from rich.table import Table
 
 import attn_mlir as am
 from attn_mlir.runtime.emulator import Emulator
-from attn_mlir.runtime.emulator.core.state import Strand
+from attn_mlir.runtime.emulator.core.state import WarpContext
 from attn_mlir.runtime.emulator.machine.tensorcore import Mma
 from attn_mlir.runtime.emulator.ptx.ast import Instruction
 from attn_mlir.runtime.emulator.ptx.emit import BLOCKED
@@ -88,7 +88,7 @@ class _Counting(Trace):
         super().__init__()
         self._cost = cost
 
-    def ran(self, s: Strand, segment: int, next_segment: int, steps: int) -> None:
+    def ran(self, s: WarpContext, segment: int, next_segment: int, steps: int) -> None:
         """A warp ran a segment of its program, or was blocked at its start."""
         super().ran(s, segment, next_segment, steps)
         if next_segment == BLOCKED:

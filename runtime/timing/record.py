@@ -17,7 +17,7 @@ from attn_mlir.errors import LaunchError
 
 from ..emulator.core.observer import SyncKey
 from ..emulator.core.order import Order
-from ..emulator.core.state import Cluster, Cta, Launch, Strand, Unstarted
+from ..emulator.core.state import Cluster, Cta, Launch, Unstarted, WarpContext
 from ..emulator.isa.translate import Translation
 from ..emulator.machine.memory import SharedMemory
 from ..emulator.machine.watch import MemoryWatch
@@ -238,8 +238,8 @@ class Recorder(PartialInspector):
         self._layouts: list[_Layout | None] = []
         self._record: dict[Cluster, ClusterRecord] = {}
         self._warps: dict[Any, WarpRecord] = {}
-        self._pending: dict[Strand, list[tuple[int, Event]]] = {}
-        self._parities: dict[tuple[Strand, SyncKey], int] = {}
+        self._pending: dict[WarpContext, list[tuple[int, Event]]] = {}
+        self._parities: dict[tuple[WarpContext, SyncKey], int] = {}
         self._request: tuple[Request, ClusterRecord] | None = None
         self._version = 0
         self._executed = 0
@@ -280,8 +280,8 @@ class Recorder(PartialInspector):
 
     # ---- warps
 
-    def ran(self, s: Strand, number: int, following: int, mask: int) -> None:
-        """A strand of lanes `mask` ran a segment to its end."""
+    def ran(self, s: WarpContext, number: int, following: int, mask: int) -> None:
+        """A context of lanes `mask` ran a segment to its end."""
         layout = self._layouts[number] or self._lay_out(number)
         warp = self._warps[s.warp]
         warp.instructions += self.program.counts[number]
@@ -346,15 +346,15 @@ class Recorder(PartialInspector):
             frame = frame.f_back
         return 0
 
-    def _note(self, s: Strand, event: Event) -> None:
+    def _note(self, s: WarpContext, event: Event) -> None:
         self._pending.setdefault(s, []).append((self._line(), event))
 
     # ---- barriers
 
-    def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+    def initialised(self, s: WarpContext, lane: int, cta: Cta, offset: int) -> None:
         """Phases are counted on: a barrier that is set up again has later ones."""
 
-    def arriving(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def arriving(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
         record, count = self._record[s.cta.cluster], mask.bit_count()
         record.phase(key).arrivals += count
         self._note(s, Arrival(key, count))
@@ -365,10 +365,10 @@ class Recorder(PartialInspector):
         record.phases[key].append(Phase())
         record.completed[key] = record.completed.get(key, 0) + 1
 
-    def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
+    def waiting(self, s: WarpContext, mask: int, key: SyncKey, parity: int) -> None:
         self._parities[s, key] = parity
 
-    def left(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def left(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
         done = self._record[s.cta.cluster].completed.get(key, 0)
         if key[0] == "mbarrier":
             parity = self._parities.pop((s, key), (done - 1) & 1)
@@ -385,7 +385,7 @@ class Recorder(PartialInspector):
 
     def access(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -397,12 +397,12 @@ class Recorder(PartialInspector):
         if isinstance(memory, SharedMemory):
             self._note(s, Conflicts(wavefronts(addresses, width)))
 
-    def version(self, s: Strand) -> int:
+    def version(self, s: WarpContext) -> int:
         self._version += 1
         return self._version
 
     def issued(
-        self, s: Strand, lanes: Any, line: int, engine: str, channel: Any
+        self, s: WarpContext, lanes: Any, line: int, engine: str, channel: Any
     ) -> tuple[Request, ClusterRecord]:
         request = Request(is_store=engine == "store")
         self._pending.setdefault(s, []).append((line, request))
@@ -431,11 +431,11 @@ class Recorder(PartialInspector):
         else:
             phase.arrivals += 1
 
-    def group_closed(self, s: Strand, lanes: list[int], kind: str) -> None:
+    def group_closed(self, s: WarpContext, lanes: list[int], kind: str) -> None:
         """Scoreboards of the machine code hold what is waited for."""
 
     def group_waited(
-        self, s: Strand, lanes: list[int], kind: str, newest: int, read_only: bool
+        self, s: WarpContext, lanes: list[int], kind: str, newest: int, read_only: bool
     ) -> None:
         """Scoreboards of the machine code hold what is waited for."""
 
@@ -454,7 +454,7 @@ def _fits(event: Event, kind: Kind) -> bool:
             return isinstance(event, Request)
 
 
-def _outcome(layout: _Layout, s: Strand, following: int, mask: int) -> int:
+def _outcome(layout: _Layout, s: WarpContext, following: int, mask: int) -> int:
     if len(layout.targets) != 1:
         return (
             FIRST_TARGET + layout.targets.index(following)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..core.observer import StrongKind
 from ..core.order import Order, Place
-from ..core.state import Cta, Strand
+from ..core.state import Cta, WarpContext
 from ..machine.memory import GlobalMemory, SharedMemory
 from ..ptx.kinds import WARP_LANES
 from .clocks import KNOWN, NOBODY, Clock, WarpClocks
@@ -77,7 +77,7 @@ class EncounterChecks(CheckBase):
 
     def meeting(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -200,7 +200,7 @@ class EncounterChecks(CheckBase):
             warp.acquire_alone(own, lane)
         state.outside.learn(warp, lane, bundle)
 
-    def memory_fence(self, s: Strand, mask: int, order: Order) -> None:
+    def memory_fence(self, s: WarpContext, mask: int, order: Order) -> None:
         """fence and membar: strong reads before it acquire, strong writes after it release."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         place = (state.number, s.cta.rank)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..core.observer import Channel
 from ..core.order import Scope
-from ..core.state import Cta, Strand
+from ..core.state import Cta, WarpContext
 from .clocks import KNOWN, NEVER, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
@@ -180,12 +180,12 @@ class EngineChecks(RegisterChecks):
 
     # ---- from issue to completion
 
-    def version(self, s: Strand) -> int:
-        """A number that changes with the clocks of the strand's warp."""
+    def version(self, s: WarpContext) -> int:
+        """A number that changes with the clocks of the context's warp."""
         return self.warp_of(s).version
 
     def issued(
-        self, s: Strand, lanes: Any, line: int, engine: str, channel: Channel
+        self, s: WarpContext, lanes: Any, line: int, engine: str, channel: Channel
     ) -> Ticket | None:
         """Makes a ticket with the clock of the issuing thread."""
         kind = "" if channel is None else str(channel[0])
@@ -219,7 +219,7 @@ class EngineChecks(RegisterChecks):
         return ticket
 
     def _issued_by(
-        self, s: Strand, lane: int, line: int, engine: str, kind: str, channel: Channel
+        self, s: WarpContext, lane: int, line: int, engine: str, kind: str, channel: Channel
     ) -> Ticket:
         state, warp = self.state_of(s.cta), self.warp_of(s)
         if kind == "copy":
@@ -249,7 +249,7 @@ class EngineChecks(RegisterChecks):
         return ticket
 
     @staticmethod
-    def _stream(state: ClusterState, s: Strand, lane: int, kind: str, engine: str) -> int:
+    def _stream(state: ClusterState, s: WarpContext, lane: int, kind: str, engine: str) -> int:
         """The actor of a channel's work; 0 for copies,
         whose mbarrier is only known at their end.
         """
@@ -260,7 +260,7 @@ class EngineChecks(RegisterChecks):
             return state.actors.engine(("wgmma", rank, warp // 4))
         return state.actors.engine(("bulk-read", rank, warp, lane)) if engine == "store" else 0
 
-    def part_issued(self, s: Strand, channel: Channel) -> None:
+    def part_issued(self, s: WarpContext, channel: Channel) -> None:
         """wgmma: keeps the clock of a warp that has issued its part."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         self.check_product(s)
@@ -472,7 +472,7 @@ class EngineChecks(RegisterChecks):
 
     # ---- groups
 
-    def group_closed(self, s: Strand, lanes: list[int], kind: str) -> None:
+    def group_closed(self, s: WarpContext, lanes: list[int], kind: str) -> None:
         """A commit of bulk, cp.async or wgmma groups."""
         if kind == "copy":
             copies = self.warp_of(s).copies
@@ -489,7 +489,7 @@ class EngineChecks(RegisterChecks):
             closed.append(steps)
 
     def group_waited(
-        self, s: Strand, lanes: list[int], kind: str, newest: int, read_only: bool
+        self, s: WarpContext, lanes: list[int], kind: str, newest: int, read_only: bool
     ) -> None:
         """A wait for groups: the lanes learn that the older ones are complete."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
@@ -512,7 +512,7 @@ class EngineChecks(RegisterChecks):
                 warp.learn(mask, ((KNOWN, writer),), step)
 
     @staticmethod
-    def _group_actor(state: ClusterState, s: Strand, lane: int, kind: str) -> int:
+    def _group_actor(state: ClusterState, s: WarpContext, lane: int, kind: str) -> int:
         rank, warp = s.cta.rank, s.warp.index
         if kind == "wgmma":
             return state.actors.engine((kind, rank, warp // 4))

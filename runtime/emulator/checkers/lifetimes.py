@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.observer import StrongKind
 from ..core.order import Order
-from ..core.state import Cta, Strand
+from ..core.state import Cta, WarpContext
 from ..machine.memory import SharedMemory
 from .barriers import MBarrier
 from .clocks import KNOWN, WarpClocks, lanes_in
@@ -65,7 +65,7 @@ class LifetimeChecks(EncounterChecks):
 
     def meeting(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -86,7 +86,7 @@ class LifetimeChecks(EncounterChecks):
 
     def watch_owner(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         owner: Cta,
         addresses: Any,
@@ -109,7 +109,7 @@ class LifetimeChecks(EncounterChecks):
             self.visit(s, lanes, owned, int(addresses.min()), width, tick, action, line)
 
     def _spoil_lanes(
-        self, s: Strand, owned: CtaState, addresses: Any, width: int, action: str, line: Any
+        self, s: WarpContext, owned: CtaState, addresses: Any, width: int, action: str, line: Any
     ) -> None:
         """Reports mbarriers that lanes use by ordinary accesses."""
         words = np.minimum(addresses // addresses.dtype.type(MBARRIER_BYTES), owned.live.size - 1)
@@ -120,7 +120,7 @@ class LifetimeChecks(EncounterChecks):
 
     def visit(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         owned: CtaState,
         address: int,
@@ -180,7 +180,7 @@ class LifetimeChecks(EncounterChecks):
             at = (visit.place, visit.address, visit.byte_count)
             self.reporter.add(Finding("exit", message, *at, current))
 
-    def cluster_arriving(self, s: Strand, warp: WarpClocks, mask: int) -> None:
+    def cluster_arriving(self, s: WarpContext, warp: WarpClocks, mask: int) -> None:
         """Lanes execute barrier.cluster.arrive."""
         lanes = lanes_in(mask)
         if (warp.cluster_arrivals[lanes] > warp.cluster_waits[lanes]).any():
@@ -192,7 +192,7 @@ class LifetimeChecks(EncounterChecks):
             self.reporter.add(Finding("barrier", message, "the cluster's barrier", 0, 1, current))
         warp.cluster_arrivals[lanes] += 1
 
-    def cluster_left(self, s: Strand, warp: WarpClocks, mask: int) -> None:
+    def cluster_left(self, s: WarpContext, warp: WarpClocks, mask: int) -> None:
         """Lanes are through barrier.cluster.wait."""
         lanes = lanes_in(mask)
         warp.cluster_waits[lanes] += 1

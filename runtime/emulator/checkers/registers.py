@@ -4,7 +4,7 @@ shared within masks.
 
 from typing import Any
 
-from ..core.state import Launch, Strand
+from ..core.state import Launch, WarpContext
 from ..ptx.flow import unfenced_products
 from .findings import Finding
 from .report import current_line
@@ -22,12 +22,12 @@ class RegisterChecks(TensorChecks):
         program = launch.program
         self._unfenced = unfenced_products(program.kernel, program.graph)
 
-    def read_unwritten(self, s: Strand, names: str) -> None:
-        """A strand reads registers that no path to there writes."""
+    def read_unwritten(self, s: WarpContext, names: str) -> None:
+        """A context reads registers that no path to there writes."""
         message = f"{names} are read and nothing before that writes them"
         self._report(s, "uninitialised", message, names, "reads", current_line())
 
-    def registers_changed(self, s: Strand, line: int, names: str) -> None:
+    def registers_changed(self, s: WarpContext, line: int, names: str) -> None:
         """Registers of wgmma were written before the wait."""
         message = (
             f"{names} belong to wgmma.mma_async until wgmma.wait_group has waited for it, and were "
@@ -35,11 +35,11 @@ class RegisterChecks(TensorChecks):
         )
         self._report(s, "wgmma", message, names, "waits", current_line(), line)
 
-    def misused_members(self, s: Strand, opcode: str, message: str) -> None:
+    def misused_members(self, s: WarpContext, opcode: str, message: str) -> None:
         """A member mask does not fit the lanes that execute an instruction."""
         self._report(s, "warp", message, opcode, "executes", current_line())
 
-    def check_product(self, s: Strand) -> None:
+    def check_product(self, s: WarpContext) -> None:
         """wgmma.mma_async is issued."""
         names = self._unfenced.get(s.launch.program.segments[s.pc].first)
         if names is not None:
@@ -52,7 +52,7 @@ class RegisterChecks(TensorChecks):
 
     def _report(
         self,
-        s: Strand,
+        s: WarpContext,
         check: str,
         message: str,
         names: str,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.order import Scope, order_of_access
-from ..core.state import ALL_LANES, Cluster, Cta, Launch, Strand
+from ..core.state import ALL_LANES, Cluster, Cta, Launch, WarpContext
 from ..machine.faults import Fault
 from ..machine.memory import ByteRange, GlobalMemory
 from ..ptx.kinds import WARP_LANES
@@ -344,6 +344,6 @@ class CheckBase:
         """The state of a CTA's cluster."""
         return self.states[id(cta.cluster)]
 
-    def warp_of(self, s: Strand) -> WarpClocks:
-        """The clocks of a strand's warp."""
+    def warp_of(self, s: WarpContext) -> WarpClocks:
+        """The clocks of a context's warp."""
         return self.state_of(s.cta).ctas[s.cta.rank].warps[s.warp.index]

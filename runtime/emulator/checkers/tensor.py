@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import Cta, Launch, Strand
+from ..core.state import Cta, Launch, WarpContext
 from ..ptx.loads import awaited_loads
 from ..ptx.program import Program
 from .clocks import KNOWN, TENSOR, Clock, lanes_in
@@ -47,7 +47,7 @@ class TensorChecks(ThreadChecks):
 
     # ---- ld, st and their waits
 
-    def tensor_access(self, s: Strand, boxes: list[Box], is_write: bool) -> None:
+    def tensor_access(self, s: WarpContext, boxes: list[Box], is_write: bool) -> None:
         """tcgen05.ld and st of a warp."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         line = current_line()
@@ -63,7 +63,7 @@ class TensorChecks(ThreadChecks):
         if not is_write and s.launch.program.segments[s.pc].first in self._awaited_loads:
             warp.learn(s.mask, ((KNOWN, end),), work[1])
 
-    def named_foreign_lane(self, s: Strand, address: int, taken: int) -> None:
+    def named_foreign_lane(self, s: WarpContext, address: int, taken: int) -> None:
         """The address of tcgen05.ld or st names a lane of another warp's quarter."""
         chronicle = self.state_of(s.cta).chronicle
         first = 32 * (s.warp.index % 4)
@@ -76,7 +76,7 @@ class TensorChecks(ThreadChecks):
         current = chronicle.spell(self.warp_of(s).where, "accesses", current_line())
         self.reporter.add(Finding("unpromised", message, place, taken & 0xFFFF, 1, current))
 
-    def tensor_waited(self, s: Strand, is_write: bool) -> None:
+    def tensor_waited(self, s: WarpContext, is_write: bool) -> None:
         """tcgen05.wait: the warp's loads or stores are complete."""
         state = self.state_of(s.cta)
         key = self._tensor_key(s, is_write)
@@ -84,10 +84,10 @@ class TensorChecks(ThreadChecks):
         self.warp_of(s).learn(s.mask, ((TENSOR, actor), (KNOWN, end)), state.steps.get(actor, 0))
 
     @staticmethod
-    def _tensor_key(s: Strand, is_write: bool) -> tuple[Any, ...]:
+    def _tensor_key(s: WarpContext, is_write: bool) -> tuple[Any, ...]:
         return ("tmem-store" if is_write else "tmem-load", s.cta.rank, s.warp.index)
 
-    def _tensor_step(self, s: Strand, key: tuple[Any, ...], line: Any) -> Work:
+    def _tensor_step(self, s: WarpContext, key: tuple[Any, ...], line: Any) -> Work:
         state = self.state_of(s.cta)
         actor = state.actors.engine(key)
         step = state.next_step(actor)
@@ -124,7 +124,7 @@ class TensorChecks(ThreadChecks):
 
     # ---- allocation
 
-    def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
+    def allocated(self, s: WarpContext, offset: int, column: int, count: int, group: int) -> None:
         """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair.
 
         It is complete when its warp goes on, so that no tcgen05.fence::before_thread_sync is
@@ -147,7 +147,7 @@ class TensorChecks(ThreadChecks):
         actor, step = made
         warp.learn(s.mask, ((KNOWN, actor), (TENSOR, actor)), step)
 
-    def _write_address(self, s: Strand, offset: int) -> None:
+    def _write_address(self, s: WarpContext, offset: int) -> None:
         """tcgen05.alloc writes its result to shared memory, in order with what each thread of the
         warp does there.
 
@@ -171,7 +171,7 @@ class TensorChecks(ThreadChecks):
             self.report_access(state, space, s.cta, conflict, (warp.where, line, True), clock)
         warp.learn(s.mask, ((KNOWN, actor),), step)
 
-    def deallocating(self, s: Strand, column: int, count: int) -> None:
+    def deallocating(self, s: WarpContext, column: int, count: int) -> None:
         """tcgen05.dealloc: the warp must know that all accesses to these columns are complete."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         group = warp.touching(s.mask)[0][0]

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core.observer import SyncKey
 from ..core.order import Order, Place, Scope, order_of_fence
-from ..core.state import ALL_LANES, Cta, Strand
+from ..core.state import ALL_LANES, Cta, WarpContext
 from ..machine.memory import GlobalMemory, SharedMemory
 from .barriers import Barrier, MBarrier
 from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
@@ -35,7 +35,7 @@ class ThreadChecks(LifetimeChecks):
 
     def access(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -120,7 +120,7 @@ class ThreadChecks(LifetimeChecks):
             user = (f"{warp.where} lane {lane}", line, is_write)
             self.report_access(state, space, owner, conflict, user, warp.of_lane(lane).clock)
 
-    def fence(self, s: Strand, mask: int, opcode: str) -> None:
+    def fence(self, s: WarpContext, mask: int, opcode: str) -> None:
         """Fences of memory, of the proxies, of mbarrier inits and of tensor memory."""
         warp = self.warp_of(s)
         order = order_of_fence(opcode)
@@ -137,13 +137,13 @@ class ThreadChecks(LifetimeChecks):
         elif opcode.endswith("after_thread_sync"):
             warp.order(mask, KNOWN, TENSOR)
 
-    def warp_synced(self, s: Strand, mask: int) -> None:
+    def warp_synced(self, s: WarpContext, mask: int) -> None:
         """bar.warp.sync."""
         self.warp_of(s).unite(mask)
 
     # ---- barriers
 
-    def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+    def initialised(self, s: WarpContext, lane: int, cta: Cta, offset: int) -> None:
         """mbarrier.init."""
         key = ("mbarrier", cta.rank, offset)
         if not self.is_barrier(cta, offset):  # otherwise it repeats the same init
@@ -152,12 +152,12 @@ class ThreadChecks(LifetimeChecks):
         barriers = self.state_of(s.cta).barriers
         barriers.initialise(key, self.warp_of(s), lane, current_line())
 
-    def invalidated(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+    def invalidated(self, s: WarpContext, lane: int, cta: Cta, offset: int) -> None:
         """mbarrier.inval."""
         self.set_barrier(cta, offset, lives=False)
         self.access(s, np.array([lane]), cta.shared, np.array([offset]), MBARRIER_BYTES, True)
 
-    def arriving(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def arriving(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Arrivals of lanes on any barrier."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         barrier: Barrier
@@ -210,13 +210,13 @@ class ThreadChecks(LifetimeChecks):
         for stream, step in passed_on:
             barrier.arriving[KNOWN, stream] = max(barrier.arriving[KNOWN, stream], step)
 
-    def announcing(self, s: Strand, mask: int, key: SyncKey) -> None:
+    def announcing(self, s: WarpContext, mask: int, key: SyncKey) -> None:
         """mbarrier.expect_tx and complete_tx: reports who does not know of the barrier's init."""
         barrier = self.state_of(s.cta).barriers.mbarrier(key)
         if barrier is not None:
             self._check_user(s, self.warp_of(s), barrier, key, mask)
 
-    def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
+    def waiting(self, s: WarpContext, mask: int, key: SyncKey, parity: int) -> None:
         """A test of an mbarrier's parity: reports it if another phase may be meant than is
         tested.
         """
@@ -235,7 +235,7 @@ class ThreadChecks(LifetimeChecks):
                 )
                 self.report_mbarrier(state, key, message, s.where(), "waits", current_line())
 
-    def left(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def left(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes continue after a barrier: they learn what its completed phases pass on."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         if key[0] == "cluster":
@@ -279,7 +279,7 @@ class ThreadChecks(LifetimeChecks):
         return 0
 
     def _check_user(
-        self, s: Strand, warp: WarpClocks, barrier: MBarrier, key: SyncKey, mask: int
+        self, s: WarpContext, warp: WarpClocks, barrier: MBarrier, key: SyncKey, mask: int
     ) -> None:
         """Reports a thread that uses an mbarrier and does not know of its init.
 

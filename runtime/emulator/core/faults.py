@@ -28,7 +28,7 @@ class DeadlockError(LaunchError):
     """No warp can run and nothing is under way that could change that.
 
     Attributes:
-      waiting: one line per strand that waits: where it is and for what.
+      waiting: one line per context that waits: where it is and for what.
     """
 
     def __init__(self, waiting: list[str]):
@@ -41,7 +41,7 @@ class InstructionLimitError(LaunchError):
     """A launch executed more warp-instructions than it may: a loop without an end, mostly.
 
     Attributes:
-      warps: one line per strand of the clusters that run: where it is and what it does.
+      warps: one line per context of the clusters that run: where it is and what it does.
     """
 
     def __init__(self, limit: int, warps: list[str]):

@@ -23,7 +23,7 @@ SyncKey = tuple[Any, ...]  # ("bar", CTA rank, number), ("mbarrier", CTA rank, o
 LaunchT = TypeVar("LaunchT", contravariant=True)
 ClusterT = TypeVar("ClusterT", contravariant=True)
 CtaT = TypeVar("CtaT", contravariant=True)
-StrandT = TypeVar("StrandT", contravariant=True)
+ContextT = TypeVar("StrandT", contravariant=True)
 
 
 class Observer(Protocol):
@@ -61,7 +61,7 @@ class Observer(Protocol):
         ...
 
 
-class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
+class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
     """Receives every memory access and synchronisation of a launch, as the machine's objects.
 
     The type parameters are the classes of `state`, which names its inspector by this protocol.
@@ -98,7 +98,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
 
     def access(
         self,
-        s: StrandT,
+        s: ContextT,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -107,7 +107,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         values: Any = None,
         element_bytes: int = 0,
     ) -> None:
-        """Lanes of a strand access `width` bytes each through the generic proxy.
+        """Lanes of a context access `width` bytes each through the generic proxy.
 
         Args:
           lanes: their numbers, or None for all 32. addresses: one per lane.
@@ -118,7 +118,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
 
     def meeting(
         self,
-        s: StrandT,
+        s: ContextT,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -132,72 +132,72 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         ...
 
     def tensor_access(
-        self, s: StrandT, boxes: list[tuple[int, int, int, int]], is_write: bool
+        self, s: ContextT, boxes: list[tuple[int, int, int, int]], is_write: bool
     ) -> None:
         """tcgen05.ld or .st of (first lane, lanes, first column, columns) boxes is issued."""
         ...
 
-    def named_foreign_lane(self, s: StrandT, address: int, taken: int) -> None:
+    def named_foreign_lane(self, s: ContextT, address: int, taken: int) -> None:
         """The address of a tcgen05.ld or .st names a lane of another warp's quarter; `taken` is
         accessed.
         """
         ...
 
-    def tensor_waited(self, s: StrandT, is_write: bool) -> None:
+    def tensor_waited(self, s: ContextT, is_write: bool) -> None:
         """tcgen05.wait::ld or ::st has been passed."""
         ...
 
-    def allocated(self, s: StrandT, offset: int, column: int, count: int, group: int) -> None:
+    def allocated(self, s: ContextT, offset: int, column: int, count: int, group: int) -> None:
         """tcgen05.alloc of a cta_group gave columns of the own CTA."""
         ...
 
-    def deallocating(self, s: StrandT, column: int, count: int) -> None:
+    def deallocating(self, s: ContextT, column: int, count: int) -> None:
         """tcgen05.dealloc of columns of the own CTA."""
         ...
 
-    def read_unwritten(self, s: StrandT, names: str) -> None:
-        """A strand reads registers that no path to there writes."""
+    def read_unwritten(self, s: ContextT, names: str) -> None:
+        """A context reads registers that no path to there writes."""
         ...
 
-    def registers_changed(self, s: StrandT, line: int, names: str) -> None:
+    def registers_changed(self, s: ContextT, line: int, names: str) -> None:
         """Registers of a wgmma.mma_async at a line were written before the wait that covers it."""
         ...
 
-    def misused_members(self, s: StrandT, opcode: str, message: str) -> None:
+    def misused_members(self, s: ContextT, opcode: str, message: str) -> None:
         """A warp-wide instruction whose member mask and lanes do not go together."""
         ...
 
-    def fence(self, s: StrandT, mask: int, opcode: str) -> None:
+    def fence(self, s: ContextT, mask: int, opcode: str) -> None:
         """Lanes execute a fence."""
         ...
 
-    def warp_synced(self, s: StrandT, mask: int) -> None:
+    def warp_synced(self, s: ContextT, mask: int) -> None:
         """Lanes synchronised by bar.warp.sync."""
         ...
 
-    def initialised(self, s: StrandT, lane: int, cta: CtaT, offset: int) -> None:
+    def initialised(self, s: ContextT, lane: int, cta: CtaT, offset: int) -> None:
         """mbarrier.init."""
         ...
 
-    def invalidated(self, s: StrandT, lane: int, cta: CtaT, offset: int) -> None:
+    def invalidated(self, s: ContextT, lane: int, cta: CtaT, offset: int) -> None:
         """mbarrier.inval."""
         ...
 
-    def arriving(self, s: StrandT, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def arriving(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes are about to arrive on a barrier; without an order it is one that orders
         everything.
         """
         ...
 
-    def announcing(self, s: StrandT, mask: int, key: SyncKey) -> None:
+    def announcing(self, s: ContextT, mask: int, key: SyncKey) -> None:
         """Lanes change how many bytes an mbarrier waits for, without arriving on it."""
         ...
 
-    def waiting(self, s: StrandT, mask: int, key: SyncKey, parity: int) -> None:
+    def waiting(self, s: ContextT, mask: int, key: SyncKey, parity: int) -> None:
         """Lanes look at the parity of an mbarrier (they may do so again)."""
         ...
 
-    def left(self, s: StrandT, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def left(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
         ...
 
@@ -207,17 +207,17 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
 
     # ---- asynchronous work
 
-    def version(self, s: StrandT) -> int:
-        """Changes when the threads of the strand's warp learn something: work issued before and
+    def version(self, s: ContextT) -> int:
+        """Changes when the threads of the context's warp learn something: work issued before and
         after is then not done together."""
         ...
 
-    def issued(self, s: StrandT, lanes: Any, line: int, engine: str, channel: Channel) -> Any:
+    def issued(self, s: ContextT, lanes: Any, line: int, engine: str, channel: Channel) -> Any:
         """Work is handed to an engine; returns the ticket that `began` gets.
 
         Args:
           lanes: the issuing lane, an array of lanes that issue each for itself, or None for the
-            whole strand.
+            whole context.
           channel: work of equal channels completes in order.
         """
         ...
@@ -230,16 +230,16 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, StrandT]):
         """The engine's work is done."""
         ...
 
-    def part_issued(self, s: StrandT, channel: Channel) -> None:
+    def part_issued(self, s: ContextT, channel: Channel) -> None:
         """A warp did its part of work that several warps issue together (wgmma)."""
         ...
 
-    def group_closed(self, s: StrandT, lanes: list[int], kind: str) -> None:
+    def group_closed(self, s: ContextT, lanes: list[int], kind: str) -> None:
         """Lanes committed a group of `kind` "bulk", "copy" or "wgmma"."""
         ...
 
     def group_waited(
-        self, s: StrandT, lanes: list[int], kind: str, newest: int, read_only: bool
+        self, s: ContextT, lanes: list[int], kind: str, newest: int, read_only: bool
     ) -> None:
         """Lanes know that all but their `newest` groups are complete (or have read)."""
         ...

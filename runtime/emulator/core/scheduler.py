@@ -1,8 +1,8 @@
-"""Which strand or asynchronous engine runs next.
+"""Which context or asynchronous engine runs next.
 
 Asynchronous work is posted to *channels*. Work of one channel runs in the order in which it was
 posted; channels are independent. The fair schedule runs everything soon and in order. The
-adversarial schedule follows a `Strategy` that its seed chooses: strands run only a little at a
+adversarial schedule follows a `Strategy` that its seed chooses: contexts run only a little at a
 time, picked evenly or by changing priorities; asynchronous work is delayed, sometimes until nothing
 else can run, and done in an odd order, sometimes with one engine slower than all others.
 """
@@ -24,11 +24,11 @@ from ..machine.faults import Fault
 from ..ptx.emit import BLOCKED
 from ..ptx.program import NO_SEGMENT
 from .faults import DeadlockError, InstructionLimitError, KernelFault
-from .state import Cluster, Cta, Engine, Join, Launch, Strand, Wait, Warp
+from .state import Cluster, Cta, Engine, Join, Launch, Wait, Warp, WarpContext
 
 Schedule = Literal["fair", "adversarial"]
-FAIR_QUANTUM = 256  # segments a strand may run before the next one's turn
-IDLE_TURNS_PER_STRAND = 400  # turns of polling, while nothing changes, that count as stuck
+FAIR_QUANTUM = 256  # segments a context may run before the next one's turn
+IDLE_ROUNDS_PER_CONTEXT = 400  # rounds of polling, while nothing changes, that count as stuck
 
 
 @dataclass(slots=True)
@@ -64,11 +64,11 @@ class Strategy:
     """How an adversarial run is unfair. Neighbouring seeds differ in every respect.
 
     Attributes:
-      laziness: chance that an engine does something although a strand could run.
+      laziness: chance that an engine does something although a context could run.
       order: which channel goes first: the newest, the oldest, the one of highest (random) priority
         or any.
       slow: the engine that works only when the others have nothing to do, or None.
-      by_priority: strands have changing priorities, so that one gets far ahead of the others.
+      by_priority: contexts have changing priorities, so that one gets far ahead of the others.
     """
 
     laziness: float
@@ -125,7 +125,7 @@ class Scheduler:
       resident: clusters that run at the same time.
 
     Attributes:
-      running: the strand whose turn it is, or was last.
+      running: the context whose turn it is, or was last.
     """
 
     def __init__(
@@ -135,19 +135,19 @@ class Scheduler:
         self.adversarial = schedule == "adversarial"
         self.random = random.Random(seed)
         self.strategy = Strategy.of_seed(seed)
-        self.priorities: dict[Strand, float] = {}
+        self.priorities: dict[WarpContext, float] = {}
         self.resident = resident
-        self.ready: deque[Strand] = deque()
-        self.waiting: dict[tuple[Any, ...], list[Strand]] = {}
+        self.ready: deque[WarpContext] = deque()
+        self.waiting: dict[tuple[Any, ...], list[WarpContext]] = {}
         self.clusters: list[Cluster] = []
         self.channels: dict[Any, Channel] = {}
         self.ages = count()
         self.fifo: deque[Job] = deque()
         self.progress = 0
         self.expired_at = -1
-        self.idle_turns = 0
+        self.idle_rounds = 0
         self.warp_instructions = 0
-        self.running: Strand | None = None
+        self.running: WarpContext | None = None
         launch.scheduler = self
 
     # ---- for the instructions
@@ -157,7 +157,7 @@ class Scheduler:
         channel: Any,
         run: Callable[[list[Any]], None],
         payload: Any,
-        strand: Strand,
+        context: WarpContext,
         line: int,
         merge_key: Any = None,
         *,
@@ -168,12 +168,14 @@ class Scheduler:
         inspector = self.launch.inspector
         ticket: Any = None
         if inspector is not None:
-            ticket = inspector.issued(strand, lane, line, engine, channel)
+            ticket = inspector.issued(context, lane, line, engine, channel)
             if merge_key is not None:
-                merge_key = (merge_key, inspector.version(strand))
-        job = Job(run, payload, line, strand.where() if self.adversarial else "", merge_key, ticket)
+                merge_key = (merge_key, inspector.version(context))
+        job = Job(
+            run, payload, line, context.where() if self.adversarial else "", merge_key, ticket
+        )
         if not self.adversarial:
-            job.where = f"{strand.cta.where()} warp {strand.warp.index}"
+            job.where = f"{context.cta.where()} warp {context.warp.index}"
             self.fifo.append(job)
             return
         key = object() if channel is None else channel
@@ -185,28 +187,28 @@ class Scheduler:
 
     def block(
         self,
-        strand: Strand,
+        context: WarpContext,
         key: tuple[Any, ...],
         describe: Callable[[], str],
         may_expire: bool = False,
     ) -> None:
-        """Take a strand out of the ready ones until `wake(key)`."""
-        strand.wait = Wait(key, describe, may_expire)
-        self.waiting.setdefault(key, []).append(strand)
+        """Take a context out of the ready ones until `wake(key)`."""
+        context.wait = Wait(key, describe, may_expire)
+        self.waiting.setdefault(key, []).append(context)
 
     def wake(self, key: tuple[Any, ...]) -> None:
-        """Something changed for the strands that wait on `key`: they look again."""
+        """Something changed for the contexts that wait on `key`: they look again."""
         self.progress += 1
-        strands = self.waiting.pop(key, None)
-        if strands:
-            for strand in strands:
-                strand.wait = None
-                self.ready.append(strand)
+        contexts = self.waiting.pop(key, None)
+        if contexts:
+            for context in contexts:
+                context.wait = None
+                self.ready.append(context)
 
-    def add(self, strand: Strand) -> None:
-        """A new strand of a warp that already runs."""
-        strand.warp.strands.append(strand)
-        self.ready.append(strand)
+    def add(self, context: WarpContext) -> None:
+        """A new context of a warp that already runs."""
+        context.warp.contexts.append(context)
+        self.ready.append(context)
 
     def spurious(self) -> bool:
         """Whether a try_wait that could wait returns false instead (adversarial only)."""
@@ -216,19 +218,19 @@ class Scheduler:
         """A coin for choices between doing something now and at the last moment."""
         return self.adversarial and self.random.random() < 0.5
 
-    # ---- strands
+    # ---- contexts
 
-    def arrive(self, strand: Strand) -> bool:
-        """The strand reached its join. True when it goes on (as the united strand)."""
-        join = strand.join
+    def arrive(self, context: WarpContext) -> bool:
+        """The context reached its join. True when it goes on (as the united context)."""
+        join = context.join
         assert join is not None
-        join.arrived |= strand.mask
+        join.arrived |= context.mask
         if join.arrived != join.pending:
-            strand.warp.strands.remove(strand)
+            context.warp.contexts.remove(context)
             return False
-        strand.set_mask(join.arrived)
-        strand.pc = join.segment
-        strand.set_join(join.parent)
+        context.set_mask(join.arrived)
+        context.pc = join.segment
+        context.set_join(join.parent)
         return True
 
     def leave_joins(self, join: Join | None, mask: int, warp: Warp, until: Join | None) -> None:
@@ -236,32 +238,32 @@ class Scheduler:
         while join is not None and join is not until:
             join.pending &= ~mask
             if join.arrived and join.arrived == join.pending:
-                strand = Strand(warp, join.arrived, join.segment, join.parent)
+                context = WarpContext(warp, join.arrived, join.segment, join.parent)
                 join.arrived = join.pending = 0
-                self.settle(strand)
+                self.settle(context)
             join = join.parent
 
-    def settle(self, strand: Strand) -> None:
-        """Add a strand that starts at a segment which may itself be its next join."""
-        strand.warp.strands.append(strand)
-        while strand.pc == strand.join_segment and strand.pc != NO_SEGMENT:
-            if not self.arrive(strand):
+    def settle(self, context: WarpContext) -> None:
+        """Add a context that starts at a segment which may itself be its next join."""
+        context.warp.contexts.append(context)
+        while context.pc == context.join_segment and context.pc != NO_SEGMENT:
+            if not self.arrive(context):
                 return
-        self.ready.append(strand)
+        self.ready.append(context)
 
-    def merge(self, strand: Strand, others: list[Strand]) -> None:
-        """Make one strand of several that stand at the same instruction and wait to converge.
+    def merge(self, context: WarpContext, others: list[WarpContext]) -> None:
+        """Make one context of several that stand at the same instruction and wait to converge.
 
-        The united strand keeps only the joins that all of them have; the inner ones go on without
+        The united context keeps only the joins that all of them have; the inner ones go on without
         these lanes.
         """
-        warp = strand.warp
-        joins = [_join_chain(s.join) for s in (strand, *others)]
+        warp = context.warp
+        joins = [_join_chain(s.join) for s in (context, *others)]
         common = next((j for j in joins[0] if all(j in chain for chain in joins[1:])), None)
-        mask = strand.mask
+        mask = context.mask
         for other in others:
             mask |= other.mask
-            warp.strands.remove(other)
+            warp.contexts.remove(other)
             assert other.wait is not None or other in self.ready
             if other.wait is not None:
                 queue = self.waiting[other.wait.key]
@@ -270,16 +272,16 @@ class Scheduler:
                     del self.waiting[other.wait.key]
             else:
                 self.ready.remove(other)
-        for one in (strand, *others):
+        for one in (context, *others):
             self.leave_joins(one.join, one.mask, warp, common)
-        strand.set_mask(mask)
-        strand.set_join(common)
+        context.set_mask(mask)
+        context.set_join(common)
 
-    def exited(self, strand: Strand, mask: int) -> None:
-        """Lanes of a strand left the kernel."""
-        warp = strand.warp
+    def exited(self, context: WarpContext, mask: int) -> None:
+        """Lanes of a context left the kernel."""
+        warp = context.warp
         warp.alive &= ~mask
-        self.leave_joins(strand.join, mask, warp, None)
+        self.leave_joins(context.join, mask, warp, None)
         if not warp.alive:
             self._warp_done(warp)
         for key in [k for k in self.waiting if k[0] in ("bar", "cluster", "converge")]:
@@ -335,7 +337,7 @@ class Scheduler:
                         self._run_random_job()
                 elif self.fifo:
                     self._drain()
-                if self.idle_turns and self.idle_turns % (2 * len(self.ready) + 2) == 0:
+                if self.idle_rounds and self.idle_rounds % (2 * len(self.ready) + 2) == 0:
                     self._check_polling()
             elif self.channels:
                 self._run_random_job()
@@ -356,12 +358,12 @@ class Scheduler:
             self.launch.inspector.started(cluster)
         for cta in cluster.ctas:
             for warp in cta.warps:
-                self.ready.extend(warp.strands)
+                self.ready.extend(warp.contexts)
         self.progress += 1
-        self.idle_turns = 0
+        self.idle_rounds = 0
         return True
 
-    def _pick(self) -> Strand:
+    def _pick(self) -> WarpContext:
         if not self.adversarial:
             return self.ready.popleft()
         chosen = self.random.randrange(len(self.ready))
@@ -371,59 +373,59 @@ class Scheduler:
         return self.ready.popleft()
 
     def _first_by_priority(self) -> int:
-        """Position of the ready strand with the highest priority.
+        """Position of the ready context with the highest priority.
 
-        Priorities are random and change now and then, and fall when a strand polls in vain: one
+        Priorities are random and change now and then, and fall when a context polls in vain: one
         warp gets far ahead of the others, which even choices would hardly ever show.
         """
         priorities = self.priorities
         best, position = -1.0, 0
-        for at, strand in enumerate(self.ready):
-            priority = priorities.get(strand)
+        for at, context in enumerate(self.ready):
+            priority = priorities.get(context)
             if priority is None or self.random.random() < 1 / 256:
-                priority = priorities[strand] = self.random.random()
-            if strand.polled == self.progress:
+                priority = priorities[context] = self.random.random()
+            if context.polled == self.progress:
                 priority /= 16
             if priority > best:
                 best, position = priority, at
         return position
 
-    def _turn(self, strand: Strand) -> None:
+    def _turn(self, context: WarpContext) -> None:
         program = self.launch.program
         counts = program.counts
-        registers = strand.warp.registers
+        registers = context.warp.registers
         quantum = self.random.randint(1, 6) if self.adversarial else FAIR_QUANTUM
         before = self.progress
         executed = 0
-        at = strand.pc
-        self.running = strand
+        at = context.pc
+        self.running = context
         try:
             for _ in range(quantum):
-                at = strand.pc
-                function = strand.table[at]
+                at = context.pc
+                function = context.table[at]
                 if function is None:
-                    function = program.function(at, strand.table is program.masked)
-                next_segment = function(strand, registers)
+                    function = program.function(at, context.table is program.masked)
+                next_segment = function(context, registers)
                 if next_segment < 0:
                     if next_segment != BLOCKED:
                         executed += counts[at]
                     break
                 executed += counts[at]
-                strand.pc = next_segment
-                while strand.pc == strand.join_segment:
-                    if not self.arrive(strand):
+                context.pc = next_segment
+                while context.pc == context.join_segment:
+                    if not self.arrive(context):
                         return
-                if strand.yielding:
-                    strand.yielding = False
-                    self.ready.append(strand)
+                if context.yielding:
+                    context.yielding = False
+                    self.ready.append(context)
                     break
             else:
-                self.ready.append(strand)
+                self.ready.append(context)
         except Exception as error:
-            raise self._explain(error, strand) from error
+            raise self._explain(error, context) from error
         finally:
             self.warp_instructions += executed
-            self.idle_turns = self.idle_turns + 1 if self.progress == before else 0
+            self.idle_rounds = self.idle_rounds + 1 if self.progress == before else 0
 
     # ---- asynchronous work
 
@@ -454,7 +456,7 @@ class Scheduler:
             while queue and queue[0].merge_key == job.merge_key:
                 payloads.append(queue.popleft().payload)
         self.progress += 1
-        self.idle_turns = 0
+        self.idle_rounds = 0
         inspector = self.launch.inspector
         try:
             if inspector is not None:
@@ -486,14 +488,14 @@ class Scheduler:
         if self.progress != self.expired_at:
             self.expired_at = self.progress
             expired = [s for s in self._blocked() if s.wait is not None and s.wait.may_expire]
-            for strand in expired:
-                assert strand.wait is not None
-                self.waiting[strand.wait.key].remove(strand)
-                if not self.waiting[strand.wait.key]:
-                    del self.waiting[strand.wait.key]
-                strand.wait = None
-                strand.sync = "expired"
-                self.ready.append(strand)
+            for context in expired:
+                assert context.wait is not None
+                self.waiting[context.wait.key].remove(context)
+                if not self.waiting[context.wait.key]:
+                    del self.waiting[context.wait.key]
+                context.wait = None
+                context.sync = "expired"
+                self.ready.append(context)
             if expired:
                 return True
         return self._start_cluster()
@@ -502,11 +504,11 @@ class Scheduler:
         """Lanes that wait at a join for others of their warp that are blocked go on alone."""
         released = False
         for warp in self._warps():
-            for strand in list(warp.strands):
-                join = strand.join
+            for context in list(warp.contexts):
+                join = context.join
                 while join is not None:
                     if join.arrived and join.segment != NO_SEGMENT:
-                        alone = Strand(warp, join.arrived, join.segment, join.parent)
+                        alone = WarpContext(warp, join.arrived, join.segment, join.parent)
                         join.pending &= ~join.arrived
                         join.arrived = 0
                         self.settle(alone)
@@ -519,13 +521,13 @@ class Scheduler:
 
         Polling goes on for a while before that, as code may give up by itself.
         """
-        if any(strand.polled != self.progress for strand in self.ready):
+        if any(context.polled != self.progress for context in self.ready):
             return
         if self.channels:
             self._run_random_job()
         elif self._release_joins() or self._start_cluster():
-            self.idle_turns = 0
-        elif self.idle_turns > IDLE_TURNS_PER_STRAND * (len(self.ready) + 1):
+            self.idle_rounds = 0
+        elif self.idle_rounds > IDLE_ROUNDS_PER_CONTEXT * (len(self.ready) + 1):
             raise DeadlockError(self._report())
 
     def _warps(self) -> Iterator[Warp]:
@@ -533,25 +535,25 @@ class Scheduler:
             for cta in cluster.ctas:
                 yield from cta.warps
 
-    def _blocked(self) -> list[Strand]:
-        return [strand for strands in self.waiting.values() for strand in strands]
+    def _blocked(self) -> list[WarpContext]:
+        return [context for contexts in self.waiting.values() for context in contexts]
 
     def _report(self) -> list[str]:
         program = self.launch.program
         lines: list[str] = []
         for warp in self._warps():
-            for strand in warp.strands:
-                line = program.segments[strand.pc].line
-                why = "polling" if strand.polled == self.progress else "runs"
-                why = strand.wait.describe() if strand.wait else why
+            for context in warp.contexts:
+                line = program.segments[context.pc].line
+                why = "polling" if context.polled == self.progress else "runs"
+                why = context.wait.describe() if context.wait else why
                 origin = program.origin(line)
                 lines.append(
-                    f"  {strand.where()} at PTX line {line}: {program.line_text(line)}\n      {why}"
+                    f"  {context.where()} at PTX line {line}: {program.line_text(line)}\n      {why}"
                     + (f"\n      {origin}" if origin else "")
                 )
         return lines
 
-    def _explain(self, error: Exception, strand: Strand) -> Exception:
+    def _explain(self, error: Exception, context: WarpContext) -> Exception:
         """The error of a segment with its PTX line."""
         if isinstance(error, LaunchError) and not isinstance(error, Fault):
             return error
@@ -565,7 +567,7 @@ class Scheduler:
         if isinstance(error, Fault):
             kind, message = error.kind, str(error)
         elif isinstance(error, TypeError | AttributeError | ValueError) and _has_poison(
-            strand.warp
+            context.warp
         ):
             kind = "poison"
             message = (
@@ -579,6 +581,6 @@ class Scheduler:
             kind=kind,
             line=line,
             text=program.line_text(line),
-            where=strand.where(),
+            where=context.where(),
             origin=program.origin(line),
         )

@@ -1,8 +1,8 @@
-"""What runs: the launch, its clusters and CTAs, warps, and the strands of diverged warps.
+"""The running state: the launch, its clusters and CTAs, warps, and the contexts of diverged warps.
 
-A *strand* is a set of lanes of one warp that execute together. A warp starts as one strand; a
+A *context* is a set of lanes of one warp that execute together. A warp starts as one context; a
 branch on which its lanes disagree makes two, and they become one again at the branch's
-post-dominator (a *join*). Strands are scheduled independently, so lanes that spin in one branch
+post-dominator (a *join*). Contexts are scheduled independently, so lanes that spin in one branch
 do not keep those of the other from going on.
 """
 
@@ -50,7 +50,7 @@ def mask_of_lanes(lanes: npt.NDArray[np.bool_]) -> int:
 
 @dataclass(slots=True, eq=False)
 class Join:
-    """Where the lanes of a diverged strand meet again.
+    """Where the lanes of a diverged context meet again.
 
     Attributes:
       segment: the segment at which they meet, or NO_SEGMENT when all leave the kernel first.
@@ -95,7 +95,7 @@ def call_of(join: Join | None) -> Call | None:
 
 @dataclass(slots=True)
 class Wait:
-    """Why a strand does not run: the key that wakes it, and how a report describes it."""
+    """Why a context does not run: the key that wakes it, and how a report describes it."""
 
     key: tuple[Any, ...]
     describe: Callable[[], str]
@@ -110,13 +110,13 @@ class AsyncGroup:
     writes: int = 0
 
 
-class Strand:
+class WarpContext:
     """Lanes of one warp that execute together.
 
     Attributes:
       mask, lanes, lane_bytes: the lanes as a bit mask, as bool[32], and as its bytes.
       pc: number of the next segment.
-      table: the program's functions for full or for partial strands.
+      table: the program's functions for full or for partial contexts.
       wait: why it does not run, or None.
       order: of the loads, stores and atomics under way; None for weak ones.
       local_base: where the frame of the function begins in local memory.
@@ -156,7 +156,7 @@ class Strand:
         self.set_mask(mask)
 
     def set_mask(self, mask: int) -> None:
-        """Change the lanes that belong to the strand."""
+        """Change the lanes that belong to the context."""
         program = self.launch.program
         self.mask = mask
         self.table: list[SegmentFunction | None]
@@ -171,7 +171,7 @@ class Strand:
         self.local_base = 0 if join is None else join.base
 
     def where(self, mask: int | None = None) -> str:
-        """CTA, warp and lanes, for messages; all lanes of the strand if none are given."""
+        """CTA, warp and lanes, for messages; all lanes of the context if none are given."""
         lanes = lanes_text(self.mask if mask is None else mask)
         return f"{self.cta.where()} warp {self.warp.index} lanes {lanes}"
 
@@ -180,21 +180,21 @@ class Scheduling(Protocol):
     """The instructions' side of the scheduler.
 
     Attributes:
-      progress: grows whenever something changes that a polling strand may see.
+      progress: grows whenever something changes that a polling context may see.
       warp_instructions: executed so far.
-      running: the strand whose turn it is, or was last.
+      running: the context whose turn it is, or was last.
     """
 
     progress: int
     warp_instructions: int
-    running: Strand | None
+    running: WarpContext | None
 
     def post(
         self,
         channel: Any,
         run: Callable[[list[Any]], None],
         payload: Any,
-        strand: Strand,
+        context: WarpContext,
         line: int,
         merge_key: Any = None,
         *,
@@ -206,22 +206,22 @@ class Scheduling(Protocol):
         Args:
           channel: work of equal channels stays in order; None orders nothing.
           lane: the issuing lane, an array of lanes that issue each for itself what is done at once,
-            or None when the whole strand issues together.
+            or None when the whole context issues together.
         """
         ...
 
     def block(
         self,
-        strand: Strand,
+        context: WarpContext,
         key: tuple[Any, ...],
         describe: Callable[[], str],
         may_expire: bool = False,
     ) -> None:
-        """Take a strand out of the ready ones until `wake(key)`."""
+        """Take a context out of the ready ones until `wake(key)`."""
         ...
 
     def wake(self, key: tuple[Any, ...]) -> None:
-        """Something changed for the strands that wait on `key`: they look again."""
+        """Something changed for the contexts that wait on `key`: they look again."""
         ...
 
     def spurious(self) -> bool:
@@ -232,21 +232,21 @@ class Scheduling(Protocol):
         """A coin for choices between doing something now and at the last moment."""
         ...
 
-    def settle(self, strand: Strand) -> None:
-        """Add a strand that starts at a segment which may itself be its next join."""
+    def settle(self, context: WarpContext) -> None:
+        """Add a context that starts at a segment which may itself be its next join."""
         ...
 
-    def merge(self, strand: Strand, others: list[Strand]) -> None:
-        """Make one strand of several that stand at the same instruction and wait to converge."""
+    def merge(self, context: WarpContext, others: list[WarpContext]) -> None:
+        """Make one context of several that stand at the same instruction and wait to converge."""
         ...
 
-    def exited(self, strand: Strand, mask: int) -> None:
-        """Lanes of a strand left the kernel."""
+    def exited(self, context: WarpContext, mask: int) -> None:
+        """Lanes of a context left the kernel."""
         ...
 
 
 class Warp:
-    """32 threads: registers, strands, and what each thread has under way.
+    """32 threads: registers, contexts, and what each thread has under way.
 
     Attributes:
       registers: lane arrays by register index; None for one that a tcgen05.ld will deliver.
@@ -264,7 +264,7 @@ class Warp:
         self.registers: list[Any] = list(cta.launch.program.initial)
         self.alive = alive
         self.started = alive
-        self.strands = [Strand(self, alive, 0, None)]
+        self.contexts = [WarpContext(self, alive, 0, None)]
         self.loads: list[Any] = []
         self.stores_pending = 0
         self.cluster_arrivals = np.zeros(WARP_LANES, np.int64)
@@ -474,7 +474,7 @@ class Launch:
         self.counters[what] = self.counters.get(what, 0) + amount
 
 
-LaunchInspector = Inspector[Launch, Cluster, Cta, Strand]
+LaunchInspector = Inspector[Launch, Cluster, Cta, WarpContext]
 
 
 def _add(a: Dim3, b: Dim3) -> Dim3:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import Strand
+from ..core.state import WarpContext
 from ..machine.memory import SharedMemory
 from ..ptx.ast import Instruction, Operand, Vec
 from ..ptx.emit import Emitter
@@ -69,7 +69,7 @@ def _turns(address: Lanes, lanes: Any, byte_count: int) -> list[Any]:
 
 @runtime
 def atomic(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     space: str,
     op: str,
@@ -112,7 +112,7 @@ def atomic(
 
 @runtime
 def atomic_wide(
-    s: Strand, k: Any, space: str, op: str, address: Lanes, value: Lanes, third: Lanes | None
+    s: WarpContext, k: Any, space: str, op: str, address: Lanes, value: Lanes, third: Lanes | None
 ) -> Any:
     """exch and cas of 16 bytes, lane after lane; returns the old values, uint64[2, 32]."""
     old_values = np.zeros((2, WARP_LANES), np.uint64)

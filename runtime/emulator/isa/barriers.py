@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..core.order import Order, order_of_barrier
-from ..core.state import ALL_LANES, Cta, NamedBarrier, Strand, add_arrival
+from ..core.state import ALL_LANES, Cta, NamedBarrier, WarpContext, add_arrival
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
@@ -21,12 +21,12 @@ BARRIER_COUNT = 16  # named barriers per CTA; spec-ptx 11
 
 @dataclass(frozen=True, slots=True)
 class ArrivedPhase:
-    """The state of a strand that waits at a barrier: the phase in which it arrived."""
+    """The state of a context that waits at a barrier: the phase in which it arrived."""
 
     phase: int
 
 
-def _observe(s: Strand, kind: str, target: tuple[Any, ...]) -> None:
+def _observe(s: WarpContext, kind: str, target: tuple[Any, ...]) -> None:
     observer = s.launch.observer
     if observer is not None:
         observer.sync(s.where(), s.launch.program.segments[s.pc].line, kind, target)
@@ -49,7 +49,7 @@ def _present(cta: Cta, barrier: NamedBarrier) -> int:
     return total
 
 
-def _try_complete(s: Strand, number: int, barrier: NamedBarrier) -> bool:
+def _try_complete(s: WarpContext, number: int, barrier: NamedBarrier) -> bool:
     cta = s.cta
     needed = barrier.expected or WARP_LANES * len(cta.warps)
     present = _present(cta, barrier)
@@ -70,7 +70,7 @@ def _try_complete(s: Strand, number: int, barrier: NamedBarrier) -> bool:
     return True
 
 
-def _number(s: Strand, k: Any, values: Lanes, what: str, limit: int) -> int:
+def _number(s: WarpContext, k: Any, values: Lanes, what: str, limit: int) -> int:
     value = int(values[active_lanes(s, k)[0]])
     if not 0 <= value <= limit:
         raise Fault("mbarrier", f"{what} must be 0..{limit}, got {value}")
@@ -79,9 +79,9 @@ def _number(s: Strand, k: Any, values: Lanes, what: str, limit: int) -> int:
 
 @runtime
 def barrier_arrive(
-    s: Strand, k: Any, number: Lanes, count: Lanes | None, predicate: Lanes | None, wait: bool
+    s: WarpContext, k: Any, number: Lanes, count: Lanes | None, predicate: Lanes | None, wait: bool
 ) -> bool:
-    """bar/barrier .sync, .red (wait) and .arrive. False when the strand was blocked.
+    """bar/barrier .sync, .red (wait) and .arrive. False when the context was blocked.
 
     Args:
       count: threads that take part, all of the CTA when None.
@@ -132,7 +132,7 @@ def barrier_arrive(
     return False
 
 
-def _wait(s: Strand, number: int, barrier: NamedBarrier) -> None:
+def _wait(s: WarpContext, number: int, barrier: NamedBarrier) -> None:
     cta = s.cta
 
     def describe() -> str:
@@ -147,7 +147,7 @@ def _wait(s: Strand, number: int, barrier: NamedBarrier) -> None:
 
 
 @runtime
-def barrier_result(s: Strand, k: Any, number: Lanes, which: int) -> int:
+def barrier_result(s: WarpContext, k: Any, number: Lanes, which: int) -> int:
     """The result of a completed barrier reduction: 0 popc, 1 and, 2 or."""
     return s.cta.named[int(number[active_lanes(s, k)[0]])].result[which]
 
@@ -231,7 +231,7 @@ def emit_bar_warp(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def warp_synced(s: Strand, k: Any) -> None:
+def warp_synced(s: WarpContext, k: Any) -> None:
     """bar.warp.sync: orders the memory accesses of the lanes, which are all here."""
     if s.launch.inspector is not None:
         s.launch.inspector.warp_synced(s, active_mask(s, k))
@@ -241,7 +241,7 @@ def warp_synced(s: Strand, k: Any) -> None:
 
 
 @runtime
-def cluster_arrive(s: Strand, k: Any, order: Order) -> None:
+def cluster_arrive(s: WarpContext, k: Any, order: Order) -> None:
     """barrier.cluster.arrive: the threads arrive on the cluster's barrier."""
     mask = active_mask(s, k)
     add_arrival(s.cta.cluster.barrier_arrived[s.cta.rank, s.warp.index], mask)
@@ -253,7 +253,7 @@ def cluster_arrive(s: Strand, k: Any, order: Order) -> None:
     _try_complete_cluster(s)
 
 
-def _missing(s: Strand) -> list[str]:
+def _missing(s: WarpContext) -> list[str]:
     cluster = s.cta.cluster
     return [
         f"{cta.rank}:{warp.index}"
@@ -263,7 +263,7 @@ def _missing(s: Strand) -> list[str]:
     ]
 
 
-def _try_complete_cluster(s: Strand) -> None:
+def _try_complete_cluster(s: WarpContext) -> None:
     """Complete the phases in which all live threads arrived."""
     cluster = s.cta.cluster
     while any(cluster.barrier_arrived.values()) and not _missing(s):
@@ -276,8 +276,8 @@ def _try_complete_cluster(s: Strand) -> None:
 
 
 @runtime
-def cluster_wait(s: Strand, k: Any) -> bool:
-    """barrier.cluster.wait. False when the strand was blocked.
+def cluster_wait(s: WarpContext, k: Any) -> bool:
+    """barrier.cluster.wait. False when the context was blocked.
 
     A thread's n-th wait belongs to its n-th arrival, also when it arrived again in between; a wait
     to which no arrival belongs waits for nothing.

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..core.faults import KernelFault
-from ..core.state import IN_CALL, LOCAL_WINDOW, Call, Strand, call_of
+from ..core.state import IN_CALL, LOCAL_WINDOW, Call, WarpContext, call_of
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
 from ..ptx.kinds import WARP_LANES
@@ -26,7 +26,7 @@ def emit_call(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def enter(s: Strand, site: CallSite, start: int, after: int) -> int:
+def enter(s: WarpContext, site: CallSite, start: int, after: int) -> int:
     """Call a function of the module: its first segment.
 
     Args:
@@ -48,7 +48,7 @@ def enter(s: Strand, site: CallSite, start: int, after: int) -> int:
 
 
 @runtime
-def leave(s: Strand) -> int:
+def leave(s: WarpContext) -> int:
     """Return from a function: the segment behind the call."""
     call = call_of(s.join)
     assert call is not None
@@ -63,8 +63,8 @@ def leave(s: Strand) -> int:
     return exit_lanes(s, None) if call.after == NO_SEGMENT else call.after
 
 
-def _copy(s: Strand, memory: Any, parts: list[tuple[int, int, int]]) -> None:
-    """Copy bytes of the strand's lanes within local memory: (from, to, how many) each."""
+def _copy(s: WarpContext, memory: Any, parts: list[tuple[int, int, int]]) -> None:
+    """Copy bytes of the context's lanes within local memory: (from, to, how many) each."""
     for table in (memory, s.warp.local_written):
         if table is not None:
             for source, goal, count in parts:
@@ -72,7 +72,7 @@ def _copy(s: Strand, memory: Any, parts: list[tuple[int, int, int]]) -> None:
 
 
 @runtime
-def call_outside(s: Strand, k: Any, site: CallSite, line: int) -> None:
+def call_outside(s: WarpContext, k: Any, site: CallSite, line: int) -> None:
     """Call a function that is not in the module.
 
     Raises:
@@ -99,7 +99,7 @@ def call_outside(s: Strand, k: Any, site: CallSite, line: int) -> None:
     raise _fault(s, message, kind, line)
 
 
-def _print(s: Strand, site: CallSite, lanes: list[int], line: int) -> None:
+def _print(s: WarpContext, site: CallSite, lanes: list[int], line: int) -> None:
     for lane in lanes:
         form = _text(s, lane, _argument(s, site, 0, lane))
         buffer = _argument(s, site, 1, lane)
@@ -120,25 +120,25 @@ def _print(s: Strand, site: CallSite, lanes: list[int], line: int) -> None:
                 s.warp.local_written[lane, at] = True
 
 
-def _fault(s: Strand, message: str, kind: str, line: int) -> KernelFault:
+def _fault(s: WarpContext, message: str, kind: str, line: int) -> KernelFault:
     program = s.launch.program
     text, origin = program.line_text(line), program.origin(line)
     return KernelFault(message, kind=kind, line=line, text=text, where=s.where(), origin=origin)
 
 
-def _argument(s: Strand, site: CallSite, number: int, lane: int) -> int:
+def _argument(s: WarpContext, site: CallSite, number: int, lane: int) -> int:
     place, _, size = site.arguments[number]
     return int.from_bytes(_bytes(s, lane, LOCAL_WINDOW + s.local_base + place, size), "little")
 
 
-def _bytes(s: Strand, lane: int, address: int, size: int) -> bytes:
+def _bytes(s: WarpContext, lane: int, address: int, size: int) -> bytes:
     """Bytes at a generic address of a thread."""
     chosen = np.arange(WARP_LANES) == lane
     addresses = np.full(WARP_LANES, address & 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
     return load_bytes(s, chosen, "generic", addresses, size)[lane].tobytes()
 
 
-def _text(s: Strand, lane: int, address: int) -> str:
+def _text(s: WarpContext, lane: int, address: int) -> str:
     found = bytearray()
     while len(found) < MAX_TEXT_BYTES:
         byte = _bytes(s, lane, address + len(found), 1)

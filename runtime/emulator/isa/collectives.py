@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..core.faults import lanes_text
-from ..core.state import ALL_LANES, Strand, mask_of_lanes
+from ..core.state import ALL_LANES, WarpContext, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand, Pair
 from ..ptx.emit import BLOCKED, Emitter
@@ -18,20 +18,20 @@ _LANE = np.arange(WARP_LANES, dtype=np.int64)
 
 
 @runtime
-def gather(s: Strand, k: Any, members: Lanes) -> bool:
+def gather(s: WarpContext, k: Any, members: Lanes) -> bool:
     """Wait until the lanes of a member mask have come to this instruction."""
     lanes = active_lanes(s, k)
     return not lanes or converged(s, int(members[lanes[0]]))
 
 
 @runtime
-def gather_all(s: Strand) -> bool:
+def gather_all(s: WarpContext) -> bool:
     """Wait until all live lanes of the warp have come to this instruction (`.aligned`)."""
     return converged(s, ALL_LANES)
 
 
 @runtime
-def whole_warp(s: Strand, k: Lanes) -> None:
+def whole_warp(s: WarpContext, k: Lanes) -> None:
     """Lanes that execute an `.aligned` instruction are all of the warp or none."""
     executing = mask_of_lanes(k)
     if executing not in (0, s.mask):
@@ -45,7 +45,7 @@ def whole_warp(s: Strand, k: Lanes) -> None:
 def emit_gather(e: Emitter, members: Operand | None, *, by_thread: bool = False) -> None:
     """Block until the members are here; `members` None stands for the whole warp.
 
-    A strand of all 32 lanes never has to wait.
+    A context of all 32 lanes never has to wait.
 
     Args:
       by_thread: the instruction has a meaning for each thread, so that a guard may differ.
@@ -62,7 +62,7 @@ def emit_gather(e: Emitter, members: Operand | None, *, by_thread: bool = False)
 
 
 @runtime
-def check_members(s: Strand, k: Any, opcode: str, members: Lanes, source: Any) -> None:
+def check_members(s: WarpContext, k: Any, opcode: str, members: Lanes, source: Any) -> None:
     """Reports to the inspector lanes outside their mask, absent members, and reads from such lanes.
 
     Args:
@@ -96,7 +96,7 @@ def emit_members(e: Emitter, i: Instruction, members: Operand, source: str = "No
 
 
 @runtime
-def elect(s: Strand, k: Any, members: Lanes) -> Any:
+def elect(s: WarpContext, k: Any, members: Lanes) -> Any:
     """(elected lane in all lanes, bool[32]): the lowest live lane of the member mask."""
     lanes = active_lanes(s, k)
     mask = int(members[lanes[0]]) & active_mask(s, k)
@@ -173,7 +173,7 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def vote(s: Strand, k: Any, mode: str, predicate: Lanes, members: Lanes) -> Any:
+def vote(s: WarpContext, k: Any, mode: str, predicate: Lanes, members: Lanes) -> Any:
     """vote.sync: bool[32], or uint32[32] for ballot."""
     lanes = active_lanes(s, k)
     mask = int(members[lanes[0]]) & active_mask(s, k)
@@ -197,7 +197,7 @@ def emit_vote(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def match_values(s: Strand, k: Any, mode: str, value: Lanes, members: Lanes) -> Any:
+def match_values(s: WarpContext, k: Any, mode: str, value: Lanes, members: Lanes) -> Any:
     """match.sync: (lane masks, bool[32] of `.all`)."""
     lanes = active_lanes(s, k)
     lanes = [lane for lane in lanes if int(members[lanes[0]]) >> lane & 1]
@@ -230,7 +230,7 @@ def emit_match(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def reduce_lanes(
-    s: Strand, k: Any, op: str, value: Lanes, members: Lanes, options: tuple[bool, bool]
+    s: WarpContext, k: Any, op: str, value: Lanes, members: Lanes, options: tuple[bool, bool]
 ) -> Any:
     """redux.sync over the member lanes; options are (.abs, .NaN) of the f32 forms."""
     lanes = active_lanes(s, k)
@@ -270,7 +270,7 @@ def emit_redux(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def strand_mask(s: Strand, k: Any) -> Any:
+def context_mask(s: WarpContext, k: Any) -> Any:
     """activemask."""
     return np.full(WARP_LANES, active_mask(s, k), np.uint32)
 
@@ -279,4 +279,4 @@ def strand_mask(s: Strand, k: Any) -> Any:
 def emit_activemask(e: Emitter, i: Instruction) -> None:
     """activemask.b32 d."""
     with e.effect():
-        e.dst(i.operands[0], "u32", f"strand_mask(s, {e.k})")
+        e.dst(i.operands[0], "u32", f"context_mask(s, {e.k})")

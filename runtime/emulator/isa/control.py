@@ -1,11 +1,11 @@
-"""Control flow of strands, and the names that all generated code uses."""
+"""Control flow of contexts, and the names that all generated code uses."""
 
 from typing import Any
 
 import numpy as np
 
 from ..core.faults import KernelFault
-from ..core.state import Join, Strand, call_of, lanes_of_mask, mask_of_lanes
+from ..core.state import Join, WarpContext, call_of, lanes_of_mask, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction
 from ..ptx.emit import FINISHED, Emitter
@@ -46,13 +46,13 @@ def any_lane(lanes: Any) -> bool:
     return b"\x01" in lanes.tobytes()
 
 
-def active_lanes(s: Strand, k: Any) -> list[int]:
+def active_lanes(s: WarpContext, k: Any) -> list[int]:
     """Lane numbers of an effect's active lanes, ascending."""
     lanes = s.lanes if k is None else k
     return np.flatnonzero(lanes).tolist()
 
 
-def active_mask(s: Strand, k: Any) -> int:
+def active_mask(s: WarpContext, k: Any) -> int:
     """The active lanes as a bit mask."""
     return s.mask if k is None else mask_of_lanes(k)
 
@@ -78,8 +78,8 @@ def unpack_many(value: Lanes, dtype: Any, count: int) -> Any:
 
 
 @runtime
-def diverge(s: Strand, taken: Any, goal: int, other: int, meet: int) -> int:
-    """Split a strand at a branch on which its lanes disagree.
+def diverge(s: WarpContext, taken: Any, goal: int, other: int, meet: int) -> int:
+    """Split a context at a branch on which its lanes disagree.
 
     Args:
       taken: bool[32], the lanes that go to segment `goal`; the others go to `other`.
@@ -96,7 +96,7 @@ def diverge(s: Strand, taken: Any, goal: int, other: int, meet: int) -> int:
     join = s.join
     if meet != NO_SEGMENT and meet != s.join_segment:
         join = Join(meet, s.mask, 0, s.join, s.local_base)
-    branch = Strand(s.warp, mask, goal, join)
+    branch = WarpContext(s.warp, mask, goal, join)
     s.set_mask(s.mask & ~mask)
     s.set_join(join)
     scheduler.settle(branch)
@@ -105,7 +105,7 @@ def diverge(s: Strand, taken: Any, goal: int, other: int, meet: int) -> int:
 
 @runtime
 def branch_indexed(
-    s: Strand, k: Any, index: Lanes, targets: tuple[int, ...], after: int, meet: int
+    s: WarpContext, k: Any, index: Lanes, targets: tuple[int, ...], after: int, meet: int
 ) -> int:
     """brx.idx: lanes go to targets[index]; lanes whose guard is false go on to `after`."""
     lanes = s.lanes if k is None else k
@@ -126,21 +126,21 @@ def branch_indexed(
 
 
 @runtime
-def exit_lanes(s: Strand, k: Any) -> int:
-    """Lanes leave the kernel. FINISHED when the strand has none left, else 0."""
+def exit_lanes(s: WarpContext, k: Any) -> int:
+    """Lanes leave the kernel. FINISHED when the context has none left, else 0."""
     mask = s.mask if k is None else mask_of_lanes(k)
     scheduler = s.launch.scheduler
     rest = s.mask & ~mask
     if rest:
         s.set_mask(rest)
     else:
-        s.warp.strands.remove(s)
+        s.warp.contexts.remove(s)
     scheduler.exited(s, mask)
     return 0 if rest else FINISHED
 
 
 @runtime
-def trap(s: Strand, k: Any, line: int) -> int:
+def trap(s: WarpContext, k: Any, line: int) -> int:
     """The trap instruction: the kernel gives up, by the lanes k, or all if that is None."""
     mask = s.mask if k is None else mask_of_lanes(k)
     raise KernelFault(
@@ -159,11 +159,11 @@ def emit_jump(e: Emitter, i: Instruction) -> None:
     raise AssertionError(i.opcode)
 
 
-def converged(s: Strand, members: int) -> bool:
+def converged(s: WarpContext, members: int) -> bool:
     """Bring the lanes `members` of the warp together at this instruction.
 
-    Lanes that exited do not count. False: the strand was blocked until the others come; when they
-    have, this strand goes on with all of them.
+    Lanes that exited do not count. False: the context was blocked until the others come; when they
+    have, this context goes on with all of them.
     """
     warp = s.warp
     members &= warp.alive
@@ -173,7 +173,7 @@ def converged(s: Strand, members: int) -> bool:
     call = call_of(s.join)
     here = [
         o
-        for o in warp.strands
+        for o in warp.contexts
         if o is not s and o.pc == s.pc and o.sync == "converge" and call_of(o.join) is call
     ]
     union = s.mask

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import SHARED_WINDOW, SHARED_WINDOW_END, AsyncGroup, Cta, Strand
+from ..core.state import SHARED_WINDOW, SHARED_WINDOW_END, AsyncGroup, Cta, WarpContext
 from ..machine import bulk, tensormap, tma
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction, Mem, Operand
@@ -16,18 +16,20 @@ from .memory import OFFSET_MASK, shared_target
 from .registry import instruction, runtime
 
 
-def _read_map(s: Strand, address: int) -> tensormap.TensorMap:
+def _read_map(s: WarpContext, address: int) -> tensormap.TensorMap:
     if address % 64:
         raise Fault("misaligned", "a tensor map is 64-byte aligned", address=address)
     return tensormap.decode(s.launch.memory.view(address, 128))
 
 
-def _line(s: Strand) -> int:
+def _line(s: WarpContext) -> int:
     return s.launch.program.segments[s.pc].line
 
 
-def _seen(s: Strand, line: int, cta: Cta, offset: int, byte_count: int, is_write: bool) -> None:
-    """Tell the observer that an engine read or wrote shared memory for a strand's copy."""
+def _seen(
+    s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int, is_write: bool
+) -> None:
+    """Tell the observer that an engine read or wrote shared memory for a context's copy."""
     observer = s.launch.observer
     if observer is not None:
         who = f"{s.cta.where()} warp {s.warp.index} copy engine"
@@ -35,7 +37,7 @@ def _seen(s: Strand, line: int, cta: Cta, offset: int, byte_count: int, is_write
         observer.access(who, line, "async", "shared", cta.rank, where, byte_count, is_write)
 
 
-def _landed(s: Strand, line: int, cta: Cta, offset: int, byte_count: int) -> None:
+def _landed(s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int) -> None:
     """Credit bytes to an mbarrier, and tell the observer."""
     observer = s.launch.observer
     if observer is not None:
@@ -45,7 +47,7 @@ def _landed(s: Strand, line: int, cta: Cta, offset: int, byte_count: int) -> Non
 
 
 def _destinations(
-    s: Strand, address: int, barrier: int, ranks: int | None, cluster: bool, group: int
+    s: WarpContext, address: int, barrier: int, ranks: int | None, cluster: bool, group: int
 ) -> list[tuple[Cta, int, Cta, int]]:
     """(destination CTA, offset, CTA of the mbarrier, its offset) of a load; spec-ptx 7.2.
 
@@ -77,7 +79,7 @@ def _destinations(
 
 @runtime
 def tensor_load(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     form: tuple[bool, int, str],
     address: Lanes,
@@ -163,13 +165,13 @@ def _open(groups: dict[int, AsyncGroup], lane: int) -> AsyncGroup:
     return groups.setdefault(lane, AsyncGroup())
 
 
-def _bulk_key(s: Strand) -> tuple[Any, ...]:
+def _bulk_key(s: WarpContext) -> tuple[Any, ...]:
     return ("bulk", id(s.warp))
 
 
 @runtime
 def tensor_store(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     form: tuple[str, str],
     tensor_map: Lanes,
@@ -246,7 +248,7 @@ def emit_tensor_reduce(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def commit_group(s: Strand, k: Any, bulk: bool) -> None:
+def commit_group(s: WarpContext, k: Any, bulk: bool) -> None:
     """Close each active lane's open group of copies."""
     warp = s.warp
     opened = warp.bulk_open if bulk else warp.copy_open
@@ -259,10 +261,10 @@ def commit_group(s: Strand, k: Any, bulk: bool) -> None:
 
 
 @runtime
-def wait_group(s: Strand, k: Any, bulk: bool, newest: int, read_only: bool) -> bool:
+def wait_group(s: WarpContext, k: Any, bulk: bool, newest: int, read_only: bool) -> bool:
     """Wait until at most `newest` groups of each active lane are under way.
 
-    newest -1 stands for cp.async.wait_all. False when the strand was blocked.
+    newest -1 stands for cp.async.wait_all. False when the context was blocked.
     """
     warp = s.warp
     closed = warp.bulk_groups if bulk else warp.copy_groups
@@ -323,7 +325,7 @@ def emit_copy_wait(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def bulk_load(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     form: tuple[bool, bool, str, str],
     address: Lanes,
@@ -372,7 +374,7 @@ def bulk_load(
 
 @runtime
 def bulk_store(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     form: tuple[str, str],
     address: Lanes,
@@ -462,7 +464,7 @@ def emit_bulk(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def bulk_prefetch(s: Strand, k: Any, address: Lanes, size: Lanes) -> None:
+def bulk_prefetch(s: WarpContext, k: Any, address: Lanes, size: Lanes) -> None:
     """cp.async.bulk.prefetch.L2: has no effect here, but on units of 16 bytes alone."""
     for lane in active_lanes(s, k):
         bulk.check_units(int(size[lane]), int(address[lane]))
@@ -484,7 +486,7 @@ def emit_bulk_prefetch(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def copy_async(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     size: int,
     generic: bool,
@@ -549,7 +551,7 @@ def emit_cp_async(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def copy_arrive(s: Strand, k: Any, address: Lanes, counted: bool) -> None:
+def copy_arrive(s: WarpContext, k: Any, address: Lanes, counted: bool) -> None:
     """cp.async.mbarrier.arrive: arrive when the thread's earlier cp.async have completed.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..core.order import Order, order_of_barrier
-from ..core.state import SHARED_WINDOW, Cta, LaunchInspector, Strand
+from ..core.state import SHARED_WINDOW, Cta, LaunchInspector, WarpContext
 from ..machine import mbarrier
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand
@@ -18,7 +18,7 @@ from .registry import instruction, runtime
 _SCOPES = "relaxed acquire release cta cluster shared shared::cta shared::cluster"
 
 
-def barrier_at(s: Strand, address: int, space: str) -> tuple[Cta, int]:
+def barrier_at(s: WarpContext, address: int, space: str) -> tuple[Cta, int]:
     """The CTA and offset of an mbarrier; space is "cta", "cluster" or "generic"."""
     if space == "generic":
         return shared_target(s, address - SHARED_WINDOW, True)
@@ -36,7 +36,7 @@ def _address(e: Emitter, i: Instruction, operand: Operand) -> str:
     return e.address(operand, space_word(i) == "generic")
 
 
-def observe(s: Strand, kind: str, cta: Cta, offset: int) -> None:
+def observe(s: WarpContext, kind: str, cta: Cta, offset: int) -> None:
     """Tell the launch's observer of an event on an mbarrier."""
     observer = s.launch.observer
     if observer is not None:
@@ -45,7 +45,7 @@ def observe(s: Strand, kind: str, cta: Cta, offset: int) -> None:
 
 
 @runtime
-def mbarrier_init(s: Strand, k: Any, space: str, address: Lanes, count: Lanes) -> None:
+def mbarrier_init(s: WarpContext, k: Any, space: str, address: Lanes, count: Lanes) -> None:
     """mbarrier.init by each active lane."""
     for lane in active_lanes(s, k):
         cta, offset = barrier_at(s, int(address[lane]), space)
@@ -57,7 +57,7 @@ def mbarrier_init(s: Strand, k: Any, space: str, address: Lanes, count: Lanes) -
 
 
 @runtime
-def mbarrier_inval(s: Strand, k: Any, space: str, address: Lanes) -> None:
+def mbarrier_inval(s: WarpContext, k: Any, space: str, address: Lanes) -> None:
     """mbarrier.inval by each active lane."""
     for lane in active_lanes(s, k):
         cta, offset = barrier_at(s, int(address[lane]), space)
@@ -68,7 +68,7 @@ def mbarrier_inval(s: Strand, k: Any, space: str, address: Lanes) -> None:
 
 @runtime
 def mbarrier_arrive(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     space: str,
     form: str,
@@ -112,7 +112,7 @@ def mbarrier_arrive(
 
 @runtime
 def mbarrier_tx(
-    s: Strand, k: Any, space: str, complete: bool, address: Lanes, byte_count: Lanes
+    s: WarpContext, k: Any, space: str, complete: bool, address: Lanes, byte_count: Lanes
 ) -> None:
     """mbarrier.expect_tx and complete_tx by each active lane."""
     inspector = s.launch.inspector
@@ -132,7 +132,7 @@ def _mask(lanes: list[int]) -> int:
 
 
 def _tell_waiting(
-    s: Strand,
+    s: WarpContext,
     inspector: LaunchInspector,
     lanes: list[int],
     space: str,
@@ -151,14 +151,14 @@ def _tell_waiting(
 
 @runtime
 def mbarrier_wait(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     form: tuple[str, bool, bool],
     address: Lanes,
     state: Lanes,
     order: Order,
 ) -> Any:
-    """test_wait (not blocking) and try_wait; bool[32], or None when the strand was blocked.
+    """test_wait (not blocking) and try_wait; bool[32], or None when the context was blocked.
 
     Args:
       form: (space, blocking, by parity). order: whether the wait acquires, and how far.

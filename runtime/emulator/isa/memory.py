@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.order import Order, order_of_access
-from ..core.state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
+from ..core.state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, WarpContext
 from ..machine.faults import Fault
 from ..machine.memory import Parts, SharedMemory
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
@@ -34,7 +34,7 @@ _CACHE_WORDS = frozenset(
 # ---- where an address leads
 
 
-def shared_target(s: Strand, address: int, cluster: bool) -> tuple[Cta, int]:
+def shared_target(s: WarpContext, address: int, cluster: bool) -> tuple[Cta, int]:
     """The CTA and the offset in its window that a 32-bit shared address names.
 
     Args:
@@ -56,7 +56,7 @@ def shared_target(s: Strand, address: int, cluster: bool) -> tuple[Cta, int]:
 Access = Callable[[SharedMemory | Any, Any, Any], None]
 
 
-def pieces(s: Strand, space: str, address: Lanes, lanes: Any) -> list[tuple[Any, Any, Any]]:
+def pieces(s: WarpContext, space: str, address: Lanes, lanes: Any) -> list[tuple[Any, Any, Any]]:
     """(memory, lane indices or None for all 32, addresses in that memory) of an access.
 
     Raises:
@@ -99,7 +99,7 @@ def pieces(s: Strand, space: str, address: Lanes, lanes: Any) -> list[tuple[Any,
     return result
 
 
-def grow_local(s: Strand, byte_count: int) -> Any:
+def grow_local(s: WarpContext, byte_count: int) -> Any:
     """A warp's local memory, uint8[32, bytes], of so many bytes per thread at least.
 
     Raises:
@@ -127,7 +127,7 @@ def grow_local(s: Strand, byte_count: int) -> Any:
 class _LocalMemory:
     """Thread-private memory of some lanes of a warp: uint8[32, bytes of a thread]."""
 
-    def __init__(self, s: Strand, index: Any):
+    def __init__(self, s: WarpContext, index: Any):
         if s.warp.local is None:
             grow_local(s, s.launch.local.extent)
         self.data: Any = s.warp.local
@@ -184,7 +184,7 @@ class _LocalMemory:
 
 
 def observe_access(
-    s: Strand,
+    s: WarpContext,
     memory: Any,
     lanes: Any,
     addresses: Any,
@@ -215,7 +215,7 @@ def observe_access(
 
 @runtime
 def load_bytes(
-    s: Strand, k: Any, space: str, address: Lanes, width: int, used: Parts | None = None
+    s: WarpContext, k: Any, space: str, address: Lanes, width: int, used: Parts | None = None
 ) -> Bytes:
     """uint8[32, width]; rows of inactive lanes are zero.
 
@@ -244,7 +244,7 @@ def load_bytes(
 
 @runtime
 def store_bytes(
-    s: Strand, k: Any, space: str, address: Lanes, values: Bytes, element_bytes: int
+    s: WarpContext, k: Any, space: str, address: Lanes, values: Bytes, element_bytes: int
 ) -> None:
     """Store uint8[32, width] at each active lane's address."""
     lanes = None if k is None else np.flatnonzero(k)
@@ -269,7 +269,7 @@ def _of_warp(fault: Fault, memory: Any, index: Any) -> Fault:
 
 @runtime
 def load_one(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     space: str,
     address: Lanes,
@@ -283,7 +283,7 @@ def load_one(
 
 @runtime
 def load_many(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     space: str,
     address: Lanes,
@@ -298,35 +298,35 @@ def load_many(
 
 
 @runtime
-def load_wide(s: Strand, k: Any, space: str, address: Lanes, used: Parts | None = None) -> Any:
+def load_wide(s: WarpContext, k: Any, space: str, address: Lanes, used: Parts | None = None) -> Any:
     """b128 lanes: uint64[2, 32]."""
     raw = load_bytes(s, k, space, address, 16, used)
     return np.ascontiguousarray(raw.view(np.uint64).T)
 
 
 @runtime
-def store_one(s: Strand, k: Any, space: str, address: Lanes, value: Lanes) -> None:
+def store_one(s: WarpContext, k: Any, space: str, address: Lanes, value: Lanes) -> None:
     """Store one element per lane."""
     raw = np.ascontiguousarray(value).view(np.uint8).reshape(WARP_LANES, -1)
     store_bytes(s, k, space, address, raw, raw.shape[1])
 
 
 @runtime
-def store_many(s: Strand, k: Any, space: str, address: Lanes, *values: Lanes) -> None:
+def store_many(s: WarpContext, k: Any, space: str, address: Lanes, *values: Lanes) -> None:
     """Store consecutive elements per lane."""
     raw = np.stack(values, axis=1).view(np.uint8)
     store_bytes(s, k, space, address, raw, values[0].itemsize)
 
 
 @runtime
-def store_wide(s: Strand, k: Any, space: str, address: Lanes, value: Any) -> None:
+def store_wide(s: WarpContext, k: Any, space: str, address: Lanes, value: Any) -> None:
     """Store b128 lanes."""
     raw = np.ascontiguousarray(value.T).view(np.uint8)
     store_bytes(s, k, space, address, raw, raw.shape[1])
 
 
 @runtime
-def parameter(s: Strand, offset: int, dtype: Any, width: int) -> Any:
+def parameter(s: WarpContext, offset: int, dtype: Any, width: int) -> Any:
     """A kernel parameter's element in all lanes."""
     constants = s.launch.constants
     key = (offset, dtype)
@@ -501,7 +501,7 @@ def emit_st_bulk(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def store_zeros(s: Strand, k: Any, address: Lanes, size: Lanes, shared: bool) -> None:
+def store_zeros(s: WarpContext, k: Any, address: Lanes, size: Lanes, shared: bool) -> None:
     """st.bulk: zero-fill shared memory."""
     for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
         at, count = int(address[lane]), int(size[lane])
@@ -517,8 +517,8 @@ def store_zeros(s: Strand, k: Any, address: Lanes, size: Lanes, shared: bool) ->
 
 
 @runtime
-def polls(s: Strand) -> None:
-    """The strand has read something that may change: others get a turn after this segment."""
+def polls(s: WarpContext) -> None:
+    """The context has read something that may change: others get a turn after this segment."""
     s.yielding = True
     s.polled = s.launch.scheduler.progress
 
@@ -527,7 +527,7 @@ def polls(s: Strand) -> None:
 
 
 @runtime
-def map_address(s: Strand, address: Lanes, rank: Lanes, generic: bool) -> Any:
+def map_address(s: WarpContext, address: Lanes, rank: Lanes, generic: bool) -> Any:
     """mapa: the same shared offset in the CTA of another rank."""
     if generic:
         offset = address & np.uint64(OFFSET_MASK)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import Strand
+from ..core.state import WarpContext
 from ..ptx.ast import Imm, Instruction
 from ..ptx.emit import Emitter
 from .control import active_mask
@@ -12,7 +12,7 @@ from .registry import instruction, runtime
 
 
 @runtime
-def fence(s: Strand, k: Any, kind: str) -> None:
+def fence(s: WarpContext, k: Any, kind: str) -> None:
     """A fence: execution is sequentially consistent, so it is only reported to observers."""
     if s.launch.inspector is not None:
         s.launch.inspector.fence(s, active_mask(s, k), kind)
@@ -23,7 +23,7 @@ def fence(s: Strand, k: Any, kind: str) -> None:
 
 
 @runtime
-def read_unwritten(s: Strand, names: str) -> None:
+def read_unwritten(s: WarpContext, names: str) -> None:
     """The next instruction reads registers that nothing wrote."""
     if s.launch.inspector is not None:
         s.launch.inspector.read_unwritten(s, names)
@@ -74,7 +74,7 @@ def emit_createpolicy(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def cancel(s: Strand, k: Any, response: Any, barrier: Any, multicast: bool) -> None:
+def cancel(s: WarpContext, k: Any, response: Any, barrier: Any, multicast: bool) -> None:
     """clusterlaunchcontrol.try_cancel: hands out the next cluster that has not started."""
     from .control import active_lanes
     from .memory import shared_target

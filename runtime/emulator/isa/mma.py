@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import SHARED_WINDOW, Strand
+from ..core.state import SHARED_WINDOW, WarpContext
 from ..machine import fragments, warpmma
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
@@ -19,7 +19,7 @@ _TYPES = "f16 bf16 tf32 f32 s32 e4m3 e5m2 u8 s8"
 
 @runtime
 def warp_mma(
-    s: Strand,
+    s: WarpContext,
     form: tuple[str, str, str, str, str, bool],
     counts: tuple[int, int],
     *registers: Lanes,
@@ -75,7 +75,7 @@ def _addresses(address: Lanes, generic: bool) -> Any:
     return address & address.dtype.type(OFFSET_MASK)
 
 
-def _observe_rows(s: Strand, offsets: Any, rows: int, row_bytes: int, is_write: bool) -> None:
+def _observe_rows(s: WarpContext, offsets: Any, rows: int, row_bytes: int, is_write: bool) -> None:
     """Reports accesses to the rows of a matrix, each by the lane that passes its address."""
     if not s.launch.is_watched:
         return
@@ -94,7 +94,9 @@ _ROW_BYTES = {
 
 
 @runtime
-def matrix_load(s: Strand, form: tuple[int, bool, str, str], address: Lanes, generic: bool) -> Any:
+def matrix_load(
+    s: WarpContext, form: tuple[int, bool, str, str], address: Lanes, generic: bool
+) -> Any:
     """ldmatrix; form is (count, .trans, shape, source format)."""
     count, _, shape, source = form
     offsets = _addresses(address, generic)
@@ -105,7 +107,7 @@ def matrix_load(s: Strand, form: tuple[int, bool, str, str], address: Lanes, gen
 
 @runtime
 def matrix_store(
-    s: Strand, form: tuple[bool, str], address: Lanes, generic: bool, *values: Lanes
+    s: WarpContext, form: tuple[bool, str], address: Lanes, generic: bool, *values: Lanes
 ) -> None:
     """stmatrix; form is (.trans, shape)."""
     offsets = _addresses(address, generic)

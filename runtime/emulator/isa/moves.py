@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import LOCAL_WINDOW, SHARED_WINDOW, Strand
+from ..core.state import LOCAL_WINDOW, SHARED_WINDOW, WarpContext
 from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Vec
 from ..ptx.emit import CLOCKS, Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes
@@ -15,7 +15,7 @@ _WRAP = 1 << 64  # of addresses
 
 
 @runtime
-def special(s: Strand, name: str) -> Any:
+def special(s: WarpContext, name: str) -> Any:
     """A special register as unsigned lanes."""
     value = s.warp.special.get(name)
     if value is not None:
@@ -27,25 +27,25 @@ def special(s: Strand, name: str) -> Any:
 
 
 @runtime
-def symbol_shared(s: Strand, offset: int, dtype: Any) -> Any:
+def symbol_shared(s: WarpContext, offset: int, dtype: Any) -> Any:
     """Address of a shared variable: rank byte and offset (spec-ptx 8)."""
     return np.full(WARP_LANES, s.cta.rank << 24 | offset, dtype)
 
 
 @runtime
-def symbol_local(s: Strand, offset: int, dtype: Any) -> Any:
+def symbol_local(s: WarpContext, offset: int, dtype: Any) -> Any:
     """Address of a local variable in its own space."""
     return np.full(WARP_LANES, s.local_base + offset, dtype)
 
 
 @runtime
-def symbol_param(s: Strand, offset: int, dtype: Any) -> Any:
+def symbol_param(s: WarpContext, offset: int, dtype: Any) -> Any:
     """Address of a kernel parameter; param space addresses are generic addresses here."""
     return np.full(WARP_LANES, (s.launch.param_address + offset) % _WRAP, dtype)
 
 
 @runtime
-def symbol_global(s: Strand, key: str, offset: int, dtype: Any) -> Any:
+def symbol_global(s: WarpContext, key: str, offset: int, dtype: Any) -> Any:
     """Address of a .global or .const variable."""
     return np.full(WARP_LANES, (s.launch.symbols[key] + offset) % _WRAP, dtype)
 

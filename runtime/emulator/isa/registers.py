@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from ..core.state import Strand
+from ..core.state import WarpContext
 from ..ptx.ast import Instruction, Kernel
 from ..ptx.emit import BLOCKED, Emitter
 from .barriers import immediate
@@ -45,7 +45,7 @@ def registers_at_entry(kernel: Kernel, threads: int) -> int | None:
 
 
 @runtime
-def set_registers(s: Strand, count: int) -> bool:
+def set_registers(s: WarpContext, count: int) -> bool:
     """setmaxnreg.{inc,dec}: change what this warp holds. False when it waits for others to give.
 
     An H200 neither lends registers that nobody gave back nor fails: a CTA whose warps want more

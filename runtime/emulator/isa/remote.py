@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import Cta, Strand
+from ..core.state import Cta, WarpContext
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction, Vec
 from ..ptx.emit import Emitter
@@ -19,7 +19,7 @@ _WORDS = "weak relaxed cluster shared::cluster mbarrier::complete_tx::bytes"
 
 @runtime
 def store_async(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     form: tuple[str, str],
     address: Lanes,

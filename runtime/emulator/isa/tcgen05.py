@@ -7,7 +7,7 @@ pipelines them.
 import re
 from typing import Any
 
-from ..core.state import Strand
+from ..core.state import WarpContext
 from ..machine.faults import Fault
 from ..machine.tensorcore import Mma
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Vec
@@ -23,13 +23,13 @@ from .tensormemory import group_of, pair_of
 # ---- mma, cp, shift, commit
 
 
-def _channel(s: Strand, lane: int, group: int) -> tuple[Any, ...]:
+def _channel(s: WarpContext, lane: int, group: int) -> tuple[Any, ...]:
     return ("tensor", id(s.warp), lane, group)
 
 
 @runtime
 def tensor_mma(
-    s: Strand,
+    s: WarpContext,
     k: Any,
     fixed: dict[str, Any],
     d: Lanes,
@@ -139,7 +139,12 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def tensor_copy(
-    s: Strand, k: Any, group: int, form: tuple[str, str, str], address: Lanes, descriptor: Lanes
+    s: WarpContext,
+    k: Any,
+    group: int,
+    form: tuple[str, str, str],
+    address: Lanes,
+    descriptor: Lanes,
 ) -> None:
     """tcgen05.cp; form is (shape, multicast, source format)."""
     ctas = pair_of(s, group)
@@ -176,7 +181,7 @@ def emit_cp(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def tensor_shift(s: Strand, k: Any, group: int, address: Lanes) -> None:
+def tensor_shift(s: WarpContext, k: Any, group: int, address: Lanes) -> None:
     """tcgen05.shift.down."""
     ctas = pair_of(s, group)
     for lane in active_lanes(s, k):
@@ -202,7 +207,7 @@ def emit_shift(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def tensor_commit(
-    s: Strand, k: Any, group: int, generic: bool, address: Lanes, ranks: Lanes | None
+    s: WarpContext, k: Any, group: int, generic: bool, address: Lanes, ranks: Lanes | None
 ) -> None:
     """tcgen05.commit: one arrival when the thread's earlier tensor work has completed."""
     scheduler = s.launch.scheduler

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import SHARED_WINDOW, SHARED_WINDOW_END, Strand
+from ..core.state import SHARED_WINDOW, SHARED_WINDOW_END, WarpContext
 from ..machine.faults import Fault
 from ..machine.mapfields import FIELDS, ORDINAL_FIELDS, replaced
 from ..machine.tensormap import TENSOR_MAP_ALIGNMENT_BYTES, TENSOR_MAP_BYTES
@@ -20,7 +20,7 @@ from .registry import instruction, runtime
 _REPORTED_BYTES = 32  # of a map at a time, the widest access of a lane
 
 
-def _map_bytes(s: Strand, lane: int, address: int, shared: bool, is_write: bool) -> Any:
+def _map_bytes(s: WarpContext, lane: int, address: int, shared: bool, is_write: bool) -> Any:
     """uint8[128], aliasing the map at an address of shared::cta or a generic one."""
     if address % TENSOR_MAP_ALIGNMENT_BYTES:
         raise Fault("misaligned", "a tensor map is 64-byte aligned", address=address)
@@ -40,7 +40,7 @@ def _map_bytes(s: Strand, lane: int, address: int, shared: bool, is_write: bool)
 
 @runtime
 def map_replace(
-    s: Strand, k: Any, form: tuple[str, int, bool], address: Lanes, value: Lanes
+    s: WarpContext, k: Any, form: tuple[str, int, bool], address: Lanes, value: Lanes
 ) -> None:
     """tensormap.replace by each active lane.
 
@@ -81,7 +81,7 @@ def emit_replace(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def map_publish(s: Strand, k: Any, address: Lanes, source: Lanes) -> None:
+def map_publish(s: WarpContext, k: Any, address: Lanes, source: Lanes) -> None:
     """tensormap.cp_fenceproxy: the warp copies one map from shared to global memory."""
     lane = active_lanes(s, k)[0]
     raw = _map_bytes(s, lane, int(source[lane]), True, False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import Cta, Strand
+from ..core.state import Cta, WarpContext
 from ..machine.faults import Fault
 from ..machine.tmem import own_address, register_count
 from ..ptx.ast import Instruction, Operand, Register
@@ -21,7 +21,7 @@ from .memory import shared_target
 from .registry import instruction, runtime
 
 
-def pair_of(s: Strand, group: int) -> tuple[Cta, ...]:
+def pair_of(s: WarpContext, group: int) -> tuple[Cta, ...]:
     """The CTAs that an instruction of a cta_group acts on: the own one, or (even, odd)."""
     if group == 1:
         return (s.cta,)
@@ -48,8 +48,8 @@ def _key(cta: Cta) -> tuple[Any, ...]:
 
 
 @runtime
-def tmem_alloc(s: Strand, group: int, address: Lanes, count: Lanes, generic: bool) -> bool:
-    """tcgen05.alloc; the address goes to shared memory. False when the strand was blocked."""
+def tmem_alloc(s: WarpContext, group: int, address: Lanes, count: Lanes, generic: bool) -> bool:
+    """tcgen05.alloc; the address goes to shared memory. False when the context was blocked."""
     columns = uniform(s, count, "the number of columns")
     at = uniform(s, address, "the address of the result")
     if generic:
@@ -73,11 +73,11 @@ def tmem_alloc(s: Strand, group: int, address: Lanes, count: Lanes, generic: boo
     return True
 
 
-def _alloc_one(s: Strand, columns: int) -> int | None:
+def _alloc_one(s: WarpContext, columns: int) -> int | None:
     return s.cta.tmem.alloc(columns)
 
 
-def _alloc_pair(s: Strand, columns: int) -> int | None:
+def _alloc_pair(s: WarpContext, columns: int) -> int | None:
     """cta_group::2: the second CTA to come allocates for both; the first takes its result."""
     votes = s.cta.cluster.tmem_votes
     pair = pair_of(s, 2)
@@ -116,8 +116,8 @@ def emit_alloc(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def tmem_dealloc(s: Strand, group: int, address: Lanes, count: Lanes) -> bool:
-    """tcgen05.dealloc of the own CTA's columns. False when the strand was blocked.
+def tmem_dealloc(s: WarpContext, group: int, address: Lanes, count: Lanes) -> bool:
+    """tcgen05.dealloc of the own CTA's columns. False when the context was blocked.
 
     Each CTA of a pair has to call it, and either call may wait for the other (spec-ptx 1): the
     first one does in an adversarial schedule, half of the time.
@@ -133,7 +133,7 @@ def tmem_dealloc(s: Strand, group: int, address: Lanes, count: Lanes) -> bool:
     return True
 
 
-def _waits_for_pair(s: Strand, at: int, columns: int) -> bool:
+def _waits_for_pair(s: WarpContext, at: int, columns: int) -> bool:
     """cta_group::2: block the first of two calls if the schedule wants it, wake it then."""
     scheduler = s.launch.scheduler
     votes = s.cta.cluster.tmem_votes
@@ -169,7 +169,7 @@ def emit_dealloc(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def tmem_relinquish(s: Strand) -> None:
+def tmem_relinquish(s: WarpContext) -> None:
     """tcgen05.relinquish_alloc_permit."""
     s.cta.tmem.relinquish()
 
@@ -199,7 +199,7 @@ def _half_offset(e: Emitter, operands: tuple[Operand, ...]) -> int:
     return immediate(e, operands[0], "the half offset") if operands else 0
 
 
-def uniform(s: Strand, value: Lanes, what: str) -> int:
+def uniform(s: WarpContext, value: Lanes, what: str) -> int:
     """The value that all active lanes agree on.
 
     Raises:
@@ -212,7 +212,7 @@ def uniform(s: Strand, value: Lanes, what: str) -> int:
     return first
 
 
-def _own_cells(s: Strand, address: Lanes, rank: int) -> int:
+def _own_cells(s: WarpContext, address: Lanes, rank: int) -> int:
     """The address of a tcgen05.ld or .st in the warp's own quarter; tells the inspector of
     another's.
     """
@@ -225,7 +225,7 @@ def _own_cells(s: Strand, address: Lanes, rank: int) -> int:
 
 @runtime
 def tmem_load(
-    s: Strand,
+    s: WarpContext,
     form: tuple[str, int, bool, int],
     address: Lanes,
     targets: tuple[tuple[int, Any], ...],
@@ -280,7 +280,7 @@ def _reduced(loaded: Lanes, op: str, kind: str, absolute: bool, keep_nan: bool) 
 
 
 @runtime
-def tmem_wait_load(s: Strand) -> None:
+def tmem_wait_load(s: WarpContext) -> None:
     """tcgen05.wait::ld: deliver the results of all earlier loads."""
     warp = s.warp
     registers = warp.registers
@@ -352,7 +352,9 @@ def emit_wait_ld(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def tmem_store(s: Strand, form: tuple[str, int, bool, int], address: Lanes, *values: Lanes) -> None:
+def tmem_store(
+    s: WarpContext, form: tuple[str, int, bool, int], address: Lanes, *values: Lanes
+) -> None:
     """tcgen05.st of uint32 lanes."""
     shape, count, unpacked, half = form
     warp = s.warp
@@ -384,8 +386,8 @@ def tmem_store(s: Strand, form: tuple[str, int, bool, int], address: Lanes, *val
 
 
 @runtime
-def tmem_wait_store(s: Strand) -> bool:
-    """tcgen05.wait::st. False when the strand was blocked."""
+def tmem_wait_store(s: WarpContext) -> bool:
+    """tcgen05.wait::st. False when the context was blocked."""
     if s.warp.stores_pending:
         s.launch.scheduler.block(
             s, ("tmem-store", id(s.warp)), lambda: "waits for tcgen05.st to complete"

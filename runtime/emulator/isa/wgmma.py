@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import Cta, Strand
+from ..core.state import Cta, WarpContext
 from ..machine import warpmma
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Register, Vec
@@ -90,7 +90,7 @@ class WarpState:
     )
 
 
-def _group(s: Strand) -> Warpgroup:
+def _group(s: WarpContext) -> Warpgroup:
     return _group_of(s.cta, s.warp.index // GROUP_WARPS)
 
 
@@ -101,19 +101,19 @@ def _group_of(cta: Cta, number: int) -> Warpgroup:
     return group
 
 
-def _state(s: Strand) -> WarpState:
+def _state(s: WarpContext) -> WarpState:
     if s.warp.wgmma is None:
         s.warp.wgmma = WarpState()
     return s.warp.wgmma
 
 
-def _key(s: Strand) -> tuple[Any, ...]:
+def _key(s: WarpContext) -> tuple[Any, ...]:
     return ("wgmma", s.cta.where_rank, s.warp.index // GROUP_WARPS)
 
 
 @runtime
 def wgmma_issue(
-    s: Strand,
+    s: WarpContext,
     op: warpmma.Wgmma,
     targets: tuple[tuple[int, Any], ...],
     inputs: tuple[int, ...],
@@ -169,7 +169,7 @@ def wgmma_issue(
     s.launch.scheduler.post(key, run, number, s, line, engine="tensor")
 
 
-def _execute(s: Strand, operation: _Operation) -> None:
+def _execute(s: WarpContext, operation: _Operation) -> None:
     accumulators: list[Any] = []
     for rank in range(GROUP_WARPS):
         rows: list[Any] = []
@@ -195,7 +195,7 @@ def _execute(s: Strand, operation: _Operation) -> None:
 
 
 @runtime
-def wgmma_commit(s: Strand) -> None:
+def wgmma_commit(s: WarpContext) -> None:
     """wgmma.commit_group."""
     state = _state(s)
     state.closed.append(state.issued)
@@ -203,7 +203,7 @@ def wgmma_commit(s: Strand) -> None:
         s.launch.inspector.group_closed(s, [0], "wgmma")
 
 
-def _tell_changes(s: Strand, state: WarpState, bound: int) -> None:
+def _tell_changes(s: WarpContext, state: WarpState, bound: int) -> None:
     """Tell the inspector of registers of products below `bound` that were written since their
     issue.
     """
@@ -221,7 +221,7 @@ def _tell_changes(s: Strand, state: WarpState, bound: int) -> None:
 
 
 @runtime
-def wgmma_wait(s: Strand, newest: int) -> bool:
+def wgmma_wait(s: WarpContext, newest: int) -> bool:
     """wgmma.wait_group: deliver what is older than the newest groups. False when blocked."""
     group, state = _group(s), _state(s)
     older = state.closed[: len(state.closed) - newest]

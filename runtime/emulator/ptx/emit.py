@@ -3,8 +3,8 @@
 The instruction families in `isa/` use it to say what an instruction does; it takes care of
 storage kinds, immediates, guards (`@p`) and the lanes that are not active.
 
-A generated function has the form `def seg(s, R)`: `s` is the strand that runs, `R` its warp's
-registers by index. It returns the next segment, BLOCKED when the strand has to wait and will come
+A generated function has the form `def seg(s, R)`: `s` is the context that runs, `R` its warp's
+registers by index. It returns the next segment, BLOCKED when the context has to wait and will come
 back to the same segment, or FINISHED.
 """
 
@@ -134,7 +134,7 @@ class Emitter:
         self.line(f"g = m & {value}" if self.masked else f"g = {value}")
 
     def refresh_active(self) -> None:
-        """Read the strand's lanes again, after an instruction at which lanes may have joined."""
+        """Read the context's lanes again, after an instruction at which lanes may have joined."""
         if self.masked:
             self.line("m = s.lanes")
             if self._instruction is not None and self._instruction.guard is not None:

@@ -1,7 +1,7 @@
 """A kernel as segments: where each begins, and the functions that execute them once they are made.
 
 A segment is a run of instructions without a jump into it and with at most one place, its start,
-where a strand may block: so a strand's position is always the number of a segment.
+where a context may block: so a context's position is always the number of a segment.
 """
 
 from abc import ABC, abstractmethod

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..core.observer import Channel, StrongKind, SyncKey
 from ..core.order import Order
-from ..core.state import Cta, LaunchInspector, Strand
+from ..core.state import Cta, LaunchInspector, WarpContext
 from ..machine.faults import Fault
 from ..machine.watch import MemoryWatch
 
@@ -14,7 +14,7 @@ class PartialInspector(LaunchInspector):
 
     def access(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -31,7 +31,7 @@ class PartialInspector(LaunchInspector):
 
     def meeting(
         self,
-        s: Strand,
+        s: WarpContext,
         lanes: Any,
         memory: Any,
         addresses: Any,
@@ -42,47 +42,47 @@ class PartialInspector(LaunchInspector):
         """Its instruction has steps."""
 
     def tensor_access(
-        self, s: Strand, boxes: list[tuple[int, int, int, int]], is_write: bool
+        self, s: WarpContext, boxes: list[tuple[int, int, int, int]], is_write: bool
     ) -> None:
         """Its instruction has steps."""
 
-    def named_foreign_lane(self, s: Strand, address: int, taken: int) -> None:
+    def named_foreign_lane(self, s: WarpContext, address: int, taken: int) -> None:
         """The lanes of the warp's own quarter are accessed."""
 
-    def tensor_waited(self, s: Strand, is_write: bool) -> None:
+    def tensor_waited(self, s: WarpContext, is_write: bool) -> None:
         """The instruction that is waited for has had its steps."""
 
-    def allocated(self, s: Strand, offset: int, column: int, count: int, group: int) -> None:
+    def allocated(self, s: WarpContext, offset: int, column: int, count: int, group: int) -> None:
         """Takes no time."""
 
-    def deallocating(self, s: Strand, column: int, count: int) -> None:
+    def deallocating(self, s: WarpContext, column: int, count: int) -> None:
         """Takes no time."""
 
-    def read_unwritten(self, s: Strand, names: str) -> None:
+    def read_unwritten(self, s: WarpContext, names: str) -> None:
         """Takes no time."""
 
-    def registers_changed(self, s: Strand, line: int, names: str) -> None:
+    def registers_changed(self, s: WarpContext, line: int, names: str) -> None:
         """Takes no time."""
 
-    def misused_members(self, s: Strand, opcode: str, message: str) -> None:
+    def misused_members(self, s: WarpContext, opcode: str, message: str) -> None:
         """Takes no time."""
 
-    def fence(self, s: Strand, mask: int, opcode: str) -> None:
+    def fence(self, s: WarpContext, mask: int, opcode: str) -> None:
         """A fence takes one step."""
 
-    def warp_synced(self, s: Strand, mask: int) -> None:
+    def warp_synced(self, s: WarpContext, mask: int) -> None:
         """The lanes of a warp have one clock."""
 
-    def announcing(self, s: Strand, mask: int, key: SyncKey) -> None:
+    def announcing(self, s: WarpContext, mask: int, key: SyncKey) -> None:
         """Its instruction has steps."""
 
-    def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
+    def waiting(self, s: WarpContext, mask: int, key: SyncKey, parity: int) -> None:
         """Only that lanes went on counts."""
 
-    def invalidated(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+    def invalidated(self, s: WarpContext, lane: int, cta: Cta, offset: int) -> None:
         """Nothing happens on the barrier any more."""
 
-    def part_issued(self, s: Strand, channel: Channel) -> None:
+    def part_issued(self, s: WarpContext, channel: Channel) -> None:
         """The last warp's part is what starts the work."""
 
 

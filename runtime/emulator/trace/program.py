@@ -13,7 +13,7 @@ class SegmentClock(Protocol):
     """Is told when segments run."""
 
     def ran(self, s: Any, segment: int, next_segment: int, steps: int) -> None:
-        """A strand ran a segment; `next_segment` is what the segment's function returned."""
+        """A context ran a segment; `next_segment` is what the segment's function returned."""
         ...
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..core.observer import AccessSpace, Proxy
 from ..core.order import Order
 from ..core.scheduler import Schedule, Scheduler
-from ..core.state import Cluster, Cta, Launch, Strand, Warp
+from ..core.state import Cluster, Cta, Launch, Warp, WarpContext
 from ..machine.chips import CHIPS
 from ..machine.tensorcore import Mma
 from ..machine.watch import MemoryWatch
@@ -162,9 +162,9 @@ class Trace(PartialInspector):
         """The last step of the launch."""
         return max((cta.end for cta in self.ctas), default=0)
 
-    def clock_of(self, strand: Strand) -> int:
-        """The step at which a strand's warp is."""
-        return self._clocks.get(strand.warp, 0)
+    def clock_of(self, context: WarpContext) -> int:
+        """The step at which a context's warp is."""
+        return self._clocks.get(context.warp, 0)
 
     # ---- the launch
 
@@ -215,8 +215,8 @@ class Trace(PartialInspector):
 
     # ---- warps
 
-    def ran(self, s: Strand, segment: int, next_segment: int, steps: int) -> None:
-        """A strand ran a segment, or was blocked at its start."""
+    def ran(self, s: WarpContext, segment: int, next_segment: int, steps: int) -> None:
+        """A context ran a segment, or was blocked at its start."""
         if next_segment == BLOCKED:
             return
         s.yielding = True
@@ -245,8 +245,8 @@ class Trace(PartialInspector):
         if run is not None and run.end > run.begin:
             self.keep(run.track, run.begin, run.end, run.name, "run", run.args)
 
-    def _wait(self, s: Strand, until: int, name: str, by: Track | None) -> None:
-        """The strand's warp could not go on before `until`."""
+    def _wait(self, s: WarpContext, until: int, name: str, by: Track | None) -> None:
+        """The context's warp could not go on before `until`."""
         warp = s.warp
         begin = self._clocks[warp]
         if until <= begin:
@@ -302,14 +302,14 @@ class Trace(PartialInspector):
         if time >= phase.last:
             phase.last, phase.last_by = time, by
 
-    def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+    def initialised(self, s: WarpContext, lane: int, cta: Cta, offset: int) -> None:
         """mbarrier.init."""
         begin = self._clocks[s.warp]
         key = self._key(cta, ("mbarrier", cta.rank, offset))
         self._phases[key] = Phase(begin=begin)
         self._done.pop(key, None)
 
-    def arriving(self, s: Strand, mask: int, key: Key, order: Order | None = None) -> None:
+    def arriving(self, s: WarpContext, mask: int, key: Key, order: Order | None = None) -> None:
         """Lanes are about to arrive on a barrier."""
         by = Track(self._numbers[s.cta], s.warp.index)
         self._arrive(s.cta, key, self._clocks[s.warp], by)
@@ -327,7 +327,7 @@ class Trace(PartialInspector):
         self._done[full] = Done(phase.number, end, phase.last_by)
         self._phases[full] = Phase(number=phase.number + 1, begin=end, last=end)
 
-    def left(self, s: Strand, mask: int, key: Key, order: Order | None = None) -> None:
+    def left(self, s: WarpContext, mask: int, key: Key, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
         done = self._done.get(self._key(s.cta, key))
         if done is not None:
@@ -335,12 +335,12 @@ class Trace(PartialInspector):
 
     # ---- engines
 
-    def version(self, s: Strand) -> int:
+    def version(self, s: WarpContext) -> int:
         """Never the same: each request has a slice of its own."""
         self._version += 1
         return self._version
 
-    def issued(self, s: Strand, lanes: Any, line: int, engine: str, channel: Any) -> Ticket:
+    def issued(self, s: WarpContext, lanes: Any, line: int, engine: str, channel: Any) -> Ticket:
         """Work is handed to an engine."""
         opcode = self.program.line_text(line)
         head = opcode.split(";")[0]
@@ -426,14 +426,14 @@ class Trace(PartialInspector):
 
     # ---- groups
 
-    def group_closed(self, s: Strand, lanes: list[int], kind: str) -> None:
+    def group_closed(self, s: WarpContext, lanes: list[int], kind: str) -> None:
         """A warp's open group of copies or products is complete."""
         groups = self._groups.setdefault((s.warp, kind), Groups())
         groups.closed.append(groups.open)
         groups.open = []
 
     def group_waited(
-        self, s: Strand, lanes: list[int], kind: str, newest: int, read_only: bool
+        self, s: WarpContext, lanes: list[int], kind: str, newest: int, read_only: bool
     ) -> None:
         """All but the newest groups are done; newest -1 stands for everything."""
         groups = self._groups.setdefault((s.warp, kind), Groups())
@@ -487,13 +487,13 @@ def _short(opcode: str) -> str:
 
 
 class TracingScheduler(Scheduler):
-    """Picks, when it may, the strand whose warp is furthest behind in time."""
+    """Picks, when it may, the context whose warp is furthest behind in time."""
 
     def __init__(self, launch: Launch, trace: Trace, schedule: Schedule = "fair", seed: int = 0):
         super().__init__(launch, schedule, seed)
         self.trace = trace
 
-    def _pick(self) -> Strand:
+    def _pick(self) -> WarpContext:
         if self.adversarial:
             return super()._pick()
         clock_of = self.trace.clock_of
