@@ -19,7 +19,7 @@ from attn_mlir.runtime.emulator.checkers.clocks import (
     WarpClocks,
 )
 from attn_mlir.runtime.emulator.checkers.shadow import Agreement, Shadow
-from attn_mlir.runtime.emulator.checkers.spaces import Actor, ByteSpace
+from attn_mlir.runtime.emulator.checkers.spaces import Accessor, ByteSpace
 
 ACTORS, GRANULES = 5, 6
 ALL = (1 << 32) - 1
@@ -135,16 +135,16 @@ def test_lanes_that_read_one_granule_are_all_remembered() -> None:
 def test_history_survives_smaller_granules() -> None:
     space = ByteSpace(64)
     nothing = np.zeros(8, np.int32)
-    space.span(0, 32, Actor(3, 1, nothing, nothing), True)
+    space.span(0, 32, Accessor(3, 1, nothing, nothing), True)
     for reader in (4, 5):
         knows = nothing.copy()
         knows[3] = 1
-        assert space.span(0, 16, Actor(reader, 1, knows, knows), False) is None
-    late = space.lanes(np.array([4]), 4, Actor(6, 1, knows, knows), True)
+        assert space.span(0, 16, Accessor(reader, 1, knows, knows), False) is None
+    late = space.lanes(np.array([4]), 4, Accessor(6, 1, knows, knows), True)
     assert late is not None and late.actor in (4, 5) and space.range_of(late) == (4, 4)
-    unknown = space.lanes(np.array([17]), 1, Actor(6, 2, nothing, nothing), False)
+    unknown = space.lanes(np.array([17]), 1, Accessor(6, 2, nothing, nothing), False)
     assert unknown is not None and unknown.was_write and space.range_of(unknown) == (17, 1)
-    assert space.lanes(np.array([40]), 2, Actor(6, 3, nothing, nothing), False) is None
+    assert space.lanes(np.array([40]), 2, Accessor(6, 3, nothing, nothing), False) is None
 
 
 def test_lanes_learn_only_from_a_warp_barrier() -> None:

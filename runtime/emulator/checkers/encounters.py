@@ -16,7 +16,7 @@ from .findings import User
 from .outside import NOTHING, Bundle, Parts
 from .report import current_line, global_place, shared_place
 from .shadow import Conflict
-from .spaces import Actor, ByteSpace, Stored
+from .spaces import Accessor, ByteSpace, Stored
 from .state import CheckBase, ClusterState
 from .strong import Strong
 
@@ -164,8 +164,8 @@ class EncounterChecks(CheckBase):
         is_write = kind != "load"
 
         known = warp.known(here)
-        who = Actor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
-        conflict = space.meet(addresses, width, who, strong, kind)
+        accessor = Accessor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
+        conflict = space.meet(addresses, width, accessor, strong, kind)
         if conflict is not None:
             lane = int(here[conflict.position // max(1, width // space.granule)])
             user = (f"{warp.where} lane {lane}", line, is_write)
@@ -186,7 +186,7 @@ class EncounterChecks(CheckBase):
     @staticmethod
     def _stranger_of(
         state: ClusterState, theirs: ClusterState, warp: WarpClocks, here: Any
-    ) -> Actor:
+    ) -> Accessor:
         """Lanes as an accessor of another cluster's memory."""
 
         outside = state.outside
@@ -239,7 +239,7 @@ class EncounterChecks(CheckBase):
         self,
         box: tuple[int, Any, Any],
         state: ClusterState,
-        who: Actor,
+        accessor: Accessor,
         clock: Clock,
         user: User,
     ) -> None:
@@ -248,7 +248,7 @@ class EncounterChecks(CheckBase):
 
         Args:
           box: address, shape, strides.
-          who, clock: the accessor, and its clock.
+          accessor, clock: the accessor, and its clock.
         """
         if self.globals is None:
             return
@@ -259,7 +259,7 @@ class EncounterChecks(CheckBase):
         is_write = user[2]
         self.note_constants(state, starts, int(shape[-1]), user)
         for space, rows, width in self.globals.rows(starts, int(shape[-1]), state):
-            conflict = space.rows(rows, width, who, is_write)
+            conflict = space.rows(rows, width, accessor, is_write)
             if conflict is not None:
                 self.report_access(state, space, None, conflict, user, clock)
             others = self.globals.others(space, rows, width, state, is_write=is_write)
@@ -267,7 +267,7 @@ class EncounterChecks(CheckBase):
             for other, theirs in others:
                 known = _known(theirs, bundle)
                 stranger = _stranger(theirs.actors.visible(known))
-                stranger = replace(stranger, adds=who.adds, strong=who.strong)
+                stranger = replace(stranger, adds=accessor.adds, strong=accessor.strong)
                 conflict = other.rows(rows, width, stranger, is_write)
                 if conflict is not None:
                     self.report_access(theirs, other, None, conflict, user, known)
@@ -279,6 +279,6 @@ def _known(theirs: ClusterState, parts: Parts) -> Clock:
     return theirs.actors.zeros(2) if known is None else theirs.actors.fit(known)
 
 
-def _stranger(steps: Steps) -> Actor:
+def _stranger(steps: Steps) -> Accessor:
     """An accessor from another cluster."""
-    return Actor(NOBODY, 0, steps, steps, is_recorded=False)
+    return Accessor(NOBODY, 0, steps, steps, is_recorded=False)

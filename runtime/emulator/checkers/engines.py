@@ -13,7 +13,7 @@ from ..core.state import Cta, WarpContext
 from .clocks import KNOWN, NEVER, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
-from .spaces import UNIT_BYTES, Actor, Stored, quarters_of, reach_of, reach_of_units
+from .spaces import UNIT_BYTES, Accessor, Stored, quarters_of, reach_of, reach_of_units
 from .state import MBARRIER_BYTES, ClusterState
 from .strong import Strong
 from .tensor import Box
@@ -92,7 +92,7 @@ class Ticket:
 
     def accessor(
         self, actors: Actors, *, is_fenced: bool, actor: int, overtakes: bool = False
-    ) -> Actor:
+    ) -> Accessor:
         """The accessor of shared or global memory that this work is.
 
         Args:
@@ -108,8 +108,8 @@ class Ticket:
             writes = actors.visible(self.clock)
             writes[self.actor] = reads[self.actor]
         if overtakes:
-            return Actor(actor, self.step, writes, writes, ordered=reads)
-        return Actor(actor, self.step, writes, reads)
+            return Accessor(actor, self.step, writes, writes, ordered=reads)
+        return Accessor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
         """The clock that an arrival on completion of this work passes on: its actor up to this
@@ -315,18 +315,18 @@ class EngineChecks(RegisterChecks):
         if ticket.warps:
             self._operand_of_warps(state, cta, ticket, what)
             return
-        who = ticket.accessor(
+        accessor = ticket.accessor(
             state.actors,
             is_fenced=not ticket.is_generic,
             actor=ticket.actor,
             overtakes=ticket.overtakes,
         )
         if what[0] == "units":
-            conflict = space.units(what[1], who, is_write)
+            conflict = space.units(what[1], accessor, is_write)
         elif what[0] == "lanes":
-            conflict = space.lanes(what[1], what[2], who, is_write)
+            conflict = space.lanes(what[1], what[2], accessor, is_write)
         else:
-            conflict = space.span(what[1], what[2], who, is_write)
+            conflict = space.span(what[1], what[2], accessor, is_write)
         if conflict is not None:
             user = (ticket.name, ticket.line, is_write)
             self.report_access(state, space, cta, conflict, user, ticket.clock)
@@ -346,13 +346,13 @@ class EngineChecks(RegisterChecks):
             work = list(zip(quarters_of(units, axis), fitted, strict=True))
         for part, clock in work:
             ticket.clock = clock
-            who = ticket.accessor(
+            accessor = ticket.accessor(
                 state.actors,
                 is_fenced=True,
                 actor=ticket.actor,
                 overtakes=ticket.overtakes,
             )
-            conflict = space.units(part, who, False)
+            conflict = space.units(part, accessor, False)
             if conflict is not None:
                 user = (ticket.name, ticket.line, False)
                 self.report_access(state, space, cta, conflict, user, clock)
@@ -388,13 +388,13 @@ class EngineChecks(RegisterChecks):
                 work.first + lanes,
                 (work.warp.base + lanes, np.full_like(lanes, work.tick)),
             )
-            who = Actor(own, int(work.steps[mine[0]]), rows, rows, alias=alias)
+            accessor = Accessor(own, int(work.steps[mine[0]]), rows, rows, alias=alias)
             stored = None
             if meet:
                 before = first[places[mine]]
                 present = ~values[mine] if before[0] == mine[0] else values[before]
                 stored = Stored(_COPIED + width, values[mine], partial(_same_array, present))
-            conflict = space.lanes(starts[mine], width, who, is_write, stored)
+            conflict = space.lanes(starts[mine], width, accessor, is_write, stored)
             if conflict is not None:
                 position = int(mine[conflict.position // max(1, width // space.granule)])
                 clock = next(c for c, at in work.known if at is None or position in at)
@@ -407,10 +407,10 @@ class EngineChecks(RegisterChecks):
         actor = (ticket.writer if is_write else 0) or ticket.actor
         box, adds = (what[1], what[2], what[3]), bool(what[4])
         strong = Strong((state.number, ticket.cta.rank), Scope.GPU) if adds else None
-        who = ticket.accessor(state.actors, is_fenced=True, actor=actor)
+        accessor = ticket.accessor(state.actors, is_fenced=True, actor=actor)
         user = (ticket.name, ticket.line, is_write)
-        who = replace(who, adds=adds, strong=strong)
-        self.box_access(box, state, who, ticket.clock, user)
+        accessor = replace(accessor, adds=adds, strong=strong)
+        self.box_access(box, state, accessor, ticket.clock, user)
 
     def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
         """An engine accesses global memory."""

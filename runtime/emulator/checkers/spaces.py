@@ -24,7 +24,7 @@ TMEM_HALVES, TMEM_COLUMNS = 8, 512
 
 
 @dataclass(slots=True)
-class Actor:
+class Accessor:
     """An accessor of memory, and its knowledge.
 
     Attributes:
@@ -89,7 +89,7 @@ class ByteSpace:
         self,
         addresses: npt.NDArray[Any],
         width: int,
-        who: Actor,
+        accessor: Accessor,
         strong: Strong,
         kind: StrongKind,
     ) -> Conflict | None:
@@ -99,19 +99,19 @@ class ByteSpace:
         if low < 0 or high > self.byte_count or int(np.bitwise_or.reduce(offsets)) & (width - 1):
             return None
         writes = kind != "load"
-        look = replace(who, is_recorded=False, strong=strong, adds=True)
+        look = replace(accessor, is_recorded=False, strong=strong, adds=True)
         conflict = self.lanes(addresses, width, look, writes)
-        if who.is_recorded:
+        if accessor.is_recorded:
             if self.strong is None:
                 self.strong = StrongWords(self.byte_count)
-            self.strong.record(offsets, width, who.actor, who.step, strong, kind)
+            self.strong.record(offsets, width, accessor.actor, accessor.step, strong, kind)
         return conflict
 
     def lanes(
         self,
         addresses: npt.NDArray[Any],
         width: int,
-        who: Actor,
+        accessor: Accessor,
         is_write: bool,
         stored: Stored | None = None,
     ) -> Conflict | None:
@@ -136,33 +136,37 @@ class ByteSpace:
         if np.count_nonzero(addresses & addresses.dtype.type(width - 1)):
             return None
         if stored is None:
-            return self._access(at, who, is_write, SUMS if who.adds else None)
+            return self._access(at, accessor, is_write, SUMS if accessor.adds else None)
 
         def is_there() -> npt.NDArray[np.bool_]:
             same: npt.NDArray[np.bool_] = stored.present() == stored.values
             return np.all(same.reshape(*at.shape, self.granule), axis=-1, keepdims=True)[..., 0]
 
-        return self._access(at, who, is_write, Agreement(stored.element_bytes, is_there))
+        return self._access(at, accessor, is_write, Agreement(stored.element_bytes, is_there))
 
-    def units(self, units: npt.NDArray[np.intp], who: Actor, is_write: bool) -> Conflict | None:
+    def units(
+        self, units: npt.NDArray[np.intp], accessor: Accessor, is_write: bool
+    ) -> Conflict | None:
         """16-byte units by index, of a space with base 0."""
-        return self._access(self._of_units(units), who, is_write)
+        return self._access(self._of_units(units), accessor, is_write)
 
-    def span(self, address: int, byte_count: int, who: Actor, is_write: bool) -> Conflict | None:
+    def span(
+        self, address: int, byte_count: int, accessor: Accessor, is_write: bool
+    ) -> Conflict | None:
         """Consecutive bytes."""
         if (address | byte_count) % self.granule:
             self._refine(WORD_BYTES if (address | byte_count) % WORD_BYTES == 0 else 1)
         first = (address - self.base) // self.granule
-        return self._access(slice(first, first + byte_count // self.granule), who, is_write)
+        return self._access(slice(first, first + byte_count // self.granule), accessor, is_write)
 
-    def rows(self, starts: Any, width: int, who: Actor, is_write: bool) -> Conflict | None:
+    def rows(self, starts: Any, width: int, accessor: Accessor, is_write: bool) -> Conflict | None:
         """Rows of `width` bytes at several addresses."""
         bits = int(np.bitwise_or.reduce(starts)) | width
         if bits % self.granule:
             self._refine(WORD_BYTES if bits % WORD_BYTES == 0 else 1)
         first = (starts - self.base) // self.granule
         at = np.add.outer(first, np.arange(width // self.granule)).reshape(-1)
-        return self._access(at, who, is_write, SUMS if who.adds else None)
+        return self._access(at, accessor, is_write, SUMS if accessor.adds else None)
 
     def range_of(self, conflict: Conflict) -> tuple[int, int]:
         """Address and size of the range from a conflict's first to its last byte."""
@@ -181,27 +185,42 @@ class ByteSpace:
         return self.base + low * self.granule, (high - low + 1) * self.granule
 
     def _access(
-        self, at: Any, who: Actor, is_write: bool, agreement: Agreement | None = None
+        self, at: Any, accessor: Accessor, is_write: bool, agreement: Agreement | None = None
     ) -> Conflict | None:
-        shadow, knows = self.shadow, (who.writes, who.reads)
-        if not who.is_recorded:
+        shadow, knows = self.shadow, (accessor.writes, accessor.reads)
+        if not accessor.is_recorded:
             found = shadow.look(
-                at, who.actor, *knows, is_write=is_write, agreement=agreement, alias=who.alias
+                at,
+                accessor.actor,
+                *knows,
+                is_write=is_write,
+                agreement=agreement,
+                alias=accessor.alias,
             )
         elif is_write:
             found = shadow.write(
-                at, who.actor, who.step, *knows, agreement, who.alias, ordered=who.ordered
+                at,
+                accessor.actor,
+                accessor.step,
+                *knows,
+                agreement,
+                accessor.alias,
+                ordered=accessor.ordered,
             )
         else:
-            found = shadow.read(at, who.actor, who.step, *knows, who.alias)
-        return found if self.strong is None else found or self._meets(at, who, is_write)
+            found = shadow.read(at, accessor.actor, accessor.step, *knows, accessor.alias)
+        return found if self.strong is None else found or self._meets(at, accessor, is_write)
 
-    def _meets(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
+    def _meets(self, at: Any, accessor: Accessor, is_write: bool) -> Conflict | None:
         """The first conflict of a weak access with strong ones of others;
         a write replaces these.
         """
         assert self.strong is not None
-        if who.strong is not None and who.strong.scope >= Scope.GPU and not self.strong.is_narrow:
+        if (
+            accessor.strong is not None
+            and accessor.strong.scope >= Scope.GPU
+            and not self.strong.is_narrow
+        ):
             return None
         granules: Any = np.r_[at] if isinstance(at, slice) else at
         shape = granules.shape
@@ -213,23 +232,29 @@ class ByteSpace:
             return np.broadcast_to(part, shape).ravel()[places][:, None]
 
         offsets = granules.ravel()[places].astype(np.int64) * self.granule
-        known = who.writes if who.writes.ndim == 1 else who.writes[places // shape[1]]
-        alias = None if who.alias is None else (of_places(who.alias[0]), of_places(who.alias[1]))
+        known = (
+            accessor.writes if accessor.writes.ndim == 1 else accessor.writes[places // shape[1]]
+        )
+        alias = (
+            None
+            if accessor.alias is None
+            else (of_places(accessor.alias[0]), of_places(accessor.alias[1]))
+        )
         found = self.strong.unknown(
             offsets,
             self.granule,
-            of_places(who.actor),
+            of_places(accessor.actor),
             known,
             alias,
             is_write=is_write,
-            strong=who.strong,
+            strong=accessor.strong,
         )
         if found is not None:
             granule = int(offsets[found.position]) // self.granule
             position = int(places[found.position])
             race = (found.actor, found.step, found.wrote)
             return Conflict(granule, *race, position, 1, granule, granule)
-        if is_write and who.is_recorded:
+        if is_write and accessor.is_recorded:
             self.strong.forget(offsets, self.granule)
         return None
 
@@ -295,21 +320,23 @@ class TensorSpace:
         self.shadow = Shadow((TMEM_HALVES, TMEM_COLUMNS))
 
     def box(
-        self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
+        self, lane: int, lanes: int, column: int, columns: int, accessor: Accessor, is_write: bool
     ) -> Conflict | None:
         """An access to lanes by columns; 64 lanes from 0 or 16 on are the halves of partitions
         there.
         """
         at = self._granules(lane, lanes, column, columns)
         do = self.shadow.write if is_write else self.shadow.read
-        return do(at, who.actor, who.step, who.writes, who.reads)
+        return do(at, accessor.actor, accessor.step, accessor.writes, accessor.reads)
 
     def look(
-        self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
+        self, lane: int, lanes: int, column: int, columns: int, accessor: Accessor, is_write: bool
     ) -> Conflict | None:
         """The conflict that `box` would find; records nothing."""
         at = self._granules(lane, lanes, column, columns)
-        return self.shadow.look(at, who.actor, who.writes, who.reads, is_write=is_write)
+        return self.shadow.look(
+            at, accessor.actor, accessor.writes, accessor.reads, is_write=is_write
+        )
 
     @staticmethod
     def _granules(lane: int, lanes: int, column: int, columns: int) -> tuple[slice, slice]:

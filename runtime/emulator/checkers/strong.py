@@ -186,7 +186,7 @@ class StrongWords:
         Args:
           own: int64[n, 1], the accessors by offset.
           known: steps by actor that they know, as one array or a row for each.
-          alias: as `spaces.Actor.alias`, in arrays like `own`.
+          alias: as `spaces.Accessor.alias`, in arrays like `own`.
           strong: the properties of a strong access; it is no race with those that it is in scope
             with.
         """

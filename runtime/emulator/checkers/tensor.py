@@ -12,7 +12,7 @@ from .clocks import KNOWN, TENSOR, Clock, lanes_in
 from .findings import Finding
 from .report import current_line
 from .shadow import Conflict
-from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, Steps
+from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Accessor, Steps
 from .threads import ThreadChecks
 
 ADDRESS_BYTES = 4  # of the result of tcgen05.alloc
@@ -113,8 +113,8 @@ class TensorChecks(ThreadChecks):
         over, promised = orders
         unpromised: Conflict | None = None
         if promised is not None and "unpromised" in self.reporter.checks:
-            unpromised = space.look(*box, Actor(*work, promised, promised), is_write)
-        conflict = space.box(*box, Actor(*work, over, over), is_write)
+            unpromised = space.look(*box, Accessor(*work, promised, promised), is_write)
+        conflict = space.box(*box, Accessor(*work, over, over), is_write)
         found = conflict or unpromised
         if found is not None:
             chronicle = self.state_of(cta).chronicle
@@ -141,9 +141,9 @@ class TensorChecks(ThreadChecks):
             if group == 2:
                 state.pairs[pair] = made
             clocks = [state.actors.fit(g.clock).max(axis=0) for g, _ in warp.touching(s.mask)]
-            who = Actor(actor, step, clocks[0], clocks[0])
+            accessor = Accessor(actor, step, clocks[0], clocks[0])
             for cta in state.ctas[first : first + group]:
-                cta.tmem.box(0, 128, column, count, who, True)
+                cta.tmem.box(0, 128, column, count, accessor, True)
         actor, step = made
         warp.learn(s.mask, ((KNOWN, actor), (TENSOR, actor)), step)
 
@@ -165,8 +165,8 @@ class TensorChecks(ThreadChecks):
         state.chronicle.note(actor, step, line, warp.where)
         clock = warp.release(state.actors.zeros(2), s.mask)
         space = state.ctas[s.cta.rank].shared
-        who = Actor(actor, step, clock[KNOWN], clock[KNOWN])
-        conflict = space.lanes(address, ADDRESS_BYTES, who, True)
+        accessor = Accessor(actor, step, clock[KNOWN], clock[KNOWN])
+        conflict = space.lanes(address, ADDRESS_BYTES, accessor, True)
         if conflict is not None:
             self.report_access(state, space, s.cta, conflict, (warp.where, line, True), clock)
         warp.learn(s.mask, ((KNOWN, actor),), step)

@@ -17,7 +17,7 @@ from .lifetimes import LifetimeChecks
 from .meetings import Heads
 from .outside import NOTHING, Bundle
 from .report import current_line
-from .spaces import Actor, ByteSpace, Stored
+from .spaces import Accessor, ByteSpace, Stored
 from .state import MBARRIER_BYTES, ClusterState
 
 
@@ -110,8 +110,8 @@ class ThreadChecks(LifetimeChecks):
         """
         warp, here, line, is_write = lanes_of
         known = warp.known(here)
-        who = Actor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
-        conflict = space.lanes(at, width, who, is_write, stored)
+        accessor = Accessor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
+        conflict = space.lanes(at, width, accessor, is_write, stored)
 
         if owner is None and self.globals is not None and self.globals.crosses:
             self.look_at_others(space, at, width, state, lanes_of, stored)

@@ -166,8 +166,8 @@ class Touches:
             return actor, step
         one = tuple(np.array([part]) for part in alias or ())
         late = self._late(np.array([actor]), known, np.array([own]), one)[0]
-        who = int(np.flatnonzero(late)[0])
-        return who, int(self._pool.steps[-1 - actor, who])
+        other = int(np.flatnonzero(late)[0])
+        return other, int(self._pool.steps[-1 - actor, other])
 
     def _late(self, actors: Any, known: Steps, own: Any, alias: tuple[Any, ...]) -> Mask:
         """For granules with rows, by actor: whether it has a step that `known` does not include."""
