@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.observer import StrongKind
-from ..core.order import Order, Place
+from ..core.order import CtaId, Order
 from ..core.state import Cta, WarpContext
 from ..machine.memory import GlobalMemory, SharedMemory
 from ..ptx.kinds import WARP_LANES
@@ -94,15 +94,15 @@ class EncounterChecks(CheckBase):
             return  # local memory
         if owner is None:
             self.note_constants(state, addresses, width, (warp.where, line, kind != "load"))
-        place = (state.number, s.cta.rank)
-        strong = Strong(place, order.scope)
+        cta_id = (state.number, s.cta.rank)
+        strong = Strong(cta_id, order.scope)
         where = ("global",) if owner is None else (state.number, owner.rank)
         chosen = ALL if lanes is None else np.asarray(lanes)
         for space, index in self.spaces_of(memory, addresses, width, state):
             at, here = (addresses, chosen) if index is None else (addresses[index], chosen[index])
             access = (at, width, strong, kind)
             self._meet(state, space, owner, access, (warp, here, line, tick))
-        self._carry(state, warp, where, chosen, addresses, place, kind, order)
+        self._carry(state, warp, where, chosen, addresses, cta_id, kind, order)
 
     def _carry(
         self,
@@ -111,7 +111,7 @@ class EncounterChecks(CheckBase):
         where: tuple[Any, ...],
         lanes: Any,
         addresses: Any,
-        place: Place,
+        cta_id: CtaId,
         kind: StrongKind,
         order: Order,
     ) -> None:
@@ -125,9 +125,9 @@ class EncounterChecks(CheckBase):
                 continue  # nothing to release, and nothing to acquire
             heads, is_acquired = None, False
             if kind != "store":
-                heads = meetings.read(location, place, order)
+                heads = meetings.read(location, cta_id, order)
                 key, actor = (where, address), warp.base + lane
-                seen = meetings.see(key, state.number, place, actor, heads, order)
+                seen = meetings.see(key, state.number, cta_id, actor, heads, order)
                 learnt, is_acquired = seen
                 for bundle in learnt:
                     self.learn(state, warp, lane, bundle)
@@ -137,7 +137,7 @@ class EncounterChecks(CheckBase):
                     locations,
                     address,
                     outside,
-                    place,
+                    cta_id,
                     warp,
                     lane,
                     order,
@@ -156,7 +156,7 @@ class EncounterChecks(CheckBase):
         """Reports strong accesses of lanes that are races.
 
         Args:
-          access: addresses, width, place and scope, kind.
+          access: addresses, width, CTA and scope, kind.
           lanes_of: the warp of the lanes, their numbers, line and tick.
         """
         addresses, width, strong, kind = access
@@ -203,8 +203,8 @@ class EncounterChecks(CheckBase):
     def memory_fence(self, s: WarpContext, mask: int, order: Order) -> None:
         """fence and membar: strong reads before it acquire, strong writes after it release."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
-        place = (state.number, s.cta.rank)
-        for lane, bundle in self.meetings.fence(state.outside, place, warp, mask, order):
+        cta_id = (state.number, s.cta.rank)
+        for lane, bundle in self.meetings.fence(state.outside, cta_id, warp, mask, order):
             self.learn(state, warp, lane, bundle)
         self.meetings.mark(state.outside, warp, mask, order)
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core.order import Order, Place, Scope
+from ..core.order import CtaId, Order, Scope
 from .clocks import Clock, WarpClocks, lanes_in
 from .outside import Bundle, Outside, united
 
-Head = tuple[Place, Scope]  # number of the first operation of a release
-Thread = tuple[Place, int]  # CTA and actor of a release
+Head = tuple[CtaId, Scope]  # number of the first operation of a release
+Thread = tuple[CtaId, int]  # CTA and actor of a release
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Heads:
         is_wide = all(scope >= Scope.GPU for _, scope in bundles)
         return Heads(bundles, united(bundles.values()) if is_wide and bundles else None, object())
 
-    def usable(self, place: Place, scope: Scope) -> tuple[list[Bundle], bool]:
+    def usable(self, cta_id: CtaId, scope: Scope) -> tuple[list[Bundle], bool]:
         """What a thread at a place acquires of them with a scope,
         and whether that is everything.
         """
@@ -54,7 +54,7 @@ class Heads:
         found = [
             bundle
             for (other, reach), bundle in self.bundles.items()
-            if reach.includes(other, place) and scope.includes(place, other)
+            if reach.includes(other, cta_id) and scope.includes(cta_id, other)
         ]
         return found, len(found) == len(self.bundles)
 
@@ -95,7 +95,7 @@ class Location:
       released: by thread, its last release here, of which also its later writes are part.
     """
 
-    writer: Place
+    writer: CtaId
     scope: Scope
     heads: Heads = NONE
     released: dict[Thread, Heads] = field(default_factory=dict[Thread, Heads])
@@ -147,7 +147,7 @@ class Meetings:
 
     # ---- what a thread gives
 
-    def fenced_by(self, outside: Outside, place: Place, warp: WarpClocks, lane: int) -> Heads:
+    def fenced_by(self, outside: Outside, cta_id: CtaId, warp: WarpClocks, lane: int) -> Heads:
         """The releases of a strong write that fences before it cause."""
         known = self._lanes.get((outside.number, warp.base + lane))
         if known is None or not known.marks:
@@ -155,7 +155,7 @@ class Meetings:
         if known.heads is None:
             known.heads = Heads.of(
                 {
-                    (place, scope): self._marked(outside, warp, lane, mark)
+                    (cta_id, scope): self._marked(outside, warp, lane, mark)
                     for scope, mark in known.marks.items()
                 }
             )
@@ -174,7 +174,7 @@ class Meetings:
         locations: dict[int, Location],
         address: int,
         outside: Outside,
-        place: Place,
+        cta_id: CtaId,
         warp: WarpClocks,
         lane: int,
         order: Order,
@@ -188,48 +188,48 @@ class Meetings:
           keeps: for an atomic, the releases that it read; else None.
           is_acquired: whether it has learned all that they pass on.
         """
-        thread = (place, warp.base + lane)
+        thread = (cta_id, warp.base + lane)
         location = locations.get(address)
         if order.releases:
             bundle = Bundle.of_lane(outside, warp, warp.known_by(lane))
             is_wide = order.scope >= Scope.GPU
             total = bundle if is_wide else None
-            heads = Heads({(place, order.scope): bundle}, total, object(), thread)
+            heads = Heads({(cta_id, order.scope): bundle}, total, object(), thread)
         else:
-            heads = self.fenced_by(outside, place, warp, lane)
+            heads = self.fenced_by(outside, cta_id, warp, lane)
             before = None if location is None else location.released.get(thread)
             if before is not None:
                 heads = before.then(heads, is_acquired=False) if heads.bundles else before
         if location is None:
             if not heads.bundles:
                 return
-            location = locations[address] = Location(place, order.scope)
+            location = locations[address] = Location(cta_id, order.scope)
         if order.releases:
             location.released[thread] = heads
         if keeps is not None and keeps.bundles and not heads.replaces(keeps):
             heads = keeps.then(heads, is_acquired=is_acquired) if heads.bundles else keeps
-        location.writer, location.scope, location.heads = place, order.scope, heads
+        location.writer, location.scope, location.heads = cta_id, order.scope, heads
 
     @staticmethod
-    def read(location: Location | None, place: Place, order: Order) -> Heads:
-        """The releases that a strong read of a thread at `place` observes."""
+    def read(location: Location | None, cta_id: CtaId, order: Order) -> Heads:
+        """The releases that a strong read of a thread at `cta_id` observes."""
         if location is None or not (
-            order.scope.includes(place, location.writer)
-            and location.scope.includes(location.writer, place)
+            order.scope.includes(cta_id, location.writer)
+            and location.scope.includes(location.writer, cta_id)
         ):
             return NONE
         return location.heads
 
     def see(
-        self, key: Any, cluster: int, place: Place, actor: int, heads: Heads, order: Order
+        self, key: Any, cluster: int, cta_id: CtaId, actor: int, heads: Heads, order: Order
     ) -> tuple[list[Bundle], bool]:
         """A thread observes releases: returns what it acquires now; its next fence acquires the
         rest.
         """
-        if not heads.bundles or heads.thread == (place, actor):
+        if not heads.bundles or heads.thread == (cta_id, actor):
             return [], True
         if order.acquires:
-            return heads.usable(place, order.scope)
+            return heads.usable(cta_id, order.scope)
         seen = self._lane(cluster, actor).seen.setdefault(key, [])
         if seen and seen[-1].root is heads.root:
             seen[-1] = heads
@@ -247,7 +247,7 @@ class Meetings:
     # ---- fences
 
     def fence(
-        self, outside: Outside, place: Place, warp: WarpClocks, mask: int, order: Order
+        self, outside: Outside, cta_id: CtaId, warp: WarpClocks, mask: int, order: Order
     ) -> list[tuple[int, Bundle]]:
         """A fence of lanes: yields each lane with what it acquires."""
         learnt: list[tuple[int, Bundle]] = []
@@ -255,12 +255,12 @@ class Meetings:
             for lane in lanes_in(mask).tolist():
                 known = self._lanes.get((outside.number, warp.base + lane))
                 if known is not None and known.seen:
-                    bundles = self._acquired(known, place, order.scope)
+                    bundles = self._acquired(known, cta_id, order.scope)
                     learnt += [(lane, bundle) for bundle in bundles]
         return learnt
 
     @staticmethod
-    def _acquired(lane: Lane, place: Place, scope: Scope) -> list[Bundle]:
+    def _acquired(lane: Lane, cta_id: CtaId, scope: Scope) -> list[Bundle]:
         """What a fence acquires of the releases that a lane has observed; the others are kept for
         later.
         """
@@ -268,7 +268,7 @@ class Meetings:
         for key, seen in list(lane.seen.items()):
             left: list[Heads] = []
             for heads in seen:
-                bundles, is_all = heads.usable(place, scope)
+                bundles, is_all = heads.usable(cta_id, scope)
                 acquired += bundles
                 if not is_all:
                     left.append(heads)

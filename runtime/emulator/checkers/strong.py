@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core.order import Place, Scope
+from ..core.order import CtaId, Scope
 from .shadow import Alias, Steps
 
 WORD_BYTES = 4  # accesses are kept by words of this many bytes, each with the bytes that it covers
@@ -25,9 +25,9 @@ Words = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Strong:
-    """The properties of a strong access: the place of its thread, and its scope."""
+    """The properties of a strong access: the CTA of its thread, and its scope."""
 
-    place: Place
+    cta_id: CtaId
     scope: Scope
 
 
@@ -108,13 +108,13 @@ class StrongWords:
         strong: Strong,
         kind: str,
     ) -> None:
-        """Records a strong "load", "store" or "update" for each of some threads at `strong.place`.
+        """Records a strong "load", "store" or "update" for each of some threads at `strong.cta_id`.
 
         Args:
           offsets: multiples of `width`, which is a power of two.
           actors: int64[n, 1].
         """
-        self._cluster = strong.place[0]
+        self._cluster = strong.cta_id[0]
         self.is_narrow |= strong.scope < Scope.GPU
         for start in range(0, width, UNIT_BYTES):
             self._marked[(offsets + start) // UNIT_BYTES] = True
@@ -130,7 +130,7 @@ class StrongWords:
             self._actor[words] = np.where(fresh, actors, before)
             added = words[fresh]
             self._written[added] = self._read[added] = self._touched[added] = 0
-            self._rank[added], self._scope[added] = strong.place[1], strong.scope
+            self._rank[added], self._scope[added] = strong.cta_id[1], strong.scope
         alone = self._actor[words] == actors
         if np.count_nonzero(alone) == alone.size:
             mine, bits_of = words, bits
@@ -157,7 +157,7 @@ class StrongWords:
             self._actor[word] = SEVERAL
         known = here.get(actor)
         if known is None:
-            known = here[actor] = _Known(strong.place[1], int(strong.scope), 0, 0, 0)
+            known = here[actor] = _Known(strong.cta_id[1], int(strong.scope), 0, 0, 0)
         known.scope = min(known.scope, int(strong.scope))
         known.touched |= touched
         if kind != "store":
@@ -243,8 +243,8 @@ class StrongWords:
                 continue
             there = (self._cluster, other.rank)
             if strong is None or not (
-                strong.scope.includes(strong.place, there)
-                and Scope(other.scope).includes(there, strong.place)
+                strong.scope.includes(strong.cta_id, there)
+                and Scope(other.scope).includes(there, strong.cta_id)
             ):
                 return actor, step, other.written == step
         return None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..core.observer import SyncKey
-from ..core.order import Order, Place, Scope, order_of_fence
+from ..core.order import CtaId, Order, Scope, order_of_fence
 from ..core.state import ALL_LANES, Cta, WarpContext
 from ..machine.memory import GlobalMemory, SharedMemory
 from .barriers import Barrier, MBarrier
@@ -193,8 +193,8 @@ class ThreadChecks(LifetimeChecks):
         warp: WarpClocks,
         lane: int,
         barrier: Barrier,
-        own: Place,
-        goal: Place,
+        own: CtaId,
+        goal: CtaId,
     ) -> None:
         """A relaxed arrival passes on what earlier fences released, fenced inits, and that its CTA
         has begun.
@@ -247,12 +247,12 @@ class ThreadChecks(LifetimeChecks):
         else:
             barrier = state.barriers.named(key)
         if order is not None and not order.acquires:
-            place = (state.number, s.cta.rank)
+            cta_id = (state.number, s.cta.rank)
             head = ((state.number, key[1]), Scope.SYS)
             bundle = Bundle(state.number, barrier.done.copy(), NOTHING, is_plain=True)
             heads = Heads.of({head: bundle})
             for lane in lanes_in(mask).tolist():
-                self.meetings.see(key, state.number, place, warp.base + lane, heads, order)
+                self.meetings.see(key, state.number, cta_id, warp.base + lane, heads, order)
             return
         warp.acquire(barrier.done, mask)
         if len(warp.groups) > 1 and key[0] == "bar" and mask == ALL_LANES:

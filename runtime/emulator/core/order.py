@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
-Place = tuple[
-    int, int
-]  # place of a thread: number of its cluster in the launch, rank of its CTA in the cluster
+CtaId = tuple[int, int]  # number of the cluster in the launch, rank of the CTA in the cluster
 
 
 class Scope(IntEnum):
@@ -17,7 +15,7 @@ class Scope(IntEnum):
     GPU = 2
     SYS = 3
 
-    def includes(self, own: Place, other: Place) -> bool:
+    def includes(self, own: CtaId, other: CtaId) -> bool:
         """Whether a thread at `other` is in the scope of one at `own`."""
         if own == other:
             return True
