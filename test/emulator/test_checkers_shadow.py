@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from attn_mlir.runtime.emulator.checkers import touches
+from attn_mlir.runtime.emulator.checkers import accesses
 from attn_mlir.runtime.emulator.checkers.clocks import (
     FIRST_THREAD,
     KNOWN,
@@ -69,7 +69,7 @@ def test_shadow_agrees_with_a_model(seed: int, rows: int) -> None:
 
     With a pool that begins with one row and grows as little as it can, rows are used again and again.
     """
-    with patch.multiple(touches, _POOL_ROWS=rows, _POOL_GROWTH=min(rows, 4)):
+    with patch.multiple(accesses, _POOL_ROWS=rows, _POOL_GROWTH=min(rows, 4)):
         for part in range(8):
             _compare_with_model(random.Random(8 * seed + part), steps=100)
 
@@ -155,7 +155,7 @@ def test_lanes_learn_only_from_a_warp_barrier() -> None:
     assert warp.snapshot(0)[KNOWN, FIRST_THREAD] == 1
     warp.learn(0b1, ((KNOWN, actors.engine("e")),), 7)
     assert len(warp.groups) == 2
-    warp.unite(ALL)
+    warp.synchronise(ALL)
     assert len(warp.groups) == 1
     snapshot = warp.snapshot(31)
     assert snapshot[KNOWN, FIRST_THREAD] == 1 and snapshot[KNOWN, actors.engine("e")] == 7

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from ..core.state import ALL_LANES
 from ..ptx.kinds import WARP_LANES
+from .accesses import Alias
 from .lanecopies import LaneCopies
-from .touches import Alias
 
 Clock = npt.NDArray[np.int32]
 # knowledge and own steps of a lane: arguments of `WarpClocks.with_lane`
@@ -139,23 +139,23 @@ class Group:
     """Lanes of a warp with the same clock, apart from their own steps.
 
     Attributes:
-      kept: a copy of rows KNOWN and PROXY of the present `clock`; None until it is needed.
+      saved: a copy of rows KNOWN and PROXY of the present `clock`; None until it is needed.
     """
 
-    __slots__ = ("clock", "kept", "mask")
+    __slots__ = ("clock", "mask", "saved")
 
-    def __init__(self, mask: int, clock: Clock, kept: Clock | None = None):
+    def __init__(self, mask: int, clock: Clock, saved: Clock | None = None):
         self.mask = mask
         self.clock = clock
-        self.kept = kept
+        self.saved = saved
 
-    def as_now(self) -> Clock:
+    def saved_clock(self) -> Clock:
         """A copy of rows KNOWN and PROXY, which later changes do not affect;
         must not be modified.
         """
-        if self.kept is None:
-            self.kept = self.clock[:TENSOR].copy()
-        return self.kept
+        if self.saved is None:
+            self.saved = self.clock[:TENSOR].copy()
+        return self.saved
 
 
 class WarpClocks:
@@ -197,7 +197,7 @@ class WarpClocks:
         self.lines.append(line)
         return self.tick
 
-    def touching(self, mask: int) -> list[tuple[Group, int]]:
+    def groups_in(self, mask: int) -> list[tuple[Group, int]]:
         """The groups of the lanes in a mask, each with the mask of its lanes among them."""
         groups = self.groups
         if len(groups) == 1:
@@ -219,22 +219,22 @@ class WarpClocks:
                     continue
             yield group, mine
 
-    def exactly(self, mask: int) -> list[Group]:
+    def split_groups(self, mask: int) -> list[Group]:
         """The groups of the lanes in a mask, split off from other lanes, so that they can be
         changed.
         """
         is_numbered = self._numbered == self.version
         self.version += 1
         found: list[Group] = []
-        for group, common in self.touching(mask):
+        for group, common in self.groups_in(mask):
             if common != group.mask:
-                rest = group.mask & ~common
+                remaining = group.mask & ~common
                 if is_numbered:
-                    self._numbers[lanes_in(rest)] = len(self.groups)
-                self.groups.append(Group(rest, group.clock.copy(), group.kept))
+                    self._numbers[lanes_in(remaining)] = len(self.groups)
+                self.groups.append(Group(remaining, group.clock.copy(), group.saved))
                 group.mask = common
             group.clock = self.actors.fit(group.clock)
-            group.kept = None
+            group.saved = None
             found.append(group)
         if is_numbered:
             self._numbered = self.version
@@ -269,7 +269,7 @@ class WarpClocks:
         rows = [per_group(groups[int(number)]) for number in used]
         return np.stack(rows)[at]
 
-    def known(self, lanes: Any) -> npt.NDArray[np.int32]:
+    def known_steps(self, lanes: Any) -> npt.NDArray[np.int32]:
         """The steps by actor that lanes know, without their own: one array,
         or a row for each lane.
         """
@@ -298,10 +298,10 @@ class WarpClocks:
             np.maximum(target[:TENSOR, stream], copied, out=target[:TENSOR, stream])
         return target
 
-    def known_by(self, lane: int) -> LaneClock:
+    def lane_clock(self, lane: int) -> LaneClock:
         """What a lane knows now, including its own steps, as arguments of `with_lane`."""
         copied = None if self.copies is None else self.copies.steps[:, lane].copy()
-        return self.of_lane(lane).as_now(), lane, self.tick, int(self.fenced[lane]), copied
+        return self.of_lane(lane).saved_clock(), lane, self.tick, int(self.fenced[lane]), copied
 
     def acquire_alone(self, source: Clock, lane: int) -> None:
         """Joins a clock into that of a lane; does nothing if the lane knows all of it."""
@@ -318,12 +318,12 @@ class WarpClocks:
 
     def release(self, target: Clock, mask: int) -> Clock:
         """Joins the lanes' clocks, with their own steps, into a clock of two rows; returns it."""
-        for group, common in self.touching(mask):
+        for group, common in self.groups_in(mask):
             target = self.actors.join(target, group.clock[:2])
-            self._add_own(target, lanes_in(common))
+            self._add_lane_steps(target, lanes_in(common))
         return target
 
-    def _add_own(self, target: Clock, lanes: Any) -> None:
+    def _add_lane_steps(self, target: Clock, lanes: Any) -> None:
         """Adds the lanes' own steps to a clock."""
         own = lanes + self.base
         target[KNOWN, own] = self.tick
@@ -334,13 +334,13 @@ class WarpClocks:
 
     def acquire(self, source: Clock, mask: int) -> None:
         """Joins a clock into those of the lanes."""
-        for group in self.exactly(mask):
+        for group in self.split_groups(mask):
             group.clock = self.actors.join(group.clock, source)
 
-    def unite(self, mask: int) -> None:
+    def synchronise(self, mask: int) -> None:
         """Synchronises lanes: all of them get the join of their clocks and own steps."""
         united = self.release(self.actors.zeros(2), mask)
-        groups = self.exactly(mask)
+        groups = self.split_groups(mask)
         if not groups:
             return
         tensor = np.maximum.reduce([group.clock[TENSOR] for group in groups])
@@ -351,7 +351,7 @@ class WarpClocks:
                 self.groups.remove(group)
         first.mask = mask & ALL_LANES
         first.clock = np.concatenate([self.actors.fit(united), tensor[None]])
-        first.kept = None
+        first.saved = None
 
     def learn(self, mask: int, entries: tuple[tuple[int, int], ...], step: int) -> None:
         """Adds to the lanes' clocks that engines have completed everything up to `step`.
@@ -359,7 +359,7 @@ class WarpClocks:
         Args:
           entries: (row, actor) of each number in a clock that becomes `step` at least.
         """
-        for group in self.exactly(mask):
+        for group in self.split_groups(mask):
             for entry in entries:
                 group.clock[entry] = max(group.clock[entry], step)
 
@@ -367,7 +367,7 @@ class WarpClocks:
         """fence.proxy.async: makes all that the lanes know, and their own steps, visible to the
         async proxy.
         """
-        for group in self.exactly(mask):
+        for group in self.split_groups(mask):
             np.maximum(group.clock[PROXY], group.clock[KNOWN], out=group.clock[PROXY])
         self.fenced[lanes_in(mask)] = self.tick
         if self.copies is not None:
@@ -375,13 +375,13 @@ class WarpClocks:
 
     def order(self, mask: int, source: int, target: int) -> None:
         """tcgen05.fence: joins row `source` into row `target`."""
-        for group in self.exactly(mask):
+        for group in self.split_groups(mask):
             np.maximum(group.clock[target], group.clock[source], out=group.clock[target])
 
     def snapshot(self, lane: int) -> Clock:
         """The clock of a lane including its own steps."""
         clock = self.actors.fit(self.of_lane(lane).clock).copy()
-        self._add_own(clock, lane)
+        self._add_lane_steps(clock, lane)
         clock[TENSOR, self.base + lane] = self.tick
         return clock
 

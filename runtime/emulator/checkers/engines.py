@@ -198,7 +198,7 @@ class EngineChecks(RegisterChecks):
         warp = self.warp_of(s)
         copies = warp.copies_of(("copy", s.cta.rank, s.warp.index))
         steps = copies.issue(lanes, line)
-        known = [(group.as_now(), at) for group, at in warp.groups_of(lanes, None)]
+        known = [(group.saved_clock(), at) for group, at in warp.groups_of(lanes, None)]
         work = LaneWork(warp, lanes, steps, copies.first, known, warp.tick)
         lane, clock = int(lanes[0]), known[0][0]
         ticket = Ticket(

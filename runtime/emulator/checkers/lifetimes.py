@@ -17,13 +17,13 @@ from ..core.state import Cta, WarpContext
 from ..machine.memory import SharedMemory
 from .barriers import MBarrier
 from .clocks import KNOWN, WarpClocks, lanes_in
-from .encounters import ALL, EncounterChecks
 from .findings import Finding
 from .report import current_line
 from .state import MBARRIER_BYTES, ClusterState, CtaState, Visit
+from .strong_accesses import ALL, StrongAccessChecks
 
 
-class LifetimeChecks(EncounterChecks):
+class LifetimeChecks(StrongAccessChecks):
     """Follows where mbarriers are, and uses of other CTAs' shared memory."""
 
     # ---- mbarriers
@@ -63,7 +63,7 @@ class LifetimeChecks(EncounterChecks):
             Finding("mbarrier", message, place, offset, MBARRIER_BYTES, current, init)
         )
 
-    def meeting(
+    def strong_access(
         self,
         s: WarpContext,
         lanes: Any,
@@ -74,7 +74,7 @@ class LifetimeChecks(EncounterChecks):
         order: Order,
     ) -> None:
         """Strong accesses of lanes."""
-        super().meeting(s, lanes, memory, addresses, width, kind, order)
+        super().strong_access(s, lanes, memory, addresses, width, kind, order)
         if isinstance(memory, SharedMemory):
             owner = self.owner_of(memory, self.state_of(s.cta))
             action = "reads" if kind == "load" else "writes"

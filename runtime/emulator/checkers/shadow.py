@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .touches import Alias, Mask, Pool, Steps, Touches, Where, actors_of, cells_of, steps_of
+from .accesses import Accesses, Alias, Mask, Pool, Steps, Where, actors_of, cells_of, steps_of
 
 __all__ = ["Agreement", "Alias", "Conflict", "Shadow", "Steps", "Where"]
 
@@ -80,27 +80,27 @@ class Shadow:
         self.shape = shape
         pool = Pool()
         cells = np.zeros((4, *shape), np.int64)
-        self.writes, self.reads = Touches(cells[0], pool), Touches(cells[1], pool)
-        self.earlier_writes, self.earlier_reads = Touches(cells[2], pool), Touches(cells[3], pool)
+        self.writes, self.reads = Accesses(cells[0], pool), Accesses(cells[1], pool)
+        self.earlier_writes, self.earlier_reads = Accesses(cells[2], pool), Accesses(cells[3], pool)
         self.element_bytes = np.zeros(shape, np.int8)
         self._numbers = numbers_of(shape)
 
     @property
-    def _all(self) -> tuple[Touches, ...]:
+    def _all(self) -> tuple[Accesses, ...]:
         return self.writes, self.reads, self.earlier_writes, self.earlier_reads
 
     def refine(self, factor: int) -> None:
         """Divides each granule of a one-dimensional shadow into `factor` equal ones."""
-        for touches in self._all:
-            touches.refine(factor)
+        for accesses in self._all:
+            accesses.refine(factor)
         self.element_bytes = np.repeat(self.element_bytes, factor)
         self.shape = (self.shape[0] * factor,)
         self._numbers = numbers_of(self.shape)
 
     def replace_all(self, actor: int, step: int) -> None:
         """Replaces all accesses so far by one actor's at one step."""
-        for touches in self._all:
-            touches.replace_all(actor, step)
+        for accesses in self._all:
+            accesses.replace_all(actor, step)
 
     def write(
         self,
@@ -119,7 +119,7 @@ class Shadow:
         Args:
           actor: one actor, or an array that broadcasts over the granules.
           known, known_reads: steps by actor that the writer knows, of earlier writes and of earlier
-            reads; see `Touches.unknown`.
+            reads; see `Accesses.unordered`.
           agreement: for a weak store, whose `at` is an integer array; else None.
           ordered: steps of the reads that are ordered before it at all, where `known_reads` asks
             for more; a read that is not among them is the conflict before all others.
@@ -128,16 +128,16 @@ class Shadow:
           The first earlier access that the writer does not know of, or None.
         """
         written, read = self.writes.cells[at], self.reads.cells[at]
-        bad, count = self.writes.unknown(written, actor, known, alias)
-        joins: Mask | None = None
+        bad, count = self.writes.unordered(written, actor, known, alias)
+        shared: Mask | None = None
         if agreement is not None:
             writers = actors_of(written)
-            repeats = (writers == actor) | (writers < 0)
+            candidates = (writers == actor) | (writers < 0)
             if count:
-                repeats |= bad
-            if np.count_nonzero(repeats):
-                agreed: Mask = repeats & self._agrees(at, actor, known, agreement, alias)
-                joins = agreed if np.count_nonzero(agreed) else None
+                candidates |= bad
+            if np.count_nonzero(candidates):
+                agreed: Mask = candidates & self._agrees(at, actor, known, agreement, alias)
+                shared = agreed if np.count_nonzero(agreed) else None
                 if count:
                     bad &= ~agreed
                     count = int(np.count_nonzero(bad))
@@ -146,20 +146,20 @@ class Shadow:
             found = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
         was_read = np.count_nonzero(read)
         if was_read:
-            bad, count = self.reads.unknown(read, actor, known_reads, alias)
+            bad, count = self.reads.unordered(read, actor, known_reads, alias)
             if count and ordered is not None:
-                races, raced = self.reads.unknown(read, actor, ordered, alias)
+                races, raced = self.reads.unordered(read, actor, ordered, alias)
                 if raced:
                     bad, known_reads = races, ordered
             if found is None and count:
-                who = (actor, known_reads, alias)
-                found = self._conflict(self.reads, at, bad, *who, was_write=False)
-        if joins is None:
+                accessor = (actor, known_reads, alias)
+                found = self._conflict(self.reads, at, bad, *accessor, was_write=False)
+        if shared is None:
             self._replace(at, written, read, cells_of(actor, step), agreement, bool(was_read))
             return found
-        actors = np.broadcast_to(actor, joins.shape)
-        self._add(self.writes, at[joins], actors[joins], step)
-        others = ~joins
+        actors = np.broadcast_to(actor, shared.shape)
+        self._add(self.writes, at[shared], actors[shared], step)
+        others = ~shared
         if np.count_nonzero(others):
             cells = cells_of(actors[others], step)
             present = (written[others], read[others])
@@ -177,7 +177,7 @@ class Shadow:
             agrees &= agreement.is_there()
         if np.count_nonzero(agrees):
             for earlier in (self.earlier_writes, self.earlier_reads):
-                agrees &= ~earlier.unknown(earlier.cells[at], actor, known, alias)[0]
+                agrees &= ~earlier.unordered(earlier.cells[at], actor, known, alias)[0]
         return agrees
 
     def _replace(
@@ -212,7 +212,7 @@ class Shadow:
         alias: Alias = None,
     ) -> Conflict | None:
         """Records a read; arguments and result as `write`."""
-        bad, count = self.writes.unknown(self.writes.cells[at], actor, known, alias)
+        bad, count = self.writes.unordered(self.writes.cells[at], actor, known, alias)
         found = None
         if count:
             found = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
@@ -220,7 +220,7 @@ class Shadow:
         read = self.reads.cells[at]
         if np.count_nonzero(read) and (
             (self.reads.has_rows and np.count_nonzero(read < 0))
-            or self.reads.unknown(read, actor, known_reads, alias)[1]
+            or self.reads.unordered(read, actor, known_reads, alias)[1]
         ):
             numbers = np.broadcast_to(self._numbers[at], read.shape).ravel()
             is_one = isinstance(actor, int)
@@ -247,7 +247,7 @@ class Shadow:
         alias: Alias = None,
     ) -> Conflict | None:
         """What `write` or `read` would return, without recording anything."""
-        bad, count = self.writes.unknown(self.writes.cells[at], actor, known, alias)
+        bad, count = self.writes.unordered(self.writes.cells[at], actor, known, alias)
         if agreement is not None and count:
             bad &= ~self._agrees(at, actor, known, agreement, alias)
             count = int(np.count_nonzero(bad))
@@ -255,22 +255,22 @@ class Shadow:
             return self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
         read = self.reads.cells[at]
         if is_write and np.count_nonzero(read):
-            bad, count = self.reads.unknown(read, actor, known_reads, alias)
+            bad, count = self.reads.unordered(read, actor, known_reads, alias)
             if count:
-                who = (actor, known_reads, alias)
-                return self._conflict(self.reads, at, bad, *who, was_write=False)
+                accessor = (actor, known_reads, alias)
+                return self._conflict(self.reads, at, bad, *accessor, was_write=False)
         return None
 
-    def _add(self, touches: Touches, numbers: Any, actors: Any, step: int) -> None:
+    def _add(self, accesses: Accesses, numbers: Any, actors: Any, step: int) -> None:
         """Adds an access to granules, by number, of a one-dimensional shadow."""
-        alone = actors_of(touches.cells[numbers]) == actors
-        touches.cells[numbers[alone]] = cells_of(actors[alone], step)
+        alone = actors_of(accesses.cells[numbers]) == actors
+        accesses.cells[numbers[alone]] = cells_of(actors[alone], step)
         if np.count_nonzero(alone) < alone.size:
-            touches.share(numbers[~alone], actors[~alone], step)
+            accesses.share(numbers[~alone], actors[~alone], step)
 
     def _conflict(
         self,
-        touches: Touches,
+        accesses: Accesses,
         at: Where,
         bad: Mask,
         own: Any,
@@ -288,7 +288,7 @@ class Shadow:
         if known.ndim > 1:
             known = known[position // bad.shape[1]]
         second = (mine[1], mine[2]) if alias is not None else None
-        actor, step = touches.culprit(granule, mine[0], known, second)
+        actor, step = accesses.conflicting(granule, mine[0], known, second)
         concerned = np.unique(granules[places])
         low, high = int(concerned[0]), int(concerned[-1])
         return Conflict(granule, actor, step, was_write, position, int(concerned.size), low, high)

@@ -85,7 +85,7 @@ class ByteSpace:
         self.shadow = Shadow((-(-byte_count // UNIT_BYTES),))
         self.strong: StrongWords | None = None
 
-    def meet(
+    def strong_lanes(
         self,
         addresses: npt.NDArray[Any],
         width: int,
@@ -209,9 +209,11 @@ class ByteSpace:
             )
         else:
             found = shadow.read(at, accessor.actor, accessor.step, *knows, accessor.alias)
-        return found if self.strong is None else found or self._meets(at, accessor, is_write)
+        return (
+            found if self.strong is None else found or self._strong_conflict(at, accessor, is_write)
+        )
 
-    def _meets(self, at: Any, accessor: Accessor, is_write: bool) -> Conflict | None:
+    def _strong_conflict(self, at: Any, accessor: Accessor, is_write: bool) -> Conflict | None:
         """The first conflict of a weak access with strong ones of others;
         a write replaces these.
         """
@@ -219,31 +221,31 @@ class ByteSpace:
         if (
             accessor.strong is not None
             and accessor.strong.scope >= Scope.GPU
-            and not self.strong.is_narrow
+            and not self.strong.has_narrow_scope
         ):
             return None
         granules: Any = np.r_[at] if isinstance(at, slice) else at
         shape = granules.shape
-        places = np.flatnonzero(self.strong.any(granules * self.granule // UNIT_BYTES))
-        if not places.size:
+        positions = np.flatnonzero(self.strong.any(granules * self.granule // UNIT_BYTES))
+        if not positions.size:
             return None
 
-        def of_places(part: Any) -> npt.NDArray[Any]:
-            return np.broadcast_to(part, shape).ravel()[places][:, None]
+        def at_positions(part: Any) -> npt.NDArray[Any]:
+            return np.broadcast_to(part, shape).ravel()[positions][:, None]
 
-        offsets = granules.ravel()[places].astype(np.int64) * self.granule
+        offsets = granules.ravel()[positions].astype(np.int64) * self.granule
         known = (
-            accessor.writes if accessor.writes.ndim == 1 else accessor.writes[places // shape[1]]
+            accessor.writes if accessor.writes.ndim == 1 else accessor.writes[positions // shape[1]]
         )
         alias = (
             None
             if accessor.alias is None
-            else (of_places(accessor.alias[0]), of_places(accessor.alias[1]))
+            else (at_positions(accessor.alias[0]), at_positions(accessor.alias[1]))
         )
-        found = self.strong.unknown(
+        found = self.strong.first_conflict(
             offsets,
             self.granule,
-            of_places(accessor.actor),
+            at_positions(accessor.actor),
             known,
             alias,
             is_write=is_write,
@@ -251,7 +253,7 @@ class ByteSpace:
         )
         if found is not None:
             granule = int(offsets[found.position]) // self.granule
-            position = int(places[found.position])
+            position = int(positions[found.position])
             race = (found.actor, found.step, found.wrote)
             return Conflict(granule, *race, position, 1, granule, granule)
         if is_write and accessor.is_recorded:

@@ -14,8 +14,8 @@ from ..ptx.kinds import WARP_LANES
 from .barriers import Barriers
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, NEVER, Actors, Clock, WarpClocks
 from .constants import ConstantReads
-from .meetings import Meetings
-from .outside import Outside
+from .other_clusters import OtherClusters
+from .releases import ReleaseTable
 from .report import Chronicle, Reporter
 from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
 from .tensorwork import TensorWork
@@ -84,7 +84,7 @@ class ClusterState:
         and warp.
       products: number of wgmma of which a warp has issued its part, by (actor, warp).
       pairs: (actor, step) of a CTA pair's allocation, until the second CTA has received it.
-      outside: knowledge of its threads about other clusters.
+      other_clusters: knowledge of its threads about other clusters.
       committed: by the actor of a stream of work, the phases of mbarriers (by their actors) that
         its commits completed; a later commit of the same thread implies them.
     """
@@ -100,7 +100,7 @@ class ClusterState:
         self.steps: dict[int, int] = {}
         self.groups: dict[Hashable, list[int]] = {}
         self.parts: dict[Hashable, tuple[list[Clock], ...]] = {}
-        self.outside = Outside(number, self.actors)
+        self.other_clusters = OtherClusters(number, self.actors)
         self.products: dict[tuple[int, int], int] = {}
         self.pairs: dict[Hashable, tuple[int, int]] = {}
         self.committed: dict[int, dict[int, int]] = {}
@@ -316,7 +316,7 @@ class CheckBase:
         self._started = 0
         self.globals: GlobalSpaces | None = None
         self.constants: ConstantReads | None = None
-        self.meetings = Meetings()
+        self.release_table = ReleaseTable()
 
     def launched(self, launch: Launch) -> None:
         """Looks at what the kernel uses."""

@@ -32,7 +32,7 @@ class Strong:
 
 
 @dataclass(slots=True)
-class _Known:
+class _ActorAccesses:
     """The strong accesses of one actor to a word.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class StrongConflict:
     """A strong access with which another access conflicts.
 
     Attributes:
@@ -79,12 +79,12 @@ class StrongWords:
     """The strong accesses of one cluster to the bytes [0, byte_count) of one memory.
 
     Attributes:
-      is_narrow: whether some of them have a scope that does not include all threads.
+      has_narrow_scope: whether some of them have a scope that does not include all threads.
     """
 
     def __init__(self, byte_count: int):
         count = -(-byte_count // UNIT_BYTES) * (UNIT_BYTES // WORD_BYTES)
-        self.is_narrow = False
+        self.has_narrow_scope = False
         self._cluster = 0
         self._marked = np.zeros(-(-byte_count // UNIT_BYTES), np.bool_)
         self._actor = np.zeros(count, np.int32)
@@ -93,7 +93,7 @@ class StrongWords:
         self._rank = np.zeros(count, np.int16)
         self._scope = np.zeros(count, np.int8)
         self._touched = np.zeros(count, np.uint8)
-        self._several: dict[int, dict[int, _Known]] = {}
+        self._several: dict[int, dict[int, _ActorAccesses]] = {}
 
     def any(self, units: Any) -> npt.NDArray[np.bool_]:
         """Whether there may be strong accesses to these 16-byte units."""
@@ -115,14 +115,14 @@ class StrongWords:
           actors: int64[n, 1].
         """
         self._cluster = strong.cta_id[0]
-        self.is_narrow |= strong.scope < Scope.GPU
+        self.has_narrow_scope |= strong.scope < Scope.GPU
         for start in range(0, width, UNIT_BYTES):
             self._marked[(offsets + start) // UNIT_BYTES] = True
         words, bits = _words_of(offsets, width)
         if words.size == 1:  # lanes that access the same word are recorded one by one
             word, actor = int(words[0, 0]), int(actors[0, 0])
             if self._actor[word] not in (0, actor):
-                self._join(word, actor, step, strong, kind, int(np.max(bits)))
+                self._record_shared(word, actor, step, strong, kind, int(np.max(bits)))
                 return
         before = self._actor[words]
         fresh = before == 0
@@ -145,19 +145,19 @@ class StrongWords:
         if mine is not words:
             each = [np.broadcast_to(part, words.shape)[~alone] for part in (words, actors, bits)]
             for word, actor, touched in zip(*(part.tolist() for part in each), strict=True):
-                self._join(word, actor, step, strong, kind, touched)
+                self._record_shared(word, actor, step, strong, kind, touched)
 
-    def _join(
+    def _record_shared(
         self, word: int, actor: int, step: int, strong: Strong, kind: str, touched: int
     ) -> None:
         """Records an access to a word with several actors."""
-        here = self._several.get(word)
-        if here is None:
-            here = self._several[word] = {int(self._actor[word]): self._only(word)}
+        by_actor = self._several.get(word)
+        if by_actor is None:
+            by_actor = self._several[word] = {int(self._actor[word]): self._only(word)}
             self._actor[word] = SEVERAL
-        known = here.get(actor)
+        known = by_actor.get(actor)
         if known is None:
-            known = here[actor] = _Known(strong.cta_id[1], int(strong.scope), 0, 0, 0)
+            known = by_actor[actor] = _ActorAccesses(strong.cta_id[1], int(strong.scope), 0, 0, 0)
         known.scope = min(known.scope, int(strong.scope))
         known.touched |= touched
         if kind != "store":
@@ -165,12 +165,12 @@ class StrongWords:
         if kind != "load":
             known.written = step
 
-    def _only(self, word: int) -> _Known:
+    def _only(self, word: int) -> _ActorAccesses:
         """The accesses of a word's single actor."""
         arrays = (self._rank, self._scope, self._written, self._read, self._touched)
-        return _Known(*(int(array[word]) for array in arrays))
+        return _ActorAccesses(*(int(array[word]) for array in arrays))
 
-    def unknown(
+    def first_conflict(
         self,
         offsets: Offsets,
         width: int,
@@ -180,7 +180,7 @@ class StrongWords:
         *,
         is_write: bool,
         strong: Strong | None = None,
-    ) -> Stranger | None:
+    ) -> StrongConflict | None:
         """The first recorded access that conflicts with one of `own`, or None.
 
         Args:
@@ -211,12 +211,14 @@ class StrongWords:
             if alias is not None:
                 second = (int(alias[0][position, 0]), int(alias[1][position, 0]))
             touched = int(np.broadcast_to(bits, words.shape)[position, column])
-            found = self._among(word, touched, me, second, steps_of, strong, is_write=is_write)
+            found = self._conflict_in(
+                word, touched, me, second, steps_of, strong, is_write=is_write
+            )
             if found is not None:
-                return Stranger(position, *found)
+                return StrongConflict(position, *found)
         return None
 
-    def _among(
+    def _conflict_in(
         self,
         word: int,
         touched: int,
@@ -260,11 +262,11 @@ class StrongWords:
         self._actor[mine[self._touched[mine] == 0]] = 0
         shared = actors == SEVERAL
         for word, touched in zip(words[shared].tolist(), bits[shared].tolist(), strict=True):
-            here = self._several.get(word, {})
-            for actor, other in list(here.items()):
+            by_actor = self._several.get(word, {})
+            for actor, other in list(by_actor.items()):
                 other.touched &= ~touched
                 if not other.touched:
-                    del here[actor]
-            if not here and self._actor[word] == SEVERAL:
+                    del by_actor[actor]
+            if not by_actor and self._actor[word] == SEVERAL:
                 self._several.pop(word, None)
                 self._actor[word] = 0

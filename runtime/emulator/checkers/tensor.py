@@ -55,7 +55,7 @@ class TensorChecks(ThreadChecks):
         end = state.tensor.end_of(key)
         work = self._tensor_step(s, key, line)
         current = (warp.where, line, is_write)
-        for group, _ in warp.touching(s.mask):
+        for group, _ in warp.groups_in(s.mask):
             group.clock = state.actors.fit(group.clock)
             orders = state.tensor.orders(group.clock)
             for box in boxes:
@@ -140,7 +140,7 @@ class TensorChecks(ThreadChecks):
             actor, step = made = self._tensor_step(s, key, current_line())
             if group == 2:
                 state.pairs[pair] = made
-            clocks = [state.actors.fit(g.clock).max(axis=0) for g, _ in warp.touching(s.mask)]
+            clocks = [state.actors.fit(g.clock).max(axis=0) for g, _ in warp.groups_in(s.mask)]
             accessor = Accessor(actor, step, clocks[0], clocks[0])
             for cta in state.ctas[first : first + group]:
                 cta.tmem.box(0, 128, column, count, accessor, True)
@@ -174,7 +174,7 @@ class TensorChecks(ThreadChecks):
     def deallocating(self, s: WarpContext, column: int, count: int) -> None:
         """tcgen05.dealloc: the warp must know that all accesses to these columns are complete."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
-        group = warp.touching(s.mask)[0][0]
+        group = warp.groups_in(s.mask)[0][0]
         group.clock = clock = state.actors.fit(group.clock)
         seen = clock.copy()  # it is synchronous: fence::after_thread_sync orders it with nothing
         np.maximum(seen[TENSOR], seen[KNOWN], out=seen[TENSOR])

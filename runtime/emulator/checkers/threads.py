@@ -11,14 +11,14 @@ from ..core.state import ALL_LANES, Cta, WarpContext
 from ..machine.memory import GlobalMemory, SharedMemory
 from .barriers import Barrier, MBarrier
 from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
-from .encounters import ALL
 from .findings import Finding
 from .lifetimes import LifetimeChecks
-from .meetings import Heads
-from .outside import NOTHING, Bundle
+from .other_clusters import NOTHING, Bundle
+from .releases import Heads
 from .report import current_line
 from .spaces import Accessor, ByteSpace, Stored
 from .state import MBARRIER_BYTES, ClusterState
+from .strong_accesses import ALL
 
 
 def _present(memory: SharedMemory | GlobalMemory, addresses: Any, width: int) -> Any:
@@ -109,12 +109,12 @@ class ThreadChecks(LifetimeChecks):
           lanes_of: their warp, numbers, line and whether they write.
         """
         warp, here, line, is_write = lanes_of
-        known = warp.known(here)
+        known = warp.known_steps(here)
         accessor = Accessor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
         conflict = space.lanes(at, width, accessor, is_write, stored)
 
         if owner is None and self.globals is not None and self.globals.crosses:
-            self.look_at_others(space, at, width, state, lanes_of, stored)
+            self.check_other_clusters(space, at, width, state, lanes_of, stored)
         if conflict is not None:
             lane = int(here[conflict.position // max(1, width // space.granule)])
             user = (f"{warp.where} lane {lane}", line, is_write)
@@ -139,7 +139,7 @@ class ThreadChecks(LifetimeChecks):
 
     def warp_synced(self, s: WarpContext, mask: int) -> None:
         """bar.warp.sync."""
-        self.warp_of(s).unite(mask)
+        self.warp_of(s).synchronise(mask)
 
     # ---- barriers
 
@@ -199,7 +199,7 @@ class ThreadChecks(LifetimeChecks):
         """A relaxed arrival passes on what earlier fences released, fenced inits, and that its CTA
         has begun.
         """
-        heads = self.meetings.fenced_by(state.outside, own, warp, lane)
+        heads = self.release_table.fenced_by(state.other_clusters, own, warp, lane)
         for (_, scope), bundle in heads.bundles.items():
             if scope.includes(own, goal):
                 barrier.arriving = state.actors.join(barrier.arriving, bundle.clock)
@@ -225,7 +225,7 @@ class ThreadChecks(LifetimeChecks):
         if barrier is None:
             return
         self._check_user(s, warp, barrier, key, mask)
-        for group, _ in warp.touching(mask):
+        for group, _ in warp.groups_in(mask):
             known = int(state.actors.fit(group.clock)[KNOWN, barrier.actor])
             phase = barrier.intended(known, parity)
             if barrier.phase >= phase + 2:
@@ -252,11 +252,13 @@ class ThreadChecks(LifetimeChecks):
             bundle = Bundle(state.number, barrier.done.copy(), NOTHING, is_plain=True)
             heads = Heads.of({head: bundle})
             for lane in lanes_in(mask).tolist():
-                self.meetings.see(key, state.number, cta_id, warp.base + lane, heads, order)
+                self.release_table.observe(
+                    key, state.number, cta_id, warp.base + lane, heads, order
+                )
             return
         warp.acquire(barrier.done, mask)
         if len(warp.groups) > 1 and key[0] == "bar" and mask == ALL_LANES:
-            warp.unite(mask)
+            warp.synchronise(mask)
 
     def completed(self, cta: Cta, key: SyncKey) -> None:
         """A phase of a barrier is complete; the CTA may be finished, if an engine completes it."""
@@ -286,7 +288,7 @@ class ThreadChecks(LifetimeChecks):
         Threads use it through the generic proxy, as its init does: a release and an acquire order
         the two, in other CTAs as well. A relaxed arrival passes on fenced inits alone.
         """
-        for group, common in warp.touching(mask):
+        for group, common in warp.groups_in(mask):
             group.clock = self.state_of(s.cta).actors.fit(group.clock)
             if not barrier.is_known(group.clock):
                 own = (lanes_in(common) + warp.base).tolist()

@@ -116,7 +116,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         """
         ...
 
-    def meeting(
+    def strong_access(
         self,
         s: ContextT,
         lanes: Any,

@@ -94,7 +94,9 @@ def atomic(
             at = address + address.dtype.type(element * width)
             for memory, index, inner in pieces(s, space, at, lanes):
                 if s.launch.inspector is not None and s.order is not None:
-                    s.launch.inspector.meeting(s, index, memory, inner, width, "update", s.order)
+                    s.launch.inspector.strong_access(
+                        s, index, memory, inner, width, "update", s.order
+                    )
                 old = memory.load(inner, width).view(dtype).reshape(-1)
                 last = None if third is None else third[index]
                 in_global = not isinstance(memory, SharedMemory)
@@ -121,7 +123,7 @@ def atomic_wide(
         one = np.array([lane])
         ((memory, _, inner),) = pieces(s, space, address, one)
         if s.launch.inspector is not None and s.order is not None:
-            s.launch.inspector.meeting(s, one, memory, inner, 16, "update", s.order)
+            s.launch.inspector.strong_access(s, one, memory, inner, 16, "update", s.order)
         old = memory.load(inner, 16).view(np.uint64).reshape(2)
         new = value[:, lane]
         if third is not None:

@@ -199,7 +199,7 @@ def observe_access(
     inspector = s.launch.inspector
     if inspector is not None and s.order is not None:
         kind = "store" if is_write else "load"
-        inspector.meeting(s, lanes, memory, addresses, width, kind, s.order)
+        inspector.strong_access(s, lanes, memory, addresses, width, kind, s.order)
     elif inspector is not None:
         inspector.access(s, lanes, memory, addresses, width, is_write, values, element_bytes)
     observer = s.launch.observer

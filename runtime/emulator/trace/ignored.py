@@ -29,7 +29,7 @@ class PartialInspector(LaunchInspector):
         """Ends the launch, as without a trace."""
         raise fault
 
-    def meeting(
+    def strong_access(
         self,
         s: WarpContext,
         lanes: Any,

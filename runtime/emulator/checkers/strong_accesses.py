@@ -13,7 +13,7 @@ from ..machine.memory import GlobalMemory, SharedMemory
 from ..ptx.kinds import WARP_LANES
 from .clocks import KNOWN, NOBODY, Clock, WarpClocks
 from .findings import User
-from .outside import NOTHING, Bundle, Parts
+from .other_clusters import NOTHING, Bundle, ClusterClocks
 from .report import current_line, global_place, shared_place
 from .shadow import Conflict
 from .spaces import Accessor, ByteSpace, Stored
@@ -24,7 +24,7 @@ ALL = np.arange(WARP_LANES)
 Steps = npt.NDArray[np.int32]
 
 
-class EncounterChecks(CheckBase):
+class StrongAccessChecks(CheckBase):
     """Follows strong accesses, and compares accesses with those of other clusters."""
 
     def spaces_of(
@@ -75,7 +75,7 @@ class EncounterChecks(CheckBase):
 
     # ---- strong accesses
 
-    def meeting(
+    def strong_access(
         self,
         s: WarpContext,
         lanes: Any,
@@ -101,7 +101,7 @@ class EncounterChecks(CheckBase):
         for space, index in self.spaces_of(memory, addresses, width, state):
             at, here = (addresses, chosen) if index is None else (addresses[index], chosen[index])
             access = (at, width, strong, kind)
-            self._meet(state, space, owner, access, (warp, here, line, tick))
+            self._check_strong(state, space, owner, access, (warp, here, line, tick))
         self._carry(state, warp, where, chosen, addresses, cta_id, kind, order)
 
     def _carry(
@@ -116,8 +116,8 @@ class EncounterChecks(CheckBase):
         order: Order,
     ) -> None:
         """Passes knowledge by strong accesses of lanes, lane after lane."""
-        meetings, outside = self.meetings, state.outside
-        locations = meetings.locations(where)
+        releases, other_clusters = self.release_table, state.other_clusters
+        locations = releases.locations(where)
         marked = 0 if kind == "load" else warp.marked
         for lane, address in zip(lanes.tolist(), addresses.tolist(), strict=True):
             location = locations.get(address)
@@ -125,27 +125,27 @@ class EncounterChecks(CheckBase):
                 continue  # nothing to release, and nothing to acquire
             heads, is_acquired = None, False
             if kind != "store":
-                heads = meetings.read(location, cta_id, order)
+                heads = releases.read(location, cta_id, order)
                 key, actor = (where, address), warp.base + lane
-                seen = meetings.see(key, state.number, cta_id, actor, heads, order)
-                learnt, is_acquired = seen
+                observed = releases.observe(key, state.number, cta_id, actor, heads, order)
+                learnt, is_acquired = observed
                 for bundle in learnt:
                     self.learn(state, warp, lane, bundle)
             if kind != "load":
-                keeps = heads if kind == "update" else None
-                meetings.write(
+                read_heads = heads if kind == "update" else None
+                releases.write(
                     locations,
                     address,
-                    outside,
+                    other_clusters,
                     cta_id,
                     warp,
                     lane,
                     order,
-                    keeps=keeps,
+                    read_heads=read_heads,
                     is_acquired=is_acquired,
                 )
 
-    def _meet(
+    def _check_strong(
         self,
         state: ClusterState,
         space: ByteSpace,
@@ -163,9 +163,9 @@ class EncounterChecks(CheckBase):
         warp, here, line, tick = lanes_of
         is_write = kind != "load"
 
-        known = warp.known(here)
+        known = warp.known_steps(here)
         accessor = Accessor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
-        conflict = space.meet(addresses, width, accessor, strong, kind)
+        conflict = space.strong_lanes(addresses, width, accessor, strong, kind)
         if conflict is not None:
             lane = int(here[conflict.position // max(1, width // space.granule)])
             user = (f"{warp.where} lane {lane}", line, is_write)
@@ -174,43 +174,49 @@ class EncounterChecks(CheckBase):
             return
         scope = strong.scope
         others = self.globals.others(space, addresses, width, state, is_write=is_write, scope=scope)
-        for other, theirs in others:
-            stranger = self._stranger_of(state, theirs, warp, here)
-            conflict = other.meet(addresses, width, stranger, strong, kind)
+        for other, their_state in others:
+            foreign = self._accessor_in(state, their_state, warp, here)
+            conflict = other.strong_lanes(addresses, width, foreign, strong, kind)
             if conflict is not None:
                 lane = int(here[conflict.position // max(1, width // other.granule)])
                 user = (f"{warp.where} lane {lane}", line, is_write)
-                known = _known(theirs, state.outside.known(warp.of_lane(lane).clock))
-                self.report_access(theirs, other, None, conflict, user, known)
+                known = _knowledge_of(
+                    their_state, state.other_clusters.known(warp.of_lane(lane).clock)
+                )
+                self.report_access(their_state, other, None, conflict, user, known)
 
     @staticmethod
-    def _stranger_of(
-        state: ClusterState, theirs: ClusterState, warp: WarpClocks, here: Any
+    def _accessor_in(
+        state: ClusterState, their_state: ClusterState, warp: WarpClocks, here: Any
     ) -> Accessor:
         """Lanes as an accessor of another cluster's memory."""
 
-        outside = state.outside
-        steps = warp.of_each(here, lambda group: _known(theirs, outside.known(group.clock))[KNOWN])
-        return _stranger(steps)
+        other_clusters = state.other_clusters
+        steps = warp.of_each(
+            here, lambda group: _knowledge_of(their_state, other_clusters.known(group.clock))[KNOWN]
+        )
+        return _foreign_accessor(steps)
 
     def learn(self, state: ClusterState, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
         """A lane acquires a bundle."""
         own = bundle.of(state.number)
         if own is not None:
             warp.acquire_alone(own, lane)
-        state.outside.learn(warp, lane, bundle)
+        state.other_clusters.learn(warp, lane, bundle)
 
     def memory_fence(self, s: WarpContext, mask: int, order: Order) -> None:
         """fence and membar: strong reads before it acquire, strong writes after it release."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         cta_id = (state.number, s.cta.rank)
-        for lane, bundle in self.meetings.fence(state.outside, cta_id, warp, mask, order):
+        for lane, bundle in self.release_table.fence(
+            state.other_clusters, cta_id, warp, mask, order
+        ):
             self.learn(state, warp, lane, bundle)
-        self.meetings.mark(state.outside, warp, mask, order)
+        self.release_table.mark(state.other_clusters, warp, mask, order)
 
     # ---- other clusters
 
-    def look_at_others(
+    def check_other_clusters(
         self,
         space: ByteSpace,
         addresses: Any,
@@ -226,14 +232,18 @@ class EncounterChecks(CheckBase):
         """
         assert self.globals is not None
         warp, here, line, is_write = lanes_of
-        for other, theirs in self.globals.others(space, addresses, width, state, is_write=is_write):
-            stranger = self._stranger_of(state, theirs, warp, here)
-            conflict = other.lanes(addresses, width, stranger, is_write, stored)
+        for other, their_state in self.globals.others(
+            space, addresses, width, state, is_write=is_write
+        ):
+            foreign = self._accessor_in(state, their_state, warp, here)
+            conflict = other.lanes(addresses, width, foreign, is_write, stored)
             if conflict is not None:
                 lane = int(here[conflict.position // max(1, width // other.granule)])
                 user = (f"{warp.where} lane {lane}", line, is_write)
-                known = _known(theirs, state.outside.known(warp.of_lane(lane).clock))
-                self.report_access(theirs, other, None, conflict, user, known)
+                known = _knowledge_of(
+                    their_state, state.other_clusters.known(warp.of_lane(lane).clock)
+                )
+                self.report_access(their_state, other, None, conflict, user, known)
 
     def box_access(
         self,
@@ -263,22 +273,22 @@ class EncounterChecks(CheckBase):
             if conflict is not None:
                 self.report_access(state, space, None, conflict, user, clock)
             others = self.globals.others(space, rows, width, state, is_write=is_write)
-            bundle = state.outside.known(clock) if others else NOTHING
-            for other, theirs in others:
-                known = _known(theirs, bundle)
-                stranger = _stranger(theirs.actors.visible(known))
-                stranger = replace(stranger, adds=accessor.adds, strong=accessor.strong)
-                conflict = other.rows(rows, width, stranger, is_write)
+            bundle = state.other_clusters.known(clock) if others else NOTHING
+            for other, their_state in others:
+                known = _knowledge_of(their_state, bundle)
+                foreign = _foreign_accessor(their_state.actors.visible(known))
+                foreign = replace(foreign, adds=accessor.adds, strong=accessor.strong)
+                conflict = other.rows(rows, width, foreign, is_write)
                 if conflict is not None:
-                    self.report_access(theirs, other, None, conflict, user, known)
+                    self.report_access(their_state, other, None, conflict, user, known)
 
 
-def _known(theirs: ClusterState, parts: Parts) -> Clock:
+def _knowledge_of(their_state: ClusterState, parts: ClusterClocks) -> Clock:
     """The part of knowledge that is about a cluster, extended to its present actors."""
-    known = parts.get(theirs.number)
-    return theirs.actors.zeros(2) if known is None else theirs.actors.fit(known)
+    known = parts.get(their_state.number)
+    return their_state.actors.zeros(2) if known is None else their_state.actors.fit(known)
 
 
-def _stranger(steps: Steps) -> Accessor:
+def _foreign_accessor(steps: Steps) -> Accessor:
     """An accessor from another cluster."""
     return Accessor(NOBODY, 0, steps, steps, is_recorded=False)

@@ -55,7 +55,7 @@ class Pool:
         self.steps: Steps = np.zeros((0, 0), np.int32)
         self.is_common: Mask = np.zeros(0, np.bool_)
         self.has_common = False
-        self.users: list[Touches] = []
+        self.users: list[Accesses] = []
         self._next = 0  # rows from here on have never been taken, and are zero
         self._returned: npt.NDArray[np.intp] = np.zeros(0, np.intp)
 
@@ -76,8 +76,8 @@ class Pool:
     def _make_room(self, count: int) -> None:
         """Takes back all rows that no granule has, and adds rows if these are few."""
         is_used = np.zeros(self._next, np.bool_)
-        for touches in self.users:
-            is_used[touches.rows_of_all()] = True
+        for accesses in self.users:
+            is_used[accesses.rows_of_all()] = True
         self._returned = np.flatnonzero(~is_used)
         rows, width = self.steps.shape
         if len(self._returned) < max(count, rows // _POOL_GROWTH):
@@ -107,7 +107,7 @@ class Pool:
             self._returned = np.concatenate([self._returned, np.unique(own).astype(np.intp)])
 
 
-class Touches:
+class Accesses:
     """Accesses by granule.
 
     Attributes:
@@ -126,7 +126,7 @@ class Touches:
         actors = actors_of(self.cells)
         return -1 - actors[actors < 0]
 
-    def unknown(
+    def unordered(
         self, cells: Cells, own: Any, known: Steps, alias: Alias = None
     ) -> tuple[Mask, int]:
         """Where there are accesses of others than `own` that `known` does not include, and how
@@ -156,10 +156,10 @@ class Touches:
             count = int(np.count_nonzero(bad))
         return bad, count
 
-    def culprit(
+    def conflicting(
         self, number: int, own: int, known: Steps, alias: tuple[int, int] | None
     ) -> tuple[int, int]:
-        """Actor and step of an access to a granule (by flat number) that `unknown` has found."""
+        """Actor and step of an access to a granule (by flat number) that `unordered` has found."""
         cell = self.cells.reshape(-1)[number : number + 1]
         actor, step = int(actors_of(cell)[0]), int(steps_of(cell)[0])
         if actor >= 0:
@@ -191,7 +191,7 @@ class Touches:
                 self._pool.give_back(-1 - actors[shared])
         self.cells[at] = cells
 
-    def hand_over(self, other: "Touches", at: Where, cells: Cells) -> None:
+    def hand_over(self, other: "Accesses", at: Where, cells: Cells) -> None:
         """Moves `cells` from these granules to `other`, replacing its cells; the caller puts new
         ones here.
         """

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..core.order import CtaId, Order, Scope
 from .clocks import Clock, WarpClocks, lanes_in
-from .outside import Bundle, Outside, united
+from .other_clusters import Bundle, OtherClusters, united
 
 Head = tuple[CtaId, Scope]  # number of the first operation of a release
 Thread = tuple[CtaId, int]  # CTA and actor of a release
@@ -62,8 +62,8 @@ class Heads:
         """Whether these include all that earlier ones pass on: same thread, scopes at least as
         wide.
         """
-        is_own = self.thread is not None and self.thread == earlier.thread
-        return is_own and earlier.bundles.keys() <= self.bundles.keys()
+        same_thread = self.thread is not None and self.thread == earlier.thread
+        return same_thread and earlier.bundles.keys() <= self.bundles.keys()
 
     def then(self, other: "Heads", *, is_acquired: bool) -> "Heads":
         """The releases after an atomic that read these and made others.
@@ -82,7 +82,7 @@ class Heads:
 
 
 NONE = Heads({}, None, None)
-MOST_SEEN = 8  # releases of one location that are kept apart for a later fence
+MOST_OBSERVED = 8  # releases of one location that are kept apart for a later fence
 
 
 @dataclass(slots=True)
@@ -123,49 +123,51 @@ class Lane:
     Attributes:
       marks: its last releasing fence by scope.
       heads: the releases that these give its strong writes, made on first use.
-      seen: the releases that its strong reads observed, by location, for later fences.
+      observed: the releases that its strong reads observed, by location, for later fences.
     """
 
     marks: dict[Scope, Mark] = field(default_factory=dict[Scope, Mark])
     heads: Heads | None = None
-    seen: dict[Any, list[Heads]] = field(default_factory=dict[Any, list[Heads]])
+    observed: dict[Any, list[Heads]] = field(default_factory=dict[Any, list[Heads]])
 
 
-class Meetings:
+class ReleaseTable:
     """The strong accesses of a launch, in execution order."""
 
     def __init__(self) -> None:
-        self._places: dict[Any, dict[int, Location]] = {}
+        self._locations: dict[Any, dict[int, Location]] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
 
     def locations(self, where: Any) -> dict[int, Location]:
         """The locations of a memory, by address."""
-        return self._places.setdefault(where, {})
+        return self._locations.setdefault(where, {})
 
     def _lane(self, cluster: int, actor: int) -> Lane:
         return self._lanes.setdefault((cluster, actor), Lane())
 
     # ---- what a thread gives
 
-    def fenced_by(self, outside: Outside, cta_id: CtaId, warp: WarpClocks, lane: int) -> Heads:
+    def fenced_by(
+        self, other_clusters: OtherClusters, cta_id: CtaId, warp: WarpClocks, lane: int
+    ) -> Heads:
         """The releases of a strong write that fences before it cause."""
-        known = self._lanes.get((outside.number, warp.base + lane))
+        known = self._lanes.get((other_clusters.number, warp.base + lane))
         if known is None or not known.marks:
             return NONE
         if known.heads is None:
             known.heads = Heads.of(
                 {
-                    (cta_id, scope): self._marked(outside, warp, lane, mark)
+                    (cta_id, scope): self._marked(other_clusters, warp, lane, mark)
                     for scope, mark in known.marks.items()
                 }
             )
         return known.heads
 
     @staticmethod
-    def _marked(outside: Outside, warp: WarpClocks, lane: int, mark: Mark) -> Bundle:
+    def _marked(other_clusters: OtherClusters, warp: WarpClocks, lane: int, mark: Mark) -> Bundle:
         copied = None if mark.copied is None else mark.copied[:, lane]
         known = (mark.clock, lane, mark.tick, int(mark.fenced[lane]), copied)
-        return Bundle.of_lane(outside, warp, known)
+        return Bundle.of_lane(other_clusters, warp, known)
 
     # ---- accesses
 
@@ -173,30 +175,30 @@ class Meetings:
         self,
         locations: dict[int, Location],
         address: int,
-        outside: Outside,
+        other_clusters: OtherClusters,
         cta_id: CtaId,
         warp: WarpClocks,
         lane: int,
         order: Order,
         *,
-        keeps: Heads | None,
+        read_heads: Heads | None,
         is_acquired: bool,
     ) -> None:
         """A strong write of a lane.
 
         Args:
-          keeps: for an atomic, the releases that it read; else None.
+          read_heads: for an atomic, the releases that it read; else None.
           is_acquired: whether it has learned all that they pass on.
         """
         thread = (cta_id, warp.base + lane)
         location = locations.get(address)
         if order.releases:
-            bundle = Bundle.of_lane(outside, warp, warp.known_by(lane))
+            bundle = Bundle.of_lane(other_clusters, warp, warp.lane_clock(lane))
             is_wide = order.scope >= Scope.GPU
             total = bundle if is_wide else None
             heads = Heads({(cta_id, order.scope): bundle}, total, object(), thread)
         else:
-            heads = self.fenced_by(outside, cta_id, warp, lane)
+            heads = self.fenced_by(other_clusters, cta_id, warp, lane)
             before = None if location is None else location.released.get(thread)
             if before is not None:
                 heads = before.then(heads, is_acquired=False) if heads.bundles else before
@@ -206,8 +208,8 @@ class Meetings:
             location = locations[address] = Location(cta_id, order.scope)
         if order.releases:
             location.released[thread] = heads
-        if keeps is not None and keeps.bundles and not heads.replaces(keeps):
-            heads = keeps.then(heads, is_acquired=is_acquired) if heads.bundles else keeps
+        if read_heads is not None and read_heads.bundles and not heads.replaces(read_heads):
+            heads = read_heads.then(heads, is_acquired=is_acquired) if heads.bundles else read_heads
         location.writer, location.scope, location.heads = cta_id, order.scope, heads
 
     @staticmethod
@@ -220,7 +222,7 @@ class Meetings:
             return NONE
         return location.heads
 
-    def see(
+    def observe(
         self, key: Any, cluster: int, cta_id: CtaId, actor: int, heads: Heads, order: Order
     ) -> tuple[list[Bundle], bool]:
         """A thread observes releases: returns what it acquires now; its next fence acquires the
@@ -230,31 +232,36 @@ class Meetings:
             return [], True
         if order.acquires:
             return heads.usable(cta_id, order.scope)
-        seen = self._lane(cluster, actor).seen.setdefault(key, [])
-        if seen and seen[-1].root is heads.root:
-            seen[-1] = heads
+        observed = self._lane(cluster, actor).observed.setdefault(key, [])
+        if observed and observed[-1].root is heads.root:
+            observed[-1] = heads
             return [], False
-        seen.append(heads)
-        if len(seen) > MOST_SEEN:
+        observed.append(heads)
+        if len(observed) > MOST_OBSERVED:
             bundles: dict[Head, Bundle] = {}
-            for one in seen:
+            for one in observed:
                 for head, bundle in one.bundles.items():
                     before = bundles.get(head)
                     bundles[head] = bundle if before is None else united([before, bundle])
-            seen[:] = [Heads.of(bundles)]
+            observed[:] = [Heads.of(bundles)]
         return [], False
 
     # ---- fences
 
     def fence(
-        self, outside: Outside, cta_id: CtaId, warp: WarpClocks, mask: int, order: Order
+        self,
+        other_clusters: OtherClusters,
+        cta_id: CtaId,
+        warp: WarpClocks,
+        mask: int,
+        order: Order,
     ) -> list[tuple[int, Bundle]]:
         """A fence of lanes: yields each lane with what it acquires."""
         learnt: list[tuple[int, Bundle]] = []
         if order.acquires:
             for lane in lanes_in(mask).tolist():
-                known = self._lanes.get((outside.number, warp.base + lane))
-                if known is not None and known.seen:
+                known = self._lanes.get((other_clusters.number, warp.base + lane))
+                if known is not None and known.observed:
                     bundles = self._acquired(known, cta_id, order.scope)
                     learnt += [(lane, bundle) for bundle in bundles]
         return learnt
@@ -265,27 +272,29 @@ class Meetings:
         later.
         """
         acquired: list[Bundle] = []
-        for key, seen in list(lane.seen.items()):
+        for key, observed in list(lane.observed.items()):
             left: list[Heads] = []
-            for heads in seen:
+            for heads in observed:
                 bundles, is_all = heads.usable(cta_id, scope)
                 acquired += bundles
                 if not is_all:
                     left.append(heads)
-            lane.seen[key] = left
+            lane.observed[key] = left
             if not left:
-                del lane.seen[key]
+                del lane.observed[key]
         return acquired
 
-    def mark(self, outside: Outside, warp: WarpClocks, mask: int, order: Order) -> None:
+    def mark(
+        self, other_clusters: OtherClusters, warp: WarpClocks, mask: int, order: Order
+    ) -> None:
         """A releasing fence of lanes: their next strong writes release what they know now."""
         if not order.releases:
             return
         warp.marked |= mask
         copied = None if warp.copies is None else warp.copies.steps.copy()
-        for group, common in warp.touching(mask):
-            mark = Mark(group.as_now(), warp.tick, warp.fenced.copy(), copied)
+        for group, common in warp.groups_in(mask):
+            mark = Mark(group.saved_clock(), warp.tick, warp.fenced.copy(), copied)
             for lane in lanes_in(common).tolist():
-                known = self._lane(outside.number, warp.base + lane)
+                known = self._lane(other_clusters.number, warp.base + lane)
                 known.marks[order.scope] = mark
                 known.heads = None

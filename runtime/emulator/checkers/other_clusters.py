@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from .clocks import KNOWN, PROXY, Actors, Clock, LaneClock, WarpClocks
 
-Parts = Mapping[int, Clock]  # rows KNOWN and PROXY by number of the cluster
-NOTHING: Parts = {}
-RECENT = (
-    4  # clocks with a cached result: that of a group of lanes, and of lanes that have just left it
-)
+ClusterClocks = Mapping[int, Clock]  # rows KNOWN and PROXY by number of the cluster
+NOTHING: ClusterClocks = {}
+# clocks with a cached result: that of a group of lanes, and of lanes that have just left it
+RECENT = 4
 
 
 def _join(clocks: list[Clock]) -> Clock:
@@ -47,7 +46,7 @@ def _includes(known: Clock | None, clock: Clock) -> bool:
     return known.shape[1] >= width and bool((known[:, :width] >= clock).all())
 
 
-def _joined(parts: Iterable[Parts]) -> Parts:
+def _joined(parts: Iterable[ClusterClocks]) -> ClusterClocks:
     """The join of several parts."""
     found: dict[int, dict[int, Clock]] = {}  # each clock once, as many are equal
     for one in parts:
@@ -64,29 +63,29 @@ class Bundle:
       is_plain: whether what is known of other clusters follows from the clock.
     """
 
-    __slots__ = ("_parts", "_release", "cluster", "is_plain")
+    __slots__ = ("_clocks", "_release", "cluster", "is_plain")
 
-    def __init__(self, cluster: int, clock: Clock, others: Parts, *, is_plain: bool):
+    def __init__(self, cluster: int, clock: Clock, others: ClusterClocks, *, is_plain: bool):
         self.cluster = cluster
         self.is_plain = is_plain
-        self._parts: tuple[Clock, Parts] | None = (clock, others)
-        self._release: tuple[Outside, WarpClocks, LaneClock] | None = None
+        self._clocks: tuple[Clock, ClusterClocks] | None = (clock, others)
+        self._release: tuple[OtherClusters, WarpClocks, LaneClock] | None = None
 
     @staticmethod
-    def of_lane(outside: "Outside", warp: WarpClocks, known: LaneClock) -> "Bundle":
+    def of_lane(other_clusters: "OtherClusters", warp: WarpClocks, known: LaneClock) -> "Bundle":
         """The bundle of a lane; its clock is only made if it is needed, which is rare."""
         bundle = object.__new__(Bundle)
-        bundle.cluster, bundle.is_plain = outside.number, True
-        bundle._parts, bundle._release = None, (outside, warp, known)
+        bundle.cluster, bundle.is_plain = other_clusters.number, True
+        bundle._clocks, bundle._release = None, (other_clusters, warp, known)
         return bundle
 
-    def _made(self) -> tuple[Clock, Parts]:
-        if self._parts is None:
+    def _made(self) -> tuple[Clock, ClusterClocks]:
+        if self._clocks is None:
             assert self._release is not None
-            outside, warp, known = self._release
+            other_clusters, warp, known = self._release
             clock = warp.with_lane(*known)
-            self._parts, self._release = (clock, outside.known(clock)), None
-        return self._parts
+            self._clocks, self._release = (clock, other_clusters.known(clock)), None
+        return self._clocks
 
     @property
     def clock(self) -> Clock:
@@ -94,7 +93,7 @@ class Bundle:
         return self._made()[0]
 
     @property
-    def others(self) -> Parts:
+    def others(self) -> ClusterClocks:
         """The clocks for other clusters."""
         return self._made()[1]
 
@@ -102,7 +101,7 @@ class Bundle:
         """The clock for a cluster; None if nothing is known of it."""
         return self.clock if cluster == self.cluster else self.others.get(cluster)
 
-    def without(self, cluster: int) -> Parts:
+    def without(self, cluster: int) -> ClusterClocks:
         """The clocks for all clusters but one."""
         if cluster == self.cluster:
             return self.others
@@ -128,17 +127,17 @@ class _Step:
     """What a thread knows of other clusters from some moment on.
 
     Attributes:
-      covers: for each thread of its cluster, in the order of `Outside`, the last step that this
+      included: for each thread of its cluster, in the order of `OtherClusters`, the last step that this
         includes.
       count: the sum of these.
     """
 
-    parts: Parts
-    covers: npt.NDArray[np.int32]
+    parts: ClusterClocks
+    included: npt.NDArray[np.int32]
     count: int
 
 
-class Outside:
+class OtherClusters:
     """Knowledge of one cluster's threads about other clusters.
 
     Args:
@@ -151,12 +150,12 @@ class Outside:
         self._numbers = np.zeros(
             0, np.intp
         )  # actors of the threads that have learned something, ascending
-        self._places: dict[int, int] = {}  # and their positions there
+        self._positions: dict[int, int] = {}  # and their positions there
         self._steps: list[list[_Step]] = []  # steps of each of them; the first one knows nothing
         self._latest = np.zeros(0, np.int32)  # number of the last step of each
         self._counts = np.zeros(0, np.int64)  # and its count
         self._recent: dict[
-            bytes, Parts
+            bytes, ClusterClocks
         ] = {}  # cached knowledge by the clocks' steps of these actors
 
     def learn(self, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
@@ -166,10 +165,10 @@ class Outside:
         others = bundle.without(self.number)
         if not others:
             return
-        actor = self._actors.engine(("outside", warp.base + lane))
-        index = self._places.get(actor)
+        actor = self._actors.engine(("other-clusters", warp.base + lane))
+        index = self._positions.get(actor)
         if index is None:
-            index = self._places[actor] = len(self._steps)
+            index = self._positions[actor] = len(self._steps)
             self._numbers = np.append(self._numbers, actor)
             self._latest, self._counts = np.append(self._latest, 0), np.append(self._counts, 0)
             self._steps.append([_Step(NOTHING, np.zeros(0, np.int32), 0)])
@@ -178,15 +177,15 @@ class Outside:
         before = self.known(mine)
         if any(not _includes(before.get(cluster), clock) for cluster, clock in others.items()):
             inside = self._numbers[self._numbers < mine.shape[1]]
-            covers = np.zeros(self._numbers.size, np.int32)
-            covers[: inside.size] = mine[KNOWN, inside]
-            covers[index] = len(steps)
+            included = np.zeros(self._numbers.size, np.int32)
+            included[: inside.size] = mine[KNOWN, inside]
+            included[index] = len(steps)
             parts = others if not before else _joined([before, others])
-            self._latest[index], self._counts[index] = len(steps), covers.sum()
-            steps.append(_Step(parts, covers, int(self._counts[index])))
+            self._latest[index], self._counts[index] = len(steps), included.sum()
+            steps.append(_Step(parts, included, int(self._counts[index])))
         warp.learn(1 << lane, ((KNOWN, actor),), len(steps) - 1)
 
-    def known(self, clock: Clock) -> Parts:
+    def known(self, clock: Clock) -> ClusterClocks:
         """What the owner of a clock knows of other clusters."""
         numbers = self._numbers
         if not numbers.size:
@@ -213,21 +212,21 @@ class Outside:
         counts = np.where(steps[some] == self._latest[some], self._counts[some], -1)
         at = int(some[counts.argmax()])
         step = self._steps[at][-1]
-        covers = step.covers
-        is_all = covers.size >= steps.size and bool((covers[: steps.size] >= steps).all())
+        included = step.included
+        is_all = included.size >= steps.size and bool((included[: steps.size] >= steps).all())
         return step if is_all and steps[at] == self._latest[at] else None
 
-    def _united(self, some: Any, steps: Any, fenced: Any) -> Parts:
+    def _united(self, some: Any, steps: Any, fenced: Any) -> ClusterClocks:
         """The join of several threads' steps."""
         actors: list[int] = some.tolist()
         each: list[_Step] = [self._steps[at][int(steps[at])] for at in actors]
         if not np.count_nonzero(fenced):
             widest = max(each, key=lambda step: step.count)
-            covers = widest.covers
+            included = widest.included
             left = [
                 step
                 for at, step in zip(actors, each, strict=True)
-                if at >= covers.size or covers[at] < steps[at]
+                if at >= included.size or included[at] < steps[at]
             ]
             return widest.parts if not left else _joined(s.parts for s in (widest, *left))
         found = [step.parts for step in each]
