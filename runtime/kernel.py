@@ -143,9 +143,8 @@ class Kernel:
                 *list(bound.tensors)[: len(tensors)],
                 *(x for x in named if x in bound.tensors),
             ]
-            if len(arrays) == len(
-                signature.arrays
-            ):  # otherwise a scalar is an array, whose value may change
+            # otherwise a scalar is an array, whose value may change
+            if len(arrays) == len(signature.arrays):
                 self._plans.note(key, lambda: planned_on(chosen, bundle, bound, arrays))
         return launched
 

@@ -53,9 +53,8 @@ def _nests(tensor: TensorView) -> bool:
 
 def _share(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     try:
-        return np.shares_memory(
-            one, other, max_work=cast(Any, MAX_WORK)
-        )  # the stubs have two arguments only
+        # the stubs have two arguments only
+        return np.shares_memory(one, other, max_work=cast(Any, MAX_WORK))
     except (np.exceptions.TooHardError, OverflowError):
         return True
 

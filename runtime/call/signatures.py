@@ -154,9 +154,8 @@ def _layout_of_view(view: TensorView) -> Hashable | None:
     return view.dtype, view.shape, view.strides, view.device, view.device_index, view.read_only
 
 
-ALIGNMENT = (
-    16  # bytes; no choice of kernel depends on more alignment, and plans check what a kernel needs
-)
+# bytes; no choice of kernel depends on more alignment, and plans check what a kernel needs
+ALIGNMENT = 16
 
 _OF_TORCH: set[type] = set()  # classes whose objects are compared by value
 _KINDS: dict[type, Kind] = {

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 MAX_WARPS = 32  # most threads of a CTA; CUDA programming guide, technical specifications
 MAX_BARRIERS = 1024  # warps or barriers of one name: far above any kernel
-_FIRST_ADDRESS = (
-    0x70_0000_0000  # first address of tensors, far from 0 and from the emulator's own addresses
-)
+# first address of tensors, far from 0 and from the emulator's own addresses
+_FIRST_ADDRESS = 0x70_0000_0000
 _PAGE_BYTES = 4096  # an address keeps its offset in a page, and so its alignment
 
 

@@ -29,9 +29,8 @@ _PARAM = re.compile(
     r"\s*\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?:\.ptr\b[^,]*?\s)?"
     r"(?P<name>[\w$%]+)\s*(?:\[\s*(?P<count>\d+)\s*\])?\s*$"
 )
-_ASKS_HOW_MANY = re.compile(
-    r"%n(?:ctaid|clusterid)\b"
-)  # special registers with CTAs or clusters of the grid
+# special registers with CTAs or clusters of the grid
+_ASKS_HOW_MANY = re.compile(r"%n(?:ctaid|clusterid)\b")
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(?P<target>\w+)", re.MULTILINE)
 _DYNAMIC = re.compile(r"\.extern\s+\.shared\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)\s*\[\s*\]")
 _MOVE = re.compile(r"mov\.[bu]64\s+(%\w+),\s*([\w$%]+);")

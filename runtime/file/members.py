@@ -11,9 +11,8 @@ from attn_mlir.errors import SpecError
 
 MAX_DIRECTORY_BYTES = 1 << 12  # bytes of a zip directory: 46 and a name per member
 
-_END = struct.Struct(
-    "<4s4H2LH"
-)  # end record of a zip: signature, disks, members, directory, comment
+# end record of a zip: signature, disks, members, directory, comment
+_END = struct.Struct("<4s4H2LH")
 _END64, _END64_BYTES = b"PK\6\7", 20  # end locator of a large zip, before the end record
 
 

@@ -13,9 +13,8 @@ Steps = npt.NDArray[np.int32]
 Where = Any  # an index of granules: slices or integer arrays
 Mask = npt.NDArray[np.bool_]
 Cells = npt.NDArray[np.int64]
-Alias = (
-    tuple[Any, Any] | None
-)  # a second actor of the accessor, with its last step: arrays like `own`
+# a second actor of the accessor, with its last step: arrays like `own`
+Alias = tuple[Any, Any] | None
 _STEP_BITS = 32
 _STEP = (1 << _STEP_BITS) - 1
 _POOL_ROWS = 64  # rows of a new pool; its width is a multiple of this as well

@@ -71,9 +71,8 @@ class Barriers:
     def __init__(self, actors: Actors):
         self.actors = actors
         self.table: dict[tuple[Any, ...], Barrier] = {}
-        self._inits: dict[
-            int, int
-        ] = {}  # by thread: number of its inits, and how many of them it has fenced
+        # by thread: number of its inits, and how many of them it has fenced
+        self._inits: dict[int, int] = {}
         self._fenced: dict[int, int] = {}
 
     def named(self, key: tuple[Any, ...]) -> Barrier:

@@ -94,6 +94,6 @@ class Checker(EngineChecks):
         who, line = (
             (running.where(), current_line()) if ticket is None else (ticket.name, ticket.line)
         )
-        current = self.state_of(running.cta).chronicle.spell(who, "reads", line)
+        current = self.state_of(running.cta).step_log.describe(who, "reads", line)
         message = f"{fault.message}: what is there is not defined"
         self.reporter.add(Finding("uninitialised", message, place, address, extent, current))

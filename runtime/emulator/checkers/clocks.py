@@ -186,9 +186,8 @@ class WarpClocks:
         self.copies: LaneCopies | None = None
         self.marked = 0
         self.groups = [Group(ALL_LANES, actors.zeros(3))]
-        self._numbers = np.zeros(
-            WARP_LANES, np.intp
-        )  # group of each lane, valid for the version below
+        # group of each lane, valid for the version below
+        self._numbers = np.zeros(WARP_LANES, np.intp)
         self._numbered = 0
 
     def step(self, line: Any) -> int:

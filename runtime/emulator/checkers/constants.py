@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..ptx.program import Program
 from .findings import Access, Finding, User
-from .report import Chronicle, line_number
+from .report import StepLog, line_number
 
 PAGE_BYTES = 1 << 12  # of the tables below
 MESSAGE = (
@@ -36,33 +36,33 @@ class ConstantReads:
         self._users: list[User] = []
         self._numbers: dict[User, int] = {}
 
-    def note(self, chronicle: Chronicle, starts: Any, width: int, user: User) -> Finding | None:
+    def note(self, step_log: StepLog, starts: Any, width: int, user: User) -> Finding | None:
         """Notes a write, or a load if it is one of these; the finding if an access of the other
         kind came before.
 
         Args:
-          chronicle: spells the accesses of a finding.
+          step_log: spells the accesses of a finding.
           starts: addresses from which `width` bytes are accessed.
         """
         is_write = user[2]
         if not is_write and line_number(self._program, user[1]) not in self.lines:
             return None
-        places = (starts.astype(np.int64)[:, None] + np.arange(width)).reshape(-1)
-        pages = places // PAGE_BYTES
+        addresses = (starts.astype(np.int64)[:, None] + np.arange(width)).reshape(-1)
+        pages = addresses // PAGE_BYTES
         number = self._numbers.get(user)
         if number is None:
             self._users.append(user)
             number = self._numbers[user] = len(self._users)
         found: Finding | None = None
         for page in np.unique(pages).tolist():
-            here = places[pages == page]
+            here = addresses[pages == page]
             others = self._table(page, is_write=not is_write)[here % PAGE_BYTES]
             if found is None and (at := np.flatnonzero(others)).size:
                 address = int(here[at[0]])
                 earlier = self._users[int(others[at[0]]) - 1]
                 place = f"global memory, 0x{address:x}..0x{address + at.size:x}"
-                sides = (_spelled(chronicle, user), _spelled(chronicle, earlier))
-                found = Finding("race", MESSAGE, place, address, at.size, *sides)
+                accesses = (_described(step_log, user), _described(step_log, earlier))
+                found = Finding("race", MESSAGE, place, address, at.size, *accesses)
             self._table(page, is_write=is_write)[here % PAGE_BYTES] = number
         return found
 
@@ -74,6 +74,6 @@ class ConstantReads:
         return self._tables[key]
 
 
-def _spelled(chronicle: Chronicle, user: User) -> Access:
+def _described(step_log: StepLog, user: User) -> Access:
     who, line, is_write = user
-    return chronicle.spell(who, "writes" if is_write else "reads", line)
+    return step_log.describe(who, "writes" if is_write else "reads", line)

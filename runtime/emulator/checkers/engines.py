@@ -19,8 +19,8 @@ from .strong import Strong
 from .tensor import Box
 
 GROUP_WARPS = 4  # warps that issue a wgmma together
-_COPIED = 64  # added to the bytes of a cp.async: it agrees with others alone, not with stores
-Known = list[tuple[Clock, Any]]  # clocks of threads, each with the positions of its lanes
+COPY_TAG = 64  # added to the bytes of a cp.async: it agrees with others alone, not with stores
+LaneGroups = list[tuple[Clock, Any]]  # clocks of threads, each with the positions of its lanes
 _ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
 
 
@@ -38,7 +38,7 @@ class LaneWork:
     lanes: npt.NDArray[np.intp]
     steps: npt.NDArray[np.int32]
     first: int
-    known: Known
+    known: LaneGroups
     tick: int
 
     def name(self, position: int) -> str:
@@ -123,35 +123,35 @@ class Ticket:
         return clock
 
 
-def _same_array(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _identity(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return array
 
 
-def _reach(what: tuple[Any, ...]) -> tuple[int, int]:
+def _extent(region: tuple[Any, ...]) -> tuple[int, int]:
     """The first byte of shared memory that an engine accesses, and the end of the last one."""
-    if what[0] == "units":
-        low, high = reach_of_units(what[1])
+    if region[0] == "units":
+        low, high = reach_of_units(region[1])
         return UNIT_BYTES * low, UNIT_BYTES * high
-    if what[0] == "lanes":
-        return reach_of(what[1].ravel(), what[2])
-    return int(what[1]), int(what[1] + what[2])
+    if region[0] == "lanes":
+        return reach_of(region[1].ravel(), region[2])
+    return int(region[1]), int(region[1] + region[2])
 
 
-def _words(what: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+def _words(region: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     """The 8-byte words of shared memory that an engine accesses."""
-    if what[0] == "units":
-        units: npt.NDArray[np.int64] = what[1].ravel()
+    if region[0] == "units":
+        units: npt.NDArray[np.int64] = region[1].ravel()
         return np.concatenate([2 * units, 2 * units + 1])
-    if what[0] == "lanes":
-        words: npt.NDArray[np.int64] = what[1].astype(np.int64) // MBARRIER_BYTES
-        return np.concatenate([words, words + 1]) if what[2] > MBARRIER_BYTES else words
-    first, end = int(what[1]), int(what[1] + what[2])
+    if region[0] == "lanes":
+        words: npt.NDArray[np.int64] = region[1].astype(np.int64) // MBARRIER_BYTES
+        return np.concatenate([words, words + 1]) if region[2] > MBARRIER_BYTES else words
+    first, end = int(region[1]), int(region[1] + region[2])
     return np.arange(first // MBARRIER_BYTES, -(-end // MBARRIER_BYTES))
 
 
-def _same(what: tuple[Any, ...]) -> tuple[Any, ...]:
+def _same(region: tuple[Any, ...]) -> tuple[Any, ...]:
     """A key for what an engine accesses; arrays are compared by identity."""
-    return tuple(_key(part) for part in what)
+    return tuple(_key(part) for part in region)
 
 
 def _key(part: Any) -> Any:
@@ -162,7 +162,7 @@ def _key(part: Any) -> Any:
     return part
 
 
-def known_of_lanes(actors: Actors, known: Known, count: int) -> npt.NDArray[np.int32]:
+def steps_of_lanes(actors: Actors, known: LaneGroups, count: int) -> npt.NDArray[np.int32]:
     """The steps by actor that lanes know: one array, or a row for each lane if clocks differ."""
     first = actors.fit(known[0][0])
     if len(known) == 1:
@@ -227,15 +227,15 @@ class EngineChecks(RegisterChecks):
             actor = copies.first + lane
             step = int(copies.issue(np.array([lane]), line)[0])
         else:
-            actor = self._stream(state, s, lane, kind, engine)
+            actor = self._actor_of(state, s, lane, kind, engine)
             step = state.next_step(actor) if actor else 0
         who = f"{warp.where} lane {lane}"
         writer = 0
         if actor and kind != "copy":
-            state.chronicle.note(actor, step, line, who)
+            state.step_log.note(actor, step, line, who)
         if actor and engine == "store":
             writer = state.actors.engine(("bulk-write", s.cta.rank, s.warp.index, lane))
-            state.chronicle.note(writer, step, line, who)
+            state.step_log.note(writer, step, line, who)
         clock = warp.snapshot(lane)
         parts = [queue.pop(0) for queue in state.parts[channel]] if kind == "wgmma" else ()
         own = warp.base + lane
@@ -249,7 +249,7 @@ class EngineChecks(RegisterChecks):
         return ticket
 
     @staticmethod
-    def _stream(state: ClusterState, s: WarpContext, lane: int, kind: str, engine: str) -> int:
+    def _actor_of(state: ClusterState, s: WarpContext, lane: int, kind: str, engine: str) -> int:
         """The actor of a channel's work; 0 for copies,
         whose mbarrier is only known at their end.
         """
@@ -273,7 +273,7 @@ class EngineChecks(RegisterChecks):
         """Accesses from here on are the engine's."""
         self._ticket = ticket
 
-    def stream(self) -> int:
+    def current_actor(self) -> int:
         """The actor of the work in progress; 0 without any."""
         return 0 if self._ticket is None else self._ticket.actor
 
@@ -283,11 +283,11 @@ class EngineChecks(RegisterChecks):
 
     # ---- what engines access
 
-    def engine_access(self, cta: Cta, what: tuple[Any, ...], is_write: bool) -> None:
+    def engine_access(self, cta: Cta, region: tuple[Any, ...], is_write: bool) -> None:
         """An engine accesses memory.
 
         Args:
-          what: ("units", indices), ("lanes", offsets, width, values) or ("span", offset, byte
+          region: ("units", indices), ("lanes", offsets, width, values) or ("span", offset, byte
             count) of the CTA's shared memory; ("box", address, shape, strides, adds) of global
             memory.
         """
@@ -295,25 +295,25 @@ class EngineChecks(RegisterChecks):
         if ticket is None or id(cta.cluster) not in self.states:
             return
         if not ticket.actor:
-            ticket.pending.append((cta, what, is_write))
+            ticket.pending.append((cta, region, is_write))
             return
         state = self.state_of(cta)
-        if is_write and what[0] != "box":
+        if is_write and region[0] != "box":
             owned = state.ctas[cta.rank]
-            (low, high), (first, last) = _reach(what), owned.live_reach
+            (low, high), (first, last) = _extent(region), owned.live_reach
             if low < last and first < high:
-                self.spoil(owned, _words(what), ticket.name, "writes", ticket.line)
+                self.report_barrier_use(owned, _words(region), ticket.name, "writes", ticket.line)
         if ticket.work is not None:
-            self._copies_of_lanes(state, cta, ticket, ticket.work, what, is_write)
+            self._copies_of_lanes(state, cta, ticket, ticket.work, region, is_write)
             return
-        if state.is_repeated(ticket.moment, (cta.rank, is_write, *_same(what))):
+        if state.is_repeated(ticket.moment, (cta.rank, is_write, *_same(region))):
             return
         space = state.ctas[cta.rank].shared
-        if what[0] == "box":
-            self._global_access(state, ticket, what, is_write)
+        if region[0] == "box":
+            self._global_access(state, ticket, region, is_write)
             return
         if ticket.warps:
-            self._operand_of_warps(state, cta, ticket, what)
+            self._operand_of_warps(state, cta, ticket, region)
             return
         accessor = ticket.accessor(
             state.actors,
@@ -321,23 +321,23 @@ class EngineChecks(RegisterChecks):
             actor=ticket.actor,
             overtakes=ticket.overtakes,
         )
-        if what[0] == "units":
-            conflict = space.units(what[1], accessor, is_write)
-        elif what[0] == "lanes":
-            conflict = space.lanes(what[1], what[2], accessor, is_write)
+        if region[0] == "units":
+            conflict = space.units(region[1], accessor, is_write)
+        elif region[0] == "lanes":
+            conflict = space.lanes(region[1], region[2], accessor, is_write)
         else:
-            conflict = space.span(what[1], what[2], accessor, is_write)
+            conflict = space.span(region[1], region[2], accessor, is_write)
         if conflict is not None:
             user = (ticket.name, ticket.line, is_write)
             self.report_access(state, space, cta, conflict, user, ticket.clock)
 
     def _operand_of_warps(
-        self, state: ClusterState, cta: Cta, ticket: Ticket, what: tuple[Any, ...]
+        self, state: ClusterState, cta: Cta, ticket: Ticket, region: tuple[Any, ...]
     ) -> None:
         """An operand of wgmma: the four warps are unordered, so each must know of the writes it
         reads.
         """
-        _, units, axis = what
+        _, units, axis = region
         space = state.ctas[cta.rank].shared
         fitted = [state.actors.fit(clock) for clock in ticket.warps]
         if axis is None:
@@ -363,25 +363,25 @@ class EngineChecks(RegisterChecks):
         cta: Cta,
         ticket: Ticket,
         work: LaneWork,
-        what: tuple[Any, ...],
+        region: tuple[Any, ...],
         is_write: bool,
     ) -> None:
         """cp.async of several lanes, each with its own clock and its own completion.
 
         Of lanes that copy the same bytes to one place every outcome is the same, as of such stores.
         """
-        _, offsets, width, values = what
+        _, offsets, width, values = region
         space = state.ctas[cta.rank].shared
         starts: npt.NDArray[np.int64] = offsets.reshape(-1)
-        known = known_of_lanes(state.actors, work.known, work.lanes.size)
-        _, first, places = np.unique(starts, return_index=True, return_inverse=True)
-        meet = first.size < starts.size  # lanes copy to one place
-        if meet:
-            together = [np.array([position]) for position in range(starts.size)]
+        known = steps_of_lanes(state.actors, work.known, work.lanes.size)
+        _, first, inverse = np.unique(starts, return_index=True, return_inverse=True)
+        overlap = first.size < starts.size  # lanes copy to one place
+        if overlap:
+            batches = [np.array([position]) for position in range(starts.size)]
         else:
             steps = np.unique(work.steps).tolist()
-            together = [np.flatnonzero(work.steps == step) for step in steps]
-        for mine in together:
+            batches = [np.flatnonzero(work.steps == step) for step in steps]
+        for mine in batches:
             lanes = work.lanes[mine][:, None]
             rows = known if known.ndim == 1 else known[mine]
             own, alias = (
@@ -390,10 +390,10 @@ class EngineChecks(RegisterChecks):
             )
             accessor = Accessor(own, int(work.steps[mine[0]]), rows, rows, alias=alias)
             stored = None
-            if meet:
-                before = first[places[mine]]
+            if overlap:
+                before = first[inverse[mine]]
                 present = ~values[mine] if before[0] == mine[0] else values[before]
-                stored = Stored(_COPIED + width, values[mine], partial(_same_array, present))
+                stored = Stored(COPY_TAG + width, values[mine], partial(_identity, present))
             conflict = space.lanes(starts[mine], width, accessor, is_write, stored)
             if conflict is not None:
                 position = int(mine[conflict.position // max(1, width // space.granule)])
@@ -402,20 +402,20 @@ class EngineChecks(RegisterChecks):
                 self.report_access(state, space, cta, conflict, user, state.actors.fit(clock))
 
     def _global_access(
-        self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
+        self, state: ClusterState, ticket: Ticket, region: tuple[Any, ...], is_write: bool
     ) -> None:
         actor = (ticket.writer if is_write else 0) or ticket.actor
-        box, adds = (what[1], what[2], what[3]), bool(what[4])
+        box, adds = (region[1], region[2], region[3]), bool(region[4])
         strong = Strong((state.number, ticket.cta.rank), Scope.GPU) if adds else None
         accessor = ticket.accessor(state.actors, is_fenced=True, actor=actor)
         user = (ticket.name, ticket.line, is_write)
         accessor = replace(accessor, adds=adds, strong=strong)
         self.box_access(box, state, accessor, ticket.clock, user)
 
-    def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
+    def engine_global(self, region: tuple[Any, ...], is_write: bool) -> None:
         """An engine accesses global memory."""
         if self._ticket is not None:
-            self.engine_access(self._ticket.cta, what, is_write)
+            self.engine_access(self._ticket.cta, region, is_write)
 
     def engine_cells(self, cta: Cta, box: Box, is_write: bool) -> None:
         """An engine accesses tensor memory."""
@@ -439,7 +439,7 @@ class EngineChecks(RegisterChecks):
         if ticket is None or id(cta.cluster) not in self.states:
             return
         place = f"tensor memory of {cta.where()}, columns {column}..{column + columns - 1}"
-        current = self.state_of(cta).chronicle.spell(ticket.name, "reads", ticket.line)
+        current = self.state_of(cta).step_log.describe(ticket.name, "reads", ticket.line)
         self.reporter.add(Finding("unpromised", message, place, column, columns, current))
 
     def engine_signal(self, cta: Cta, offset: int) -> None:
@@ -464,10 +464,10 @@ class EngineChecks(RegisterChecks):
             return
         barrier.copies = barrier.phase + 1
         ticket.actor, ticket.step = barrier.actor, barrier.phase + 1
-        state.chronicle.note(ticket.actor, ticket.step, ticket.line, ticket.who)
+        state.step_log.note(ticket.actor, ticket.step, ticket.line, ticket.who)
         pending, ticket.pending = ticket.pending, []
-        for goal, what, is_write in pending:
-            self.engine_access(goal, what, is_write)
+        for goal, region, is_write in pending:
+            self.engine_access(goal, region, is_write)
         ticket.actor = 0
 
     # ---- groups
@@ -542,12 +542,12 @@ class EngineChecks(RegisterChecks):
                 message = "no thread of the CTA waits for the copy into its shared memory"
                 self._report_exit(state, cta, barrier.actor, barrier.copies, True, message)
         self._check_transactions(state, cta)
-        self.check_visits(state, state.ctas[cta.rank])
+        self.check_remote_uses(state, state.ctas[cta.rank])
 
     def _report_exit(
         self, state: ClusterState, cta: Cta, actor: int, step: int, is_write: bool, message: str
     ) -> None:
-        current = state.chronicle.access(actor, step, is_write)
+        current = state.step_log.access(actor, step, is_write)
         address, size = state.ctas[cta.rank].shared.touched_by(actor, step, is_write)
         place = (
             f"shared memory of {cta.where()}, 0x{address:x}..0x{address + size:x}, at the CTA's end"
@@ -566,5 +566,5 @@ class EngineChecks(RegisterChecks):
                 "still open at the CTA's end"
             )
             place = f"mbarrier 0x{offset:x} of CTA rank {cta.rank}"
-            current = state.chronicle.access(barrier.actor, barrier.copies, True)
+            current = state.step_log.access(barrier.actor, barrier.copies, True)
             self.reporter.add(Finding("mbarrier", message, place, offset, 8, current))

@@ -36,13 +36,13 @@ class LaneCopies:
         self._issued: Steps = np.zeros(WARP_LANES, np.int32)
         self._closed: Steps = np.zeros((_FIRST_COMMITS, WARP_LANES), np.int32)
         self._commits: npt.NDArray[np.intp] = np.zeros(WARP_LANES, np.intp)
-        self._places: list[tuple[Lanes, Steps, Any]] = []
+        self._records: list[tuple[Lanes, Steps, Any]] = []
 
     def issue(self, lanes: Lanes, line: Any) -> Steps:
         """Each lane issues a piece of work; returns the steps."""
         self._issued[lanes] += 1
         steps = self._issued[lanes]
-        self._places.append((lanes, steps, line))
+        self._records.append((lanes, steps, line))
         return steps
 
     def close(self, lanes: Lanes) -> None:
@@ -70,7 +70,7 @@ class LaneCopies:
 
     def line_of(self, lane: int, step: int) -> Any:
         """The PTX line where a lane issued its work of a step."""
-        for lanes, steps, line in self._places:
+        for lanes, steps, line in self._records:
             if bool(((lanes == lane) & (steps == step)).any()):
                 return line
         return None

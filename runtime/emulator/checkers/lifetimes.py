@@ -19,7 +19,7 @@ from .barriers import MBarrier
 from .clocks import KNOWN, WarpClocks, lanes_in
 from .findings import Finding
 from .report import current_line
-from .state import MBARRIER_BYTES, ClusterState, CtaState, Visit
+from .state import MBARRIER_BYTES, ClusterState, CtaState, RemoteUse
 from .strong_accesses import ALL, StrongAccessChecks
 
 
@@ -41,7 +41,9 @@ class LifetimeChecks(StrongAccessChecks):
             end = offset + MBARRIER_BYTES
             owned.live_reach = (min(low, offset), max(high, end)) if high else (offset, end)
 
-    def spoil(self, owned: CtaState, words: Any, who: str, action: str, line: Any) -> None:
+    def report_barrier_use(
+        self, owned: CtaState, words: Any, who: str, action: str, line: Any
+    ) -> None:
         """Reports mbarriers among 8-byte words of shared memory that an ordinary access uses."""
         live = owned.live[words]
         if not np.count_nonzero(live):
@@ -57,8 +59,8 @@ class LifetimeChecks(StrongAccessChecks):
         barrier = state.barriers.mbarrier(key)
         init = None
         if barrier is not None:
-            init = state.chronicle.access(barrier.init_actor, barrier.init_tick, True)
-        current = state.chronicle.spell(who, action, line)
+            init = state.step_log.access(barrier.init_actor, barrier.init_tick, True)
+        current = state.step_log.describe(who, action, line)
         self.reporter.add(
             Finding("mbarrier", message, place, offset, MBARRIER_BYTES, current, init)
         )
@@ -104,21 +106,21 @@ class LifetimeChecks(StrongAccessChecks):
         number = addresses.dtype.type
         # Unsigned addresses below `first` come out as large.
         if np.count_nonzero(addresses - number(first) < number(high - first)):
-            self._spoil_lanes(s, owned, addresses, width, action, line)
+            self._report_barrier_lanes(s, owned, addresses, width, action, line)
         if owner is not s.cta:
-            self.visit(s, lanes, owned, int(addresses.min()), width, tick, action, line)
+            self.note_remote_use(s, lanes, owned, int(addresses.min()), width, tick, action, line)
 
-    def _spoil_lanes(
+    def _report_barrier_lanes(
         self, s: WarpContext, owned: CtaState, addresses: Any, width: int, action: str, line: Any
     ) -> None:
         """Reports mbarriers that lanes use by ordinary accesses."""
         words = np.minimum(addresses // addresses.dtype.type(MBARRIER_BYTES), owned.live.size - 1)
-        self.spoil(owned, words, self.warp_of(s).where, action, line)
+        self.report_barrier_use(owned, words, self.warp_of(s).where, action, line)
         if width > MBARRIER_BYTES:
             words = np.minimum(words + 1, owned.live.size - 1)
-            self.spoil(owned, words, self.warp_of(s).where, action, line)
+            self.report_barrier_use(owned, words, self.warp_of(s).where, action, line)
 
-    def visit(
+    def note_remote_use(
         self,
         s: WarpContext,
         lanes: Any,
@@ -138,18 +140,18 @@ class LifetimeChecks(StrongAccessChecks):
         warp, owner = self.warp_of(s), owned.cta
         place = f"shared memory of {owner.where()}, 0x{address:x}..0x{address + byte_count:x}"
         if not owner.live_warps:
-            current = self.state_of(s.cta).chronicle.spell(warp.where, action, line)
+            current = self.state_of(s.cta).step_log.describe(warp.where, action, line)
             message = f"{owner.where()} has ended, and its shared memory with it: {_REMEDY}"
             self.reporter.add(Finding("exit", message, place, address, byte_count, current))
             return
-        unknowing = [
+        too_early = [
             lane
             for lane in np.asarray(lanes).tolist()
             if not self.state_of(s.cta).actors.fit(warp.of_lane(lane).clock)[KNOWN, owned.start]
         ]
-        if unknowing:
-            who = f"{warp.where} lane {unknowing[0]}"
-            current = self.state_of(s.cta).chronicle.spell(who, action, line)
+        if too_early:
+            who = f"{warp.where} lane {too_early[0]}"
+            current = self.state_of(s.cta).step_log.describe(who, action, line)
             message = (
                 f"{owner.where()} may not have begun: a CTA may use the shared memory of another "
                 "when it knows that this runs, by barrier.cluster.arrive of all its threads and "
@@ -159,32 +161,32 @@ class LifetimeChecks(StrongAccessChecks):
         for lane in np.asarray(lanes).tolist():
             arrivals = int(warp.cluster_arrivals[lane])
             actor, phase = (0, 0) if arrival is None else (arrival.actor, arrival.phase + 1)
-            use = Visit(tick, arrivals, phase, action, place, address, byte_count)
-            owned.visits[warp.base + lane, actor] = use
+            use = RemoteUse(tick, arrivals, phase, action, place, address, byte_count)
+            owned.remote_uses[warp.base + lane, actor] = use
 
-    def check_visits(self, state: ClusterState, owned: CtaState) -> None:
+    def check_remote_uses(self, state: ClusterState, owned: CtaState) -> None:
         """A CTA ends: checks that it knows of all uses of its shared memory by others."""
-        if not owned.visits:
+        if not owned.remote_uses:
             return
         groups = [group for warp in owned.warps for group in warp.groups]
         known = np.max([state.actors.fit(group.clock)[KNOWN] for group in groups], axis=0)
         waited = max(int(warp.cluster_waits.max()) for warp in owned.warps)
-        for (thread, actor), visit in owned.visits.items():
-            if known[thread] >= visit.step or waited > visit.arrivals:
+        for (thread, actor), use in owned.remote_uses.items():
+            if known[thread] >= use.step or waited > use.arrivals:
                 continue
-            if visit.phase and known[actor] >= visit.phase:
+            if use.phase and known[actor] >= use.phase:
                 continue
-            seen = state.chronicle.access(thread, visit.step, visit.action == "writes")
-            current = state.chronicle.spell(seen.who, visit.action, seen.line)
+            access = state.step_log.access(thread, use.step, use.action == "writes")
+            current = state.step_log.describe(access.who, use.action, access.line)
             message = f"nothing makes {owned.cta.where()} stay until this is done: {_REMEDY}"
-            at = (visit.place, visit.address, visit.byte_count)
+            at = (use.place, use.address, use.byte_count)
             self.reporter.add(Finding("exit", message, *at, current))
 
     def cluster_arriving(self, s: WarpContext, warp: WarpClocks, mask: int) -> None:
         """Lanes execute barrier.cluster.arrive."""
         lanes = lanes_in(mask)
         if (warp.cluster_arrivals[lanes] > warp.cluster_waits[lanes]).any():
-            current = self.state_of(s.cta).chronicle.spell(s.where(), "arrives", current_line())
+            current = self.state_of(s.cta).step_log.describe(s.where(), "arrives", current_line())
             message = (
                 "barrier.cluster.arrive of a thread that has not waited for the phase that it "
                 "arrived in before: barrier.cluster.wait is missing before it"
@@ -197,7 +199,7 @@ class LifetimeChecks(StrongAccessChecks):
         lanes = lanes_in(mask)
         warp.cluster_waits[lanes] += 1
         if (warp.cluster_waits[lanes] > warp.cluster_arrivals[lanes]).any():
-            current = self.state_of(s.cta).chronicle.spell(s.where(), "waits", current_line())
+            current = self.state_of(s.cta).step_log.describe(s.where(), "waits", current_line())
             message = (
                 "barrier.cluster.wait of a thread that has not arrived in this phase: "
                 "barrier.cluster.arrive is missing before it"

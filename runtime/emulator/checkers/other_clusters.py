@@ -127,8 +127,8 @@ class _Step:
     """What a thread knows of other clusters from some moment on.
 
     Attributes:
-      included: for each thread of its cluster, in the order of `OtherClusters`, the last step that this
-        includes.
+      included: for each thread of its cluster, in the order of `OtherClusters`, the last step that
+        this includes.
       count: the sum of these.
     """
 
@@ -147,16 +147,14 @@ class OtherClusters:
     def __init__(self, number: int, actors: Actors):
         self.number = number
         self._actors = actors
-        self._numbers = np.zeros(
-            0, np.intp
-        )  # actors of the threads that have learned something, ascending
+        # actors of the threads that have learned something, ascending
+        self._numbers = np.zeros(0, np.intp)
         self._positions: dict[int, int] = {}  # and their positions there
         self._steps: list[list[_Step]] = []  # steps of each of them; the first one knows nothing
         self._latest = np.zeros(0, np.int32)  # number of the last step of each
         self._counts = np.zeros(0, np.int64)  # and its count
-        self._recent: dict[
-            bytes, ClusterClocks
-        ] = {}  # cached knowledge by the clocks' steps of these actors
+        # cached knowledge by the clocks' steps of these actors
+        self._recent: dict[bytes, ClusterClocks] = {}
 
     def learn(self, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
         """A lane acquires a bundle; the part about its own cluster is in its clock already."""
@@ -230,9 +228,8 @@ class OtherClusters:
             ]
             return widest.parts if not left else _joined(s.parts for s in (widest, *left))
         found = [step.parts for step in each]
-        for at in np.flatnonzero(
-            fenced
-        ).tolist():  # a proxy fence covers what was known of other clusters
+        # a proxy fence covers what was known of other clusters
+        for at in np.flatnonzero(fenced).tolist():
             seen = self._steps[at][int(fenced[at])].parts
             found.append({c: np.stack([rows[KNOWN], rows[KNOWN]]) for c, rows in seen.items()})
         return _joined(found)

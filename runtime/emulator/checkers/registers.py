@@ -43,12 +43,12 @@ class RegisterChecks(TensorChecks):
         """wgmma.mma_async is issued."""
         names = self._unfenced.get(s.launch.program.segments[s.pc].first)
         if names is not None:
-            listed = ", ".join(names[:4]) + (", .." if len(names) > 4 else "")
+            shown = ", ".join(names[:4]) + (", .." if len(names) > 4 else "")
             message = (
                 "wgmma.fence is missing between other uses of the registers of wgmma.mma_async (or "
-                f"the kernel's begin) and it: {listed}"
+                f"the kernel's begin) and it: {shown}"
             )
-            self._report(s, "wgmma", message, listed, "executes", current_line())
+            self._report(s, "wgmma", message, shown, "executes", current_line())
 
     def _report(
         self,
@@ -60,7 +60,7 @@ class RegisterChecks(TensorChecks):
         line: Any,
         earlier_line: int = 0,
     ) -> None:
-        chronicle = self.state_of(s.cta).chronicle
-        earlier = chronicle.spell(s.where(), "issues", earlier_line) if earlier_line else None
-        current = chronicle.spell(s.where(), action, line)
+        step_log = self.state_of(s.cta).step_log
+        earlier = step_log.describe(s.where(), "issues", earlier_line) if earlier_line else None
+        current = step_log.describe(s.where(), action, line)
         self.reporter.add(Finding(check, message, names, 0, len(names), current, earlier))

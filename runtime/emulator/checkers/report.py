@@ -66,7 +66,7 @@ def line_number(program: Program, line: Any) -> int:
     return 0 if line is None else program.ptx_line(*line) or 0
 
 
-class Chronicle:
+class StepLog:
     """Remembers the PTX line of every step of every actor of a cluster.
 
     Attributes:
@@ -93,7 +93,7 @@ class Chronicle:
             rank, thread = divmod(actor - FIRST_THREAD, self.threads_per_cta)
             warp = self.warps[rank][thread // 32]
             line = warp.lines[step] if step < len(warp.lines) else None
-            return self.spell(f"{warp.where} lane {thread % 32}", action, line)
+            return self.describe(f"{warp.where} lane {thread % 32}", action, line)
         key = self.actors.key_of(actor)
         line, who = self.steps.get((actor, step), (None, "an engine"))
         if key[0] == "copy":
@@ -101,9 +101,9 @@ class Chronicle:
             warp = self.warps[rank][number]
             line = None if warp.copies is None else warp.copies.line_of(lane, step)
             who = f"{warp.where} lane {lane}"
-        return self.spell(f"{engine_name(key)}, issued by {who},", action, line)
+        return self.describe(f"{engine_name(key)}, issued by {who},", action, line)
 
-    def spell(self, who: str, action: str, line: Any) -> Access:
+    def describe(self, who: str, action: str, line: Any) -> Access:
         """An access with the text of its line."""
         number = line_number(self.program, line)
         if not number:
@@ -158,7 +158,7 @@ class Reporter:
         self.checks = checks
         self.mode: CheckMode = mode
         self.findings: list[Finding] = []
-        self._seen: set[tuple[str, int, int]] = set()
+        self._reported: set[tuple[str, int, int]] = set()
         self._counts: Counter[str] = Counter()
 
     def add(self, finding: Finding) -> None:
@@ -169,9 +169,9 @@ class Reporter:
         """
         earlier = finding.earlier.line if finding.earlier else 0
         key = (finding.check, finding.current.line, earlier)
-        if finding.check not in self.checks or key in self._seen:
+        if finding.check not in self.checks or key in self._reported:
             return
-        self._seen.add(key)
+        self._reported.add(key)
         self._counts[finding.check] += 1
         if self._counts[finding.check] <= MAX_FINDINGS:
             self.findings.append(finding)
@@ -180,7 +180,7 @@ class Reporter:
 
     def conflict(
         self,
-        chronicle: Chronicle,
+        step_log: StepLog,
         conflict: Conflict,
         place: tuple[str, int, int],
         current: User,
@@ -194,20 +194,20 @@ class Reporter:
           known: the accessor's clock, which distinguishes a missing fence from a missing wait.
         """
         is_known = bool(known[KNOWN, conflict.actor] >= conflict.step)
-        if is_known and chronicle.actors.is_generic(conflict.actor):
+        if is_known and step_log.actors.is_generic(conflict.actor):
             check, message = "proxy", _PROXY
         else:
             check, message = "race", _RACE
-        access, earlier = self._sides(chronicle, conflict, current)
+        access, earlier = self._accesses(step_log, conflict, current)
         if check == "proxy" and not conflict.was_write:
-            program = chronicle.program
+            program = step_log.program
             is_awaited = awaits_reads(program.kernel, program.graph, earlier.line)
             message = f"{_PROXY_READ} ({_AWAITED if is_awaited else _PENDING})"
         self.add(Finding(check, message, *place, access, earlier))
 
     def tensor_conflict(
         self,
-        chronicle: Chronicle,
+        step_log: StepLog,
         conflict: Conflict,
         place: tuple[str, int, int],
         current: User,
@@ -224,10 +224,10 @@ class Reporter:
         if is_over:
             is_known = bool(known[KNOWN, conflict.actor] >= conflict.step)
             check, message = "unpromised", _TENSOR_AFTER if is_known else _TENSOR_BEFORE
-        self.add(Finding(check, message, *place, *self._sides(chronicle, conflict, current)))
+        self.add(Finding(check, message, *place, *self._accesses(step_log, conflict, current)))
 
     @staticmethod
-    def _sides(chronicle: Chronicle, conflict: Conflict, current: User) -> tuple[Access, Access]:
+    def _accesses(step_log: StepLog, conflict: Conflict, current: User) -> tuple[Access, Access]:
         who, line, is_write = current
-        access = chronicle.spell(who, "writes" if is_write else "reads", line)
-        return access, chronicle.access(conflict.actor, conflict.step, conflict.was_write)
+        access = step_log.describe(who, "writes" if is_write else "reads", line)
+        return access, step_log.access(conflict.actor, conflict.step, conflict.was_write)

@@ -15,9 +15,8 @@ from .strong import Strong, StrongWords
 
 UNIT_BYTES = 16  # bytes of a new shadow's granule, the unit of engines
 WORD_BYTES = 4  # bytes of a granule after the first access to parts of units
-SUMS = Agreement(
-    -1, lambda: np.ones((), np.bool_)
-)  # element size that stands for bulk reductions of any element
+# element size that stands for bulk reductions of any element
+SUMS = Agreement(-1, lambda: np.ones((), np.bool_))
 _COUNT = np.arange(256)
 LANES_PER_GRANULE = 16  # lanes of a granule of tensor memory: half of a warp's partition
 TMEM_HALVES, TMEM_COLUMNS = 8, 512

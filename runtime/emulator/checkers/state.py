@@ -16,23 +16,21 @@ from .clocks import EARLIER, FIRST_THREAD, KNOWN, NEVER, Actors, Clock, WarpCloc
 from .constants import ConstantReads
 from .other_clusters import OtherClusters
 from .releases import ReleaseTable
-from .report import Chronicle, Reporter
+from .report import Reporter, StepLog
 from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
 from .tensorwork import TensorWork
 
 MBARRIER_BYTES = 8
 _PAGE_BITS = 16
-PAGE_BYTES = (
-    1 << _PAGE_BITS
-)  # bytes of a page of global memory; no aligned access of a lane crosses its end
-REMEMBERED_MOMENTS = 256  # most instructions in which equal copies of several lanes are recognised
-KEPT_CLUSTERS = (
-    4  # finished clusters that are kept, as their stores to global memory may still be in progress
-)
+# bytes of a page of global memory; no aligned access of a lane crosses its end
+PAGE_BYTES = 1 << _PAGE_BITS
+CACHED_MOMENTS = 256  # most instructions in which equal copies of several lanes are recognised
+# finished clusters that are kept, as their stores to global memory may still be in progress
+FINISHED_CLUSTERS = 4
 
 
 @dataclass(slots=True)
-class Visit:
+class RemoteUse:
     """The last use of a CTA's shared memory by a thread of another CTA.
 
     Attributes:
@@ -57,7 +55,7 @@ class CtaState:
       live: for each 8 bytes of shared memory, whether they are an mbarrier; none is outside of
         `live_reach`, in bytes.
       start: the actor whose first step is that the CTA begins.
-      visits: uses by threads of other CTAs, by thread and, for arrivals, actor of the mbarrier
+      remote_uses: uses by threads of other CTAs, by thread and, for arrivals, actor of the mbarrier
         (else 0).
     """
 
@@ -69,7 +67,7 @@ class CtaState:
         self.tmem = TensorSpace()
         self.live = np.zeros(-(-cta.shared.data.size // MBARRIER_BYTES), np.bool_)
         self.live_reach: tuple[int, int] = (0, 0)
-        self.visits: dict[tuple[int, int], Visit] = {}
+        self.remote_uses: dict[tuple[int, int], RemoteUse] = {}
 
 
 class ClusterState:
@@ -94,7 +92,7 @@ class ClusterState:
         self.number = number
         per_cta = len(cluster.ctas[0].warps) * WARP_LANES
         self.actors = Actors(per_cta * len(cluster.ctas))
-        self.chronicle = Chronicle(cluster.launch.program, self.actors, per_cta)
+        self.step_log = StepLog(cluster.launch.program, self.actors, per_cta)
         self.barriers = Barriers(self.actors)
         self.tensor = TensorWork(self.actors)
         self.steps: dict[int, int] = {}
@@ -118,17 +116,17 @@ class ClusterState:
             start = self.actors.engine(("start", cta.rank))
             for warp in warps:  # its own threads know that a CTA has begun
                 warp.learn(ALL_LANES, ((KNOWN, start),), 1)
-            self.chronicle.warps.append(warps)
+            self.step_log.warps.append(warps)
             self.ctas.append(CtaState(cta, warps, start))
 
-    def is_repeated(self, moment: tuple[int, ...], what: Hashable) -> bool:
+    def is_repeated(self, moment: tuple[int, ...], work: Hashable) -> bool:
         """Whether another lane of the same execution of an instruction did exactly this already."""
-        known = self._recent.setdefault(moment, set())
-        if len(self._recent) > REMEMBERED_MOMENTS:
+        done = self._recent.setdefault(moment, set())
+        if len(self._recent) > CACHED_MOMENTS:
             del self._recent[next(iter(self._recent))]
-        if what in known:
+        if work in done:
             return True
-        known.add(what)
+        done.add(work)
         return False
 
     def next_step(self, actor: int) -> int:
@@ -141,16 +139,16 @@ class GlobalSpaces:
     """The shadows of mapped arrays that a kernel may write, by page, made on first access.
 
     Args:
-      crosses: whether strong accesses to global memory may order accesses of different clusters.
-        Each cluster then has its own shadows, and is compared with those of others (`others`);
-        otherwise accesses of different clusters are never ordered.
+      orders_clusters: whether strong accesses to global memory may order accesses of different
+        clusters. Each cluster then has its own shadows, and is compared with those of others
+        (`of_other_clusters`); otherwise accesses of different clusters are never ordered.
     """
 
-    def __init__(self, memory: GlobalMemory, crosses: bool):
+    def __init__(self, memory: GlobalMemory, orders_clusters: bool):
         self.memory = memory
-        self.crosses = crosses
+        self.orders_clusters = orders_clusters
         self._spaces: dict[tuple[int, int], tuple[ByteSpace, ClusterState]] = {}
-        self._crossings: dict[int, Crossing] = {}
+        self._users: dict[int, PageUsers] = {}
         self._writeable: dict[int, bool | None] = {}
 
     def lanes(self, addresses: Any, width: int, state: ClusterState) -> list[tuple[ByteSpace, Any]]:
@@ -185,9 +183,8 @@ class GlobalSpaces:
         while left:
             rows, count = left.pop()
             room = PAGE_BYTES - rows % PAGE_BYTES
-            for size in np.unique(
-                room[room < count]
-            ).tolist():  # rows that continue on the next page
+            # rows that continue on the next page
+            for size in np.unique(room[room < count]).tolist():
                 cut = rows[room == size]
                 left += [(cut, size), (cut + size, count - size)]
             whole = rows[room >= count]
@@ -219,23 +216,23 @@ class GlobalSpaces:
 
     def _page(self, address: int, state: ClusterState) -> ByteSpace | None:
         page = address // PAGE_BYTES
-        key = (page, state.number if self.crosses else 0)
-        known = self._spaces.get(key)
-        if known is None:
-            known = (ByteSpace(PAGE_BYTES, page * PAGE_BYTES), state)
-            if self.crosses:
-                self._crossings.setdefault(page, Crossing()).spaces[state.number] = known
-        elif known[1] is state:
-            return known[0]
-        elif known[1].number > state.number:
+        key = (page, state.number if self.orders_clusters else 0)
+        cached = self._spaces.get(key)
+        if cached is None:
+            cached = (ByteSpace(PAGE_BYTES, page * PAGE_BYTES), state)
+            if self.orders_clusters:
+                self._users.setdefault(page, PageUsers()).spaces[state.number] = cached
+        elif cached[1] is state:
+            return cached[0]
+        elif cached[1].number > state.number:
             return None  # a late store of a finished cluster
         else:
-            known = (known[0], state)
-            known[0].shadow.replace_all(EARLIER, NEVER)
-        self._spaces[key] = known
-        return known[0]
+            cached = (cached[0], state)
+            cached[0].shadow.replace_all(EARLIER, NEVER)
+        self._spaces[key] = cached
+        return cached[0]
 
-    def others(
+    def of_other_clusters(
         self,
         space: ByteSpace,
         addresses: Any,
@@ -250,13 +247,13 @@ class GlobalSpaces:
         Args:
           scope: scope of a strong access; None for a weak one.
         """
-        crossing = self._crossings.get(space.base // PAGE_BYTES) if self.crosses else None
-        if crossing is None:
+        users = self._users.get(space.base // PAGE_BYTES) if self.orders_clusters else None
+        if users is None:
             return []
-        return crossing.visit(addresses - space.base, width, state.number, is_write, scope)
+        return users.note(addresses - space.base, width, state.number, is_write, scope)
 
 
-class Crossing:
+class PageUsers:
     """Which clusters accessed each 16-byte unit of a page.
 
     Attributes:
@@ -266,10 +263,10 @@ class Crossing:
     def __init__(self) -> None:
         self.spaces: dict[int, tuple[ByteSpace, ClusterState]] = {}
         # by (strong, write): for each unit the cluster's number + 1, or -1 for several clusters
-        self._who = np.zeros((2, 2, PAGE_BYTES // UNIT_BYTES), np.int32)
-        self._is_narrow = False
+        self._cluster_of = np.zeros((2, 2, PAGE_BYTES // UNIT_BYTES), np.int32)
+        self._has_narrow_scope = False
 
-    def visit(
+    def note(
         self, offsets: Any, width: int, number: int, is_write: bool, scope: Scope | None
     ) -> list[tuple[ByteSpace, ClusterState]]:
         """Other clusters that have accessed `width` bytes at the offsets in a way that may
@@ -278,27 +275,27 @@ class Crossing:
         units = offsets.astype(np.int64) // UNIT_BYTES
         if width > UNIT_BYTES:
             units = np.add.outer(units, np.arange(-(-width // UNIT_BYTES))).ravel()
-        if not units.size or int(units.min()) < 0 or int(units.max()) >= self._who.shape[-1]:
+        if not units.size or int(units.min()) < 0 or int(units.max()) >= self._cluster_of.shape[-1]:
             return []  # the machine refuses it
         is_strong = scope is not None
-        self._is_narrow |= is_strong and scope < Scope.GPU
+        self._has_narrow_scope |= is_strong and scope < Scope.GPU
         own = number + 1
-        present = self._who[:, :, units]
-        strange = (present != own) & (present != 0)
+        present = self._cluster_of[:, :, units]
+        foreign = (present != own) & (present != 0)
         mine = present[int(is_strong), int(is_write)]
         if np.count_nonzero(mine == own) < mine.size:
-            self._who[int(is_strong), int(is_write), units] = np.where(
+            self._cluster_of[int(is_strong), int(is_write), units] = np.where(
                 (mine == 0) | (mine == own), own, -1
             )
-        if not np.count_nonzero(strange):
+        if not np.count_nonzero(foreign):
             return []
-        if is_strong and not self._is_narrow:
-            strange[1] = False  # strong accesses that reach each other are no races
+        if is_strong and not self._has_narrow_scope:
+            foreign[1] = False  # strong accesses that reach each other are no races
         if not is_write:
-            strange[:, 0] = False
-        found = set(present[strange].tolist())
+            foreign[:, 0] = False
+        found = set(present[foreign].tolist())
         if -1 in found:
-            return [held for cluster, held in self.spaces.items() if cluster != number]
+            return [user for cluster, user in self.spaces.items() if cluster != number]
         return [self.spaces[other - 1] for other in sorted(found)]
 
 
@@ -322,13 +319,13 @@ class CheckBase:
         """Looks at what the kernel uses."""
         code = launch.program.kernel.instructions
         self.strict_reads = launch.strict_reads
-        crosses = any(
+        orders_clusters = any(
             order_of_access(i.parts) is not None
             for i in code
             if i.parts[0] in ("atom", "red", "ld", "st")
             and not i.has("shared", "shared::cta", "shared::cluster", "async")
         )
-        self.globals = GlobalSpaces(launch.memory, crosses)
+        self.globals = GlobalSpaces(launch.memory, orders_clusters)
         constants = ConstantReads(launch.program)
         self.constants = constants if constants.lines else None
 
@@ -336,7 +333,7 @@ class CheckBase:
         """Makes the state of a new cluster."""
         self.states[id(cluster)] = ClusterState(cluster, self._started)
         self._started += 1
-        for key in list(self.states)[:-KEPT_CLUSTERS]:
+        for key in list(self.states)[:-FINISHED_CLUSTERS]:
             if not self.states[key].cluster.live_ctas:
                 del self.states[key]
 

@@ -63,13 +63,13 @@ class StrongAccessChecks(CheckBase):
         """
         is_global = owner is None
         place = global_place(space, conflict) if is_global else shared_place(owner, space, conflict)
-        self.reporter.conflict(state.chronicle, conflict, place, user, known)
+        self.reporter.conflict(state.step_log, conflict, place, user, known)
 
     def note_constants(self, state: ClusterState, starts: Any, width: int, user: User) -> None:
         """An access to global memory, in kernels that load from it through the read-only path."""
         if self.constants is None:
             return
-        found = self.constants.note(state.chronicle, starts, width, user)
+        found = self.constants.note(state.step_log, starts, width, user)
         if found is not None:
             self.reporter.add(found)
 
@@ -173,7 +173,9 @@ class StrongAccessChecks(CheckBase):
         if owner is not None or self.globals is None:
             return
         scope = strong.scope
-        others = self.globals.others(space, addresses, width, state, is_write=is_write, scope=scope)
+        others = self.globals.of_other_clusters(
+            space, addresses, width, state, is_write=is_write, scope=scope
+        )
         for other, their_state in others:
             foreign = self._accessor_in(state, their_state, warp, here)
             conflict = other.strong_lanes(addresses, width, foreign, strong, kind)
@@ -232,7 +234,7 @@ class StrongAccessChecks(CheckBase):
         """
         assert self.globals is not None
         warp, here, line, is_write = lanes_of
-        for other, their_state in self.globals.others(
+        for other, their_state in self.globals.of_other_clusters(
             space, addresses, width, state, is_write=is_write
         ):
             foreign = self._accessor_in(state, their_state, warp, here)
@@ -272,7 +274,7 @@ class StrongAccessChecks(CheckBase):
             conflict = space.rows(rows, width, accessor, is_write)
             if conflict is not None:
                 self.report_access(state, space, None, conflict, user, clock)
-            others = self.globals.others(space, rows, width, state, is_write=is_write)
+            others = self.globals.of_other_clusters(space, rows, width, state, is_write=is_write)
             bundle = state.other_clusters.known(clock) if others else NOTHING
             for other, their_state in others:
                 known = _knowledge_of(their_state, bundle)

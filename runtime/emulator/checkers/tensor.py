@@ -65,7 +65,7 @@ class TensorChecks(ThreadChecks):
 
     def named_foreign_lane(self, s: WarpContext, address: int, taken: int) -> None:
         """The address of tcgen05.ld or st names a lane of another warp's quarter."""
-        chronicle = self.state_of(s.cta).chronicle
+        step_log = self.state_of(s.cta).step_log
         first = 32 * (s.warp.index % 4)
         message = (
             f"the address names lane {address >> 16}, and the warp may access lanes "
@@ -73,7 +73,7 @@ class TensorChecks(ThreadChecks):
             "does not say what such an address means"
         )
         place = f"tensor memory of {s.cta.where()}, lane {taken >> 16}, column {taken & 0xFFFF}"
-        current = chronicle.spell(self.warp_of(s).where, "accesses", current_line())
+        current = step_log.describe(self.warp_of(s).where, "accesses", current_line())
         self.reporter.add(Finding("unpromised", message, place, taken & 0xFFFF, 1, current))
 
     def tensor_waited(self, s: WarpContext, is_write: bool) -> None:
@@ -91,7 +91,7 @@ class TensorChecks(ThreadChecks):
         state = self.state_of(s.cta)
         actor = state.actors.engine(key)
         step = state.next_step(actor)
-        state.chronicle.note(actor, step, line, self.warp_of(s).where)
+        state.step_log.note(actor, step, line, self.warp_of(s).where)
         return actor, step
 
     def tensor_cells(
@@ -117,10 +117,10 @@ class TensorChecks(ThreadChecks):
         conflict = space.box(*box, Accessor(*work, over, over), is_write)
         found = conflict or unpromised
         if found is not None:
-            chronicle = self.state_of(cta).chronicle
+            step_log = self.state_of(cta).step_log
             is_over = conflict is None
             place = tensor_place(cta, found)
-            self.reporter.tensor_conflict(chronicle, found, place, current, known, is_over=is_over)
+            self.reporter.tensor_conflict(step_log, found, place, current, known, is_over=is_over)
 
     # ---- allocation
 
@@ -162,7 +162,7 @@ class TensorChecks(ThreadChecks):
         )
         actor = state.actors.generic_engine(("alloc-address", s.cta.rank, s.warp.index))
         step = state.next_step(actor)
-        state.chronicle.note(actor, step, line, warp.where)
+        state.step_log.note(actor, step, line, warp.where)
         clock = warp.release(state.actors.zeros(2), s.mask)
         space = state.ctas[s.cta.rank].shared
         accessor = Accessor(actor, step, clock[KNOWN], clock[KNOWN])
@@ -176,10 +176,10 @@ class TensorChecks(ThreadChecks):
         state, warp = self.state_of(s.cta), self.warp_of(s)
         group = warp.groups_in(s.mask)[0][0]
         group.clock = clock = state.actors.fit(group.clock)
-        seen = clock.copy()  # it is synchronous: fence::after_thread_sync orders it with nothing
-        np.maximum(seen[TENSOR], seen[KNOWN], out=seen[TENSOR])
+        fenced = clock.copy()  # it is synchronous: fence::after_thread_sync orders it with nothing
+        np.maximum(fenced[TENSOR], fenced[KNOWN], out=fenced[TENSOR])
         line = current_line()
         work = (warp.base + int(lanes_in(s.mask)[0]), warp.step(line))
         current = (warp.where, line, True)
         box = (0, 128, column, count)
-        self.tensor_cells(s.cta, box, work, state.tensor.orders(seen), current, clock)
+        self.tensor_cells(s.cta, box, work, state.tensor.orders(fenced), current, clock)

@@ -22,7 +22,7 @@ class TensorWork:
 
     def __init__(self, actors: Actors):
         self._actors = actors
-        self._seen = 0
+        self._known_count = 0
         self._all = np.zeros(0, np.intp)
         self._work = np.zeros(0, np.intp)
         self._ends = np.zeros(0, np.intp)
@@ -44,7 +44,7 @@ class TensorWork:
         Returns:
           Those that are over, and those that PTX orders; None when these are the same.
         """
-        if self._seen != self._actors.count:
+        if self._known_count != self._actors.count:
             self._find()
         over = clock[KNOWN].copy()
         over[self._work] = clock[KNOWN, self._ends]
@@ -59,7 +59,7 @@ class TensorWork:
         self._all = self._numbers(actor for key, actor in keys.items() if key[0] in _KINDS)
         self._work = self._numbers(keys[key] for key in ends)
         self._ends = self._numbers(ends.values())
-        self._seen = self._actors.count
+        self._known_count = self._actors.count
 
     @staticmethod
     def _numbers(actors: Any) -> npt.NDArray[np.intp]:

@@ -113,7 +113,7 @@ class ThreadChecks(LifetimeChecks):
         accessor = Accessor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
         conflict = space.lanes(at, width, accessor, is_write, stored)
 
-        if owner is None and self.globals is not None and self.globals.crosses:
+        if owner is None and self.globals is not None and self.globals.orders_clusters:
             self.check_other_clusters(space, at, width, state, lanes_of, stored)
         if conflict is not None:
             lane = int(here[conflict.position // max(1, width // space.granule)])
@@ -172,7 +172,9 @@ class ThreadChecks(LifetimeChecks):
                 line = current_line()
                 tick = warp.step(line)
                 owned = state.ctas[rank]
-                self.visit(s, lanes_in(mask), owned, key[2], 8, tick, "arrives", line, mbarrier)
+                self.note_remote_use(
+                    s, lanes_in(mask), owned, key[2], 8, tick, "arrives", line, mbarrier
+                )
             barrier = mbarrier
         else:
             barrier = state.barriers.named(key)
@@ -207,8 +209,8 @@ class ThreadChecks(LifetimeChecks):
         if (fenced := state.barriers.fenced_inits(warp.base + lane)) is not None:
             passed_on.append(fenced)
         barrier.arriving = state.actors.fit(barrier.arriving)
-        for stream, step in passed_on:
-            barrier.arriving[KNOWN, stream] = max(barrier.arriving[KNOWN, stream], step)
+        for actor, step in passed_on:
+            barrier.arriving[KNOWN, actor] = max(barrier.arriving[KNOWN, actor], step)
 
     def announcing(self, s: WarpContext, mask: int, key: SyncKey) -> None:
         """mbarrier.expect_tx and complete_tx: reports who does not know of the barrier's init."""
@@ -271,12 +273,12 @@ class ThreadChecks(LifetimeChecks):
         if isinstance(barrier, MBarrier):
             barrier.arriving = state.actors.fit(barrier.arriving)
             barrier.arriving[KNOWN, barrier.actor] = barrier.phase + 1
-            if self.stream():
-                phases = state.committed.setdefault(self.stream(), {})
+            if self.current_actor():
+                phases = state.committed.setdefault(self.current_actor(), {})
                 phases[barrier.actor] = barrier.phase + 1
         barrier.complete(state.actors)
 
-    def stream(self) -> int:
+    def current_actor(self) -> int:
         """The actor of the work in progress; 0 without any."""
         return 0
 
@@ -346,10 +348,10 @@ class ThreadChecks(LifetimeChecks):
         barrier: MBarrier | None = None,
     ) -> None:
         """Reports a finding about an mbarrier, with its init if `barrier` is given."""
-        chronicle = state.chronicle
+        step_log = state.step_log
         init = None
         if barrier is not None:
-            init = chronicle.access(barrier.init_actor, barrier.init_tick, True)
+            init = step_log.access(barrier.init_actor, barrier.init_tick, True)
         place = f"mbarrier 0x{key[2]:x} of CTA rank {key[1]}"
-        current = chronicle.spell(who, action, line)
+        current = step_log.describe(who, action, line)
         self.reporter.add(Finding("mbarrier", message, place, key[2], 8, current, init))

@@ -547,10 +547,9 @@ class Scheduler:
                 why = "polling" if context.polled == self.progress else "runs"
                 why = context.wait.describe() if context.wait else why
                 origin = program.origin(line)
-                lines.append(
-                    f"  {context.where()} at PTX line {line}: {program.line_text(line)}\n      {why}"
-                    + (f"\n      {origin}" if origin else "")
-                )
+                at = f"{context.where()} at PTX line {line}: {program.line_text(line)}"
+                below = f"\n      {origin}" if origin else ""
+                lines.append(f"  {at}\n      {why}{below}")
         return lines
 
     def _explain(self, error: Exception, context: WarpContext) -> Exception:

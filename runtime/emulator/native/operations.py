@@ -14,9 +14,8 @@ from dataclasses import dataclass
 LANES = 32
 # Bytes of the frame before the places of a block; `driver.py` and `machine.py` use them.
 PYTHON_TABLE = 0  # addresses of PyArray_NewFromDescr, Py_IncRef and Py_DecRef
-ARRAY_SHAPES = (
-    64  # int64 2, 32: the shape of a packed pair, and behind its first of other registers
-)
+# int64 2, 32: the shape of a packed pair, and behind its first of other registers
+ARRAY_SHAPES = 64
 MATH_TABLE = 128  # (address, data) of a ufunc loop for each function of MATH
 MATH_ROOM = 256  # operands and results of a loop: float64[32] each, and its arguments
 PLACES = 1024
