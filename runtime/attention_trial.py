@@ -188,12 +188,12 @@ def _error(arrays: dict[str, Array], b: int, head: int, rows: npt.NDArray[np.int
     total = weights.sum(axis=1, keepdims=True)
     weights /= total
     error = np.abs(bf16_floats(o[b, rows, head]) - weights @ values)
-    parts = (
+    errors = (
         error / (ROUNDING * (weights @ np.abs(values))),
         np.abs(lse[b, head, rows] - (top + np.log(total))[:, 0]) / LSE_TOLERANCE,
     )
-    found = max(float(part.max()) for part in parts)
-    return math.inf if any(np.isnan(part).any() for part in parts) else found
+    largest = max(float(each.max()) for each in errors)
+    return math.inf if any(np.isnan(each).any() for each in errors) else largest
 
 
 def bf16_words(numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:

@@ -68,13 +68,13 @@ class Copy:
 
 def versions() -> dict[str, str]:
     """Versions of relevant packages; `not installed` for missing ones."""
-    found = {"python": f"{platform.python_version()} ({sys.executable})", "attn-mlir": __version__}
+    result = {"python": f"{platform.python_version()} ({sys.executable})", "attn-mlir": __version__}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            result[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            result[package] = "not installed"
+    return result
 
 
 def run(
@@ -129,9 +129,9 @@ def run(
     done: list[Copy | AttentionRun] = []
     for device, target in jobs:
         for bundle in kernels(target):
-            for found in _tried(bundle, device):
-                say(f"{found.what} on {found.device}", str(found))
-                done.append(found)
+            for outcome in _tried(bundle, device):
+                say(f"{outcome.what} on {outcome.device}", str(outcome))
+                done.append(outcome)
     return done
 
 

@@ -202,16 +202,16 @@ def _choose(
         chosen = CudaDevice(index) if device is None else named_device(device, index)
     if len(bundles) == 1 and not is_automatic:
         return chosen, bundles[0]
-    found = fitting(bundles, chosen)
-    if not isinstance(found, str):
-        return chosen, found
+    bundle = fitting(bundles, chosen)
+    if not isinstance(bundle, str):
+        return chosen, bundle
     if not is_automatic:
-        raise TargetError(found)
+        raise TargetError(bundle)
     if on_gpu:
-        raise TargetError(f"{found}; the emulator would run it on tensors in host memory")
-    say_emulator(found)
-    found = fitting(bundles, emulator := EmulatorDevice())
-    return emulator, bundles[0] if isinstance(found, str) else found
+        raise TargetError(f"{bundle}; the emulator would run it on tensors in host memory")
+    say_emulator(bundle)
+    bundle = fitting(bundles, emulator := EmulatorDevice())
+    return emulator, bundles[0] if isinstance(bundle, str) else bundle
 
 
 def chosen_for_all() -> Device | None:

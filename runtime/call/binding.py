@@ -94,11 +94,11 @@ def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, obje
     symbols: dict[str, int] = {}
     told_by: dict[str, str] = {}
     for tensor in manifest.tensors:
-        found = view(arrays[tensor.name], tensor.name)
-        check_has_memory(found, tensor.name)
-        _check_shape(tensor, found, symbols, told_by)
-        _check_layout(tensor, found)
-        views[tensor.name] = found
+        output = view(arrays[tensor.name], tensor.name)
+        check_has_memory(output, tensor.name)
+        _check_shape(tensor, output, symbols, told_by)
+        _check_layout(tensor, output)
+        views[tensor.name] = output
     _check_devices(views)
     _check_aliases(manifest, views)
     numbers = _scalars(manifest, scalars)
@@ -141,12 +141,12 @@ def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
     outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.is_written]
     if not outputs:
         raise SpecError(f"bundle.json: no tensor of {bound.manifest.entry} is an output")
-    left = [name for name in outputs if not bound.tensors[name].empty]
+    unwritten = [name for name in outputs if not bound.tensors[name].empty]
     batches = [x.shape[0] - 1 for name, x in bound.tensors.items() if name in OFFSETS]
-    if left and 0 in bound.grid and 0 not in (*sizes.values(), *batches):
+    if unwritten and 0 in bound.grid and 0 not in (*sizes.values(), *batches):
         raise SpecError(
             f"bundle.json: the grid {list(bound.grid)} has no CTA, so that nothing would write to "
-            f"{', '.join(left)}: compile the bundle again"
+            f"{', '.join(unwritten)}: compile the bundle again"
         )
 
 
@@ -155,97 +155,99 @@ def shape_text(tensor: TensorArg) -> str:
     return f"[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
-def check_output(tensor: TensorArg, found: TensorView, others: Mapping[str, TensorView]) -> None:
+def check_output(tensor: TensorArg, output: TensorView, outputs: Mapping[str, TensorView]) -> None:
     """Refuses memory to which results of this shape cannot be written; needs no kernel.
 
     Args:
       tensor: the shape and dtype that are needed, with the caller's name.
-      others: the other tensors of the call, by name, with which it must share no memory.
+      outputs: the other tensors of the call, by name, with which it must share no memory.
 
     Raises:
       SpecError: names the tensor, what was got and what is allowed.
     """
-    _check_shape(tensor, found, {}, {})
-    _check_layout(tensor, found)
-    _check_devices({tensor.name: found, **others})
-    check_apart(tensor.name, found, others)
+    _check_shape(tensor, output, {}, {})
+    _check_layout(tensor, output)
+    _check_devices({tensor.name: output, **outputs})
+    check_apart(tensor.name, output, outputs)
 
 
 def _check_shape(
-    tensor: TensorArg, found: TensorView, symbols: dict[str, int], told_by: dict[str, str]
+    tensor: TensorArg, output: TensorView, symbols: dict[str, int], sources: dict[str, str]
 ) -> None:
     name = tensor.name
-    if found.dtype != tensor.dtype:
-        raise SpecError(f"{name} must be {tensor.dtype}, got {found.dtype}")
-    if len(found.shape) != len(tensor.shape):
+    if output.dtype != tensor.dtype:
+        raise SpecError(f"{name} must be {tensor.dtype}, got {output.dtype}")
+    if len(output.shape) != len(tensor.shape):
         raise _wrong_shape(
-            tensor, found, f"{len(found.shape)} dimensions instead of {len(tensor.shape)}"
+            tensor, output, f"{len(output.shape)} dimensions instead of {len(tensor.shape)}"
         )
-    for axis, (want, got) in enumerate(zip(tensor.shape, found.shape, strict=True)):
+    for axis, (want, got) in enumerate(zip(tensor.shape, output.shape, strict=True)):
         if isinstance(want, int):
             if got != want:
                 detail = f"dimension {axis} is {got}, the kernel has {want}"
-                raise _wrong_shape(tensor, found, detail)
+                raise _wrong_shape(tensor, output, detail)
         elif symbols.setdefault(want, got) != got:
-            told = f"{told_by[want]} says {symbols[want]}"
-            raise _wrong_shape(tensor, found, f"dimension {axis} says {want} = {got}, {told}")
+            source = f"{sources[want]} says {symbols[want]}"
+            raise _wrong_shape(tensor, output, f"dimension {axis} says {want} = {got}, {source}")
         else:
-            told_by.setdefault(want, name)
+            sources.setdefault(want, name)
 
 
-def _wrong_shape(tensor: TensorArg, found: TensorView, detail: str) -> SpecError:
+def _wrong_shape(tensor: TensorArg, output: TensorView, detail: str) -> SpecError:
     return SpecError(
-        f"{tensor.name} must have shape {shape_text(tensor)}, got {list(found.shape)}: {detail}"
+        f"{tensor.name} must have shape {shape_text(tensor)}, got {list(output.shape)}: {detail}"
     )
 
 
-def _check_layout(tensor: TensorArg, found: TensorView) -> None:
+def _check_layout(tensor: TensorArg, output: TensorView) -> None:
     name = tensor.name
-    if found.empty:
+    if output.empty:
         return
     axis = tensor.unit_stride_axis
-    if axis is not None and found.shape[axis] > 1 and found.strides[axis] != 1:
+    if axis is not None and output.shape[axis] > 1 and output.strides[axis] != 1:
         raise SpecError(
-            f"{name} has strides {list(found.strides)}: axis {axis} must be dense (stride 1), got "
-            f"{found.strides[axis]}; copy {name} into a dense tensor"
+            f"{name} has strides {list(output.strides)}: axis {axis} must be dense (stride 1), got "
+            f"{output.strides[axis]}; copy {name} into a dense tensor"
         )
-    if min(found.strides) < 0:
+    if min(output.strides) < 0:
         raise SpecError(
-            f"{name} has strides {list(found.strides)}: negative strides have no kernel"
+            f"{name} has strides {list(output.strides)}: negative strides have no kernel"
         )
-    if found.address % tensor.alignment_bytes:
+    if output.address % tensor.alignment_bytes:
         raise SpecError(
-            f"{name} starts at {found.address:#x}: it must be aligned to {tensor.alignment_bytes} "
-            f"bytes, is off by {found.address % tensor.alignment_bytes}"
+            f"{name} starts at {output.address:#x}: it must be aligned to {tensor.alignment_bytes} "
+            f"bytes, is off by {output.address % tensor.alignment_bytes}"
         )
-    _check_rows(tensor, found)
+    _check_rows(tensor, output)
     if not tensor.is_written:
         return
-    if found.read_only:
+    if output.read_only:
         raise SpecError(f"{name} is an output, but its memory is read-only")
-    if overlaps_itself(found):
+    if overlaps_itself(output):
         raise SpecError(
-            f"{name} is an output, but its elements share memory: shape {list(found.shape)}, "
-            f"strides {list(found.strides)}; pass a tensor of its own"
+            f"{name} is an output, but its elements share memory: shape {list(output.shape)}, "
+            f"strides {list(output.strides)}; pass a tensor of its own"
         )
 
 
-def _check_rows(tensor: TensorArg, found: TensorView) -> None:
+def _check_rows(tensor: TensorArg, output: TensorView) -> None:
     """Refuses rows that begin or end within one of the accesses by which threads move them."""
     allowed = f"the kernel takes multiples of {tensor.row_multiple}"
-    if found.shape[-1] % tensor.row_multiple:
-        raise SpecError(f"{tensor.name} has {found.shape[-1]} elements in a row: {allowed}")
-    for axis, (extent, stride) in enumerate(zip(found.shape[:-1], found.strides[:-1], strict=True)):
+    if output.shape[-1] % tensor.row_multiple:
+        raise SpecError(f"{tensor.name} has {output.shape[-1]} elements in a row: {allowed}")
+    for axis, (extent, stride) in enumerate(
+        zip(output.shape[:-1], output.strides[:-1], strict=True)
+    ):
         if extent > 1 and stride % tensor.row_multiple:
-            strides = list(found.strides)
+            strides = list(output.strides)
             raise SpecError(f"{tensor.name} has strides {strides}: {allowed} along axis {axis}")
 
 
 def _check_devices(views: Mapping[str, TensorView]) -> None:
-    places = {name: found.place for name, found in views.items()}
-    if len(set(places.values())) > 1:
-        listed = ", ".join(f"{name} on {place}" for name, place in places.items())
-        raise SpecError(f"all tensors must be on one device, got {listed}")
+    devices = {name: found.place for name, found in views.items()}
+    if len(set(devices.values())) > 1:
+        list_text = ", ".join(f"{name} on {place}" for name, place in devices.items())
+        raise SpecError(f"all tensors must be on one device, got {list_text}")
 
 
 def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
@@ -270,11 +272,11 @@ def check_apart(name: str, output: TensorView, others: Mapping[str, TensorView])
             )
 
 
-def _scalars(manifest: Manifest, given: Mapping[str, object | None]) -> dict[str, float]:
-    known = [scalar.name for scalar in manifest.scalars]
-    if unknown := sorted(set(given) - set(known)):
-        raise SpecError(f"{manifest.entry} has no argument {unknown}, allowed are {known}")
-    return {scalar.name: _scalar(scalar, given.get(scalar.name)) for scalar in manifest.scalars}
+def _scalars(manifest: Manifest, value: Mapping[str, object | None]) -> dict[str, float]:
+    names = [scalar.name for scalar in manifest.scalars]
+    if unknown := sorted(set(value) - set(names)):
+        raise SpecError(f"{manifest.entry} has no argument {unknown}, allowed are {names}")
+    return {scalar.name: _scalar(scalar, value.get(scalar.name)) for scalar in manifest.scalars}
 
 
 def _scalar(scalar: ScalarArg, value: object | None) -> float:
@@ -321,9 +323,9 @@ def _grid(manifest: Manifest, symbols: Mapping[str, int]) -> tuple[int, int, int
     for axis, (rule, limit) in enumerate(zip(manifest.grid, GRID_LIMITS, strict=True)):
         size = evaluate(rule, symbols)
         if not 0 <= size <= limit:
-            told = ", ".join(f"{name} = {value}" for name, value in symbols.items())
+            values = ", ".join(f"{name} = {value}" for name, value in symbols.items())
             raise SpecError(
-                f"the grid's axis {'xyz'[axis]} would have {show(rule)} = {size} CTAs for {told}, "
+                f"the grid's axis {'xyz'[axis]} would have {show(rule)} = {size} CTAs for {values}, "
                 f"allowed are 0 to {limit}"
             )
         sizes.append(size)

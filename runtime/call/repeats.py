@@ -32,10 +32,10 @@ class Repeats(Generic[T]):
     def get(self, key: Hashable) -> T | None:
         """The value of a key; None if none was made."""
         with self._lock:
-            found = self._made.get(key)
-            if found is not None:
+            plan = self._made.get(key)
+            if plan is not None:
                 self._made.move_to_end(key)
-            return found
+            return plan
 
     def note(self, key: Hashable, make: Callable[[], T | None]) -> None:
         """Notes the use of a key that has no value yet.

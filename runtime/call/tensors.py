@@ -212,9 +212,9 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
 
 def view_as(value: object, name: str, dtype: str) -> TensorView:
     """Look at an array whose library lacks a dtype, as its words for elements of that dtype."""
-    found = view(value, name)
-    assert found.item_bytes == dtype_bytes(dtype), f"{name} of {found.dtype} is no {dtype}"
-    return dataclasses.replace(found, dtype=dtype)
+    result = view(value, name)
+    assert result.item_bytes == dtype_bytes(dtype), f"{name} of {result.dtype} is no {dtype}"
+    return dataclasses.replace(result, dtype=dtype)
 
 
 def _offers(value: object, name: str) -> bool:
@@ -289,16 +289,16 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     )
 
 
-def _checked(found: TensorView, name: str) -> TensorView:
+def _checked(tensor: TensorView, name: str) -> TensorView:
     """The view, if its elements lie within an address space."""
-    steps = [(n - 1) * s for n, s in zip(found.shape, found.strides, strict=True)]
-    reach = sum(abs(step) for step in steps) * found.item_bytes
-    if not found.empty and (reach >= ADDRESSES or not 0 <= found.address < ADDRESSES):
+    steps = [(n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)]
+    reach = sum(abs(step) for step in steps) * tensor.item_bytes
+    if not tensor.empty and (reach >= ADDRESSES or not 0 <= tensor.address < ADDRESSES):
         raise SpecError(
-            f"{name} has shape {list(found.shape)} and strides {list(found.strides)} from "
-            f"{found.address:#x} on: no memory is as large"
+            f"{name} has shape {list(tensor.shape)} and strides {list(tensor.strides)} from "
+            f"{tensor.address:#x} on: no memory is as large"
         )
-    return found
+    return tensor
 
 
 def _export(value: SupportsDLPack, on_gpu: bool) -> object:
@@ -334,25 +334,25 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
         code, index = int(code), int(index)
         device = dlpack.DEVICES.get(code)
         capsule = None if device is None else _export(value, device == "cuda")
-        found = None if device is None else dlpack.read_capsule(capsule)
+        export = None if device is None else dlpack.read_capsule(capsule)
     except Exception as error:  # libraries differ in what they raise here
         raise SpecError(f"{name} cannot be exported by DLPack: {error}") from error
-    if found is None:
+    if export is None:
         raise SpecError(f"{name} is on a device of DLPack type {code}, allowed are CPU and CUDA")
-    if dlpack.DEVICES.get(found.device[0]) != device:
+    if dlpack.DEVICES.get(export.device[0]) != device:
         raise SpecError(
             f"{name} cannot be exported by DLPack: it says to be on a device of type {code}, and "
-            f"its capsule on one of type {found.device[0]}"
+            f"its capsule on one of type {export.device[0]}"
         )
-    strides = dense_strides(found.shape) if found.strides is None else found.strides
+    strides = dense_strides(export.shape) if export.strides is None else export.strides
     view = TensorView(
-        dtype=found.dtype,
-        shape=found.shape,
-        strides=_settle(found.shape, strides),
-        address=found.address,
+        dtype=export.dtype,
+        shape=export.shape,
+        strides=_settle(export.shape, strides),
+        address=export.address,
         device="cuda" if device == "cuda" else "cpu",
         device_index=index,
-        read_only=found.read_only,
+        read_only=export.read_only,
         owner=(value, capsule),
     )
     return _checked(view, name)

@@ -47,12 +47,12 @@ class _Pool:
                 if status != driver.api().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
                     return self._fresh(count)
                 number = int(driver.call("cuStreamGetId", handle))
-        found = self._of_streams.get(number)
-        if found is None or found.shape[0] < count:
-            least = LEAST if found is None else 2 * found.shape[0]
+        counters = self._of_streams.get(number)
+        if counters is None or counters.shape[0] < count:
+            least = LEAST if counters is None else 2 * counters.shape[0]
             with driver.Current(self.index):
-                found = self._of_streams[number] = self._fresh(max(count, least))
-        return found
+                counters = self._of_streams[number] = self._fresh(max(count, least))
+        return counters
 
     def _fresh(self, count: int) -> TensorView:
         """Counters that were never used."""
@@ -104,8 +104,8 @@ def counters(shape: tuple[int, ...], index: int, stream: int) -> TensorView:
       LaunchError: the GPU is out of memory.
     """
     with _lock:
-        found = _pool(index).of(stream, element_count(shape))
-    return found.reshaped(shape, dense_strides(shape))
+        tensor = _pool(index).of(stream, element_count(shape))
+    return tensor.reshaped(shape, dense_strides(shape))
 
 
 def counters_address(count: int, index: int, stream: int) -> int:
@@ -115,7 +115,7 @@ def counters_address(count: int, index: int, stream: int) -> int:
 
 
 def _pool(index: int) -> _Pool:
-    found = _pools.get(index)
-    if found is None:
-        found = _pools[index] = _Pool(index)
-    return found
+    pool = _pools.get(index)
+    if pool is None:
+        pool = _pools[index] = _Pool(index)
+    return pool

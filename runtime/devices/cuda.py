@@ -65,10 +65,10 @@ class CudaDevice:
                 f"{self.name} is a {gpu.name} ({', '.join(gpu.targets)}), the bundle is for "
                 f"{bundle.target}"
             )
-        needed, found = _assembler_major(bundle), driver.driver_version()
-        if needed is not None and found[0] < needed:
+        needed, present = _assembler_major(bundle), driver.driver_version()
+        if needed is not None and present[0] < needed:
             return (
-                f"the driver of {self.name} supports CUDA {found[0]}.{found[1]}, the bundle was "
+                f"the driver of {self.name} supports CUDA {present[0]}.{present[1]}, the bundle was "
                 f"assembled for CUDA {needed}: install a newer driver"
             )
         if bundle.manifest.smem_bytes > gpu.shared_bytes:

@@ -104,7 +104,7 @@ def gpus() -> tuple[Gpu, ...]:
       TargetError: there is no driver.
     """
     attribute = api().CUdevice_attribute
-    found: list[Gpu] = []
+    devices: list[Gpu] = []
     for index in range(int(call("cuDeviceGetCount"))):
         device = call("cuDeviceGet", index)
 
@@ -113,7 +113,7 @@ def gpus() -> tuple[Gpu, ...]:
             return int(call("cuDeviceGetAttribute", key, device))
 
         name = call("cuDeviceGetName", 128, device)
-        found.append(
+        devices.append(
             Gpu(
                 index=index,
                 name=bytes(name).split(b"\0")[0].decode(),
@@ -123,7 +123,7 @@ def gpus() -> tuple[Gpu, ...]:
                 shared_bytes=get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
             )
         )
-    return tuple(found)
+    return tuple(devices)
 
 
 @functools.cache

@@ -112,10 +112,10 @@ def marked(program: Translation) -> Translation:
     """The program, which reports reads of registers that nothing has written,
     if there may be any.
     """
-    found = unwritten_reads(program.kernel, program.graph)
-    if not found:
+    reads = unwritten_reads(program.kernel, program.graph)
+    if not reads:
         return program
-    marks = {at: ", ".join(names) for at, names in found.items()}
+    marks = {at: ", ".join(names) for at, names in reads.items()}
     return Translation(program.module, program.kernel, marks, native=program.native)
 
 

@@ -121,10 +121,10 @@ class Bundle:
         for member, expected in ((CUBIN, manifest.sha256), (PTX, manifest.sha256_ptx)):
             if expected is None:
                 continue
-            found = hashlib.sha256(parts[member]).hexdigest()
-            if found != expected:
+            digest = hashlib.sha256(parts[member]).hexdigest()
+            if digest != expected:
                 raise SpecError(
-                    f"{name} is damaged: {member} has sha256 {found[:16]}..., {MANIFEST} says "
+                    f"{name} is damaged: {member} has sha256 {digest[:16]}..., {MANIFEST} says "
                     f"{expected[:16]}...: compile it again"
                 )
         ptx, source = (_text(parts, member, name) for member in (PTX, SOURCE))

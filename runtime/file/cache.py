@@ -188,13 +188,13 @@ class Cache:
         """Whether no other user can write to the entry and the folders above it, up to the root."""
         for path in self._down_to(entry):
             try:
-                found = distrust(path)
+                problem = distrust(path)
             except FileNotFoundError:
                 return True
             except (OSError, ValueError) as error:
-                found = reason(error)
-            if found is not None:
-                warn(f"the cache {self.root} is not used, at {path}: {found}")
+                problem = reason(error)
+            if problem is not None:
+                warn(f"the cache {self.root} is not used, at {path}: {problem}")
                 return False
         return True
 

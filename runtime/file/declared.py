@@ -76,8 +76,8 @@ def check_declared(manifest: Manifest, ptx: str) -> None:
     _check_shape(manifest, header["directives"])
     _check_shared(manifest, ptx)
     if manifest.programmatic != (waits := "griddepcontrol.wait" in _COMMENT.sub(" ", ptx)):
-        found = "a kernel that waits" if waits else "no wait"
-        raise _differs("programmatic", manifest.programmatic, f"{found} for those before it")
+        present = "a kernel that waits" if waits else "no wait"
+        raise _differs("programmatic", manifest.programmatic, f"{present} for those before it")
     if manifest.persistent and not _ASKS_HOW_MANY.search(ptx):
         raise _differs("persistent", "true", "a kernel that never asks how many CTAs there are")
     _check_boxes(manifest, ptx, [declared.name for declared in params])
@@ -91,9 +91,9 @@ def _differs(field: str, told: object, declared: object) -> SpecError:
 
 def _entries(ptx: str) -> Iterator[tuple[str, int]]:
     """Names of the entries, and where the text after each name begins."""
-    for found in _LANDMARK.finditer(ptx):
-        if found["name"] is not None:
-            yield found["name"], found.end()
+    for match in _LANDMARK.finditer(ptx):
+        if match["name"] is not None:
+            yield match["name"], match.end()
 
 
 def _entry_begin(ptx: str) -> int:
@@ -107,7 +107,7 @@ def _header(ptx: str, entry: str) -> re.Match[str]:
         names.append(name)
         if name == entry:
             body = next(
-                (found.start() for found in _LANDMARK.finditer(ptx, begin) if found["body"]), None
+                (match.start() for match in _LANDMARK.finditer(ptx, begin) if match["body"]), None
             )
             match = _HEADER.fullmatch(_COMMENT.sub(" ", ptx[begin:body]))
             if body is None or match is None:

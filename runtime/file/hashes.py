@@ -40,15 +40,15 @@ def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
     if identity not in _known:
         is_settled = time.time() - status.st_ctime > SETTLED_SECONDS
         folder = memory() if is_settled else None
-        found = None if folder is None else _recall(folder, identity)
-        if found is None:
+        digest = None if folder is None else _recall(folder, identity)
+        if digest is None:
             with open(open_regular(path), "rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
             if folder is not None:
-                _keep(folder, identity, found)
+                _keep(folder, identity, digest)
         if not is_settled:
-            return found
-        _known[identity] = found
+            return digest
+        _known[identity] = digest
     return _known[identity]
 
 
@@ -63,6 +63,6 @@ def _recall(folder: Path, identity: tuple[str, ...]) -> str | None:
     return None
 
 
-def _keep(folder: Path, identity: tuple[str, ...], found: str) -> None:
+def _keep(folder: Path, identity: tuple[str, ...], digest: str) -> None:
     with contextlib.suppress(SpecError):
-        write_file(folder / _name(identity), found)
+        write_file(folder / _name(identity), digest)

@@ -113,8 +113,8 @@ def _is_at(path: Path, descriptor: int) -> bool:
     """Whether a path still names the opened file."""
     mine = os.fstat(descriptor)
     with contextlib.suppress(OSError):
-        found = os.stat(path, follow_symlinks=False)
-        return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+        status = os.stat(path, follow_symlinks=False)
+        return (status.st_dev, status.st_ino) == (mine.st_dev, mine.st_ino)
     return False
 
 

@@ -145,9 +145,9 @@ def chip_for(target: str) -> Chip:
     Raises:
       TargetError: there is no model of it.
     """
-    found = CHIPS.get(target)
-    if found is None:
+    chip = CHIPS.get(target)
+    if chip is None:
         raise TargetError(
             f"there is no model of time for {target}: there is one for {', '.join(CHIPS)}"
         )
-    return found
+    return chip

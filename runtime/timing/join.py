@@ -190,8 +190,8 @@ class _SassReach:
 
     def meet(self, number: int) -> int | None:
         """The immediate post-dominator of a block, or None where lanes leave the kernel first."""
-        found = self.parents[number]
-        return found if found != EXIT else None
+        parent = self.parents[number]
+        return parent if parent != EXIT else None
 
     def sides(self, number: int) -> tuple[Counter[int], Counter[int]]:
         """Lines that only the taken side has, and those that only the other one has."""
@@ -241,11 +241,11 @@ class _PtxReach:
         return self._lines(taken - after), self._lines(after - taken)
 
     def _lines(self, blocks: set[int]) -> set[int]:
-        found: set[int] = set()
+        lines: set[int] = set()
         for at in blocks:
             block = self.program.graph.blocks[at]
-            found.update(one.line for one in self.code[block.first : block.last])
-        return found
+            lines.update(one.line for one in self.code[block.first : block.last])
+        return lines
 
 
 def _same_way(reach: _SassReach, ptx: _PtxReach, number: int, line: int) -> bool:
@@ -253,8 +253,8 @@ def _same_way(reach: _SassReach, ptx: _PtxReach, number: int, line: int) -> bool
     taken, after = reach.sides(number)
     goal, other = ptx.sides(line)
 
-    def common(found: Counter[int], lines: set[int]) -> int:
-        return sum(count for at, count in found.items() if at in lines)
+    def common(counts: Counter[int], lines: set[int]) -> int:
+        return sum(count for at, count in counts.items() if at in lines)
 
     same = common(taken, goal) + common(after, other)
     crossed = common(taken, other) + common(after, goal)
@@ -314,8 +314,8 @@ class Walk:
 
     def __init__(self, joined: Joined, record: WarpRecord):
         self.joined = joined
-        self.outcomes = {line: deque(found) for line, found in record.outcomes.items()}
-        self.slots = {key: deque(found) for key, found in record.slots.items()}
+        self.outcomes = {line: deque(events) for line, events in record.outcomes.items()}
+        self.slots = {key: deque(events) for key, events in record.slots.items()}
         self.is_cut = False
 
     @property

@@ -323,11 +323,11 @@ class Replay:
     @staticmethod
     def _depbar(warp: _Warp, one: Instruction) -> list[Cell]:
         """What `DEPBAR.LE SBn, k` waits for: all but the k youngest on scoreboard n."""
-        found = re.search(r"SB(\d+), (0x[0-9a-f]+|\d+)", one.operands)
-        if found is None:
+        operands = re.search(r"SB(\d+), (0x[0-9a-f]+|\d+)", one.operands)
+        if operands is None:
             return []
-        listed = warp.boards[int(found[1])]
-        return listed[: max(0, len(listed) - int(found[2], 0))]
+        listed = warp.boards[int(operands[1])]
+        return listed[: max(0, len(listed) - int(operands[2], 0))]
 
     def _issue(self, warp: _Warp, now: float) -> None:
         issue = warp.current

@@ -117,21 +117,21 @@ def _role(name: str, warps: Sequence[WarpTimes]) -> Role:
 
 
 def _loops(name: str, warps: Sequence[WarpTimes]) -> list[Loop]:
-    found: dict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
+    ends_of: dict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
     for warp in warps:
         for edge, times in warp.loops.items():
             if len(times) > LEAST_TURNS:
-                found[edge].append(np.diff(times))
+                ends_of[edge].append(np.diff(times))
     result: list[Loop] = []
-    for (first, last), turns in found.items():
-        every = np.concatenate(turns)
+    for (first, last), ends in ends_of.items():
+        every = np.concatenate(ends)
         within = every[every < OUTER * np.median(every)]
         result.append(
             Loop(
                 name,
                 first,
                 last,
-                max(len(one) for one in turns) + 2,
+                max(len(one) for one in ends) + 2,
                 float(np.median(within)),
                 any(one.products for one in warps),
             )
@@ -141,7 +141,7 @@ def _loops(name: str, warps: Sequence[WarpTimes]) -> list[Loop]:
 
 def _units(replayed: Replayed) -> tuple[Unit, ...]:
     clocks = max(1.0, replayed.clocks)
-    found: list[Unit] = []
+    units: list[Unit] = []
     for number, sm in enumerate(replayed.multiprocessors):
         suffix = f" of CTA {number}" if len(replayed.multiprocessors) > 1 else ""
         partitions = replayed.units[number]
@@ -154,8 +154,8 @@ def _units(replayed: Replayed) -> tuple[Unit, ...]:
             "loads": sm.memory.busy,
             "stores": sm.stores.busy,
         }
-        found += [Unit(name + suffix, busy / clocks) for name, busy in per.items()]
-    return tuple(sorted(found, key=lambda one: -one.busy))
+        units += [Unit(name + suffix, busy / clocks) for name, busy in per.items()]
+    return tuple(sorted(units, key=lambda one: -one.busy))
 
 
 def table(reports: Mapping[str, Report], *, title: str, clock_mhz: int) -> str:

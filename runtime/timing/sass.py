@@ -68,8 +68,8 @@ class Instruction:
     @property
     def convergence(self) -> str:
         """The convergence barrier of BSSY and BSYNC, such as `B0`, or empty."""
-        found = _CONVERGENCE.match(self.operands)
-        return found[0] if found and self.base in ("BSSY", "BSYNC", "BREAK") else ""
+        match = _CONVERGENCE.match(self.operands)
+        return match[0] if match and self.base in ("BSSY", "BSYNC", "BREAK") else ""
 
     @property
     def is_conditional(self) -> bool:
@@ -135,12 +135,12 @@ def parse(text: str) -> dict[str, Function]:
     Raises:
       TargetError: the text is not that of `nvdisasm -c -gp -hex`.
     """
-    found: dict[str, list[Block]] = {}
+    blocks_of: dict[str, list[Block]] = {}
     blocks: list[Block] | None = None
     line, pending = 0, None
     for number, row in enumerate(text.splitlines(), 1):
         if section := _SECTION.match(row):
-            blocks = found[section[1]] = [Block(0)]
+            blocks = blocks_of[section[1]] = [Block(0)]
             line, pending = 0, None
         elif blocks is None:
             continue
@@ -157,7 +157,7 @@ def parse(text: str) -> dict[str, Function]:
                 raise TargetError(f"line {number} of nvdisasm's text has a word of no instruction")
             _add(blocks, pending, line, decode(int(second[1], 16)))
             pending = None
-    functions = {name: _connected(name, listed) for name, listed in found.items()}
+    functions = {name: _connected(name, listed) for name, listed in blocks_of.items()}
     functions = {name: one for name, one in functions.items() if one.blocks}
     if not functions:
         raise TargetError("nvdisasm's text has no instructions with their words")
@@ -213,11 +213,11 @@ def _connected(name: str, listed: list[Block]) -> Function:
 
 def _convergence_targets(blocks: list[Block], index: dict[str, int]) -> dict[str, int]:
     """Where the lanes that stand at `BSYNC Bn` go on, if only one place is named for Bn."""
-    places: dict[str, set[int]] = {}
+    targets: dict[str, set[int]] = {}
     for block in blocks:
         for one in block.instructions:
             if one.base == "BSSY":
                 for label in _TARGET.findall(one.operands):
                     if label in index:
-                        places.setdefault(one.convergence, set()).add(index[label])
-    return {name: found.pop() for name, found in places.items() if len(found) == 1}
+                        targets.setdefault(one.convergence, set()).add(index[label])
+    return {name: ends.pop() for name, ends in targets.items() if len(ends) == 1}

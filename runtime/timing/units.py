@@ -135,17 +135,17 @@ def bank_reads(one: Instruction, previous: Instruction | None) -> tuple[int, int
     (`.reuse`) is not read again. Bank of a register: its number modulo 2 (docs/timing.md).
     """
     key = (one, previous if previous is not None and previous.control.reuse else None)
-    found = _READS.get(key)
-    if found is None:
-        kept = _sources(previous) if previous is not None and key[1] is not None else {}
+    reads = _READS.get(key)
+    if reads is None:
+        reused = _sources(previous) if previous is not None and key[1] is not None else {}
         mask = previous.control.reuse if previous is not None else 0
         read = {
             register
             for position, register in _sources(one).items()
-            if not (mask >> position & 1 and kept.get(position) == register)
+            if not (mask >> position & 1 and reused.get(position) == register)
         }
-        found = _READS[key] = (sum(1 for r in read if r % 2 == 0), sum(1 for r in read if r % 2))
-    return found
+        reads = _READS[key] = (sum(1 for r in read if r % 2 == 0), sum(1 for r in read if r % 2))
+    return reads
 
 
 _READS: dict[tuple[Instruction, Instruction | None], tuple[int, int]] = {}

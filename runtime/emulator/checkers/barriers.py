@@ -77,15 +77,15 @@ class Barriers:
 
     def named(self, key: tuple[Any, ...]) -> Barrier:
         """A named or cluster barrier, which needs no init."""
-        found = self.table.get(key)
-        if found is None:
-            found = self.table[key] = Barrier(self.actors.zeros(2), self.actors.zeros(2))
-        return found
+        barrier = self.table.get(key)
+        if barrier is None:
+            barrier = self.table[key] = Barrier(self.actors.zeros(2), self.actors.zeros(2))
+        return barrier
 
     def mbarrier(self, key: tuple[Any, ...]) -> MBarrier | None:
         """The mbarrier of a key, or None before its init."""
-        found = self.table.get(key)
-        return found if isinstance(found, MBarrier) else None
+        barrier = self.table.get(key)
+        return barrier if isinstance(barrier, MBarrier) else None
 
     def initialise(self, key: tuple[Any, ...], warp: WarpClocks, lane: int, line: Any) -> None:
         """mbarrier.init by a lane."""

@@ -62,13 +62,13 @@ class Actors:
 
     def engine(self, key: Hashable) -> int:
         """The actor of a stream of asynchronous work, made on first use."""
-        found = self._engines.get(key)
-        if found is None:
-            found = self._engines[key] = self.first_engine + len(self._keys)
+        actor = self._engines.get(key)
+        if actor is None:
+            actor = self._engines[key] = self.first_engine + len(self._keys)
             self._keys.append(key)
-            if found >= self.capacity:
+            if actor >= self.capacity:
                 self.capacity += SPARE_ACTORS
-        return found
+        return actor
 
     def generic_engine(self, key: Hashable) -> int:
         """The actor of work that accesses memory through the generic proxy, made on first use."""
@@ -224,7 +224,7 @@ class WarpClocks:
         """
         is_numbered = self._numbered == self.version
         self.version += 1
-        found: list[Group] = []
+        groups: list[Group] = []
         for group, common in self.groups_in(mask):
             if common != group.mask:
                 remaining = group.mask & ~common
@@ -234,10 +234,10 @@ class WarpClocks:
                 group.mask = common
             group.clock = self.actors.fit(group.clock)
             group.saved = None
-            found.append(group)
+            groups.append(group)
         if is_numbered:
             self._numbered = self.version
-        return found
+        return groups
 
     def numbers(self) -> npt.NDArray[np.intp]:
         """The number of each lane's group; must not be modified."""

@@ -53,18 +53,18 @@ class ConstantReads:
         if number is None:
             self._users.append(user)
             number = self._numbers[user] = len(self._users)
-        found: Finding | None = None
+        finding: Finding | None = None
         for page in np.unique(pages).tolist():
             here = addresses[pages == page]
             others = self._table(page, is_write=not is_write)[here % PAGE_BYTES]
-            if found is None and (at := np.flatnonzero(others)).size:
+            if finding is None and (at := np.flatnonzero(others)).size:
                 address = int(here[at[0]])
                 earlier = self._users[int(others[at[0]]) - 1]
                 place = f"global memory, 0x{address:x}..0x{address + at.size:x}"
                 accesses = (_described(step_log, user), _described(step_log, earlier))
-                found = Finding("race", MESSAGE, place, address, at.size, *accesses)
+                finding = Finding("race", MESSAGE, place, address, at.size, *accesses)
             self._table(page, is_write=is_write)[here % PAGE_BYTES] = number
-        return found
+        return finding
 
     def _table(self, page: int, *, is_write: bool) -> npt.NDArray[np.int32]:
         """By byte of a page: the number of the last access of a kind; 0 without one."""

@@ -48,11 +48,11 @@ def _includes(known: Clock | None, clock: Clock) -> bool:
 
 def _joined(parts: Iterable[ClusterClocks]) -> ClusterClocks:
     """The join of several parts."""
-    found: dict[int, dict[int, Clock]] = {}  # each clock once, as many are equal
+    by_cluster: dict[int, dict[int, Clock]] = {}  # each clock once, as many are equal
     for one in parts:
         for cluster, clock in one.items():
-            found.setdefault(cluster, {})[id(clock)] = clock
-    return {cluster: _join(list(clocks.values())) for cluster, clocks in found.items()}
+            by_cluster.setdefault(cluster, {})[id(clock)] = clock
+    return {cluster: _join(list(clocks.values())) for cluster, clocks in by_cluster.items()}
 
 
 class Bundle:
@@ -198,12 +198,12 @@ class OtherClusters:
         if not np.count_nonzero(fenced) and (widest := self._widest(some, steps)) is not None:
             return widest.parts
         key = steps.tobytes() + fenced.tobytes()
-        found = self._recent.get(key)
-        if found is None:
+        result = self._recent.get(key)
+        if result is None:
             if len(self._recent) == RECENT:
                 del self._recent[next(iter(self._recent))]
-            found = self._recent[key] = self._united(some, steps, fenced)
-        return found
+            result = self._recent[key] = self._united(some, steps, fenced)
+        return result
 
     def _widest(self, some: Any, steps: Any) -> _Step | None:
         """A thread's last step that includes the steps of all, if there is one."""
@@ -227,9 +227,11 @@ class OtherClusters:
                 if at >= included.size or included[at] < steps[at]
             ]
             return widest.parts if not left else _joined(s.parts for s in (widest, *left))
-        found = [step.parts for step in each]
+        joined = [step.parts for step in each]
         # a proxy fence covers what was known of other clusters
         for at in np.flatnonzero(fenced).tolist():
-            seen = self._steps[at][int(fenced[at])].parts
-            found.append({c: np.stack([rows[KNOWN], rows[KNOWN]]) for c, rows in seen.items()})
-        return _joined(found)
+            fenced_clocks = self._steps[at][int(fenced[at])].parts
+            joined.append(
+                {c: np.stack([rows[KNOWN], rows[KNOWN]]) for c, rows in fenced_clocks.items()}
+            )
+        return _joined(joined)

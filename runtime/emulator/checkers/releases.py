@@ -51,12 +51,12 @@ class Heads:
         """
         if self.total is not None and scope >= Scope.GPU:
             return [self.total], True
-        found = [
+        bundles = [
             bundle
             for (other, reach), bundle in self.bundles.items()
             if reach.includes(other, cta_id) and scope.includes(cta_id, other)
         ]
-        return found, len(found) == len(self.bundles)
+        return bundles, len(bundles) == len(self.bundles)
 
     def replaces(self, earlier: "Heads") -> bool:
         """Whether these include all that earlier ones pass on: same thread, scopes at least as

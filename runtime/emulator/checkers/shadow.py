@@ -141,9 +141,9 @@ class Shadow:
                 if count:
                     bad &= ~agreed
                     count = int(np.count_nonzero(bad))
-        found = None
+        conflict = None
         if count:
-            found = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
+            conflict = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
         was_read = np.count_nonzero(read)
         if was_read:
             bad, count = self.reads.unordered(read, actor, known_reads, alias)
@@ -151,12 +151,12 @@ class Shadow:
                 races, raced = self.reads.unordered(read, actor, ordered, alias)
                 if raced:
                     bad, known_reads = races, ordered
-            if found is None and count:
+            if conflict is None and count:
                 accessor = (actor, known_reads, alias)
-                found = self._conflict(self.reads, at, bad, *accessor, was_write=False)
+                conflict = self._conflict(self.reads, at, bad, *accessor, was_write=False)
         if shared is None:
             self._replace(at, written, read, cells_of(actor, step), agreement, bool(was_read))
-            return found
+            return conflict
         actors = np.broadcast_to(actor, shared.shape)
         self._add(self.writes, at[shared], actors[shared], step)
         others = ~shared
@@ -164,7 +164,7 @@ class Shadow:
             cells = cells_of(actors[others], step)
             present = (written[others], read[others])
             self._replace(at[others], *present, cells, agreement, bool(was_read))
-        return found
+        return conflict
 
     def _agrees(
         self, at: Where, actor: Any, known: Steps, agreement: Agreement, alias: Alias
@@ -213,9 +213,9 @@ class Shadow:
     ) -> Conflict | None:
         """Records a read; arguments and result as `write`."""
         bad, count = self.writes.unordered(self.writes.cells[at], actor, known, alias)
-        found = None
+        conflict = None
         if count:
-            found = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
+            conflict = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
         cells = cells_of(actor, step)
         read = self.reads.cells[at]
         if np.count_nonzero(read) and (
@@ -226,14 +226,14 @@ class Shadow:
             is_one = isinstance(actor, int)
             actors = actor if is_one else np.broadcast_to(actor, read.shape).ravel()
             self.reads.share(numbers, actors, step)
-            return found
+            return conflict
         self.reads.put(at, cells)
         if not isinstance(actor, int):
             lost = self.reads.cells[at] != cells
             if np.count_nonzero(lost):
                 numbers = np.broadcast_to(self._numbers[at], lost.shape)[lost]
                 self.reads.share(numbers, np.broadcast_to(actor, lost.shape)[lost], step)
-        return found
+        return conflict
 
     def look(
         self,
@@ -296,5 +296,5 @@ class Shadow:
     def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int] | None:
         """The first and last granule whose last write (or read) is an actor's, from a step on."""
         cells = (self.writes if is_write else self.reads).cells
-        found = np.flatnonzero((actors_of(cells) == actor) & (steps_of(cells) >= step))
-        return (int(found[0]), int(found[-1])) if found.size else None
+        granules = np.flatnonzero((actors_of(cells) == actor) & (steps_of(cells) >= step))
+        return (int(granules[0]), int(granules[-1])) if granules.size else None

@@ -177,8 +177,8 @@ class ByteSpace:
 
         The size is 0 if there is none.
         """
-        found = self.shadow.touched_by(actor, step, is_write)
-        return (0, 0) if found is None else self._bytes_of(*found)
+        granules = self.shadow.touched_by(actor, step, is_write)
+        return (0, 0) if granules is None else self._bytes_of(*granules)
 
     def _bytes_of(self, low: int, high: int) -> tuple[int, int]:
         return self.base + low * self.granule, (high - low + 1) * self.granule
@@ -188,7 +188,7 @@ class ByteSpace:
     ) -> Conflict | None:
         shadow, knows = self.shadow, (accessor.writes, accessor.reads)
         if not accessor.is_recorded:
-            found = shadow.look(
+            conflict = shadow.look(
                 at,
                 accessor.actor,
                 *knows,
@@ -197,7 +197,7 @@ class ByteSpace:
                 alias=accessor.alias,
             )
         elif is_write:
-            found = shadow.write(
+            conflict = shadow.write(
                 at,
                 accessor.actor,
                 accessor.step,
@@ -207,9 +207,11 @@ class ByteSpace:
                 ordered=accessor.ordered,
             )
         else:
-            found = shadow.read(at, accessor.actor, accessor.step, *knows, accessor.alias)
+            conflict = shadow.read(at, accessor.actor, accessor.step, *knows, accessor.alias)
         return (
-            found if self.strong is None else found or self._strong_conflict(at, accessor, is_write)
+            conflict
+            if self.strong is None
+            else conflict or self._strong_conflict(at, accessor, is_write)
         )
 
     def _strong_conflict(self, at: Any, accessor: Accessor, is_write: bool) -> Conflict | None:
@@ -241,7 +243,7 @@ class ByteSpace:
             if accessor.alias is None
             else (at_positions(accessor.alias[0]), at_positions(accessor.alias[1]))
         )
-        found = self.strong.first_conflict(
+        conflict = self.strong.first_conflict(
             offsets,
             self.granule,
             at_positions(accessor.actor),
@@ -250,10 +252,10 @@ class ByteSpace:
             is_write=is_write,
             strong=accessor.strong,
         )
-        if found is not None:
-            granule = int(offsets[found.position]) // self.granule
-            position = int(positions[found.position])
-            race = (found.actor, found.step, found.wrote)
+        if conflict is not None:
+            granule = int(offsets[conflict.position]) // self.granule
+            position = int(positions[conflict.position])
+            race = (conflict.actor, conflict.step, conflict.wrote)
             return Conflict(granule, *race, position, 1, granule, granule)
         if is_write and accessor.is_recorded:
             self.strong.forget(offsets, self.granule)

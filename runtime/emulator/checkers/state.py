@@ -211,8 +211,8 @@ class GlobalSpaces:
             return None
 
     def _is_writeable(self, address: int, byte_count: int) -> bool:
-        found = self._mapping(address, byte_count)
-        return found is not None and bool(found.data.flags.writeable)
+        mapping = self._mapping(address, byte_count)
+        return mapping is not None and bool(mapping.data.flags.writeable)
 
     def _page(self, address: int, state: ClusterState) -> ByteSpace | None:
         page = address // PAGE_BYTES
@@ -293,10 +293,10 @@ class PageUsers:
             foreign[1] = False  # strong accesses that reach each other are no races
         if not is_write:
             foreign[:, 0] = False
-        found = set(present[foreign].tolist())
-        if -1 in found:
+        numbers = set(present[foreign].tolist())
+        if -1 in numbers:
             return [user for cluster, user in self.spaces.items() if cluster != number]
-        return [self.spaces[other - 1] for other in sorted(found)]
+        return [self.spaces[other - 1] for other in sorted(numbers)]
 
 
 class CheckBase:

@@ -211,11 +211,11 @@ class StrongWords:
             if alias is not None:
                 second = (int(alias[0][position, 0]), int(alias[1][position, 0]))
             touched = int(np.broadcast_to(bits, words.shape)[position, column])
-            found = self._conflict_in(
+            access = self._conflict_in(
                 word, touched, me, second, steps_of, strong, is_write=is_write
             )
-            if found is not None:
-                return StrongConflict(position, *found)
+            if access is not None:
+                return StrongConflict(position, *access)
         return None
 
     def _conflict_in(

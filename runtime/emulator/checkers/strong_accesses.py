@@ -69,9 +69,9 @@ class StrongAccessChecks(CheckBase):
         """An access to global memory, in kernels that load from it through the read-only path."""
         if self.constants is None:
             return
-        found = self.constants.note(state.step_log, starts, width, user)
-        if found is not None:
-            self.reporter.add(found)
+        finding = self.constants.note(state.step_log, starts, width, user)
+        if finding is not None:
+            self.reporter.add(finding)
 
     # ---- strong accesses
 

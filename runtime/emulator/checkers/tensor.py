@@ -115,12 +115,14 @@ class TensorChecks(ThreadChecks):
         if promised is not None and "unpromised" in self.reporter.checks:
             unpromised = space.look(*box, Accessor(*work, promised, promised), is_write)
         conflict = space.box(*box, Accessor(*work, over, over), is_write)
-        found = conflict or unpromised
-        if found is not None:
+        reported = conflict or unpromised
+        if reported is not None:
             step_log = self.state_of(cta).step_log
             is_over = conflict is None
-            place = tensor_place(cta, found)
-            self.reporter.tensor_conflict(step_log, found, place, current, known, is_over=is_over)
+            place = tensor_place(cta, reported)
+            self.reporter.tensor_conflict(
+                step_log, reported, place, current, known, is_over=is_over
+            )
 
     # ---- allocation
 

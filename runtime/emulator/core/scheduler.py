@@ -560,8 +560,8 @@ class Scheduler:
         line = 0
         trace = error.__traceback__
         while trace is not None:
-            found = program.ptx_line(trace.tb_frame.f_code, trace.tb_lineno)
-            line = found or line
+            ptx_line = program.ptx_line(trace.tb_frame.f_code, trace.tb_lineno)
+            line = ptx_line or line
             trace = trace.tb_next
         if isinstance(error, Fault):
             kind, message = error.kind, str(error)

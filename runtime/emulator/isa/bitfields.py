@@ -67,10 +67,10 @@ def find_nth_set(mask: Lanes, base: Lanes, offset: Lanes) -> Any:
             if start < 32 and bits >> start & 1:
                 result[lane] = start
             continue
-        walk = range(start, 32) if steps > 0 else range(min(start, 31), -1, -1)
-        found = [at for at in walk if bits >> at & 1]
-        if len(found) >= abs(steps):
-            result[lane] = found[abs(steps) - 1]
+        order = range(start, 32) if steps > 0 else range(min(start, 31), -1, -1)
+        positions = [at for at in order if bits >> at & 1]
+        if len(positions) >= abs(steps):
+            result[lane] = positions[abs(steps) - 1]
     return result
 
 

@@ -139,10 +139,10 @@ def _bytes(s: WarpContext, lane: int, address: int, size: int) -> bytes:
 
 
 def _text(s: WarpContext, lane: int, address: int) -> str:
-    found = bytearray()
-    while len(found) < MAX_TEXT_BYTES:
-        byte = _bytes(s, lane, address + len(found), 1)
+    text = bytearray()
+    while len(text) < MAX_TEXT_BYTES:
+        byte = _bytes(s, lane, address + len(text), 1)
         if byte == b"\0":
             break
-        found += byte
-    return found.decode(errors="replace")
+        text += byte
+    return text.decode(errors="replace")

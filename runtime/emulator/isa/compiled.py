@@ -35,8 +35,8 @@ def compiled(
         return scope["segment"]
     values: list[Any] = []
 
-    def token(found: re.Match[str]) -> str:
-        text = found[0]
+    def token(match: re.Match[str]) -> str:
+        text = match[0]
         if text.isdigit():
             values.append(int(text))
         elif text in namespace and text not in RUNTIME:

@@ -225,16 +225,16 @@ def load_bytes(
     lanes = None if k is None else np.flatnonzero(k)
     if space == "global":
         s.launch.count("thread_load_bytes", width * (WARP_LANES if lanes is None else len(lanes)))
-    found = pieces(s, space, address, lanes)
+    targets = pieces(s, space, address, lanes)
     if s.launch.is_watched:
-        for memory, index, inner in found:
+        for memory, index, inner in targets:
             for start, size in used if used is not None else ((0, width),):
                 observe_access(s, memory, index, inner + start, size, False)
     parts = () if used is None else (used,)
-    if len(found) == 1 and lanes is None:
-        return found[0][0].load(found[0][2], width, *parts)
+    if len(targets) == 1 and lanes is None:
+        return targets[0][0].load(targets[0][2], width, *parts)
     result = np.zeros((WARP_LANES, width), np.uint8)
-    for memory, index, inner in found:
+    for memory, index, inner in targets:
         try:
             result[index] = memory.load(inner, width, *parts)
         except Fault as fault:
@@ -330,8 +330,8 @@ def parameter(s: WarpContext, offset: int, dtype: Any, width: int) -> Any:
     """A kernel parameter's element in all lanes."""
     constants = s.launch.constants
     key = (offset, dtype)
-    found = constants.get(key)
-    if found is None:
+    value = constants.get(key)
+    if value is None:
         raw = s.launch.parameters
         if offset < 0 or offset + width > raw.size:
             raise Fault(
@@ -341,8 +341,8 @@ def parameter(s: WarpContext, offset: int, dtype: Any, width: int) -> Any:
                 byte_count=width,
             )
         value = raw[offset : offset + width].view(dtype)[0]
-        found = constants[key] = np.full(WARP_LANES, value, dtype)
-    return found
+        value = constants[key] = np.full(WARP_LANES, value, dtype)
+    return value
 
 
 # ---- ld and st
@@ -350,10 +350,10 @@ def parameter(s: WarpContext, offset: int, dtype: Any, width: int) -> Any:
 
 def space_of(e: Emitter, i: Instruction) -> str:
     """The state space in an opcode; "generic" when it names none."""
-    found = next((part for part in i.parts if part in _SPACES), None)
-    if found is None and any(part.startswith("param") for part in i.parts):
+    space = next((part for part in i.parts if part in _SPACES), None)
+    if space is None and any(part.startswith("param") for part in i.parts):
         return "param"
-    return found or "generic"
+    return space or "generic"
 
 
 def _check_words(e: Emitter, i: Instruction, first: int) -> None:

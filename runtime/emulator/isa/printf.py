@@ -41,10 +41,10 @@ def formatted(
 
     def number(text: str | None) -> int | None:
         value = int.from_bytes(take(4), "little", signed=True) if text == "*" else text
-        found = None if value is None else int(value or 0)
-        if found is not None and abs(found) > MAX_WIDTH:
-            raise FormatError(f"a field of {found} characters, {MAX_WIDTH} are allowed")
-        return found
+        value = None if value is None else int(value or 0)
+        if value is not None and abs(value) > MAX_WIDTH:
+            raise FormatError(f"a field of {value} characters, {MAX_WIDTH} are allowed")
+        return value
 
     def one(match: re.Match[str]) -> str:
         kind = match["kind"]

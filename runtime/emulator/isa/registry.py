@@ -34,7 +34,7 @@ class Entry:
 
 TABLE: dict[tuple[str, ...], Entry] = {}
 RUNTIME: dict[str, Any] = {}
-_FOUND: dict[str, Entry] = {}  # entries by the whole opcode, of those asked for
+_CACHE: dict[str, Entry] = {}  # entries by the whole opcode, of those asked for
 
 _LONGEST_KEY = 6
 COMMON_TYPES = frozenset(
@@ -92,10 +92,10 @@ def find(text: str, instruction_: Instruction) -> Entry:
     Raises:
       PtxError: no entry, or a modifier that the entry does not know.
     """
-    found = _FOUND.get(instruction_.opcode)
-    if found is None:
-        found = _FOUND[instruction_.opcode] = _search(text, instruction_)
-    return found
+    entry = _CACHE.get(instruction_.opcode)
+    if entry is None:
+        entry = _CACHE[instruction_.opcode] = _search(text, instruction_)
+    return entry
 
 
 def _search(text: str, instruction_: Instruction) -> Entry:

@@ -47,8 +47,10 @@ class Translation(Program):
         self._namespace: dict[str, Any] = dict(RUNTIME)
         self.native = native
         self._weaver: Weaver | None = None
-        if native and (found := machine()) is not None:
-            self._weaver = Weaver(found, self.storage, self._namespace, self._compile_block)
+        if native and (target_machine := machine()) is not None:
+            self._weaver = Weaver(
+                target_machine, self.storage, self._namespace, self._compile_block
+            )
 
     def generate(self, segment: Segment, masked: bool) -> Generated:
         emitter = Emitter(self.module.text, self.storage, self._normal, self._namespace, masked)

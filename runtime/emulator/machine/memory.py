@@ -169,11 +169,11 @@ class GlobalMemory:
             return last
         at = bisect_right(self._bases, address) - 1
         if at >= 0:
-            found = self._ranges[at]
-            if address + byte_count <= found.end:
-                self._last = found
-                return found
-            nearest = f"the nearest mapping below is 0x{found.base:x}..0x{found.end:x}"
+            mapped = self._ranges[at]
+            if address + byte_count <= mapped.end:
+                self._last = mapped
+                return mapped
+            nearest = f"the nearest mapping below is 0x{mapped.base:x}..0x{mapped.end:x}"
         else:
             nearest = "no mapping lies below it"
         raise Fault(
@@ -189,11 +189,11 @@ class GlobalMemory:
         Args:
           writing: the caller will write it; faults if the mapped array is read-only.
         """
-        found = self.find(address, byte_count)
-        if writing and not found.data.flags.writeable:
+        mapped = self.find(address, byte_count)
+        if writing and not mapped.data.flags.writeable:
             raise _read_only(address, byte_count)
-        start = address - found.base
-        return found.data[start : start + byte_count]
+        start = address - mapped.base
+        return mapped.data[start : start + byte_count]
 
     def load(self, addresses: Addresses, width: int, used: Parts | None = None) -> Bytes:
         """Read `width` bytes at each address: uint8[len(addresses), width]; all are written,
@@ -202,11 +202,11 @@ class GlobalMemory:
         _check_width(width)
         if addresses.size == 0:
             return np.zeros((0, width), np.uint8)
-        found = self._common_range(addresses, width)
-        if found is not None:
-            rows = found.rows(width)
+        mapped = self._common_range(addresses, width)
+        if mapped is not None:
+            rows = mapped.rows(width)
             assert rows is not None
-            return rows.take((addresses - found.base) // width, axis=0)
+            return rows.take((addresses - mapped.base) // width, axis=0)
         return np.stack([self._lane_view(addresses, lane, width) for lane in range(addresses.size)])
 
     def store(self, addresses: Addresses, values: Bytes) -> None:
@@ -219,13 +219,13 @@ class GlobalMemory:
         _check_width(width)
         if addresses.size == 0:
             return
-        found = self._common_range(addresses, width)
-        if found is not None:
-            if not found.data.flags.writeable:
+        mapped = self._common_range(addresses, width)
+        if mapped is not None:
+            if not mapped.data.flags.writeable:
                 raise _read_only(int(addresses[0]), width)
-            rows = found.rows(width)
+            rows = mapped.rows(width)
             assert rows is not None
-            rows[(addresses - found.base) // width] = values
+            rows[(addresses - mapped.base) // width] = values
             return
         views = [self._lane_view(addresses, lane, width) for lane in range(addresses.size)]
         for lane, view in enumerate(views):

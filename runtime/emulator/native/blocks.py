@@ -123,7 +123,7 @@ class Weaver:
 
         Those are the ones that define a local for another statement in Python.
         """
-        found: dict[int, _Block] = {}
+        blocks: dict[int, _Block] = {}
         definitions: dict[str, int] = {}
         block: _Block | None = None
         nothing = _Block()
@@ -140,14 +140,14 @@ class Weaver:
                         is_complete = False
                 continue
             if block is None:
-                block = found[at] = _Block()
+                block = blocks[at] = _Block()
             plan, names = planned
             self._add(block, plan, names)
             if names[0][0] == "t":
                 definitions[names[0]] = at
             block.statements.append(line)
             block.ptx_lines.append(ptx_lines[at])
-        return found if is_complete else None
+        return blocks if is_complete else None
 
     def _kind(self, name: str) -> Kind | None:
         """The kind of a register, a constant or lanes;

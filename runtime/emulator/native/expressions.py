@@ -100,15 +100,15 @@ class Plan:
 
 def _recorder(steps: list[Step]) -> Recorder:
     """A function for `Plan.record`: `words += (address, result | a << 32, b | c << 32, ...)`."""
-    found = machine()
-    assert found is not None
+    target = machine()
+    assert target is not None
     words: list[str] = []
     for step in steps:
         at = ["0", "0", "0", "0"]
         for number, (base, offset) in enumerate((step.result, *step.operands)):
             place = f"places[{base}]" if base >= 0 else f"room + {-1 - base}"
             at[number] = f"({place} + {offset})"
-        words += (str(found.addresses[step.name]), f"{at[0]} | {at[1]} << 32")
+        words += (str(target.addresses[step.name]), f"{at[0]} | {at[1]} << 32")
         words.append(f"{at[2]} | {at[3]} << 32")
     scope: dict[str, Recorder] = {}
     exec(f"def record(words, places, room):\n    words += ({', '.join(words)},)", scope)

@@ -459,11 +459,11 @@ _lookups()
 
 def _declarations(text: str) -> str:
     """Declarations of the intrinsics that a text calls."""
-    found: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     for result, name, arguments in re.findall(r"call (<[^>]+>) (@llvm[\w.]+)\(([^)]*)\)", text):
         types = ", ".join(part.rsplit(" ", 1)[0] for part in re.split(r", (?=<)", arguments))
-        found[name] = f"declare {result} {name}({types})"
-    return "\n".join(found.values())
+        declarations[name] = f"declare {result} {name}({types})"
+    return "\n".join(declarations.values())
 
 
 def symbol(name: str) -> str:

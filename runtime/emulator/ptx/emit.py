@@ -350,11 +350,11 @@ class Emitter:
         Raises:
           PtxError: it has none of them.
         """
-        found = instruction.first_of(modifiers.split())
-        if not found:
+        name = instruction.first_of(modifiers.split())
+        if not name:
             allowed = ", ".join(f".{word}" for word in modifiers.split())
             raise self.error(f"'{instruction.opcode}' needs one of {allowed}")
-        return found
+        return name
 
     def kind_of(self, ptx_type: str) -> str:
         """The lane kind of a PTX type.

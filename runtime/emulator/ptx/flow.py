@@ -19,10 +19,10 @@ def registers_in(operand: Operand) -> int:
         case Not():
             return 1 << operand.register.index
         case Vec():
-            found = 0
+            mask = 0
             for item in operand.items:
-                found |= registers_in(item)
-            return found
+                mask |= registers_in(item)
+            return mask
         case Pair():
             return registers_in(operand.first) | registers_in(operand.second)
         case Mem():
@@ -120,12 +120,12 @@ def unwritten_reads(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
         return defined | written(instruction)
 
     code = kernel.instructions
-    found: dict[int, list[str]] = {}
+    reads: dict[int, list[str]] = {}
     for at, defined in enumerate(_before(kernel, graph, 0, step, unreached=-1)):
         missing = read(code[at]) & ~defined
         if missing and code[at].parts[0] != "mov":
-            found[at] = [r.name for r in kernel.registers if missing >> r.index & 1]
-    return found
+            reads[at] = [r.name for r in kernel.registers if missing >> r.index & 1]
+    return reads
 
 
 def unfenced_products(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
@@ -148,7 +148,7 @@ def unfenced_products(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
     code = kernel.instructions
     if not any(instruction.parts[:2] == ("wgmma", "mma_async") for instruction in code):
         return {}
-    found: dict[int, list[str]] = {}
+    products: dict[int, list[str]] = {}
     for at, used in enumerate(_before(kernel, graph, everything, step)):
         if code[at].parts[:2] != ("wgmma", "mma_async"):
             continue
@@ -156,5 +156,5 @@ def unfenced_products(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
         if isinstance(code[at].operands[1], Vec):
             mine |= registers_in(code[at].operands[1])
         if used & mine:
-            found[at] = [r.name for r in kernel.registers if (used & mine) >> r.index & 1]
-    return found
+            products[at] = [r.name for r in kernel.registers if (used & mine) >> r.index & 1]
+    return products

@@ -45,9 +45,9 @@ def tokenize(text: str) -> list[Token]:
     tokens: list[Token] = []
     line = 1
     new: Any = tuple.__new__  # pyright: ignore  # quicker by a third
-    for found in _TOKEN.finditer(text):
-        kind: Any = found.lastgroup
-        body = found[kind]
+    for match in _TOKEN.finditer(text):
+        kind: Any = match.lastgroup
+        body = match[kind]
         if kind in ("lines", "comment"):
             line += body.count("\n")
         elif kind == "wrong":

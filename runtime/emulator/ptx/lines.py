@@ -12,14 +12,14 @@ def inline_assembly(text: str) -> frozenset[int]:
     LLVM counts source lines on while it prints the lines of an inline assembly statement: a `.loc`
     in there names no line that the statement came from. It was named before the statement.
     """
-    found: list[int] = []
+    positions: list[int] = []
     is_inside = False
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         is_inside = stripped == _BEGIN or (is_inside and stripped != _END)
         if is_inside:
-            found.append(number)
-    return frozenset(found)
+            positions.append(number)
+    return frozenset(positions)
 
 
 @dataclass(slots=True)

@@ -274,9 +274,9 @@ def _listed(lists: tuple[Operand, ...]) -> list[Variable] | None:
     else.
     """
     items = [item for given in lists for item in (given.items if isinstance(given, Vec) else ())]
-    found = [item.variable for item in items if isinstance(item, Sym) and not item.offset]
-    is_known = len(found) == len(items) and all(v.space == "local" for v in found)
-    return found if is_known else None
+    variables = [item.variable for item in items if isinstance(item, Sym) and not item.offset]
+    is_known = len(variables) == len(items) and all(v.space == "local" for v in variables)
+    return variables if is_known else None
 
 
 def _lay_out(function: Kernel) -> None:

@@ -110,14 +110,14 @@ class _Parser:
         """What stands in parentheses in a head: variables; those of a function lie in its frame."""
         cursor = self.cursor
         cursor.expect("(")
-        found: list[Variable] = []
+        parameters: list[Variable] = []
         while not cursor.accept(")"):
             word = cursor.next()
             if word.text == ".param":
                 for variable in variables(cursor, "param"):
                     if not kernel.is_entry:
                         variable.space = "local"
-                    found.append(variable)
+                    parameters.append(variable)
                     scope.variables[variable.name] = variable
             elif word.text == ".reg":
                 kernel.has_register_params = True
@@ -125,7 +125,7 @@ class _Parser:
                 cursor.next()
             elif word.text != ",":
                 raise cursor.error(f"expected a parameter, got '{word.text}'", word)
-        return found
+        return parameters
 
 
 def _lay_out_params(kernel: Kernel) -> None:

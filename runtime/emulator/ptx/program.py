@@ -101,10 +101,10 @@ class Program(ABC):
 
     def origin(self, line: int) -> str:
         """What a PTX line was made from, such as `kernel.mlir:12: "ws.wait"(...)`, or nothing."""
-        found = self.module.lines.of(line)
-        if found is None:
+        source = self.module.lines.of(line)
+        if source is None:
             return ""
-        file, number = found
+        file, number = source
         text = source_line(self.sources.get(file, ""), number).strip()
         return f"{file}:{number}: {text}" if text else f"{file}:{number}"
 
@@ -121,12 +121,12 @@ class Program(ABC):
           PtxError: an instruction cannot be translated.
         """
         table = self.masked if masked else self.full
-        found = table[number]
-        if found is None:
+        function = table[number]
+        if function is None:
             generated = self.generate(self.segments[number], masked)
             self._generated[generated.name] = generated
-            found = table[number] = generated.function
-        return found
+            function = table[number] = generated.function
+        return function
 
     def ptx_line(self, code: CodeType, python_line: int) -> int | None:
         """The PTX line behind a line of generated code, or None for other code."""

@@ -24,9 +24,9 @@ class Scope:
         """The innermost variable of that name."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope.variables.get(name)
-            if found is not None:
-                return found
+            variable = scope.variables.get(name)
+            if variable is not None:
+                return variable
             scope = scope.parent
         return None
 
@@ -34,9 +34,9 @@ class Scope:
         """The elements of the innermost vector register (`.reg .v4 .b32 name`) of that name."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope.vectors.get(name)
-            if found is not None:
-                return found
+            vector = scope.vectors.get(name)
+            if vector is not None:
+                return vector
             scope = scope.parent
         return None
 
@@ -48,18 +48,18 @@ class Scope:
         """
         scope: Scope | None = self
         while scope is not None:
-            found = scope.registers.get(name)
-            if found is not None:
-                return found
+            register = scope.registers.get(name)
+            if register is not None:
+                return register
             if scope.ranges:
                 stem = name.rstrip("0123456789")
                 span = scope.ranges.get(stem)
                 digits = name[len(stem) :]
                 if span is not None and digits and int(digits) < span[1]:
-                    found = Register(name, span[0], len(pool))
-                    pool.append(found)
-                    scope.registers[name] = found
-                    return found
+                    register = Register(name, span[0], len(pool))
+                    pool.append(register)
+                    scope.registers[name] = register
+                    return register
             scope = scope.parent
         return None
 
@@ -67,8 +67,8 @@ class Scope:
         """The innermost declared label of that name."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope.labels.get(name)
-            if found is not None:
-                return found
+            label = scope.labels.get(name)
+            if label is not None:
+                return label
             scope = scope.parent
         return None

@@ -16,7 +16,7 @@ def registers_of(operand: Operand) -> list[Register]:
     if isinstance(operand, Register):
         return [operand]
     if isinstance(operand, Vec):
-        return [found for item in operand.items for found in registers_of(item)]
+        return [register for item in operand.items for register in registers_of(item)]
     if isinstance(operand, Pair):
         return registers_of(operand.first) + registers_of(operand.second)
     return []
