@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionCall:
-    """The arguments of `attention`, which says what they are."""
+class _AttentionOperands:
+    """The arguments of `attention` before the lengths: fields follow the bases, the last first."""
 
     q: Any
     k: Any
@@ -52,14 +52,12 @@ class AttentionCall:
     scale: float | None = None
     return_lse: bool = False
     out_dtype: object = None
-    cu_seqlens_q: Any = None
-    cu_seqlens_k: Any = None
-    max_seqlen_q: int | None = None
-    max_seqlen_k: int | None = None
-    seqused_q: Any = None
-    seqused_k: Any = None
-    cache_seqlens: Any = None
-    cache_counts_new: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionCall(LengthArguments, _AttentionOperands):
+    """The arguments of `attention`, which says what they are."""
+
     q_descale: Any = None
     k_descale: Any = None
     v_descale: Any = None
@@ -149,7 +147,7 @@ def attention(call: AttentionCall) -> Plan:
         raise SpecError("v is missing: only a cache in the place of k holds the values as well")
     given = {"k": k, "v": v} if cache is None else cache.operands
     operands = {name: view(value, name) for name, value in {"q": call.q, **given}.items()}
-    told = told_by(operands, LengthArguments.of(call), cache=cache)
+    told = told_by(operands, call, cache=cache)
     out_dtype = call.out_dtype
     if call.out is not None and out_dtype is None:
         out_dtype = output_dtype_of(call.out)

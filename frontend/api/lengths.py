@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,30 +76,23 @@ class _Side:
     lengths: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LengthArguments:
     """The arguments of a call that give lengths; `attention` says what they are."""
 
-    cu_seqlens_q: object = None
-    cu_seqlens_k: object = None
-    max_seqlen_q: object = None
-    max_seqlen_k: object = None
-    seqused_q: object = None
-    seqused_k: object = None
-    cache_seqlens: object = None
+    cu_seqlens_q: Any = None
+    cu_seqlens_k: Any = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
+    seqused_q: Any = None
+    seqused_k: Any = None
+    cache_seqlens: Any = None
     cache_counts_new: bool = False
-
-    @staticmethod
-    def of(call: object) -> LengthArguments:
-        """Those of a declared call, which has them among others."""
-        return LengthArguments(**{name: getattr(call, name) for name in _NAMES})
 
     def of_queries(self) -> LengthArguments:
         """Those of queries alone."""
-        return LengthArguments(**{x: getattr(self, x) for x in _NAMES if x.endswith("_q")})
-
-
-_NAMES = tuple(x.name for x in fields(LengthArguments))
+        names = [x.name for x in fields(LengthArguments) if x.name.endswith("_q")]
+        return LengthArguments(**{name: getattr(self, name) for name in names})
 
 
 def told_by(

@@ -34,8 +34,8 @@ CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and key
 
 
 @dataclass(frozen=True, eq=False)
-class MlaCall:
-    """The arguments of `mla`, which says what they are."""
+class _MlaOperands:
+    """The arguments of `mla` before the lengths: fields follow the bases, the last first."""
 
     q_nope: Any
     q_rope: Any
@@ -47,14 +47,12 @@ class MlaCall:
     scale: float
     return_lse: bool = False
     out_dtype: object = None
-    cu_seqlens_q: Any = None
-    cu_seqlens_k: Any = None
-    max_seqlen_q: int | None = None
-    max_seqlen_k: int | None = None
-    seqused_q: Any = None
-    seqused_k: Any = None
-    cache_seqlens: Any = None
-    cache_counts_new: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MlaCall(LengthArguments, _MlaOperands):
+    """The arguments of `mla`, which says what they are."""
+
     q_descale: Any = None
     k_descale: Any = None
     v_descale: Any = None
@@ -138,11 +136,10 @@ def mla(call: MlaCall) -> Plan:
     operands = {name: view(value, name) for name, value in given.items()}
     _check_dtypes(operands, cache)
     sides = {"q": operands["q_nope"], "k": operands["k_nope"], "v": operands["v"]}
-    lengths = LengthArguments.of(call)
-    told = told_by(sides, lengths, called=CALLED)
+    told = told_by(sides, call, called=CALLED)
     if cache is not None:
         rows = {"q": sides["q"], **cache.operands}
-        told_of_rows = told_by(rows, lengths.of_queries(), cache=cache, called=CALLED)
+        told_of_rows = told_by(rows, call.of_queries(), cache=cache, called=CALLED)
         told = _both(told, told_of_rows, cache)
     _check_shapes(operands, cache)
     out_dtype = call.out_dtype
