@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 from attn_mlir.api.appending_checks import check_places
+from attn_mlir.api.arguments import checked_array, dense_array, index_array
 from attn_mlir.api.caches import Cached, cached
 from attn_mlir.api.descales import cache_factors
 from attn_mlir.api.lengths import contents_of
 from attn_mlir.api.plan import Plan, Step
-from attn_mlir.api.planners import carried_out
-from attn_mlir.arrays import as_i32, dense_on_host, stream_of
+from attn_mlir.api.planners import declared_by
+from attn_mlir.arrays import as_i32
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.appending import (
     ANGLE_DTYPES,
@@ -29,30 +30,34 @@ from attn_mlir.compiling.appending import (
 )
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES, refused_dtype
 from attn_mlir.dialect.attn.cache import TABLE, Cache
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32, flag
 from attn_mlir.runtime.call.tensors import TensorView, view
-from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.runtime.kernel import DeviceChoice
 
 ROTARY = "rotary must be (cos, sin, interleaved)"
 TOKEN_SHAPES = {3: "[tokens, heads, head_dim]", 4: "[batch, n, heads, head_dim]"}
 
 
-@carried_out
-def append_kv(
-    cache: ContiguousKV | PagedKV,
-    k_new: Any,
-    v_new: Any,
-    positions: Any = None,
-    *,
-    batch_indices: Any = None,
-    cu_seqlens: Any = None,
-    slot_mapping: Any = None,
-    rotary: tuple[Any, Any, bool] | None = None,
-    device: DeviceChoice = None,
-    stream: object | None = None,
-) -> Plan:
+@dataclass(frozen=True, eq=False)
+class AppendCall:
+    """The arguments of `append_kv`, which says what they are."""
+
+    cache: ContiguousKV | PagedKV
+    k_new: Any
+    v_new: Any
+    positions: Any = None
+    _: KW_ONLY
+    batch_indices: Any = None
+    cu_seqlens: Any = None
+    slot_mapping: Any = None
+    rotary: tuple[Any, Any, bool] | None = None
+    device: DeviceChoice = None
+    stream: object | None = None
+
+
+@declared_by(AppendCall)
+def append_kv(call: AppendCall) -> Plan:
     """Writes the keys and values of new tokens into a cache, in place and in one launch.
 
     Where a token goes is told by one of three:
@@ -99,54 +104,57 @@ def append_kv(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    if not isinstance(cast(object, cache), CACHES):
-        raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(cache)}")
-    found = cached(cache)
-    call = _Call(found, view(k_new, "k_new"), view(v_new, "v_new"))
-    call.check()
-    if slot_mapping is not None:
-        slot_mapping = as_i32(slot_mapping, SLOTS)
-    told = _told(call, positions, batch_indices, cu_seqlens, slot_mapping, rotary is not None)
-    angles, interleaved = _angles(rotary, call)
+    if not isinstance(cast(object, call.cache), CACHES):
+        raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(call.cache)}")
+    found = cached(call.cache)
+    tensors = _Tensors(found, view(call.k_new, "k_new"), view(call.v_new, "v_new"))
+    tensors.check()
+    slots = _slots_of(call, tensors)
+    angles, interleaved = _angles(call.rotary, tensors)
     kind = found.kind or Cache()
-    is_slots = told.kind == SLOTS
-    lengths = {} if is_slots or positions is not None else dict(found.lengths)
-    is_measured = bool(kind.scale_dtype)  # factors are found from the tokens
-    scaled = call.dtype in NARROW_DTYPES and call.new_dtype != call.dtype and not is_measured
+    is_slots, has_positions = slots.kind == SLOTS, call.positions is not None
+    lengths = {} if is_slots or has_positions else dict(found.lengths)
+    is_measured = bool(kind.scale_dtype)  # scales are computed from the tokens
+    is_narrowed = tensors.dtype in NARROW_DTYPES and tensors.new_dtype != tensors.dtype
+    scaled = is_narrowed and not is_measured
     if is_measured:
-        _check_measured(call, kind, is_slots=is_slots)
+        _check_measured(tensors, kind, is_slots=is_slots)
     spec = AppendSpec(
-        heads=int(call.k.shape[2]),
-        head_dim=int(call.k.shape[3]),
-        v_head_dim=int(call.v.shape[3]),
-        dtype=call.dtype,
-        new_dtype=call.new_dtype,
-        cache=_where_alone(kind) if is_slots else kind,
-        told=told.kind,
-        slot_dtype=view(slot_mapping, SLOTS).dtype if is_slots else None,
-        positions=positions is not None,
+        heads=int(tensors.k.shape[2]),
+        head_dim=int(tensors.k.shape[3]),
+        v_head_dim=int(tensors.v.shape[3]),
+        dtype=tensors.dtype,
+        new_dtype=tensors.new_dtype,
+        cache=_without_lists(kind) if is_slots else kind,
+        told=slots.kind,
+        slot_dtype=view(slots.arrays[SLOTS], SLOTS).dtype if is_slots else None,
+        positions=has_positions,
         lengths=next((name for name in LENGTHS if name in lengths), None),
         angles=angles["cos"].dtype if angles else None,
         rotary_dim=2 * int(angles["cos"].shape[1]) if angles else 0,
         interleaved=interleaved,
         scaled=scaled,
     )
-    lengths = {name: _lengths(call, value) for name, value in lengths.items()}
+    batch = found.batch
+    lengths = {
+        name: index_array("seqused", value, (batch,), label=f"[batch] = [{batch}]", all_count=True)
+        for name, value in lengths.items()
+    }
     indices = {} if is_slots else dict(found.arrays)
     factors: dict[str, TensorView] = {}
     if scaled:
-        factors = cache_factors(found.scales, call.dtype, found.batch, spec.heads)
+        factors = cache_factors(found.scales, tensors.dtype, batch, spec.heads)
         if is_slots and any(table.shape[0] > 1 for table in factors.values()):
             raise SpecError("k_scale and v_scale per sequence need positions, got slot_mapping")
     if is_measured:
         factors = dict(zip(SCALES, cast("tuple[TensorView, ...]", found.scales), strict=True))
-    arrays = {**told.arrays, **indices, **lengths}
+    arrays = {**slots.arrays, **indices, **lengths}
     check_places(
         found,
-        told.kind,
-        call.k_new.shape[:-2],
+        slots.kind,
+        tensors.k_new.shape[:-2],
         contents_of(arrays, found.names),
-        has_positions=positions is not None,
+        has_positions=has_positions,
         angle_count=angles["cos"].shape[0] if angles else None,
     )
     for name, pool in found.operands.items():
@@ -154,16 +162,15 @@ def append_kv(
             raise SpecError(
                 f"{found.names.get(name, name)} is written, but its memory is read-only"
             )
-    arguments = {"k_cache": call.k, "v_cache": call.v, "k_new": k_new, "v_new": v_new}
+    arguments = {"k_cache": tensors.k, "v_cache": tensors.v}
+    arguments |= {"k_new": call.k_new, "v_new": call.v_new}
     names = {"k_cache": _name(found, "k"), "v_cache": _name(found, "v")}
     step = Step(spec, {**arguments, **arrays, **angles, **factors}, names)
-    target = machine_of(device, call.k).target or DEFAULT_TARGET
-    stream = stream_of(stream, device, k_new, call.k_new)
-    return Plan([step], [], [], k_new, call.k_new, device, stream, target)
+    return Plan.of([step], [], call, call.k_new, tensors.k_new)
 
 
 @dataclass(frozen=True)
-class _Call:
+class _Tensors:
     """The tensors of a call."""
 
     cache: Cached
@@ -237,68 +244,52 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What tells which sequence a token belongs to, and the arrays that do, by name."""
+class _Slots:
+    """The argument that assigns slots to tokens, and the arrays for it by name."""
 
     kind: str
     arrays: Mapping[str, object]
 
 
-def _told(
-    call: _Call,
-    positions: object,
-    batch_indices: object,
-    cu_seqlens: object,
-    slot_mapping: object,
-    is_rotary: bool,
-) -> _Told:
-    """The arrays that tell where tokens go, checked but for what they hold.
+def _slots_of(call: AppendCall, tensors: _Tensors) -> _Slots:
+    """The arrays that assign slots to tokens, checked but for their contents.
 
     Raises:
       SpecError: arrays that are missing, too many or of a wrong kind.
     """
-    tokens = call.k_new.shape[:-2]
-    given = {
-        SLOTS: slot_mapping,
-        "positions": positions,
-        INDICES: batch_indices,
-        OFFSETS: cu_seqlens,
-    }
+    tokens, positions = tensors.k_new.shape[:-2], call.positions
+    given = {name: getattr(call, name) for name in (SLOTS, "positions", INDICES, OFFSETS)}
     given = {name: value for name, value in given.items() if value is not None}
     kinds = [name for name in (SLOTS, INDICES, OFFSETS) if name in given]
     if len(kinds) > 1:
         raise SpecError(f"{kinds[0]} and {kinds[1]} both tell where tokens go: pass one")
     if len(tokens) == 2 and kinds:
-        raise SpecError(f"{kinds[0]} is for k_new {TOKEN_SHAPES[3]}, got {list(call.k_new.shape)}")
+        raise SpecError(
+            f"{kinds[0]} is for k_new {TOKEN_SHAPES[3]}, got {list(tensors.k_new.shape)}"
+        )
     if len(tokens) == 1 and not kinds:
         raise SpecError(
             f"k_new {TOKEN_SHAPES[3]} needs {SLOTS}, {OFFSETS}, or positions and {INDICES}"
         )
     if INDICES in given and positions is None:
         raise SpecError(f"positions are missing: {INDICES} alone does not tell where tokens go")
-    if SLOTS in given and (positions is not None) != is_rotary:
+    if SLOTS in given and (positions is not None) != (call.rotary is not None):
         raise SpecError(
             "positions and slot_mapping both tell where tokens go: pass one"
             if positions is not None
             else "positions are missing: rotary needs them beside slot_mapping"
         )
     shape = "[tokens]" if len(tokens) == 1 else "[batch, n]"
-    given = {name: as_i32(value, name) for name, value in given.items()}
+    arrays = dict[str, object]()
     for name, value in given.items():
-        found = view(value, name)
+        extents = (tensors.cache.batch + 1,) if name == OFFSETS else tokens
+        label = f"{'[batch + 1]' if name == OFFSETS else shape} = {list(extents)}"
         dtypes = SLOT_DTYPES if name == SLOTS else ("i32",)
-        wanted = (call.cache.batch + 1,) if name == OFFSETS else tokens
-        if found.dtype not in dtypes or found.shape != wanted:
-            label = "[batch + 1]" if name == OFFSETS else shape
-            raise SpecError(
-                f"{name} must be {label} = {list(wanted)} of {' or '.join(dtypes)}, got "
-                f"{list(found.shape)} of {found.dtype}"
-            )
-    arrays = {name: dense_on_host(value, name) for name, value in given.items()}
-    return _Told(kinds[0] if kinds else BATCH, arrays)
+        arrays[name] = dense_array(name, as_i32(value, name), extents, *dtypes, label=label)
+    return _Slots(kinds[0] if kinds else BATCH, arrays)
 
 
-def _angles(rotary: object, call: _Call) -> tuple[dict[str, TensorView], bool]:
+def _angles(rotary: object, tensors: _Tensors) -> tuple[dict[str, TensorView], bool]:
     """cos and sin by name, if there are any, and whether pairs are neighbours.
 
     Raises:
@@ -309,60 +300,39 @@ def _angles(rotary: object, call: _Call) -> tuple[dict[str, TensorView], bool]:
     parts = cast("tuple[Any, ...]", rotary if isinstance(rotary, (tuple, list)) else ())
     if len(parts) != 3:
         raise SpecError(f"{ROTARY}, got {shown(cast(object, rotary))}")
-    if call.new_dtype not in WIDE_DTYPES:
-        raise SpecError(f"rotary is for k_new of {' or '.join(WIDE_DTYPES)}, got {call.new_dtype}")
-    found = {
-        name: view(part, f"rotary's {name}")
+    if tensors.new_dtype not in WIDE_DTYPES:
+        allowed = " or ".join(WIDE_DTYPES)
+        raise SpecError(f"rotary is for k_new of {allowed}, got {tensors.new_dtype}")
+    axes = ("positions", "rotary_dim / 2")
+    cos, sin = (
+        checked_array(f"rotary's {name}", part, axes, *ANGLE_DTYPES)
         for name, part in zip(("cos", "sin"), parts[:2], strict=True)
-    }
-    for name, angle in found.items():
-        if len(angle.shape) != 2 or angle.dtype not in ANGLE_DTYPES:
-            raise SpecError(
-                f"rotary's {name} must be [positions, rotary_dim / 2] of "
-                f"{', '.join(ANGLE_DTYPES)}, "
-                f"got {list(angle.shape)} of {angle.dtype}"
-            )
-    cos, sin = found.values()
+    )
     if (cos.shape, cos.dtype) != (sin.shape, sin.dtype):
         raise SpecError(
             f"rotary's cos and sin must agree, got {list(cos.shape)} of {cos.dtype} and "
             f"{list(sin.shape)} of {sin.dtype}"
         )
-    return found, flag("rotary's interleaved", parts[2])
+    return {"cos": cos, "sin": sin}, flag("rotary's interleaved", parts[2])
 
 
-def _check_measured(call: _Call, kind: Cache, *, is_slots: bool) -> None:
+def _check_measured(tensors: _Tensors, kind: Cache, *, is_slots: bool) -> None:
     """Refuses tokens whose factors no kernel finds, or finds no place for.
 
     Raises:
       SpecError: names the argument and what would do.
     """
-    if call.new_dtype not in WIDE_DTYPES:
+    if tensors.new_dtype not in WIDE_DTYPES:
         raise SpecError(
-            f"k_new is {call.new_dtype}, k_scale has factors of positions, which are found from "
+            f"k_new is {tensors.new_dtype}, k_scale has factors of positions, which are found from "
             f"tokens of 16 bits: pass {' or '.join(WIDE_DTYPES)}"
         )
     if is_slots and kind.own_scale_table:
         raise SpecError("scale_table needs positions, got slot_mapping")
 
 
-def _lengths(call: _Call, lengths: object) -> object:
-    """The cache's lengths.
-
-    Raises:
-      SpecError: not one i32 per sequence.
-    """
-    lengths = as_i32(lengths, "seqused", all_count=True)
-    found, batch = view(lengths, "seqused"), call.cache.batch
-    if found.dtype != "i32" or found.shape != (batch,):
-        raise SpecError(
-            f"seqused must be [batch] = [{batch}] of i32, got {list(found.shape)} of {found.dtype}"
-        )
-    return dense_on_host(lengths, "seqused")
-
-
-def _where_alone(kind: Cache) -> Cache:
-    """How a cache lies that slots find their way in: whatever lists its pages, it is one kernel."""
+def _without_lists(kind: Cache) -> Cache:
+    """The storage of a cache that slots index: one kernel serves all lists of its pages."""
     pages = TABLE if kind.page_size else ""
     return dataclasses.replace(kind, pages=pages, selected=False, padded=False)
 

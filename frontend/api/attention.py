@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
+from attn_mlir.api.arguments import checked_array
 from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, LengthArguments, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
-from attn_mlir.api.planners import carried_out, declared_by, only_planned
+from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
@@ -71,7 +72,6 @@ class AttentionCall(LengthArguments, _AttentionOperands):
     stream: object | None = None
 
 
-@carried_out
 @declared_by(AttentionCall)
 def attention(call: AttentionCall) -> Plan:
     """softmax(scale * q k^T, masked) v for every batch entry and head.
@@ -148,15 +148,14 @@ def attention(call: AttentionCall) -> Plan:
     given = {"k": k, "v": v} if cache is None else cache.operands
     operands = {name: view(value, name) for name, value in {"q": call.q, **given}.items()}
     told = told_by(operands, call, cache=cache)
-    out_dtype = call.out_dtype
-    if call.out is not None and out_dtype is None:
-        out_dtype = output_dtype_of(call.out)
+    out_dtype = out_dtype_of(call.out, call.out_dtype)
     spec = spec_of(operands, call.mask, out_dtype=out_dtype, return_lse=call.return_lse, told=told)
     chosen = {"query_tiles": call.query_tiles, "tile_order": call.tile_order}
     spec = dataclasses.replace(spec, schedule=call.schedule, **chosen)
     factors = (call.q_descale, k_descale, v_descale)
     descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
-    check_sinks(call.sinks, spec.heads)
+    if call.sinks is not None:
+        checked_array("sinks", call.sinks, (spec.heads,), "f32", "bf16", "f16")
     mask_mod, lists = call.mask_mod, dict[str, object]()
     machine = machine_of(call.device, operands["q"])
     if call.block_mask is not None:
@@ -354,6 +353,11 @@ def _check_stored_dtypes(named: Mapping[str, TensorView], q: TensorView, k: Tens
         raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
 
 
+def out_dtype_of(out: object, out_dtype: object) -> object:
+    """The dtype of O that a call asks for: by name, else by its array; None leaves it to q."""
+    return output_dtype_of(out) if out is not None and out_dtype is None else out_dtype
+
+
 def output_dtype_of(out: object) -> str:
     """The dtype of an array that is given for O.
 
@@ -364,21 +368,6 @@ def output_dtype_of(out: object) -> str:
     if found.dtype not in OUT_DTYPES:
         raise SpecError(f"out has dtype {found.dtype}, allowed are {', '.join(OUT_DTYPES)}")
     return found.dtype
-
-
-def check_sinks(sinks: Any, heads: int) -> None:
-    """Refuses sinks that are not one float per query head.
-
-    Raises:
-      SpecError: says what was got.
-    """
-    if sinks is None:
-        return
-    found = view(sinks, "sinks")
-    if found.shape != (heads,) or found.dtype not in ("f32", "bf16", "f16"):
-        raise SpecError(
-            f"sinks must be [{heads}] of f32, bf16 or f16, got {list(found.shape)} of {found.dtype}"
-        )
 
 
 def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

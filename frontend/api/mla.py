@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from attn_mlir.api.attention import check_scale, output_dtype_of
+from attn_mlir.api.attention import check_scale, out_dtype_of
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_factors import rope_factors, row_factors
 from attn_mlir.api.lengths import LengthArguments, Told, told_by
 from attn_mlir.api.packed_rows import rope_cached
 from attn_mlir.api.plan import Plan, Seen, Step, named_extents, results_of
-from attn_mlir.api.planners import carried_out, declared_by, only_planned
+from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.arrays import stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
@@ -68,7 +68,6 @@ class MlaCall(LengthArguments, _MlaOperands):
     stream: object | None = None
 
 
-@carried_out
 @declared_by(MlaCall)
 def mla(call: MlaCall) -> Plan:
     """Latent attention whose keys and values are projected for each head, as in prefill.
@@ -142,9 +141,6 @@ def mla(call: MlaCall) -> Plan:
         told_of_rows = told_by(rows, call.of_queries(), cache=cache, called=CALLED)
         told = _both(told, told_of_rows, cache)
     _check_shapes(operands, cache)
-    out_dtype = call.out_dtype
-    if call.out is not None and out_dtype is None:
-        out_dtype = output_dtype_of(call.out)
     factors = rope_factors(operands, call.k_rope_descale, cache)
     descales = {name: getattr(call, name) for name in ("q_descale", "k_descale", "v_descale")}
     factors |= row_factors(operands, told.sizes["batch"], descales)
@@ -152,7 +148,10 @@ def mla(call: MlaCall) -> Plan:
     target = machine.target or DEFAULT_TARGET
     kept = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
     options: dict[str, Any] = {name: getattr(call, name) for name in kept}
-    options |= {"out_dtype": out_dtype, "rope_factors": call.k_rope_descale is not None}
+    options |= {
+        "out_dtype": out_dtype_of(call.out, call.out_dtype),
+        "rope_factors": call.k_rope_descale is not None,
+    }
     spec = _spec_of(operands, told, options)
     chip = target_named(target)
     if Feature.TENSOR_MEMORY not in chip.features:

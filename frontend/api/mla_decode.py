@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from attn_mlir.api.arguments import dense_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
 from attn_mlir.api.latent_caches import latent_cached, latent_pool
 from attn_mlir.api.lengths import told_by
-from attn_mlir.api.listed_rows import ListedRows, check_no_factors, listed_rows
+from attn_mlir.api.listed_rows import check_no_factors, listed_rows
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import format_named, packed_cached
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents, results_of
-from attn_mlir.api.planners import carried_out, only_planned
-from attn_mlir.arrays import dense_on_host, stream_of
+from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.decode_routes import (
     check_scope_splits,
@@ -37,27 +37,32 @@ from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 LAYOUT = "[batch, sq, heads, head_dim]"
 
 
-@carried_out
-def mla_decode(
-    q: Any,
-    cache: ContiguousKV | PagedKV,
-    *,
-    scale: float,
-    mask: Mask | None = None,
-    indices: Any = None,
-    topk_length: Any = None,
-    sinks: Any = None,
-    num_splits: int = 0,
-    kv_format: str = PLAIN,
-    kv_scale: Any = None,
-    extra_kv: Any = None,
-    extra_indices: Any = None,
-    extra_topk_length: Any = None,
-    extra_kv_scale: Any = None,
-    out: Any = None,
-    device: DeviceChoice = None,
-    stream: object | None = None,
-) -> Plan:
+@dataclass(frozen=True, eq=False)
+class MlaDecodeCall:
+    """The arguments of `mla_decode`, which says what they are."""
+
+    q: Any
+    cache: ContiguousKV | PagedKV
+    _: KW_ONLY
+    scale: float
+    mask: Mask | None = None
+    indices: Any = None
+    topk_length: Any = None
+    sinks: Any = None
+    num_splits: int = 0
+    kv_format: str = PLAIN
+    kv_scale: Any = None
+    extra_kv: Any = None
+    extra_indices: Any = None
+    extra_topk_length: Any = None
+    extra_kv_scale: Any = None
+    out: Any = None
+    device: DeviceChoice = None
+    stream: object | None = None
+
+
+@declared_by(MlaDecodeCall)
+def mla_decode(call: MlaDecodeCall) -> Plan:
     """Latent attention of a few queries over a latent cache, projections of keys and values
     absorbed.
 
@@ -100,41 +105,34 @@ def mla_decode(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    queries = view(q, "q")
-    _check_queries(queries)
+    q, cache, kv_format = view(call.q, "q"), call.cache, call.kv_format
+    _check_queries(q)
     if not isinstance(cache, CACHES):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(cache)}")
-    if format_named(kv_format, queries.shape[3]) is not None and queries.dtype != PLAIN:
-        raise SpecError(f"q must be {PLAIN} for kv_format {kv_format!r}, got {queries.dtype}")
-    lists = {"indices": indices, "topk_length": topk_length}
-    extra_lists = {"indices": extra_indices, "topk_length": extra_topk_length}
-    _check_extra(indices, extra_kv, extra_lists, extra_kv_scale)
-    options: dict[str, Any] = {"mask": mask}
+    if format_named(kv_format, q.shape[3]) is not None and q.dtype != PLAIN:
+        raise SpecError(f"q must be {PLAIN} for kv_format {kv_format!r}, got {q.dtype}")
+    _check_extra(call)
+    options: dict[str, Any] = {"mask": call.mask}
     spec = MlaDecodeSpec(
-        heads=int(queries.shape[2]),
-        head_dim=int(queries.shape[3]),
-        dtype=queries.dtype,
-        sinks=sinks is not None,
+        heads=int(q.shape[2]),
+        head_dim=int(q.shape[3]),
+        dtype=q.dtype,
+        sinks=call.sinks is not None,
         **options,
     )
-    if indices is None:
-        if topk_length is not None:
+    if call.indices is None:
+        if call.topk_length is not None:
             raise SpecError("topk_length is of the lists in indices, which are None")
-        scopes = [_of_sequences(spec, queries, cache, kv_format, kv_scale)]
+        scopes = [_of_sequences(spec, q, call)]
     else:
-        name, pool = latent_pool(cache)
-        rows = [listed_rows(name, pool, queries, lists, kv_format, kv_scale)]
-        if extra_kv is not None:
-            found, said = view(extra_kv, "extra_kv"), (kv_format, extra_kv_scale)
-            rows += [listed_rows("extra_kv", found, queries, extra_lists, *said, prefix="extra_")]
-        called = (name, "extra_kv")
-        scopes = [
-            _of_lists(spec, queries, x, kv_format, y) for x, y in zip(rows, called, strict=False)
-        ]
-    shared: dict[str, Any] = {"q": queries, "scale": model_scale(scale)}
-    if sinks is not None:
-        shared["sinks"] = dense_on_host(_sinks(sinks, queries), "sinks")
-    return _planned(scopes, shared, num_splits, model=q, out=out, on=(device, stream))
+        pools = [("", *latent_pool(cache))]
+        if call.extra_kv is not None:
+            pools += [("extra_", "extra_kv", view(call.extra_kv, "extra_kv"))]
+        scopes = [_of_lists(spec, q, call, *pool) for pool in pools]
+    shared: dict[str, Any] = {"q": q, "scale": model_scale(call.scale)}
+    if call.sinks is not None:
+        shared["sinks"] = dense_array("sinks", call.sinks, (q.shape[2],), "f32")
+    return _planned(call, scopes, shared)
 
 
 plan = only_planned(mla_decode)
@@ -164,84 +162,74 @@ class Scope:
         return {"kv": self.called}
 
 
-def _of_sequences(
-    spec: MlaDecodeSpec,
-    q: TensorView,
-    cache: ContiguousKV | PagedKV,
-    kv_format: object,
-    kv_scale: object,
-) -> Scope:
+def _of_sequences(spec: MlaDecodeSpec, q: TensorView, call: MlaDecodeCall) -> Scope:
     """The rows of sequences.
 
     Raises:
       SpecError: an argument is wrong.
     """
-    form = format_named(kv_format, spec.head_dim)
+    form = format_named(call.kv_format, spec.head_dim)
     if form is not None:
-        found, stored = packed_cached(form, cache, kv_scale)
-        told = told_by({"q": q, **found.operands}, cache=found)
-        spec = dataclasses.replace(
-            spec,
-            lengths=told.kinds,
-            cache=told.cache,
-            kv_format=form.name,
-            kv_group=stored.group,
-        )
-        return Scope(spec, stored.given, told.arrays, told.sizes, told.name("k"))
-    check_no_factors(kv_format, kv_scale)
-    found = latent_cached(cache, spec.head_dim)
-    told = told_by({"q": q, **found.operands}, cache=found)
-    rows = found.operands["k"]
-    if rows.dtype != q.dtype:
-        raise SpecError(f"{told.name('k')} is {rows.dtype}, q is {q.dtype}: both must be the same")
-    spec = dataclasses.replace(spec, lengths=told.kinds, cache=told.cache)
-    return Scope(spec, {"kv": rows}, told.arrays, told.sizes, told.name("k"))
+        cache, stored = packed_cached(form, call.cache, call.kv_scale)
+        rows = stored.given
+        spec = dataclasses.replace(spec, kv_format=form.name, kv_group=stored.group)
+    else:
+        check_no_factors(call.kv_format, call.kv_scale)
+        cache = latent_cached(call.cache, spec.head_dim)
+        rows = {"kv": cache.operands["k"]}
+    lengths = told_by({"q": q, **cache.operands}, cache=cache)
+    name, dtype = lengths.name("k"), rows["kv"].dtype
+    if form is None and dtype != q.dtype:
+        raise SpecError(f"{name} is {dtype}, q is {q.dtype}: both must be the same")
+    spec = dataclasses.replace(spec, lengths=lengths.kinds, cache=lengths.cache)
+    return Scope(spec, rows, lengths.arrays, lengths.sizes, name)
 
 
 def _of_lists(
-    spec: MlaDecodeSpec, q: TensorView, listed: ListedRows, kv_format: str, called: str
+    spec: MlaDecodeSpec,
+    q: TensorView,
+    call: MlaDecodeCall,
+    prefix: str,
+    name: str,
+    pool: TensorView,
 ) -> Scope:
-    """The rows that lists name."""
+    """The rows of a pool that lists name.
+
+    Args:
+      prefix: of the arguments about them.
+      name: of the pool.
+    """
+    given = {x: getattr(call, prefix + x) for x in ("indices", "topk_length")}
+    scale = getattr(call, f"{prefix}kv_scale")
+    listed = listed_rows(name, pool, q, given, call.kv_format, scale, prefix=prefix)
     spec = dataclasses.replace(
         spec,
         indices=True,
         topk_length="topk_length" in listed.lists,
-        kv_format=kv_format,
+        kv_format=call.kv_format,
         kv_group=listed.group,
         kv_page=listed.page,
     )
     sizes = {"batch": q.shape[0], "sq": q.shape[1], "sk": listed.topk}
-    return Scope(spec, listed.operands, listed.lists, sizes, called)
+    return Scope(spec, listed.operands, listed.lists, sizes, name)
 
 
-def _planned(
-    scopes: Sequence[Scope],
-    shared: Mapping[str, Any],
-    num_splits: object,
-    *,
-    model: object,
-    out: object,
-    on: tuple[DeviceChoice, object | None],
-) -> Plan:
-    """One launch, or several where a kernel of its own puts parts of the keys together.
+def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, Any]) -> Plan:
+    """One launch, or several where a kernel of its own combines splits of the keys.
 
     Args:
       scopes: that queries attend to at once.
       shared: arguments of all kernels: `q`, `scale`, and `sinks` if there are any.
-      num_splits, out: as of `mla_decode`.
-      model: the array that results shall be like.
-      on: device and stream.
     """
-    device, stream = on
-    q = shared["q"]
-    machine = machine_of(device, q)
+    q, out = shared["q"], call.out
+    machine = machine_of(call.device, q)
     target = machine.target or DEFAULT_TARGET
     schedules = [decode_schedule(x.spec, target, scope_count=len(scopes)) for x in scopes]
     specs = [
         dataclasses.replace(x.spec, schedule=y) for x, y in zip(scopes, schedules, strict=True)
     ]
     scopes = [dataclasses.replace(x, spec=y) for x, y in zip(scopes, specs, strict=True)]
-    splits = check_scope_splits(num_splits, len(scopes))
+    splits = check_scope_splits(call.num_splits, len(scopes))
     counts = [decode_splits(splits, x.spec, x.sizes, machine) for x in scopes]
     spec, rows = scopes[0].spec, {"q": q, **scopes[0].rows}
     sizes = named_extents(spec, rows)
@@ -260,8 +248,7 @@ def _planned(
         seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
         given = {**shared, **scopes[0].rows, **scopes[0].arrays, **seen}
         steps = [Step(spec, given, scopes[0].names)]
-    stream = stream_of(stream, device, model, q)
-    return Plan(steps, results, memory, model, q, device, stream, target)
+    return Plan.of(steps, results, call, call.q, q, memory)
 
 
 def _combined(
@@ -301,22 +288,19 @@ def _combined(
     return [*steps, combine], memory
 
 
-def _check_extra(
-    indices: object, extra_kv: object, lists: Mapping[str, object], kv_scale: object
-) -> None:
+def _check_extra(call: MlaDecodeCall) -> None:
     """Refuses further rows without lists, and lists without further rows.
 
     Raises:
       SpecError: names the argument.
     """
-    given = {f"extra_{name}": value for name, value in lists.items()}
-    if extra_kv is None:
-        for name, value in {**given, "extra_kv_scale": kv_scale}.items():
-            if value is not None:
+    if call.extra_kv is None:
+        for name in ("extra_indices", "extra_topk_length", "extra_kv_scale"):
+            if getattr(call, name) is not None:
                 raise SpecError(f"{name} is of the rows in extra_kv, which is None")
-    elif indices is None:
+    elif call.indices is None:
         raise SpecError("extra_kv needs indices, which are None")
-    elif lists["indices"] is None:
+    elif call.extra_indices is None:
         raise SpecError("extra_indices must say which rows of extra_kv are seen, got None")
 
 
@@ -333,17 +317,3 @@ def _check_queries(q: TensorView) -> None:
         raise SpecError(f"q must have {allowed} columns, got {q.shape[3]}")
     if q.dtype not in WIDE_DTYPES:
         raise refused_dtype("q", q.dtype, WIDE_DTYPES)
-
-
-def _sinks(sinks: object, q: TensorView) -> object:
-    """Sinks themselves.
-
-    Raises:
-      SpecError: not one f32 for each head.
-    """
-    found = view(sinks, "sinks")
-    if found.shape != (q.shape[2],) or found.dtype != "f32":
-        raise SpecError(
-            f"sinks must be [{q.shape[2]}] of f32, got {list(found.shape)} of {found.dtype}"
-        )
-    return sinks

@@ -11,9 +11,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from attn_mlir.arrays import Output, counters_like, given_output, output_like
+from attn_mlir.arrays import Output, counters_like, given_output, output_like, stream_of
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
@@ -29,7 +29,7 @@ from attn_mlir.runtime.call.tensors import (
     view,
 )
 from attn_mlir.runtime.call.torch_tensors import is_tensor
-from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel, machine_of
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,15 @@ class Step:
         return f"{self.request.kernel_name}({', '.join(shown)})"
 
 
+class Launched(Protocol):
+    """The arguments of a call that say where it runs."""
+
+    @property
+    def device(self) -> DeviceChoice: ...
+    @property
+    def stream(self) -> object | None: ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """The launches of one call. `print` shows them; `run` carries them out.
@@ -188,6 +197,20 @@ class Plan:
     stream: object | None = None
     target: str = DEFAULT_TARGET
     for_other_sizes: Sequence[Request] = ()
+
+    @staticmethod
+    def of(
+        steps: Sequence[Step],
+        results: Sequence[Allocation],
+        call: Launched,
+        model: object,
+        like: TensorView,
+        workspace: Sequence[Allocation] = (),
+    ) -> Plan:
+        """The plan of a declared call, for its device and stream."""
+        target = machine_of(call.device, like).target or DEFAULT_TARGET
+        stream = stream_of(call.stream, call.device, model, like)
+        return Plan(steps, results, workspace, model, like, call.device, stream, target)
 
     @property
     def workspace_bytes(self) -> int:

@@ -1,6 +1,8 @@
 """Public functions made of planners: one that carries the plan out, and one that only returns it.
 
-A planner is a function that checks the arguments of a call and makes its `Plan`.
+A planner is a function that checks the arguments of a call and makes its `Plan`. A call is declared
+by a dataclass: its fields are the arguments, and the signature, the errors of Python and the
+operator of PyTorch follow from them.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ P = ParamSpec("P")
 C = TypeVar("C")
 
 
-def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callable[P, Plan]]:
-    """Makes a planner of a function whose only argument is a declared call.
+def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callable[P, Any]]:
+    """Makes a public function of one that plans a declared call: it plans and runs.
+
+    Repeated calls are not planned again; see `repeated`.
 
     Args:
-      call: a frozen dataclass, whose fields are the planner's parameters.
+      call: a frozen dataclass, whose fields are the function's parameters.
     """
 
-    def planner_of(function: Callable[[C], Plan]) -> Callable[P, Plan]:
+    def public(function: Callable[[C], Plan]) -> Callable[P, Any]:
         vars(call)["__init__"].__qualname__ = function.__qualname__  # which Python's errors name
         kinds = [x for x in inspect.signature(call).parameters.values() if x.kind is BY_POSITION]
         most, least = len(kinds), sum(x.default is inspect.Parameter.empty for x in kinds)
@@ -43,16 +47,13 @@ def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callabl
                 )
             return function(call(*arguments, **options))
 
-        return _with_parameters(planner, inspect.signature(call), Plan)
+        return _carried_out(_with_parameters(planner, inspect.signature(call), Plan))
 
-    return planner_of
+    return public
 
 
-def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
-    """A function that plans and runs, with the name, signature and docstring of the planner.
-
-    Repeated calls are not planned again; see `repeated`.
-    """
+def _carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
+    """A function that plans and runs, with the name, signature and docstring of the planner."""
     repeated = Repeated(planner)
 
     @functools.wraps(planner)
@@ -67,7 +68,7 @@ def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
 
 
 def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
-    """The planner of a function made by `carried_out`, as a function.
+    """The planner of a function made by `declared_by`, as a function.
 
     Args:
       function: the function; the planner takes the same arguments.

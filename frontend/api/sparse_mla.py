@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from attn_mlir.api.attention import output_dtype_of
+from attn_mlir.api.arguments import dense_array, index_array
+from attn_mlir.api.attention import out_dtype_of
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.mla import model_scale
 from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
 from attn_mlir.api.plan import Plan, Seen, Step, results_of
-from attn_mlir.api.planners import carried_out
-from attn_mlir.arrays import as_i32, dense_on_host, stream_of
+from attn_mlir.api.planners import declared_by
+from attn_mlir.arrays import as_i32
 from attn_mlir.compiling.sparse_mla import (
     DTYPES,
     HEAD_DIMS,
@@ -19,32 +21,36 @@ from attn_mlir.compiling.sparse_mla import (
     SparseMlaSpec,
 )
 from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32, integer
 from attn_mlir.runtime.call.tensors import TensorView, view
-from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.runtime.kernel import DeviceChoice
 
 
-@carried_out
-def sparse_mla(
-    q: Any,
-    kv: Any,
-    indices: Any,
-    *,
-    scale: float,
-    v_dim: int = V_DIM,
-    topk_length: Any = None,
-    sinks: Any = None,
-    page_table: Any = None,
-    batch_of_query: Any = None,
-    kv_format: str = PLAIN,
-    kv_scale: Any = None,
-    out_dtype: object = None,
-    out: Any = None,
-    device: DeviceChoice = None,
-    stream: object | None = None,
-) -> Plan:
+@dataclass(frozen=True, eq=False)
+class SparseMlaCall:
+    """The arguments of `sparse_mla`, which says what they are."""
+
+    q: Any
+    kv: Any
+    indices: Any
+    _: KW_ONLY
+    scale: float
+    v_dim: int = V_DIM
+    topk_length: Any = None
+    sinks: Any = None
+    page_table: Any = None
+    batch_of_query: Any = None
+    kv_format: str = PLAIN
+    kv_scale: Any = None
+    out_dtype: object = None
+    out: Any = None
+    device: DeviceChoice = None
+    stream: object | None = None
+
+
+@declared_by(SparseMlaCall)
+def sparse_mla(call: SparseMlaCall) -> Plan:
     """Latent attention of each query over the rows of a cache that its list of indices names.
 
     All heads of a query share its list, and the cache has one head: a row is the key, and its first
@@ -92,53 +98,45 @@ def sparse_mla(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    indices = as_i32(indices, "indices")
-    operands = {"q": view(q, "q"), "kv": view(kv, "kv"), "indices": view(indices, "indices")}
-    integer("v_dim", v_dim, V_DIM, V_DIM)
-    page_size = _page_size(operands["kv"], page_table, batch_of_query)
-    _check(operands["q"], operands["indices"])
-    stored = _stored(operands["kv"], operands["q"], kv_format, kv_scale)
-    s_q, heads, head_dim = operands["q"].shape
-    optional = {
-        "topk_length": (topk_length, "i32", s_q),
-        "sinks": (sinks, "f32", heads),
-        "batch_of_query": (batch_of_query, "i32", s_q),
-    }
-    lines = {
-        name: dense_on_host(_line(name, *told), name)
-        for name, told in optional.items()
-        if told[0] is not None
-    }
-    if "topk_length" in lines:
-        check_list_lengths("topk_length", topk_length, operands["indices"].shape[1])
-    if page_table is not None:
-        lines["page_table"] = _table(page_table)
+    lists = as_i32(call.indices, "indices")
+    q, kv, indices = view(call.q, "q"), view(call.kv, "kv"), view(lists, "indices")
+    integer("v_dim", call.v_dim, V_DIM, V_DIM)
+    page_size = _page_size(kv, call.page_table, call.batch_of_query)
+    _check(q, indices)
+    stored = _stored(kv, q, call.kv_format, call.kv_scale)
+    s_q, heads, head_dim = q.shape
+    optional = dict[str, object]()
+    for name in ("topk_length", "batch_of_query"):
+        if (value := getattr(call, name)) is not None:
+            optional[name] = index_array(name, value, (s_q,))
+    if call.sinks is not None:
+        optional["sinks"] = dense_array("sinks", call.sinks, (heads,), "f32")
+    if call.topk_length is not None:
+        check_list_lengths("topk_length", call.topk_length, indices.shape[1])
+    if call.page_table is not None:
+        optional["page_table"] = _table(call.page_table)
     spec = SparseMlaSpec(
         heads=heads,
         head_dim=head_dim,
-        dtype=operands["q"].dtype,
-        topk_length="topk_length" in lines,
-        sinks="sinks" in lines,
+        dtype=q.dtype,
+        topk_length=call.topk_length is not None,
+        sinks=call.sinks is not None,
         page_size=page_size,
-        out_dtype=output_dtype_of(out) if out is not None and out_dtype is None else out_dtype,
-        kv_format=kv_format,
+        out_dtype=out_dtype_of(call.out, call.out_dtype),
+        kv_format=call.kv_format,
         kv_group=stored.group,
         kv_page=stored.page,
     )
-    others = {"q": operands["q"], **stored.given, "indices": operands["indices"]}
-    results = results_of(spec, {"s_q": s_q}, out, others)
-    given = {
-        "q": q,
+    results = results_of(spec, {"s_q": s_q}, call.out, {"q": q, **stored.given, "indices": indices})
+    arguments = {
+        "q": call.q,
         **stored.given,
-        "indices": indices,
-        "scale": model_scale(scale),
-        **lines,
+        "indices": lists,
+        "scale": model_scale(call.scale),
+        **optional,
         **{result.name: Seen(result.name, result.shape) for result in results},
     }
-    target = machine_of(device, operands["q"]).target or DEFAULT_TARGET
-    stream = stream_of(stream, device, q, operands["q"])
-    plan = [Step(spec, given)]
-    return Plan(plan, results, [], q, operands["q"], device, stream, target)
+    return Plan.of([Step(spec, arguments)], results, call, call.q, q)
 
 
 def _page_size(kv: TensorView, page_table: object, batch_of_query: object) -> int | None:
@@ -202,7 +200,7 @@ def _table(value: object) -> object:
     found = view(value, "page_table")
     if len(found.shape) != 2 or 0 in found.shape or found.dtype != "i32":
         raise SpecError(
-            f"page_table must be [batch, columns] of i32 with an entry at least, got "
+            "page_table must be [batch, columns] of i32 with an entry at least, got "
             f"{list(found.shape)} of {found.dtype}"
         )
     return value
@@ -232,18 +230,3 @@ def _check(q: TensorView, indices: TensorView) -> None:
         raise SpecError(f"q must be {' or '.join(DTYPES)}, got {q.dtype}")
     if indices.dtype != "i32":
         raise SpecError(f"indices must be i32 or u32, got {indices.dtype}")
-
-
-def _line(name: str, value: object, dtype: str, count: int) -> object:
-    """An array [count] itself.
-
-    Raises:
-      SpecError: none of that shape and dtype.
-    """
-    value = as_i32(value, name) if dtype == "i32" else value
-    found = view(value, name)
-    if found.shape != (count,) or found.dtype != dtype:
-        raise SpecError(
-            f"{name} must be [{count}] of {dtype}, got {list(found.shape)} of {found.dtype}"
-        )
-    return value

@@ -35,7 +35,7 @@ class GraphCall:
     """A function of `api` as an operator.
 
     Attributes:
-      function: made by `carried_out`; its signature declares the options.
+      function: made by `declared_by`; its signature declares the options.
       operands: arguments of the operator without a default, by name with their types in the schema.
       cache: the function's argument that may be a cache; "" where none may.
       rows: what the operator calls the keys and the values of a cache.

@@ -271,7 +271,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "rotary of a rank": (
         paged(),
         {"rotary": (ANGLES[None], ANGLES[None], False)},
-        r"rotary's cos must be \[positions, rotary_dim / 2\] of bf16, f16, f32, got \[1, 48, 16\]",
+        r"rotary's cos must be \[positions, rotary_dim / 2\] of bf16, f16 or f32, got \[1, 48, 16\]",
     ),
     "rotary that differs": (
         paged(),

@@ -1,0 +1,65 @@
+"""Arrays of a call, checked for their shape and dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attn_mlir.arrays import as_i32, dense_on_host
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.call.tensors import TensorView, view
+
+
+def checked_array(
+    name: str, value: object, shape: Sequence[int | str], *dtypes: str, label: str = ""
+) -> TensorView:
+    """The view of an array.
+
+    Args:
+      shape: its extents; a string names one that may have any value.
+      dtypes: those that it may have.
+      label: what messages say of the shape; by default its extents.
+
+    Raises:
+      SpecError: no array, or one of another shape or dtype.
+    """
+    found = view(value, name)
+    is_fit = len(found.shape) == len(shape) and all(
+        isinstance(want, str) or got == want for got, want in zip(found.shape, shape, strict=True)
+    )
+    if not is_fit or found.dtype not in dtypes:
+        label = label or f"[{', '.join(map(str, shape))}]"
+        *others, last = dtypes
+        allowed = f"{', '.join(others)} or {last}" if others else last
+        raise SpecError(
+            f"{name} must be {label} of {allowed}, got {list(found.shape)} of {found.dtype}"
+        )
+    return found
+
+
+def dense_array(
+    name: str, value: object, shape: Sequence[int | str], *dtypes: str, label: str = ""
+) -> object:
+    """A small array as kernels take it, dense in host memory; checked as by `checked_array`."""
+    checked_array(name, value, shape, *dtypes, label=label)
+    return dense_on_host(value, name)
+
+
+def index_array(
+    name: str,
+    value: object,
+    shape: Sequence[int | str],
+    *,
+    label: str = "",
+    all_count: bool = False,
+) -> object:
+    """An array of i32 or u32 as kernels take it: of i32, and dense in host memory.
+
+    Args:
+      shape, label: as of `checked_array`.
+      all_count: as of `as_i32`.
+
+    Raises:
+      SpecError: as of `checked_array` and `as_i32`.
+    """
+    value = as_i32(value, name, all_count=all_count)
+    return dense_array(name, value, shape, "i32", label=label)
