@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 from attn_mlir.api.appending_checks import check_places
-from attn_mlir.api.arguments import checked_array, dense_array, index_array
+from attn_mlir.api.array_checks import checked_array, dense_array, index_array
 from attn_mlir.api.caches import Cached, cached
 from attn_mlir.api.descales import cache_factors
 from attn_mlir.api.lengths import contents_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from attn_mlir.api.arguments import checked_array
+from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.copyable import check_copyable

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attn_mlir.api.array_checks import checked_array
 from attn_mlir.arrays import as_i32
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling.dtypes import NARROW_DTYPES, SCALE_DTYPES
@@ -51,12 +52,7 @@ class PositionScales:
         if self.table is None:
             return {}
         table = as_i32(self.table, SCALE_TABLE)
-        found = view(table, SCALE_TABLE)
-        if found.dtype != "i32" or len(found.shape) != 2:
-            raise SpecError(
-                f"{SCALE_TABLE} must be [batch, columns] of i32, got {list(found.shape)} of "
-                f"{found.dtype}"
-            )
+        found = checked_array(SCALE_TABLE, table, ("batch", "columns"), "i32")
         if found.shape[0] != batch or found.shape[1] < columns:
             raise SpecError(
                 f"{SCALE_TABLE} must be [{batch}, {columns} or more], got {list(found.shape)}"

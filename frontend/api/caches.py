@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.api.array_checks import index_array
 from attn_mlir.api.cache_scales import (
     BOTH,
     POOL_RANK,
@@ -24,7 +25,7 @@ from attn_mlir.api.cache_scales import (
     position_scales,
 )
 from attn_mlir.api.copyable import check_copyable
-from attn_mlir.arrays import as_i32, dense_on_host
+from attn_mlir.arrays import as_i32
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling import options
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE, TABLE, TABLES, Cache
@@ -35,12 +36,12 @@ from attn_mlir.runtime.call.tensors import TensorView, view
 Numbers = npt.NDArray[np.int32]
 Contents = Mapping[str, Numbers | None]
 
-_SHAPES = {
-    "indptr": "[batch + 1]",
-    "indices": "[entries]",
-    "last_page_len": "[batch]",
-    "batch_idx": "[batch]",
-    "leftpad": "[batch]",
+_EXTENTS = {
+    "indptr": "batch + 1",
+    "indices": "entries",
+    "last_page_len": "batch",
+    "batch_idx": "batch",
+    "leftpad": "batch",
 }
 _REPLACED_BY = {
     "v": "v of its own",
@@ -254,13 +255,7 @@ def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
     for name, value in given.items():
         if value is None:
             continue
-        value = as_i32(value, name, all_count=name in ALL_COUNT)
-        seen = view(value, name)
-        if seen.dtype != "i32" or len(seen.shape) != 1:
-            raise SpecError(
-                f"{name} must be {_SHAPES[name]} of i32, got {list(seen.shape)} of {seen.dtype}"
-            )
-        found[name] = dense_on_host(value, name)
+        found[name] = index_array(name, value, (_EXTENTS[name],), all_count=name in ALL_COUNT)
     return found
 
 

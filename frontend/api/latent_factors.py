@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.descales import table_of
 from attn_mlir.compiling.latent import NARROW, ROPE_FACTORS
@@ -75,13 +76,10 @@ def row_factors(
     heads = rows.shape[-2]
     of_q = view(q, DESCALES[0])
     if len(of_q.shape) == len(rows.shape) - 1:
-        wanted = (*rows.shape[:-2], heads)
-        if of_q.dtype != "f32" or of_q.shape != wanted:
-            raise SpecError(
-                f"{DESCALES[0]} must be f32 {list(wanted)}, of each position and head of q_nope, "
-                f"got {list(of_q.shape)} of {of_q.dtype}"
-            )
-        of_q = of_q.reshaped((*wanted, 1), (*of_q.strides, 1))
+        of_q = checked_array(
+            DESCALES[0], q, rows.shape[:-1], "f32", note=", of each position and head of q_nope"
+        )
+        of_q = of_q.reshaped((*of_q.shape, 1), (*of_q.strides, 1))
     else:
         of_q = of_positions(q, DESCALES[0], rows, "q_nope")
         of_q = of_q.reshaped((*rows.shape[:-2], heads, 1), (*of_q.strides[:-2], 0, 1))
@@ -101,12 +99,9 @@ def of_positions(given: Any, name: str, operand: TensorView, called: str) -> Ten
     Raises:
       SpecError: another shape or dtype, or a stride below 0.
     """
-    found, rows = view(given, name), operand.shape[:-2]
-    if found.dtype != "f32" or found.shape != rows:
-        raise SpecError(
-            f"{name} must be f32 {list(rows)}, of each position of {called}, got "
-            f"{list(found.shape)} of {found.dtype}"
-        )
+    found = checked_array(
+        name, given, operand.shape[:-2], "f32", note=f", of each position of {called}"
+    )
     if not found.empty and min(found.strides) < 0:
         raise SpecError(f"{name} has strides {list(found.strides)}: none may be below 0")
     return found.reshaped((*found.shape, 1, 1), (*found.strides, 1, 1))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir import env
+from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.caches import Cached, check_found, lengths_of, longest_of
 from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.dialect.attn.cache import Cache
@@ -203,13 +204,8 @@ def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[
             told[side.counted_by] = side.shape[0]
     for argument, value in arrays.items():
         name = names.get(argument, argument)
-        found = view(value, name)
         ends = 1 if name.startswith("cu_seqlens") else 0
-        if found.dtype != "i32" or len(found.shape) != 1:
-            shape = "[batch + 1]" if ends else "[batch]"
-            raise SpecError(
-                f"{name} must be {shape} of i32, got {list(found.shape)} of {found.dtype}"
-            )
+        found = checked_array(name, value, ("batch + 1" if ends else "batch",), "i32")
         if found.shape[0] < ends:
             raise SpecError(f"{name} must have batch + 1 entries, got none")
         told[name] = found.shape[0] - ends

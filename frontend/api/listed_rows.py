@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attn_mlir.api.array_checks import index_array
 from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.latent_caches import pool_rows
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.packed_rows import format_named, stored_rows
-from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32
 from attn_mlir.runtime.call.tensors import TensorView, view
@@ -71,14 +71,14 @@ def listed_rows(
             raise SpecError(f"{name} is {pool.dtype}, q is {q.dtype}: both must be the same")
     if (count := operands["kv"].shape[0]) > MAX_I32:
         raise SpecError(f"indices name at most {MAX_I32} rows, {name} has {count}")
-    told = {label: array for label, array in lists.items() if array is not None}
-    arrays = {
-        label: dense_on_host(_list(f"{prefix}{label}", array, q), f"{prefix}{label}")
-        for label, array in told.items()
-    }
+    arrays = dict[str, object]()
+    for label, array in lists.items():
+        if array is not None:
+            axes = (*q.shape[:2], "topk") if label == "indices" else q.shape[:2]
+            arrays[label] = index_array(f"{prefix}{label}", array, axes, note=" beside this q")
     topk = view(arrays["indices"], "indices").shape[-1]
     if "topk_length" in arrays:
-        check_list_lengths(f"{prefix}topk_length", told["topk_length"], topk)
+        check_list_lengths(f"{prefix}topk_length", lists["topk_length"], topk)
     return ListedRows(operands, arrays, topk, group, page)
 
 
@@ -90,20 +90,3 @@ def check_no_factors(kv_format: object, kv_scale: object, name: str = "kv_scale"
     """
     if kv_scale is not None:
         raise SpecError(f"{name} must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
-
-
-def _list(name: str, value: object, q: TensorView) -> object:
-    """Lists for each query, or their lengths, themselves.
-
-    Raises:
-      SpecError: another shape or dtype.
-    """
-    value = as_i32(value, name)
-    found = view(value, name)
-    axes = [*map(str, q.shape[:2]), *(["topk"] if name.endswith("indices") else [])]
-    if found.dtype != "i32" or len(found.shape) != len(axes) or found.shape[:2] != q.shape[:2]:
-        raise SpecError(
-            f"{name} must be [{', '.join(axes)}] of i32 beside this q, got {list(found.shape)} of "
-            f"{found.dtype}"
-        )
-    return value

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from attn_mlir.api.arguments import dense_array
+from attn_mlir.api.array_checks import dense_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
 from attn_mlir.api.latent_caches import latent_cached, latent_pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from attn_mlir.api.arguments import dense_array, index_array
+from attn_mlir.api.array_checks import dense_array, index_array
 from attn_mlir.api.attention import out_dtype_of
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.mla import model_scale

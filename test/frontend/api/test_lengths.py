@@ -12,7 +12,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import arrays, env
-from attn_mlir.api import lengths
+from attn_mlir.api import array_checks, lengths
 from attn_mlir.api.lengths import told_by
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
@@ -250,7 +250,7 @@ def test_arrays_on_a_gpu_are_read_in_debug_mode_only(monkeypatch: pytest.MonkeyP
         settings = env.read({f"ATTN_MLIR_{key.upper()}": value for key, value in changes.items()})
         monkeypatch.setattr(env, "settings", lambda: settings)
 
-    for module in (lengths, arrays):
+    for module in (array_checks, lengths, arrays):
         monkeypatch.setattr(module, "view", seen)
     wrong = {**RAGGED_Q, "cu_seqlens_q": OnGpu(i32(0, 50, 9))}
     with_settings()

@@ -88,11 +88,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "shape of factors of rope": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "k_rope_descale": ones(2, 1)},
-        r"k_rope_descale must be f32 \[2, 40\], of each position of k_rope, got \[2, 1\] of f32",
+        r"k_rope_descale must be \[2, 40\] of f32, of each position of k_rope, got \[2, 1\] of f32",
     ),
     "dtype of factors of rope": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "k_rope_descale": zeros(2, 40)},
-        r"k_rope_descale must be f32 \[2, 40\], of each position of k_rope, got \[2, 40\] of bf16",
+        r"k_rope_descale must be \[2, 40\] of f32, of each position of k_rope, got \[2, 40\] of bf16",
     ),
     "factors of a tensor beside a cache": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3)), "k_rope_descale": ones(2, 40)},
@@ -120,15 +120,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "factors of queries": (
         narrow(q_descale=ones(2, 3, 1)),
-        r"q_descale must be f32 \[2, 3, 2\], of each position and head of q_nope, got \[2, 3, 1\] of f32",
+        r"q_descale must be \[2, 3, 2\] of f32, of each position and head of q_nope, got \[2, 3, 1\] of f32",
     ),
     "factors of queries of a sequence": (
         narrow(q_descale=ones(2)),
-        r"q_descale must be f32 \[2, 3\], of each position of q_nope, got \[2\] of f32",
+        r"q_descale must be \[2, 3\] of f32, of each position of q_nope, got \[2\] of f32",
     ),
     "factors of keys": (
         narrow(k_descale=ones(2, 2)),
-        r"k_descale must be f32 \[2, 40\], of each position of k_nope, got \[2, 2\] of f32",
+        r"k_descale must be \[2, 40\] of f32, of each position of k_nope, got \[2, 2\] of f32",
     ),
     "factors of rope under 8 bits": (
         narrow(k_rope_descale=ones(2, 40)),

@@ -10,14 +10,20 @@ from attn_mlir.runtime.call.tensors import TensorView, view
 
 
 def checked_array(
-    name: str, value: object, shape: Sequence[int | str], *dtypes: str, label: str = ""
+    name: str,
+    value: object,
+    shape: Sequence[int | str],
+    *dtypes: str,
+    label: str = "",
+    note: str = "",
 ) -> TensorView:
     """The view of an array.
 
     Args:
       shape: its extents; a string names one that may have any value.
       dtypes: those that it may have.
-      label: what messages say of the shape; by default its extents.
+      label: the shape in messages; by default its extents.
+      note: follows the shape and the dtypes in messages.
 
     Raises:
       SpecError: no array, or one of another shape or dtype.
@@ -31,16 +37,21 @@ def checked_array(
         *others, last = dtypes
         allowed = f"{', '.join(others)} or {last}" if others else last
         raise SpecError(
-            f"{name} must be {label} of {allowed}, got {list(found.shape)} of {found.dtype}"
+            f"{name} must be {label} of {allowed}{note}, got {list(found.shape)} of {found.dtype}"
         )
     return found
 
 
 def dense_array(
-    name: str, value: object, shape: Sequence[int | str], *dtypes: str, label: str = ""
+    name: str,
+    value: object,
+    shape: Sequence[int | str],
+    *dtypes: str,
+    label: str = "",
+    note: str = "",
 ) -> object:
     """A small array as kernels take it, dense in host memory; checked as by `checked_array`."""
-    checked_array(name, value, shape, *dtypes, label=label)
+    checked_array(name, value, shape, *dtypes, label=label, note=note)
     return dense_on_host(value, name)
 
 
@@ -50,16 +61,17 @@ def index_array(
     shape: Sequence[int | str],
     *,
     label: str = "",
+    note: str = "",
     all_count: bool = False,
 ) -> object:
     """An array of i32 or u32 as kernels take it: of i32, and dense in host memory.
 
     Args:
-      shape, label: as of `checked_array`.
+      shape, label, note: as of `checked_array`.
       all_count: as of `as_i32`.
 
     Raises:
       SpecError: as of `checked_array` and `as_i32`.
     """
     value = as_i32(value, name, all_count=all_count)
-    return dense_array(name, value, shape, "i32", label=label)
+    return dense_array(name, value, shape, "i32", label=label, note=note)
