@@ -1,0 +1,148 @@
+"""Masks at offsets: each is a cut of the mask of a longer problem, and its tile ranges are exact.
+
+The definition never meets an offset: it is the mask of a problem with all positions, of which the
+shard's rows and columns are cut out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_mlir.dialect.attn.masks import (
+    INTS,
+    CausalMask,
+    ChunkedMask,
+    Mask,
+    NullMask,
+    TileRange,
+    WindowMask,
+)
+from attn_mlir.dialect.attn.masks.shifted import ShiftedMask, shifted
+from attn_mlir.errors import SpecError
+from attn_mlir.validation.numerics.mask_strategies import ANY_MASK, GENERAL, INTERVALS
+
+BEFORE, POSITIONS = 30, 90  # queries before position 0; keys of the longer problem
+TILES = st.sampled_from((1, 3, 8, 16))
+Grid = np.ndarray[Any, Any]
+
+
+def cut(mask: Mask, q_offset: int, k_offset: int, sq: int, sk: int) -> Grid:
+    """[sq, sk]: which keys the rows of a shard see."""
+    rows, columns = np.arange(BEFORE + POSITIONS)[:, None], np.arange(POSITIONS)[None]
+    whole = mask.visible(rows, columns, BEFORE + POSITIONS, POSITIONS)
+    whole = np.broadcast_to(whole, (BEFORE + POSITIONS, POSITIONS))
+    return whole[BEFORE + q_offset :, k_offset:][:sq, :sk]
+
+
+def kinds(seen: Grid, tile: int) -> tuple[list[int], list[int]]:
+    """The tiles along the last axis in which something is seen; and those in which all is."""
+    tiles = [seen[:, i : i + tile] for i in range(0, seen.shape[1], tile)]
+    return [i for i, x in enumerate(tiles) if x.any()], [i for i, x in enumerate(tiles) if x.all()]
+
+
+def check_safe(span: TileRange[int], seen: Grid, tile: int, *, cut_off_is_full: bool) -> None:
+    """No tile with something to see is left out, and none with something hidden goes untested."""
+    some, whole = kinds(seen, tile)
+    assert 0 <= span.begin <= span.full_begin <= span.full_end <= span.end
+    assert set(some) <= set(range(span.begin, span.end))
+    assert set(range(span.full_begin, span.full_end)) <= set(whole)
+    if span.begin < span.end:
+        assert span.end <= -(-seen.shape[1] // tile)
+    if not cut_off_is_full:
+        assert (span.full_end * tile <= seen.shape[1]) or span.full_begin == span.full_end
+
+
+def check_exact(span: TileRange[int], seen: Grid, tile: int, *, cut_off_is_full: bool) -> None:
+    """The tiles in which something is seen are visited, those in which all is go untested."""
+    some, whole = kinds(seen, tile)
+    if not cut_off_is_full:
+        whole = [i for i in whole if (i + 1) * tile <= seen.shape[1]]
+    assert list(range(span.begin, span.end)) == some
+    assert list(range(span.full_begin, span.full_end)) == whole
+
+
+@st.composite
+def shards(draw: st.DrawFn) -> tuple[int, int, int, int]:
+    """(q_offset, k_offset, sq, sk): apart, overlapping, before position 0."""
+    sq, sk = draw(st.integers(1, 25)), draw(st.integers(1, 25))
+    return draw(st.integers(-BEFORE, 60)), draw(st.integers(0, 60)), sq, sk
+
+
+def check(mask: Mask, shard: tuple[int, int, int, int], tile: int, *, is_exact: bool) -> None:
+    """Every block of rows and of columns against the definition."""
+    q_offset, k_offset, sq, sk = shard
+    moved, truth = shifted(mask, q_offset, k_offset), cut(mask, *shard)
+    rows, columns = np.arange(sq)[:, None], np.arange(sk)[None]
+    np.testing.assert_array_equal(
+        np.broadcast_to(moved.visible(rows, columns, sq, sk), truth.shape), truth
+    )
+    for q, k in np.ndindex(sq, sk):
+        assert moved.element(INTS, q, k, sq, sk) == truth[q, k]
+        assert moved.transposed_element(INTS, q, k, sq, sk) == truth[q, k]
+    assert not moved.element(INTS, 0, sk, sq, sk)
+    checked = check_exact if is_exact else check_safe
+    for size in (1, 7, 40):
+        for first in range(0, sq, size):
+            span = moved.tile_range(INTS, first, size, sq, sk, tile)
+            checked(span, truth[first : first + size], tile, cut_off_is_full=False)
+        for first in range(0, sk, size):
+            span = moved.query_tile_range(INTS, first, size, sq, sk, tile)
+            checked(span, truth[:, first : first + size].T, tile, cut_off_is_full=True)
+
+
+@pytest.mark.parametrize("kind", INTERVALS)
+def test_shifted_interval_masks_have_exact_ranges_both_ways(kind: str):
+    @settings(max_examples=80, deadline=None, database=None)
+    @given(INTERVALS[kind], shards(), TILES)
+    def drawn(mask: Mask, shard: tuple[int, int, int, int], tile: int) -> None:
+        check(mask, shard, tile, is_exact=True)
+
+    drawn()
+
+
+@pytest.mark.parametrize("kind", GENERAL)
+def test_shifted_masks_of_all_kinds_have_safe_ranges_both_ways(kind: str):
+    @settings(max_examples=80, deadline=None, database=None)
+    @given(GENERAL[kind], shards(), TILES)
+    def drawn(mask: Mask, shard: tuple[int, int, int, int], tile: int) -> None:
+        check(mask, shard, tile, is_exact=False)
+
+    drawn()
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(ANY_MASK, st.integers(1, 20), st.integers(1, 20), TILES)
+def test_the_alignment_at_the_end_is_an_offset(mask: Mask, sq: int, sk: int, tile: int):
+    moved = shifted(mask, sk - sq, 0)
+    for q, k in np.ndindex(sq, sk):
+        assert moved.element(INTS, q, k, sq, sk) == mask.element(INTS, q, k, sq, sk)
+    if mask.is_interval:
+        for first in range(0, sq, 4):
+            block = (INTS, first, 4, sq, sk, tile)
+            assert moved.tile_range(*block) == mask.tile_range(*block)
+
+
+def test_keys_after_all_queries_and_queries_far_behind_a_window_visit_no_tile():
+    for mask, offsets in ((CausalMask(), (0, 64)), (WindowMask(20, 0), (200, 64))):
+        moved = shifted(mask, *offsets)
+        span = moved.tile_range(INTS, 0, 64, 64, 50, 16)
+        assert span.begin == span.end
+        span = moved.query_tile_range(INTS, 0, 16, 50, 64, 16)
+        assert span.begin == span.end
+
+
+def test_masks_without_a_formula_for_positions_are_refused():
+    class Odd(CausalMask):
+        @property
+        def is_interval(self) -> bool:
+            return False
+
+    assert shifted(NullMask(), 5, 7) == NullMask()
+    assert isinstance(shifted(ChunkedMask(4), 5, 7), ShiftedMask)
+    with pytest.raises(SpecError, match="q_offset or k_offset: it is no interval mask"):
+        shifted(Odd(), 5, 7)
