@@ -14,7 +14,7 @@ from attn_mlir.dialect.diagnostics import op_error
 from . import emit as b
 from .core.config import Config
 from .core.listed_tiles import ListedTiles
-from .core.mask_tiles import KeyTiles
+from .core.mask_tiles import MaskTiles
 from .core.modifier import Modifier
 from .core.problem import Problem, Value, WorkTile
 from .core.splits import JoinedParts, Parts, Workspace
@@ -135,7 +135,7 @@ def attention_kernel(
             query_sequences=q.queries(tensors["q"], captured),
             key_sequences=keys.sequences,
             modifier=Modifier(op, captured),
-            visited=KeyTiles
+            visited=MaskTiles
             if blocks is None
             else ListedTiles.of(blocks, captured, config, keys.sequences),
             heads=op.heads,
@@ -177,9 +177,9 @@ def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[Wor
 
 
 @contextmanager
-def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+def every_tile_with_rows(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
     """As `every_tile`, but skips work tiles past the end of their sequence."""
-    with every_tile(problem, answers) as tile, when_it_has_queries(problem, tile):
+    with every_tile(problem, answers) as tile, when_it_has_rows(problem, tile):
         yield tile
 
 
@@ -190,7 +190,7 @@ def over_tiles(
     answers: b.Ring | None = None,
     waits: bool = False,
 ) -> Callable[[Value], None]:
-    """What a role runs: its loop over the work tiles that have queries.
+    """What a role runs: its loop over the work tiles that have rows.
 
     Args:
       body: emits the code for a work tile, given that and the number of a thread's group.
@@ -201,21 +201,22 @@ def over_tiles(
     def run(number: Value) -> None:
         if waits:
             b.grid_dependency_wait()
-        with every_tile_with_queries(problem, answers) as tile:
+        with every_tile_with_rows(problem, answers) as tile:
             body(tile, number)
 
     return run
 
 
 @contextmanager
-def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
+def when_it_has_rows(problem: Problem, tile: WorkTile) -> Generator[None]:
     """What is written inside happens only in work tiles that begin before the end of their
     sequence.
     """
-    if not problem.query_sequences.differ:
+    if not problem.queries.sequences.differ:
         yield
         return
-    with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
+    length, _ = problem.lengths(tile)
+    with b.when(b.compare("sgt", length, problem.first_position(tile, 0))):
         yield
 
 

@@ -13,8 +13,8 @@ from attn_mlir.dialect.diagnostics import op_error
 from .. import emit as b
 from ..operands.sequences import Sequences
 from .config import Config
-from .kv_tiles import Phases, VisitedTiles
 from .problem import Problem, Value, WorkTile
+from .visited_tiles import Phases, VisitedTiles
 
 TESTED, LISTED = 0, 1  # the two counts of a block of queries
 
@@ -86,7 +86,7 @@ class ListedTiles:
         inside = self._clamped(number, b.INT.sub(self._tiles, 1))
         return b.INT.mul(inside, self._columns)
 
-    def phases(self, query_tile: Value) -> Phases:
+    def phases(self, way: Value) -> Phases:
         """The tested tiles come first; all query tiles of the work tile have the same phases."""
         return Phases(self._clamped(self._element(self._lists.counts, TESTED), self.count), None)
 

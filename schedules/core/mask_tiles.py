@@ -1,16 +1,16 @@
-"""Which key tiles a work tile visits, and in which turns scores are tested against the mask."""
+"""Which tiles of columns a work tile visits, and in which turns scores are tested against the mask."""
 
 from typing import ClassVar
 
 from attn_mlir.dialect.attn.masks import TileRange
 
 from .. import emit as b
-from .kv_tiles import Phases
 from .problem import Problem, Value, WorkTile
+from .visited_tiles import Phases
 
 
-class KeyTiles:
-    """Visits the key tiles that the mask does not hide entirely, from the last one down.
+class MaskTiles:
+    """Visits the tiles of columns that the mask does not hide entirely, from the last one down.
 
     Attributes:
       begin, end: tile numbers; the visit order is end - 1, end - 2, ..., begin.
@@ -22,34 +22,35 @@ class KeyTiles:
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem = problem
         self._tile = tile
+        self._sight = problem.sight
         span = self._range(0, problem.queries.positions_per_work_tile)
         self.begin, self.end = span.begin, span.end
         if tile.part is not None:
             self.begin, self.end = tile.part.tiles(span.begin, span.end)
         self.count = b.INT.sub(self.end, self.begin)
 
-    def _range(self, query_tile: Value | int, positions: int) -> TileRange[Value]:
-        """The mask's tile range for `positions` positions from the first one of a query tile on."""
+    def _range(self, way: Value | int, positions: int) -> TileRange[Value]:
+        """The mask's tile range for `positions` positions from the first one of a tile of rows."""
         problem = self._problem
-        row0 = problem.first_position(self._tile, query_tile)
-        sq, sk = self._tile.queries.length, self._tile.keys.length
-        return problem.mask.tile_range(b.INT, row0, positions, sq, sk, problem.config.tile_n)
+        row0 = problem.first_position(self._tile, way)
+        rows, columns = problem.lengths(self._tile)
+        return self._sight.tile_range(b.INT, row0, positions, rows, columns, problem.config.tile_n)
 
     def first_column(self, turn: Value | int) -> Value:
-        """First key of the tile visited in turn 0, 1, ..."""
+        """First column of the tile visited in turn 0, 1, ..."""
         last = b.INT.sub(self.end, 1)
         number = b.INT.sub(last, turn) if turn != 0 else last
         return b.INT.mul(number, self._problem.config.tile_n)
 
-    def phases(self, query_tile: Value) -> Phases:
-        """The turns of the work tile, tested where the query tile's own range is not fully
+    def phases(self, way: Value) -> Phases:
+        """The turns of the work tile, tested where the range of a tile of its rows is not fully
         visible.
         """
-        span = self._range(query_tile, self._problem.queries.positions_per_tile)
+        span = self._range(way, self._problem.queries.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
         if self._tile.part is not None:
             full_end = b.INT.max(full_end, self.begin)
-        if not self._problem.mask.edges.left:
+        if not self._sight.edges.left:
             return Phases(b.INT.sub(self.end, full_end), None)
         full_end = b.INT.max(full_end, self.begin)
         full_begin = b.INT.min(b.INT.max(span.full_begin, self.begin), full_end)

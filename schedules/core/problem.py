@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.masks import Mask, Sight
 from attn_mlir.schedules.policy.tile_order import grows
 
 from .. import emit as b
@@ -14,10 +14,11 @@ from ..operands.scales import Factors
 from ..operands.sequences import KeySequences, QuerySequences, Sequence
 from ..operands.widen import LIFT
 from .config import NARROW_BITS, Config
-from .kv_tiles import VisitedTiles
+from .direction import QUERIES_STAND, Direction
 from .modifier import Modifier
 from .query_rows import Queries
 from .splits import Part, Parts
+from .visited_tiles import VisitedTiles
 
 Value = Any
 
@@ -31,13 +32,15 @@ MAX_EXPONENT = 8  # P is at most 2^8, as in FlashAttention-4
 
 
 class WorkTile(NamedTuple):
-    """One work tile.
+    """One work tile: some rows of scores, of queries or of keys.
 
     Attributes:
       block, head, batch: coordinates, i32 each: number of the block of positions; number of the
-        first query tile along the heads; number of the sequence.
-      queries, keys, results: where the sequence lies in Q, in K and V, and in O and LSE.
+        first tile of rows along the heads; number of the sequence.
+      queries, keys, results: where the sequence lies in Q, in K and V, and in what the kernel
+        writes for its rows.
       part: the part of the keys; None where they are not split.
+      column_head: the head of the columns that stream past; None where that of the rows tells it.
     """
 
     block: Value
@@ -47,6 +50,7 @@ class WorkTile(NamedTuple):
     keys: Sequence
     results: Sequence
     part: Part | None
+    column_head: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,10 @@ class Problem:
       element, stored, output: element types of Q, of K and V, and of O.
       mask: which keys each row sees, in closed form.
       modifier: changes scores, and hides further ones.
-      visited: makes the key tiles that a work tile visits.
+      visited: makes the tiles of columns that a work tile visits.
       config: tile sizes, stages, registers.
       tile_counter: memref [1] of i32 that work tiles are drawn from; None without.
+      direction: whether queries stand still, or keys, for which `o` is a result of their rows.
     """
 
     q: tuple[Value, ...]
@@ -96,6 +101,7 @@ class Problem:
     visited: Callable[["Problem", WorkTile], VisitedTiles]
     config: Config
     tile_counter: Value | None = None
+    direction: Direction = QUERIES_STAND
 
     @property
     def shares_rows(self) -> bool:
@@ -150,7 +156,7 @@ class Problem:
         keys = self.key_sequences.of_query(
             batch, queries, lambda: self.queries.first_position(block, 0)
         )
-        results = queries
+        results, _ = self.direction.ordered(queries, keys)
         if self.parts is not None and part is not None:
             results = self.parts.results_of(part, queries)
         return WorkTile(block, head, batch, queries, keys, results, part)
@@ -189,9 +195,27 @@ class Problem:
 
     @property
     def queries(self) -> Queries:
-        """Which position and head each query row holds."""
-        tensors = (self.q, self.o, self.lse, self.query_sequences)
-        return Queries(*tensors, self.heads, self.group, self.config)
+        """Which position and head each row of a tile holds."""
+        ordered = self.direction.ordered
+        tensors, _ = ordered(self.q, (self.k,))
+        sequences, _ = ordered(self.query_sequences, self.key_sequences)
+        heads, others = ordered(self.heads, self.kv_heads)
+        group = max(heads // others, 1)
+        return Queries(tensors, self.o, self.lse, sequences, heads, group, self.config)
+
+    @property
+    def sight(self) -> Sight:
+        """Which columns a row sees."""
+        return self.direction.sight(self.mask)
+
+    def sequences(self, tile: WorkTile) -> tuple[Sequence, Sequence]:
+        """Where the rows and where the columns of a work tile's scores lie."""
+        return self.direction.ordered(tile.queries, tile.keys)
+
+    def lengths(self, tile: WorkTile) -> tuple[Value, Value]:
+        """How many rows and how many columns the scores of a work tile's sequence have."""
+        rows, columns = self.sequences(tile)
+        return rows.length, columns.length
 
     def score_scale(self, tile: WorkTile) -> Value:
         """The scale of a work tile's scores, with the factors of Q and K."""
@@ -202,9 +226,47 @@ class Problem:
         """The factor of V, which multiplies the output of a work tile; None without one."""
         return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
 
-    def key_tiles(self, tile: WorkTile) -> VisitedTiles:
-        """The key tiles that a work tile visits."""
+    def visited_tiles(self, tile: WorkTile) -> VisitedTiles:
+        """The tiles of columns that a work tile visits."""
         return self.visited(self, tile)
+
+    @property
+    def column_heads(self) -> int:
+        """How many heads of the columns a head of the rows meets: those of the group where keys
+        stand still.
+        """
+        rows, columns = self.direction.ordered(self.heads, self.kv_heads)
+        return max(columns // rows, 1)
+
+    def column_head(self, tile: WorkTile) -> Value:
+        """The head of the columns that stream past a work tile."""
+        if tile.column_head is not None:
+            return tile.column_head
+        return self.queries.kv_head(tile.head)
+
+    def over_column_heads(
+        self,
+        tile: WorkTile,
+        state: list[Value],
+        body: Callable[..., list[Value]],
+    ) -> list[Value]:
+        """Emits the loop over the heads of the columns that a work tile meets, if there are several.
+
+        Args:
+          body: emits what happens with one of them: from the work tile with that head, and the
+            state, to the next state.
+
+        Returns:
+          The final state.
+        """
+        if (count := self.column_heads) == 1:
+            return body(tile, *state)
+        first = b.INT.mul(tile.head, count)
+
+        def with_head(number: Value, *state: Value) -> list[Value]:
+            return body(tile._replace(column_head=b.INT.add(first, number)), *state)
+
+        return b.loop(0, count, state, with_head)
 
     def query_tile(self, tile: WorkTile, way: int) -> WorkTile:
         """The work tile with the head of one of its query tiles."""

@@ -14,8 +14,8 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from .. import emit as b
-from ..core.kv_tiles import Test
 from ..core.problem import Problem, Value, WorkTile
+from ..core.visited_tiles import Test
 
 
 class Words(b.IntOps):
@@ -67,16 +67,16 @@ def hide(
     Args:
       test: the edges to test.
       row0: position of the tile's first row.
-      column0: key of the tile's first column.
+      column0: position of the tile's first column.
     """
     if problem.config.owns_keys:  # of a word of columns it has one
-        mask, hidden = problem.mask, b.f32_constant(float("-inf"))
-        sq, sk = tile.queries.length, tile.keys.length
+        sight, hidden = problem.sight, b.f32_constant(float("-inf"))
+        lengths = problem.lengths(tile)
 
         def element(score: Value, row: Value, number: Value) -> Value:
             position = b.INT.add(row0, problem.queries.position(row))
             column = b.INT.add(column0, number)
-            return b.select(mask.element(b.INT, position, column, sq, sk), score, hidden)
+            return b.select(sight.element(b.INT, position, column, *lengths), score, hidden)
 
         return b.map_coordinates(element, scores)
 
@@ -97,17 +97,17 @@ def hide_words(
     """As `hide`, wherever rows and columns lie.
 
     Args:
-      place: of a row and the number of 32 columns the query's position and the first one's key.
+      place: of a row and the number of 32 columns the positions of the row and of the first one.
     """
-    mask, (rows, columns) = problem.mask, ws.FragmentType(scores.type).shape
-    sq, sk = tile.queries.length, tile.keys.length
+    sight, (rows, columns) = problem.sight, ws.FragmentType(scores.type).shape
+    lengths = problem.lengths(tile)
 
     def word(row: Value, number: Value) -> Value:
         position, column = place(row, number)
-        if test is Test.LEFT_EDGE and mask.is_interval:
-            begin, _ = mask.column_range(b.INT, position, sq, sk)
+        if test is Test.LEFT_EDGE and sight.is_interval:
+            begin, _ = sight.column_range(b.INT, position, *lengths)
             return WORDS.not_less(column, begin)
-        return mask.element(WORDS, position, column, sq, sk)
+        return sight.element(WORDS, position, column, *lengths)
 
     bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
     return b.keep(scores, bits, b.f32_constant(float("-inf")))

@@ -11,8 +11,8 @@ from attn_mlir.dialect import ws
 
 from .. import emit as b
 from ..core.config import Configured
-from ..core.kv_tiles import Test, VisitedTiles
 from ..core.problem import Problem, Value, WorkTile
+from ..core.visited_tiles import Test, VisitedTiles
 from .mask import hide
 from .row import Row
 from .row import is_large as is_too_coarse

@@ -1,23 +1,26 @@
-"""Where the tiles of keys and values come from."""
+"""Where the tiles of keys and values come from, or of other rows that stream past a work tile."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from attn_mlir.dialect import ws
 
 from .. import emit as b
-from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Problem, Value, WorkTile
+from ..core.visited_tiles import VisitedTiles
 from ..operands.pages import Pages
+from ..operands.sequences import Sequence as Rows
 from ..operands.storage import StoredKeys
 from .lookahead import each_turn
 from .paged_rows import PagedRows
 
-Side = Literal["keys", "values", "rope"]
+Side = Literal["keys", "values", "rope", "queries", "output_gradients"]
 KEYS: Side = "keys"
 VALUES: Side = "values"
 ROPE: Side = "rope"  # the columns of keys that all heads share, where a source has them apart
+QUERIES: Side = "queries"
+OUTPUT_GRADIENTS: Side = "output_gradients"
 
 
 class KVSource(Protocol):
@@ -105,6 +108,14 @@ class StreamedKV(Protocol):
         ...
 
 
+class Filled(NamedTuple):
+    """A ring that an operand streams through, in tiles of some columns."""
+
+    side: Side
+    ring: b.Ring
+    columns: int
+
+
 class CopiedKV(ABC):
     """Keys and values in boxes of the copy engine: a `KVSource` and a `StreamedKV`."""
 
@@ -148,17 +159,35 @@ class CopiedKV(ABC):
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
         """One thread starts the copies; index arrays are read two key tiles ahead."""
         problem = self._problem
-        config, visited = problem.config, problem.key_tiles(tile)
+        if problem.shares_rows:
+            self._fill_turns([Filled(VALUES, rings.k, problem.columns)], tile, begin)
+            return
+        keys, values = (KEYS, rings.k, problem.columns), (VALUES, rings.v, rings.columns)
+        self._fill_turns([Filled(*keys), Filled(*values)], tile, begin)
+
+    def fill_rings(self, operands: Sequence[Filled], tile: WorkTile) -> None:
+        """Fills the rings of operands with what a work tile visits, tile by tile, each operand's in
+        the order given; head by head where it meets several. One thread starts the copies.
+        """
+
+        def of_head(tile: WorkTile) -> list[Value]:
+            self._fill_turns(operands, tile, lambda: None)
+            return []
+
+        self._problem.over_column_heads(tile, [], of_head)
+
+    def _fill_turns(
+        self, operands: Sequence[Filled], tile: WorkTile, begin: Callable[[], None]
+    ) -> None:
+        problem = self._problem
+        config, visited = problem.config, problem.visited_tiles(tile)
 
         def find(turn: Value | int) -> list[Value]:
             return self.find(tile, visited, turn)
 
         def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
             column = visited.first_column(turn)
-            both: list[tuple[Side, b.Ring, int]] = [(VALUES, rings.k, problem.columns)]
-            if not problem.shares_rows:
-                both = [(KEYS, rings.k, problem.columns), (VALUES, rings.v, rings.columns)]
-            for side, ring, columns in both:
+            for side, ring, columns in operands:
                 slot = ring.acquire()
                 part = as_filled(slot, config.tile_n, columns, problem.stored)
                 self.load(side, part, tile, column, found, is_whole=is_whole)
@@ -167,8 +196,13 @@ class CopiedKV(ABC):
         each_turn(visited, find if self.lists else None, fill, begin)
 
 
-class TensorKV(CopiedKV):
-    """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
+class TensorRows(CopiedKV):
+    """Operands as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
+
+    def __init__(self, problem: Problem, tensors: Mapping[Side, Value] | None = None):
+        """Of the tensors that the operands lie in; of keys and values where they are left out."""
+        super().__init__(problem)
+        self._tensors = {KEYS: problem.k, VALUES: problem.v} if tensors is None else tensors
 
     @property
     def box_rows(self) -> int:
@@ -183,7 +217,7 @@ class TensorKV(CopiedKV):
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
         """Boxes of K and V."""
         problem, keys = self._problem, tile.keys
-        head, row = problem.queries.kv_head(tile.head), len(keys.lead)
+        head, row = problem.column_head(tile), len(keys.lead)
         coords = [*keys.lead, keys.row(first_column), head, 0]
         for source, columns in ((problem.k, problem.columns), (problem.v, problem.v_columns)):
             kind = b.tile([problem.config.tile_n, columns], problem.stored, "shared")
@@ -204,14 +238,12 @@ class TensorKV(CopiedKV):
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
-        """Copies a box of K or V; past the end of the sequence, and past the head size,
+        """Copies a box of an operand; past the end of the sequence, and past the head size,
         it is zero.
         """
-        problem, keys = self._problem, tile.keys
-        source = problem.k if side == KEYS else problem.v
-        head, row = problem.queries.kv_head(tile.head), len(keys.lead)
-        coords = [*keys.lead, keys.row(first_column), head, column]
-        b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
+        _, rows = self._problem.sequences(tile)
+        head = self._problem.column_head(tile)
+        load_box(self._tensors[side], slot, rows, head, first_column, column=column)
 
 
 class PagedKV(CopiedKV):
@@ -273,14 +305,31 @@ class PagedKV(CopiedKV):
             values.load_until_end(slot, tile, head, first_column, entries)
 
     def _head(self, tile: WorkTile) -> Callable[[], Value]:
-        return lambda: self._problem.queries.kv_head(tile.head)
+        return lambda: self._problem.column_head(tile)
 
 
 def copied_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> CopiedKV:
     """The source of keys and values that the copy engine brings: from pages, or from tensors."""
     if keys.pages is None or values.pages is None:
-        return TensorKV(problem)
+        return TensorRows(problem)
     return PagedKV(problem, keys.pages, values.pages)
+
+
+def load_box(
+    tensor: Value,
+    slot: Value,
+    rows: Rows,
+    head: Value,
+    position: Value,
+    *,
+    column: int = 0,
+) -> None:
+    """Copies rows of one head from a position and a column on; past the end of their sequence, and
+    of the head size, it is zero.
+    """
+    row = len(rows.lead)
+    coords = [*rows.lead, rows.row(position), head, column]
+    b.copy_in(rows.within(tensor, row), slot, coords, [row, row + 2])
 
 
 def as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:

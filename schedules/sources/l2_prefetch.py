@@ -30,7 +30,7 @@ def fetch_ahead(problem: Problem, source: StreamedKV) -> None:
     if problem.config.tile_order != "persistent" or lists:
         return
     tile = _first_tile(problem, number)
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
 
     def fetch(turn: Value) -> list[Value]:
         source.fetch(tile, visited.first_column(turn))

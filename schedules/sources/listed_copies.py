@@ -38,7 +38,7 @@ class GatheredKV:
         entries are read a key tile ahead.
         """
         problem = self._problem
-        config, visited = problem.config, problem.key_tiles(tile)
+        config, visited = problem.config, problem.visited_tiles(tile)
 
         def entries(turn: Value | int) -> Value:
             return self._entries(tile, visited.first_column(turn))

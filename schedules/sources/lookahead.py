@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .. import emit as b
-from ..core.kv_tiles import VisitedTiles
 from ..core.problem import Value
+from ..core.visited_tiles import VisitedTiles
 
 
 class Fill(Protocol):

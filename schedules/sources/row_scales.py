@@ -21,8 +21,7 @@ from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.position_scales import PositionFactors
 from ..operands.storage import OperandStorage
-
-SLOTS = 2  # softmax of one query tile may be a key tile ahead of the other
+from .row_vectors import FilledVector, fill_vectors, vector_ring
 
 
 @dataclass(frozen=True)
@@ -63,23 +62,16 @@ class RowFactors:
         keys = PositionFactors.of(storages["k_nope"], arguments)
         if queries is None or keys is None:
             return None
-        ring = b.Ring("factors", b.tile([tile_n], ir.F32Type.get(), "shared"), stages=SLOTS)
-        return cls(queries.tensor, keys, ring)
+        return cls(queries.tensor, keys, vector_ring("factors", tile_n))
 
     def fill(self, problem: Problem, tile: WorkTile) -> None:
         """The role that reads the factors of keys."""
-        visited, count = problem.key_tiles(tile), problem.config.tile_n
-        zero = b.constant(0)
+        count, zero = problem.config.tile_n, b.constant(0)
 
-        def turn_of(turn: Value) -> list[Value]:
-            column = visited.first_column(turn)
-            found = self.keys.load(tile.keys, column, [], count, zero, 0)
-            slot = self.ring.acquire()
-            b.store(found, slot)
-            b.commit(slot, "warps")
-            return []
+        def load(tile: WorkTile, column: Value) -> Value:
+            return self.keys.load(tile.keys, column, [], count, zero, 0)
 
-        b.loop(0, visited.count, [], turn_of)
+        fill_vectors(problem, [FilledVector(self.ring, load)], tile)
 
     def of_rows(self, problem: Problem, tile: WorkTile, row0: Value) -> Value:
         """The factors of a query tile, f32 [tile_m], whose first row is at position `row0`."""

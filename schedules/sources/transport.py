@@ -35,7 +35,7 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
     Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued:
     the numbers arrive while `load` waits for the slots of the next tile.
     """
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
 
     def fill_values(column: Value, found: Sequence[Value]) -> None:
         slot = storage.v.acquire()

@@ -9,6 +9,7 @@ from .combined import AndMask, NotMask, OrMask
 from .null import NullMask, full
 from .prefix import PrefixMask, prefix_lm
 from .registry import KINDS, MASKS, PYTHON_NAMES, Kind, makes, public, register
+from .transposed import Sight, Transposed
 from .window import WindowMask, sliding_window
 
 Mask.combinations = combined  # `combined` needs the class of masks, so masks do not import it
@@ -32,7 +33,9 @@ __all__ = [
     "OrMask",
     "PrefixMask",
     "RowRange",
+    "Sight",
     "TileRange",
+    "Transposed",
     "WindowMask",
     "all_files",
     "causal",

@@ -26,9 +26,9 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.targets.limits import LINE_BYTES, WARPGROUP_WARPS
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.core.splits import JoinedParts
+from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.policy.tiling import Pieces, query_slot_rows, swapped_columns
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
@@ -88,7 +88,7 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
 
     So the scores of a tile are there when the weights of the one before have been handed over.
     """
-    visited, rows = problem.key_tiles(tile), problem.config.tile_m
+    visited, rows = problem.visited_tiles(tile), problem.config.tile_m
 
     def scores(queries: Value) -> None:
         key, slot = storage.k.wait(), storage.s.acquire()
@@ -121,7 +121,7 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
 def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
     """Online softmax of a work tile's rows; then O / l to the out ring, the LSE to memory."""
     rows, keys_in_tile = problem.config.tile_m, problem.config.tile_n
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, 0)
@@ -182,7 +182,7 @@ def _join(
     whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
     place = Place.of(problem, Pieces.whole(columns), tile, 0, whole)
     place.leave_rows(maximum, total)
-    with b.either(problem.key_tiles(tile).any()) as (some, none):
+    with b.either(problem.visited_tiles(tile).any()) as (some, none):
         with some:
             place.leave(whole, _settled(storage))
         with none:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import VisitedTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import VisitedTiles
 from attn_mlir.schedules.operands.position_scales import PositionFactors
 from attn_mlir.schedules.operands.sequences import Sequence as Place
 from attn_mlir.schedules.operands.widen import power

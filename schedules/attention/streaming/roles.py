@@ -16,8 +16,8 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.operands.widen import WideQueries, widened
 from attn_mlir.schedules.policy.tiling import STRIP_KEYS, Slices, query_slot_rows
 from attn_mlir.schedules.softmax.row import Row
@@ -241,7 +241,7 @@ def attend(
     rows = config.tile_m
     share = storage.share(role, number)
     way = share.way
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     tile = problem.query_tile(tile, way)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)

@@ -3,8 +3,8 @@ then normalises them.
 """
 
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import VisitedTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import VisitedTiles
 
 from .storage import Storage
 
@@ -15,7 +15,7 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """For each key tile rescales O where the row maximum moved;
     at the end writes O / l to `out`.
     """
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     ways = range(problem.config.q_tiles)
 
     def begin(way: int) -> None:

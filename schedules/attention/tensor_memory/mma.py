@@ -15,7 +15,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     While softmax works on one query tile, the tensor core works on the other.
     """
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     ways = range(problem.config.q_tiles)
 
     def scores(way: int, query: AwaitedSlots, key: AwaitedSlots) -> None:

@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable
 
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row, is_large
 from attn_mlir.schedules.softmax.state import (
     reciprocal,
@@ -34,7 +34,7 @@ from .storage import Storage
 
 def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:
     """Turns S into P tile by tile; at the end passes 1 / l to correction and writes the LSE."""
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     rows = [problem.config.tile_m]
     phases = visited.phases(way)
     scale = problem.score_scale(tile)

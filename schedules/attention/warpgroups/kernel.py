@@ -26,7 +26,7 @@ from attn_mlir.schedules.kernel import (
     attention_kernel,
     every_tile,
     over_tiles,
-    when_it_has_queries,
+    when_it_has_rows,
 )
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
@@ -93,7 +93,7 @@ def roles_of(
 
     def load_and_draw(_: Value) -> None:
         with every_tile(problem, answers) as tile:
-            with when_it_has_queries(problem, tile):
+            with when_it_has_rows(problem, tile):
                 load(problem, storage, source, tile)
             if answers is not None:
                 b.draw(answers, problem.tile_counter)

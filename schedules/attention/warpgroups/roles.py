@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
     ROW_VALUES,
@@ -67,7 +67,7 @@ class HeldStorage:
 def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -> None:
     """Attention of the query rows of a group: O / l to the out ring, the LSE to memory."""
     config = problem.config
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, way)
     parts, zero = storage.values.parts, b.f32_constant(0.0)

@@ -163,7 +163,7 @@ class TransposedValues(LoadedValues):
         Words in a quarter of a thread's registers are loaded before they are written; with more,
         the assembler has been seen to spill.
         """
-        visited = problem.key_tiles(tile)
+        visited = problem.visited_tiles(tile)
 
         def turn_of(turn: Value) -> list[Value]:
             loaded = self.loaded.wait()

@@ -8,7 +8,7 @@ from typing import Any
 from attn_mlir.dialect import attn, ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.mask_tiles import KeyTiles
+from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.core.splits import Parts
@@ -169,7 +169,7 @@ def decode_kernel(
             output=op.o.type.element_type,
             mask=op.mask_rule,
             modifier=HeadSinks(captured[op.sinks[0]] if len(op.sinks) else None),
-            visited=KeyTiles,
+            visited=MaskTiles,
             config=config,
         )
         yield kernel, problem, keys

@@ -12,8 +12,8 @@ from typing import ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test
 from attn_mlir.schedules.softmax.mask import hide_words
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.sources.lookahead import each_turn
@@ -89,7 +89,7 @@ def heads_of(problem: Problem, tile: WorkTile) -> Heads:
 
 def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: WorkTile) -> None:
     """Copies Q's first columns in, this CTA's half of the keys of each block, and O out."""
-    heads, visited = heads_of(problem, tile), problem.key_tiles(tile)
+    heads, visited = heads_of(problem, tile), problem.visited_tiles(tile)
     own = b.INT.mul(b.rank(), storage.own_keys)
 
     def first_key(turn: Value | int) -> Value:
@@ -112,7 +112,7 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
 def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: WorkTile) -> None:
     """Copies this CTA's half of the columns of the values of each block, once Q's other columns,
     which come first, are out of their place."""
-    visited, count = problem.key_tiles(tile), problem.config.tile_n // KEY_HALVES
+    visited, count = problem.visited_tiles(tile), problem.config.tile_n // KEY_HALVES
     column = b.INT.mul(b.rank(), VALUE_COLUMNS)
 
     def first_keys(turn: Value | int) -> list[Value]:

@@ -26,8 +26,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
     ROW_VALUES,
@@ -73,7 +73,7 @@ class HeldLatentStorage:
 def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
     """Weights of all key tiles, the first half of O, and the LSE."""
     config = problem.config
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     row = Row.of(problem, problem.scale)
     row0, zero = problem.first_position(tile, 0), b.f32_constant(0.0)
     queries = storage.q.wait()
@@ -125,7 +125,7 @@ def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
         return [sums]
 
     empty = b.fill([config.tile_m, HALF], b.f32_constant(0.0))
-    (sums,) = b.loop(0, problem.key_tiles(tile).count, [empty], block)
+    (sums,) = b.loop(0, problem.visited_tiles(tile).count, [empty], block)
     result = b.times_rows(sums, _taken(storage.factors))
     _leave(problem, storage.out, tile, result, HALF)
 

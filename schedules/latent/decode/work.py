@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import seen, store_lse, with_sink
 
@@ -37,7 +37,7 @@ class WalkedWork:
 
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem, self._tile = problem, tile
-        self._visited = problem.key_tiles(tile)
+        self._visited = problem.visited_tiles(tile)
         self._row0 = problem.first_position(tile, 0)
         self.count = self._visited.count
 

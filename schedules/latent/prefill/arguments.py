@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.mask_tiles import KeyTiles
+from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
@@ -23,7 +23,7 @@ from attn_mlir.schedules.operands.storage_checks import (
     check_rows,
     check_scales,
 )
-from attn_mlir.schedules.sources.kv_source import KVSource, TensorKV
+from attn_mlir.schedules.sources.kv_source import KVSource, TensorRows
 from attn_mlir.schedules.sources.paged_rows import PagedRows
 from attn_mlir.schedules.sources.row_scales import RowFactors
 
@@ -100,13 +100,13 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             output=op.output_type,
             mask=op.mask_rule,
             modifier=Unmodified(),
-            visited=KeyTiles,
+            visited=MaskTiles,
             config=config,
         )
         factors = RowFactors.of(op, storages, captured, config.tile_n)
         if op.has_narrow_rope:
             narrow = NarrowRope.of(rope, rope_keys, captured)
-            yield OpenedLatent(kernel, problem, TensorKV(problem), narrow, factors)
+            yield OpenedLatent(kernel, problem, TensorRows(problem), narrow, factors)
         else:
             own = rope_keys.sequences if is_apart else None
             rope_source = _rope(rope_keys, own, rope.first_column, config.tile_n)

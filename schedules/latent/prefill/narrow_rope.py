@@ -148,7 +148,7 @@ def piece_rows(warps: int, columns: int, tile_n: int) -> int:
 
 def widen(problem: Problem, rope: NarrowRope, ring: b.Ring, tile: WorkTile, *, warps: int) -> None:
     """Fills the slots of rope of a work tile."""
-    visited = problem.key_tiles(tile)
+    visited = problem.visited_tiles(tile)
     places = rope.places(tile)
     rows = piece_rows(warps, rope.columns, problem.config.tile_n)
     pieces = problem.config.tile_n // rows

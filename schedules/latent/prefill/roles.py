@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import VisitedTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.core.query_rows import side_by_side
+from attn_mlir.schedules.core.visited_tiles import VisitedTiles
 from attn_mlir.schedules.operands.sequences import KeySequences, Shortened
 from attn_mlir.schedules.operands.sequences import Sequence as Positions
-from attn_mlir.schedules.sources.kv_source import KEYS, ROPE, VALUES, Side, TensorKV
+from attn_mlir.schedules.sources.kv_source import KEYS, ROPE, VALUES, Side, TensorRows
 from attn_mlir.schedules.sources.paged_rows import PagedRows
 
 
@@ -135,7 +135,7 @@ class LatentKV:
 
     def __init__(self, problem: Problem, rope: Rope):
         """Of a problem whose K is k_nope."""
-        self._problem, self._tensors, self._rope = problem, TensorKV(problem), rope
+        self._problem, self._tensors, self._rope = problem, TensorRows(problem), rope
 
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
         """What rope needs."""

@@ -1,8 +1,8 @@
 """The role that attends: one warp, with a tile of Q and O in its registers."""
 
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.kv_tiles import Test, visit
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import Rows, reciprocal, seen, store_lse, weigh, with_sink
 
@@ -28,7 +28,7 @@ class Storage:
 def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Online softmax of a query tile over its key tiles; writes O and the LSE."""
     rows, zero = problem.config.tile_m, b.f32_constant(0.0)
-    visited, row0 = problem.key_tiles(tile), problem.first_position(tile, 0)
+    visited, row0 = problem.visited_tiles(tile), problem.first_position(tile, 0)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
 

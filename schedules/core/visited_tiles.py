@@ -1,4 +1,4 @@
-"""The protocol of visited key tiles, and the loops over their turns."""
+"""The protocol of visited tiles, and the loops over their turns."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -17,7 +17,7 @@ class Test(Enum):
 
 
 class Phases(NamedTuple):
-    """How the turns of a query tile divide: first both edges are tested, then none, then the left
+    """How the turns of a tile of rows divide: first both edges are tested, then none, then the left
     one.
 
     Attributes:
@@ -30,7 +30,8 @@ class Phases(NamedTuple):
 
 
 class VisitedTiles(Protocol):
-    """Which key tiles a work tile visits, in turns 0, 1, ...
+    """Which tiles of columns a work tile visits, in turns 0, 1, ...; of keys, or of queries where
+    keys stand still.
 
     Attributes:
       count: number of turns, at least 0.
@@ -41,13 +42,13 @@ class VisitedTiles(Protocol):
     keeps_everywhere: ClassVar[bool]
 
     def first_column(self, turn: Value | int) -> Value:
-        """First key of the tile visited in a turn."""
+        """First column of the tile visited in a turn."""
         ...
 
-    def phases(self, query_tile: Value) -> Phases:
-        """Which turns test which edges, for one query tile.
+    def phases(self, way: Value) -> Phases:
+        """Which turns test which edges, for one tile of rows.
 
-        All query tiles of a work tile take the same turns. Some may visit key tiles of which this
+        All tiles of rows of a work tile take the same turns. Some may visit tiles of which this
         one sees nothing; these are among the turns with a test.
         """
         ...

@@ -1,0 +1,80 @@
+"""Numbers of the rows that stream past a work tile, one for each: in slots [tile_n] of f32.
+
+One warp reads them for each tile and puts them into a slot, from which all threads read them. So
+they may begin anywhere in memory, which copies of the copy engine may not, and what has to be made
+of each number is made once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect._mlir import ir
+
+from .. import emit as b
+from ..core.problem import Problem, Value, WorkTile
+
+SLOTS = 2  # one group of threads may be a tile ahead of another
+
+
+class FilledVector(NamedTuple):
+    """A ring of tiles [tile_n], and what emits the numbers of a tile from its first column on."""
+
+    ring: b.Ring
+    load: Callable[[WorkTile, Value], Value]
+
+
+def vector_ring(name: str, tile_n: int) -> b.Ring:
+    """A ring of tiles [tile_n] of f32."""
+    return b.Ring(name, b.tile([tile_n], ir.F32Type.get(), "shared"), stages=SLOTS)
+
+
+def fill_vectors(problem: Problem, vectors: Sequence[FilledVector], tile: WorkTile) -> None:
+    """The role that fills the rings of vectors with what a work tile visits; one warp."""
+
+    def of_head(tile: WorkTile) -> list[Value]:
+        visited = problem.visited_tiles(tile)
+
+        def turn_of(turn: Value) -> list[Value]:
+            column = visited.first_column(turn)
+            for vector in vectors:
+                found = vector.load(tile, column)
+                slot = vector.ring.acquire()
+                b.store(found, slot)
+                b.commit(slot, "warps")
+            return []
+
+        return b.loop(0, visited.count, [], turn_of)
+
+    problem.over_column_heads(tile, [], of_head)
+
+
+@dataclass(frozen=True)
+class StoredVector:
+    """Numbers of the rows of a tensor: f32 [batch, heads, rows], or [heads, total] of ragged ones.
+
+    Attributes:
+      problem: whose columns they are of.
+      tensor: the memref.
+      beyond: the number of rows past the end of their sequence.
+      made: emits what becomes of a number that exists.
+    """
+
+    problem: Problem
+    tensor: Value
+    beyond: float
+    made: Callable[[Value], Value]
+
+    def load(self, tile: WorkTile, first_column: Value) -> Value:
+        """The numbers of a tile [tile_n], as `FilledVector` asks for them."""
+        _, rows = self.problem.sequences(tile)
+        head = self.problem.column_head(tile)
+        coords = [*rows.lead, head, rows.row(first_column)]
+        found = b.load_global(self.tensor, [self.problem.config.tile_n], coords, [len(coords) - 1])
+        left = b.INT.sub(rows.length, first_column)
+
+        def element(number: Value, place: Value) -> Any:
+            exists = b.compare("slt", place, left)
+            return b.select(exists, self.made(number), b.f32_constant(self.beyond))
+
+        return b.map_rows(element, found)
