@@ -1,4 +1,6 @@
-"""The largest scale of scores, and the names of the factors of 8-bit operands. Without MLIR."""
+"""The largest scale of scores, and the factors of 8-bit operands: names and blocks. Without MLIR."""
+
+from typing import NamedTuple
 
 MAX_SCALE = 2e38  # so that it is finite in float32 when multiplied by log2(e)
 DESCALES = (
@@ -6,3 +8,20 @@ DESCALES = (
     "k_descale",
     "v_descale",
 )  # names of the kernel's operands for 8-bit q, k and v
+
+
+class ScaleBlock(NamedTuple):
+    """The elements of a head that share a factor.
+
+    Attributes:
+      rows: neighbouring positions; 0 for all of a sequence.
+      columns: neighbouring columns.
+    """
+
+    rows: int
+    columns: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a sequence has a single factor for each head."""
+        return not self.rows

@@ -1,9 +1,11 @@
 """`attn.scaled`: an operand whose stored elements are multiplied by factors."""
 
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.scale import ScaleBlock
 from attn_mlir.dialect.attn.storage import (
     SEQUENCE_RANK,
     ViewType,
@@ -12,12 +14,22 @@ from attn_mlir.dialect.attn.storage import (
     view_type,
 )
 
-TOKEN_FACTOR_TYPES = ("f32", "f16", "bf16")
+TABLE_RANK = 2
+TABLE_TYPE = "f32"
+BLOCK_FACTOR_TYPES = ("f32", "f16", "bf16")
 
 
 class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
-    """Multiplies every element by the factor of its sequence and key-value head, or of its
-    position.
+    """Multiplies every element by the factor of its block.
+
+    A block is `rows` neighbouring positions of a sequence and head, and `columns` neighbouring
+    columns. Element (b, s, h, c) has factor (b, s / rows, h, c / columns), rounded down:
+
+        block           one factor for          factors
+        [0, columns]    a sequence and head     [batch, kv_heads]
+        [1, columns]    a position and head     [batch, sequence, kv_heads, 1]
+        [1, 32]         32 columns of one       [batch, sequence, kv_heads, columns / 32]
+        [64, 128]       64 x 128 elements       [batch, sequence / 64, kv_heads, columns / 128]
 
     The factors are those of a quantisation: greater than 0 and finite, which is not checked.
 
@@ -27,15 +39,19 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
     Operands:
       source: [batch, sequence, heads, columns], a tensor or a view. A query head has the factor of
         the key-value head that it reads.
-      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads. Or of
-        positions, [batch, sequence, kv_heads or 1, groups], f32, f16 or bf16, a tensor or a view:
-        element c of a row has factor c / (columns / groups), rounded down. Factors in pages
-        outside the pool are 0; those behind a sequence's length are not used.
+      factors: [batch, kv_heads], f32, where blocks are whole sequences; an extent of 1 stands for
+        all sequences, or all heads. Else [batch, row blocks, kv_heads or 1, column blocks], f32,
+        f16 or bf16, a tensor or a view. Factors in pages outside the pool are 0; those behind a
+        sequence's length are not used.
+
+    Attributes:
+      block: rows and columns of a block; 0 rows stand for all of a sequence, whose factor serves
+        all columns.
 
     Memory effects: none. Hardware: any.
 
     Example:
-      %keys = "attn.scaled"(%k, %factors)
+      %keys = "attn.scaled"(%k, %factors) {block = array<i32: 0, 128>}
         : (tensor<?x?x4x128xf8E4M3FN>, tensor<?x?xf32>)
           -> !attn.view<tensor<?x?x4x128xf8E4M3FN>, tensor<?x?x4x128xf8E4M3FN>>
     """
@@ -43,30 +59,26 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
     source: ext.Operand[Any]
     factors: ext.Operand[Any]
     view: ext.Result[ViewType]
+    block: Any
+
+    ATTRIBUTE_CLASSES = MappingProxyType({"block": ir.DenseI32ArrayAttr})
 
     @property
-    def is_per_position(self) -> bool:
-        """Whether every position has factors of its own."""
-        return logical_type(self.factors).rank == SEQUENCE_RANK
-
-    @property
-    def groups(self) -> int:
-        """Number of factors of a position and head."""
-        return logical_type(self.factors).shape[3] if self.is_per_position else 1
+    def scale_block(self) -> ScaleBlock:
+        """The elements that share a factor."""
+        return ScaleBlock(*self.block)
 
     def verify_invariants(self) -> bool:
-        """Checks a source of rank 4, its factors, and the type of the view."""
+        """Checks a source of rank 4, its factors and their blocks, and the type of the view."""
         logical, factors = logical_type(self.source), logical_type(self.factors)
         if not isinstance(logical, ir.RankedTensorType) or logical.rank != SEQUENCE_RANK:
             layout = "[batch, sequence, heads, columns]"
             return self._fail(f"source to stand for a tensor {layout}, got {self.source.type}")
-        if isinstance(factors, ir.RankedTensorType) and factors.rank == SEQUENCE_RANK:
-            if misfit := _misfit(logical, factors):
-                return self._fail(f"{misfit}, got {factors}")
-        else:
-            is_table = isinstance(factors, ir.RankedTensorType) and factors.rank == 2
-            if not is_table or str(factors.element_type) != "f32":
-                return self._fail(f"factors to be a tensor [batch, kv_heads] of f32, got {factors}")
+        if len(self.block) != len(ScaleBlock._fields) or min(self.block) < 0:
+            return self._fail(f"a block of rows and columns, got {list(self.block)}")
+        check = _table_misfit if self.scale_block.is_whole else _block_misfit
+        if misfit := check(logical, factors, self.scale_block):
+            return self._fail(misfit)
         expected = view_type(logical, stored_type(self.source))
         if self.view.type != expected:
             return self._fail(f"a result of type {expected}, got {self.view.type}")
@@ -77,19 +89,47 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
         return False
 
 
-def _misfit(logical: Any, factors: Any) -> str:
-    """What is wrong with the type of factors [batch, sequence, kv_heads, groups]; "" if nothing."""
-    if str(factors.element_type) not in TOKEN_FACTOR_TYPES:
-        return f"factors of positions of type {', '.join(TOKEN_FACTOR_TYPES)}"
-    if any(kind.is_dynamic_dim(dim) for kind in (logical, factors) for dim in (2, 3)):
-        return "static heads and groups of factors of positions"
-    (heads, columns), (own, groups) = list(logical.shape)[2:], list(factors.shape)[2:]
-    if own not in (1, heads) or groups < 1 or columns % groups:
-        return f"factors of {heads} heads or 1, in groups that divide {columns} columns"
+def _table_misfit(logical: Any, factors: Any, block: ScaleBlock) -> str:
+    """What is wrong with factors of whole sequences; "" if nothing."""
+    is_table = isinstance(factors, ir.RankedTensorType) and factors.rank == TABLE_RANK
+    if not is_table or str(factors.element_type) != TABLE_TYPE:
+        return f"factors to be a tensor [batch, kv_heads] of {TABLE_TYPE}, got {factors}"
+    if logical.is_dynamic_dim(3) or block.columns != logical.shape[3]:
+        return f"a block of all columns of {logical}, got {list(block)}"
     return ""
 
 
-def make_scaled(source: ir.Value, factors: ir.Value) -> ir.Value:
-    """The view of an operand with factors, at the insertion point."""
-    kind = view_type(logical_type(source), stored_type(source))
-    return ScaledOp(source, factors, kind).view
+def _block_misfit(logical: Any, factors: Any, block: ScaleBlock) -> str:
+    """What is wrong with factors of blocks of positions; "" if nothing."""
+    if not isinstance(factors, ir.RankedTensorType) or factors.rank != SEQUENCE_RANK:
+        return f"factors to be a tensor [batch, row blocks, kv_heads, column blocks], got {factors}"
+    if str(factors.element_type) not in BLOCK_FACTOR_TYPES:
+        return f"factors of positions of type {', '.join(BLOCK_FACTOR_TYPES)}, got {factors}"
+    if any(kind.is_dynamic_dim(dim) for kind in (logical, factors) for dim in (2, 3)):
+        return f"static heads and groups of factors of positions, got {factors}"
+    (heads, columns), (own, groups) = list(logical.shape)[2:], list(factors.shape)[2:]
+    if own not in (1, heads) or groups < 1 or columns % groups:
+        return (
+            f"factors of {heads} heads or 1, in groups that divide {columns} columns, got {factors}"
+        )
+    if columns // groups != block.columns:
+        return f"a block of {columns // groups} columns for {groups} groups, got {list(block)}"
+    if not any(kind.is_dynamic_dim(1) for kind in (logical, factors)):
+        rows = -(-logical.shape[1] // block.rows)
+        if factors.shape[1] != rows:
+            return f"{rows} blocks of {block.rows} positions, got {factors}"
+    return ""
+
+
+def make_scaled(source: ir.Value, factors: ir.Value, *, rows: int = 1) -> ir.Value:
+    """The view of an operand with factors, at the insertion point.
+
+    Args:
+      factors: [batch, kv_heads] of whole sequences, or of blocks of positions.
+      rows: positions of such a block.
+    """
+    logical, kind = logical_type(source), logical_type(factors)
+    is_whole = kind.rank == TABLE_RANK
+    block = [0, logical.shape[3]] if is_whole else [rows, logical.shape[3] // kind.shape[3]]
+    view = view_type(logical, stored_type(source))
+    return ScaledOp(source, factors, view, ir.DenseI32ArrayAttr.get(block)).view

@@ -213,7 +213,7 @@ class AppendSpec(Request):
             kv_type=self.dtype,
             out_type=self.dtype,
             page_size=0 if self.told == SLOTS else self.cache.page_size,
-            scales=position_scales(self.cache),
+            scales=position_scales(self.cache, self.head_dim, self.v_head_dim),
         )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from attn_mlir.compiling.schedules import check_key_parts, check_order, check_ou
 from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
-from attn_mlir.dialect.attn.scale import DESCALES
+from attn_mlir.dialect.attn.scale import DESCALES, ScaleBlock
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.facts import Facts, Rope, Scales
@@ -269,7 +269,7 @@ class MlaSpec(GroupedRequest):
             page_size=0 if self.cache is None else self.cache.page_size,
             ragged_q=self.lengths.ragged_q,
             padded_q=self.lengths.used_q and not self.lengths.ragged_q,
-            scales=Scales(1, 0) if self.is_narrow else None,
+            scales=Scales(ScaleBlock(1, self.nope_dim), None) if self.is_narrow else None,
             rope=Rope(
                 self.rope_dim,
                 self.rope_dtype if self.has_wide_rope else self.dtype,

@@ -17,6 +17,7 @@ from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.attn.scale import ScaleBlock
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
@@ -158,11 +159,16 @@ class GroupedRequest(SequenceRequest):
         return {name: value for name, value in options.items() if value is not None}
 
 
-def position_scales(cache: Cache | None) -> Scales | None:
-    """The scales that each position of a cache has of its own."""
+def position_scales(cache: Cache | None, columns: int, v_columns: int) -> Scales | None:
+    """The scales that positions of a cache have of their own.
+
+    Args:
+      columns, v_columns: of a row of keys, and of values.
+    """
     if cache is None or not cache.scale_dtype:
         return None
-    return Scales(cache.k_groups, cache.v_groups)
+    sides = (columns, cache.k_groups), (v_columns, cache.v_groups)
+    return Scales(*(ScaleBlock(1, size // groups) for size, groups in sides))
 
 
 def table(name: str, dtype: str, rank: int) -> Operand:

@@ -260,7 +260,7 @@ class MhaSpec(MhaOptions):
             page_size=0 if self.cache is None else self.cache.page_size,
             ragged_q=self.lengths.ragged_q,
             padded_q=self.has_padded_queries,
-            scales=position_scales(self.cache),
+            scales=position_scales(self.cache, self.head_dim, self.v_head_dim),
             block=None if self.block is None else Block(*self.block),
             modifier=Modifier.of(self.modifier),
             partial=self.partial,

@@ -17,7 +17,7 @@ class AppendPolicy(Policy):
     name: ClassVar[str] = "append"
     operation: ClassVar[str] = "append"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.COPY_ENGINE})
-    claims: ClassVar[Claims] = Claims(kv_types=NARROW, scales=True)
+    claims: ClassVar[Claims] = Claims(kv_types=NARROW, scales=(1,))
 
     def takes(self, facts: Facts, call: Call) -> bool:
         """Any."""

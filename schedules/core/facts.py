@@ -78,7 +78,7 @@ def _mla(op: attn.MlaOp) -> Facts:
         page_size=page_size_of(op.k_rope),
         ragged_q=is_ragged(op.q_nope),
         padded_q=has_padded_queries(op.q_nope),
-        scales=None if scales is None else Scales(scales.groups, 0),
+        scales=None if scales is None else Scales(scales.scale_block, None),
         rope=Rope(op.rope_dim, _element(op.q_rope), _element(op.k_rope)),
     )
 
@@ -166,7 +166,7 @@ def _scales(k: Value, v: Value) -> Scales | None:
     of_k, of_v = position_factors(k), position_factors(v)
     if of_k is None and of_v is None:
         return None
-    return Scales(*(0 if step is None else step.groups for step in (of_k, of_v)))
+    return Scales(*(None if step is None else step.scale_block for step in (of_k, of_v)))
 
 
 def _rows(operand: Value) -> NarrowRows | None:

@@ -1,4 +1,5 @@
-"""Factors of K and V for every single position, as quantisation token by token makes them.
+"""Factors of K and V for every position, as quantisation token by token makes them, or for blocks
+of neighbouring positions.
 
 Factors of pages outside the pool and of positions behind the end of the sequence count as 0.
 """
@@ -7,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.attn.scale import ScaleBlock
 
 from .. import emit as b
 from .pages import Pages, page_size
@@ -24,16 +25,26 @@ class PositionFactors:
     """The factors of one operand and where they lie.
 
     Attributes:
-      tensor: [pages, page, kv_heads, groups], or [rows, positions, kv_heads, groups].
+      tensor: [pages, blocks, kv_heads, groups], or [rows, blocks, kv_heads, groups].
       sequences: where the factors of each sequence lie.
       pages: its pages; None without pages.
-      group: columns that share a factor.
+      block: positions and columns that share a factor.
     """
 
     tensor: Value
     sequences: KeySequences
     pages: Pages | None
-    group: int
+    block: ScaleBlock
+
+    @property
+    def group(self) -> int:
+        """Columns that share a factor."""
+        return self.block.columns
+
+    @property
+    def page_positions(self) -> int:
+        """Positions whose factors lie in a page; 0 without pages."""
+        return 0 if self.pages is None else page_size(self.tensor) * self.block.rows
 
     @classmethod
     def of(cls, storage: OperandStorage, arguments: Arguments) -> "PositionFactors | None":
@@ -42,8 +53,7 @@ class PositionFactors:
             return None
         own = OperandStorage.of(step.factors)
         lies = own.keys(arguments[own.root], arguments)
-        group = attn.logical_type(step.source).shape[3] // step.groups
-        return cls(lies.tensor, lies.sequences, lies.pages, group)
+        return cls(lies.tensor, lies.sequences, lies.pages, step.scale_block)
 
     @property
     def lists(self) -> tuple[Value, ...]:
@@ -54,7 +64,7 @@ class PositionFactors:
         """i32 [count]: the page of each of `count` keys from a column on; empty without pages."""
         if (pages := self.pages) is None:
             return []
-        size = page_size(self.tensor)
+        size = self.page_positions
 
         def entry(number: Value) -> Value:
             return pages.entry(batch, b.INT.floordiv(b.INT.add(column, number), size))
@@ -91,17 +101,22 @@ class PositionFactors:
 
         def in_row(number: Value) -> Value:
             position = b.INT.add(column, number)
-            return factor_at([*place.lead, place.row(position)], position)
+            return factor_at([*place.lead, self._number(place.row(position))], position)
 
         def in_page(page: Value, number: Value) -> Value:
-            position, size = b.INT.add(column, number), page_size(self.tensor)
+            position, size = b.INT.add(column, number), self.page_positions
             begin = b.INT.mul(b.INT.floordiv(position, size), size)
             inside = b.compare("sge", page, 0), b.compare("slt", page, b.extent(self.tensor, 0))
-            return factor_at([page, b.INT.sub(position, begin)], position, *inside)
+            inner = self._number(b.INT.sub(position, begin))
+            return factor_at([page, inner], position, *inside)
 
         if self.pages is None:
             return b.generate(in_row, [count], f32)
         return b.map_rows(in_page, *found, element=f32)
+
+    def _number(self, position: Value) -> Value:
+        """The number of a position's block."""
+        return position if self.block.rows == 1 else b.INT.floordiv(position, self.block.rows)
 
 
 def position_factors_of(

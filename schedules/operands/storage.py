@@ -121,12 +121,12 @@ class OperandStorage:
 
     @property
     def position_scales(self) -> attn.ScaledOp | None:
-        """The operation by which each position has scales of its own."""
-        return next((step for step in self.scales if step.is_per_position), None)
+        """The operation by which blocks of positions have scales of their own."""
+        return next((step for step in self.scales if not step.scale_block.is_whole), None)
 
     def scale_table(self, arguments: Arguments) -> Value | None:
         """The scales of each sequence and head, as an argument of the kernel; None without any."""
-        tables = [step for step in self.scales if not step.is_per_position]
+        tables = [step for step in self.scales if step.scale_block.is_whole]
         return arguments[tables[0].factors] if tables else None
 
     def is_alike(self, other: "OperandStorage") -> bool:
@@ -233,9 +233,7 @@ def page_size_of(operand: Value) -> int:
 
 
 def position_factors(operand: Value) -> attn.ScaledOp | None:
-    """The operation that gives each position of an operand of `attn.mha` scales of its own, or
-    None.
-    """
+    """The operation that gives blocks of positions of an operand scales of their own, or None."""
     return OperandStorage.of(operand).position_scales
 
 

@@ -40,6 +40,8 @@ def check_storage(
         raise op_error(op, "expects factors of positions for k and v only")
     if (k.position_scales is None) != (v.position_scales is None):
         raise op_error(op, "expects factors of positions for k and v, or for neither")
+    for name, storage in (("k", k), ("v", v)):
+        check_scale_blocks(op, name, storage)
     check_pages(op, k)
     for storage in (q, k, v):
         check_scales(op, storage)
@@ -90,6 +92,20 @@ def check_pages(op: Any, storage: OperandStorage) -> None:
     """
     if storage.pages is not None and storage.padding is not None:
         raise op_error(op, "expects sequences in pages to begin with a page: they are trimmed")
+
+
+def check_scale_blocks(op: Any, name: str, storage: OperandStorage) -> None:
+    """Refuses scales of blocks of positions for sequences that may begin within a block.
+
+    Raises:
+      VerifyError: names the operand.
+    """
+    if (step := storage.position_scales) is None or step.scale_block.rows == 1:
+        return
+    own = OperandStorage.of(step.factors)
+    if own.padding is not None or own.offsets is not None or own.lists is not None:
+        rows = step.scale_block.rows
+        raise op_error(op, f"expects sequences of {name} to begin with a block of {rows} positions")
 
 
 def check_scales(op: Any, storage: OperandStorage) -> None:

@@ -68,9 +68,11 @@ class Claims:
       key_tiles: numbers of keys of a tile, of which one has to go with the pages; any page without.
       heads: numbers of heads are a multiple.
       answered: whether CTAs may ask for further work tiles, in the order that a target has for it.
-      blocks, scales, joins, partial, lists, rows: whether there are kernels for lists of blocks,
-        for scales of positions, that combine parts of the keys, with a result for each part, for
-        lists of rows of keys, and for rows of a latent cache in 8 bits.
+      scales: how many neighbouring positions may share a scale; none without kernels for scales of
+        positions.
+      blocks, joins, partial, lists, rows: whether there are kernels for lists of blocks, that
+        combine parts of the keys, with a result for each part, for lists of rows of keys, and for
+        rows of a latent cache in 8 bits.
     """
 
     types: tuple[str, ...] = (*WIDE, *NARROW)
@@ -80,7 +82,7 @@ class Claims:
     heads: int = 1
     answered: bool = False
     blocks: bool = False
-    scales: bool = False
+    scales: tuple[int, ...] = ()
     joins: bool = False
     partial: bool = False
     lists: bool = False
@@ -106,6 +108,9 @@ class Claims:
             sizes = ("head_dim", facts.head_dim), ("v_head_dim", facts.v_head_dim)
             for (name, size), most in zip(sizes, self.most, strict=True):
                 yield name, size, multiple_of(step, most=most)
+        for block in facts.scales or () if self.scales else ():
+            if block is not None:
+                yield "positions that share a scale", block.rows, one_of(*self.scales)
         if self.key_tiles:
             yield "page_size", facts.page_size, pages_of(self.key_tiles)
 

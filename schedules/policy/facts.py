@@ -11,6 +11,7 @@ from typing import NamedTuple
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.scale import ScaleBlock
 from attn_mlir.element_types import NARROW
 
 
@@ -41,15 +42,15 @@ UNMODIFIED = Modifier()
 
 
 class Scales(NamedTuple):
-    """Scales of 8-bit elements that each position has of its own: numbers of groups of columns.
+    """Scales of 8-bit elements in blocks of positions.
 
     Attributes:
-      k_groups: of K. In latent attention before absorption, of k_nope.
-      v_groups: of V; 0 where V has a scale for each sequence and head.
+      k: the block of K. In latent attention before absorption, of k_nope.
+      v: of V; None where V has a scale for each sequence and head.
     """
 
-    k_groups: int
-    v_groups: int
+    k: ScaleBlock | None
+    v: ScaleBlock | None
 
 
 class Rope(NamedTuple):
@@ -93,7 +94,7 @@ class Facts:
       page_size: positions of a page of keys; 0 without pages.
       ragged_q: whether the queries of all sequences lie in one dimension.
       padded_q: whether the queries of a sequence may end before its dimension does.
-      scales: those that positions have of their own, if any.
+      scales: those that blocks of positions have of their own, if any.
       rope: the rotated columns, if these are tensors of their own.
       rows: how rows of a latent cache are stored in 8 bits; None where products read them as they
         are.

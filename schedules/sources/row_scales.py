@@ -130,7 +130,8 @@ def _factors(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None
         raise op_error(op, f"expects {name} to be scaled once")
     if not steps:
         return None
-    if steps[0].is_per_position == (name == "v"):
+    rows = steps[0].scale_block.rows
+    if rows != (0 if name == "v" else 1):
         kind = "sequences and heads" if name == "v" else "positions"
         raise op_error(op, f"expects factors of {kind} for {name}")
     return steps[0].factors

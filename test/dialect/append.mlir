@@ -27,7 +27,7 @@ func.func @positions(%k: tensor<?x16x4x64xf8E4M3FN>, %kn: tensor<?x4x64xbf16>, %
                      %table: tensor<?x?xi32>, %factors: tensor<?x?xf32>) {
   %pages = "attn.paged"(%k, %table) : (tensor<?x16x4x64xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x16x4x64xf8E4M3FN>>
-  %scaled = "attn.scaled"(%pages, %factors)
+  %scaled = "attn.scaled"(%pages, %factors) {block = array<i32: 0, 64>}
     : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x16x4x64xf8E4M3FN>>, tensor<?x?xf32>)
       -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x16x4x64xf8E4M3FN>>
   "attn.append"(%scaled, %scaled, %kn, %kn, %positions, %sequences, %cos, %sin)

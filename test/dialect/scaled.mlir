@@ -5,8 +5,8 @@
 
 // CHECK-LABEL: func.func @scaled
 // CHECK: %[[ROWS:.*]] = "attn.ragged"
-// CHECK: %[[Q:.*]] = "attn.scaled"(%[[ROWS]], %{{.*}}) : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
-// CHECK: %[[K:.*]] = "attn.scaled"(%{{.*}}, %{{.*}}) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
+// CHECK: %[[Q:.*]] = "attn.scaled"(%[[ROWS]], %{{.*}}) {block = array<i32: 0, 64>} : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
+// CHECK: %[[K:.*]] = "attn.scaled"(%{{.*}}, %{{.*}}) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
 // CHECK: "attn.mha"(%[[Q]], %[[K]],
 
 // CSE-LABEL: func.func @scaled
@@ -18,12 +18,12 @@ func.func @scaled(%q: tensor<?x4x64xf8E4M3FN>, %k: tensor<?x?x2x64xf8E4M3FN>, %o
     -> (tensor<?x4x64xbf16>, tensor<4x?xf32>) {
   %rows = "attn.ragged"(%q, %offsets, %longest) : (tensor<?x4x64xf8E4M3FN>, tensor<?xi32>, i32)
     -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
-  %queries = "attn.scaled"(%rows, %factors)
+  %queries = "attn.scaled"(%rows, %factors) {block = array<i32: 0, 64>}
     : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>, tensor<?x?xf32>)
       -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
-  %keys = "attn.scaled"(%k, %factors) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
+  %keys = "attn.scaled"(%k, %factors) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
-  %values = "attn.scaled"(%k, %factors) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
+  %values = "attn.scaled"(%k, %factors) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
   %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
@@ -40,16 +40,27 @@ func.func @scaled(%q: tensor<?x4x64xf8E4M3FN>, %k: tensor<?x?x2x64xf8E4M3FN>, %o
 
 // CHECK-LABEL: func.func @positions
 // CHECK: %[[F:.*]] = "attn.paged"(%{{.*}}, %{{.*}}) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>
-// CHECK: "attn.scaled"(%{{.*}}, %[[F]])
+// CHECK: "attn.scaled"(%{{.*}}, %[[F]]) {block = array<i32: 1, 32>}
 func.func @positions(%pool: tensor<?x16x2x128xf8E4M3FN>, %table: tensor<?x?xi32>, %factors: tensor<?x16x2x4xf16>,
                      %scale_table: tensor<?x?xi32>) {
   %k = "attn.paged"(%pool, %table) : (tensor<?x16x2x128xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>
   %f = "attn.paged"(%factors, %scale_table) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>
-  %keys = "attn.scaled"(%k, %f)
+  %keys = "attn.scaled"(%k, %f) {block = array<i32: 1, 32>}
     : (!attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>,
        !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>)
       -> !attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>
+  func.return
+}
+
+// Factors of blocks of 64 positions and 128 columns.
+
+// CHECK-LABEL: func.func @blocks
+// CHECK: "attn.scaled"(%{{.*}}, %{{.*}}) {block = array<i32: 64, 128>}
+func.func @blocks(%k: tensor<?x200x2x256xf8E4M3FN>, %f: tensor<?x4x1x2xf32>) {
+  %keys = "attn.scaled"(%k, %f) {block = array<i32: 64, 128>}
+    : (tensor<?x200x2x256xf8E4M3FN>, tensor<?x4x1x2xf32>)
+      -> !attn.view<tensor<?x200x2x256xf8E4M3FN>, tensor<?x200x2x256xf8E4M3FN>>
   func.return
 }

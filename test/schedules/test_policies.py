@@ -10,6 +10,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.attn.scale import ScaleBlock
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.schedules.policy.base import Call
@@ -29,6 +30,7 @@ from attn_mlir.schedules.policy.registry import (
 BLACKWELL, HOPPER = (Call(target_named(chip)) for chip in ("sm_100a", "sm_90a"))
 MHA = am.mha(heads=8, kv_heads=2, head_dim=64).facts
 DECODE = am.MlaDecodeSpec(heads=128).facts
+ROW = ScaleBlock(1, 64)
 
 
 def changed(facts: Facts, **changes: object) -> Facts:
@@ -42,7 +44,7 @@ def changed(facts: Facts, **changes: object) -> Facts:
         (MHA, HOPPER, "mha-registers"),
         (changed(MHA, q_type="e4m3", kv_type="e4m3"), HOPPER, "mha-registers"),
         (changed(MHA, kv_type="e4m3"), BLACKWELL, "mha-streaming"),
-        (changed(MHA, kv_type="e4m3", scales=Scales(1, 1)), HOPPER, "mha-streaming"),
+        (changed(MHA, kv_type="e4m3", scales=Scales(ROW, ROW)), HOPPER, "mha-streaming"),
         (changed(MHA, joined=True), BLACKWELL, "mha-streaming"),
         (changed(MHA, block=Block(128, 1, 128)), BLACKWELL, "mha"),
         (DECODE, BLACKWELL, "mla-decode-pair"),
@@ -88,6 +90,23 @@ def test_a_refusal_says_why_every_schedule_has_none() -> None:
         choose(wide, HOPPER, refused=LookupError)
     with pytest.raises(SpecError, match=f"^sm_90a has no kernel: mha-streaming: {reason}$"):
         choose(wide, HOPPER, "mha-streaming")
+
+
+@pytest.mark.parametrize("rows", [1, 16, 128])
+def test_streams_take_scales_of_blocks_of_positions(rows: int) -> None:
+    block = ScaleBlock(rows, 32)
+    facts = changed(MHA, kv_type="e4m3", scales=Scales(block, block))
+    assert choose(facts, HOPPER).name == "mha-streaming"
+
+
+def test_scales_of_blocks_that_no_kernel_has() -> None:
+    wrong = "positions that share a scale must be 1, 2, 4, 8, 16, 32, 64 or 128, got 3"
+    facts = changed(MHA, kv_type="e4m3", scales=Scales(ROW, ScaleBlock(3, 64)))
+    with pytest.raises(SpecError, match=f"mha-streaming: {wrong}"):
+        choose(facts, HOPPER)
+    append = changed(facts, operation="append", scales=Scales(ScaleBlock(2, 64), ROW))
+    with pytest.raises(SpecError, match="append: positions that share a scale must be 1, got 2"):
+        choose(append, HOPPER)
 
 
 def test_schedules_of_other_targets_and_names_of_none() -> None:

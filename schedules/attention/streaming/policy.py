@@ -65,6 +65,8 @@ STREAM_SHARE = 2  # one multiprocessor in two is enough to stream keys at the sp
 """A CTA has copies in flight into all its shared memory. On an H200, 2026-11-22, `bench/decode.py`:
 8 sequences of 4096 keys take 36.9 us with 64 CTAs, 40.3 us with 128; one of 4096 keys takes 14.2 us
 with 64, 16.3 us with 128. All of them are taken where keys of 8 bits have to be widened."""
+SHARING_POSITIONS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Neighbouring positions that may share a scale: the number of a block is found by a shift."""
 
 
 class StreamingPolicy(FewRowsPolicy):
@@ -77,7 +79,7 @@ class StreamingPolicy(FewRowsPolicy):
     claims: ClassVar[Claims] = Claims(
         kv_types=NARROW,
         most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
-        scales=True,
+        scales=SHARING_POSITIONS,
         joins=True,
         partial=True,
         lists=True,
@@ -116,7 +118,8 @@ class StreamingPolicy(FewRowsPolicy):
         if facts.scales is not None:
             checks.append(("k's element type", facts.kv_type, one_of(*NARROW)))
             sides = ("k_groups", facts.head_dim), ("v_groups", facts.v_head_dim)
-            for (name, columns), groups in zip(sides, facts.scales, strict=True):
+            for (name, columns), block in zip(sides, facts.scales, strict=True):
+                groups = 0 if block is None else columns // block.columns
                 domain = Domain(SCALE_GROUPS, lambda n, c=columns: has_scale_groups(c, n))
                 checks.append((name, groups, domain))
         found = claims.mismatch(facts) or first_mismatch(checks)

@@ -61,7 +61,7 @@ class Ahead:
         groups = range(problem.head_dim // k.group)
         self._wanted = [(k, group, 0) for group in groups]
         self._sources = [k]
-        if v.lists != k.lists:
+        if (v.lists, v.page_positions) != (k.lists, k.page_positions):
             self._sources.append(v)
         self._wanted += [(v, group, len(self._sources) - 1) for group in value_groups]
         self._places = {side: self._place(side) for side in (k, v)}

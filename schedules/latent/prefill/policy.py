@@ -119,7 +119,7 @@ class LatentPolicy(Policy):
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
-    claims: ClassVar[Claims] = Claims(types=TYPES, key_tiles=TILE_N, scales=True)
+    claims: ClassVar[Claims] = Claims(types=TYPES, key_tiles=TILE_N, scales=(1,))
     knobs: ClassVar[tuple[Knob, ...]] = (
         *TENSOR_MEMORY_KNOBS,
         Knob("rope_stages", 0, "slots of the ring of rope of keys; 0 where it lies behind nope."),

@@ -6,8 +6,8 @@
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32, %f: tensor<?x?x1x1xf32>, %g: tensor<?x?x1x1xf32>)
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  %keys = "attn.scaled"(%k, %f) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
-  %values = "attn.scaled"(%v, %g) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
+  %keys = "attn.scaled"(%k, %f) {block = array<i32: 1, 64>} : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
+  %values = "attn.scaled"(%v, %g) {block = array<i32: 1, 64>} : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
   // expected-error @below {{'attn.mha' op has no kernel: mha-streaming: k's element type must be e4m3 or e5m2, got bf16}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
@@ -23,8 +23,8 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x1x64xf8E4M3FN>, %scale: f32, %f: tensor<?x?x1x2xf32>, %g: tensor<?x?x1x4xf32>)
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  %keys = "attn.scaled"(%k, %f) : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x2xf32>) -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
-  %values = "attn.scaled"(%v, %g) : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x4xf32>) -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
+  %keys = "attn.scaled"(%k, %f) {block = array<i32: 1, 32>} : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x2xf32>) -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
+  %values = "attn.scaled"(%v, %g) {block = array<i32: 1, 16>} : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x4xf32>) -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
   // expected-error @below {{'attn.mha' op has no kernel: mha-streaming: v_groups must be one to a row, or up to 4 (2 above 128 columns) of a multiple of 32 columns each, got 4}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
@@ -40,8 +40,8 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xf8E4M3FN>, %v: tenso
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32, %f: tensor<?x?x1x1xf32>, %g: tensor<?x?x1x1xf32>)
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  %keys = "attn.scaled"(%k, %f) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
-  %values = "attn.scaled"(%v, %g) : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
+  %keys = "attn.scaled"(%k, %f) {block = array<i32: 1, 64>} : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
+  %values = "attn.scaled"(%v, %g) {block = array<i32: 1, 64>} : (tensor<?x?x1x64xbf16>, tensor<?x?x1x1xf32>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>>
   // expected-error @below {{ mha: scales of positions must be left out}}
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):

@@ -61,7 +61,7 @@ func.func @rotated(%k: tensor<?x16x2x80xf8E4M3FN>, %v: tensor<?x16x2x80xf8E4M3FN
     -> !attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>
   %v0 = "attn.paged"(%v, %table) : (tensor<?x16x2x80xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>
-  %k1 = "attn.scaled"(%k0, %factors) : (!attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>, tensor<?x?xf32>)
+  %k1 = "attn.scaled"(%k0, %factors) {block = array<i32: 0, 80>} : (!attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>
   "attn.append"(%k1, %v0, %kn, %vn, %positions, %cos, %sin)
     {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 0, 0, 2>}

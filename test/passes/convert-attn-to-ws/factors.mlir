@@ -15,11 +15,11 @@
 // CHECK: label_name = "softmax"
 func.func @factors(%q: tensor<?x?x4x64xf8E5M2>, %k: tensor<?x?x2x64xf8E5M2>, %v: tensor<?x?x2x64xf8E5M2>, %scale: f32,
                    %qf: tensor<?x?xf32>, %kf: tensor<?x?xf32>, %vf: tensor<?x?xf32>) -> tensor<?x?x4x64xbf16> {
-  %queries = "attn.scaled"(%q, %qf) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?xf32>)
+  %queries = "attn.scaled"(%q, %qf) {block = array<i32: 0, 64>} : (tensor<?x?x4x64xf8E5M2>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
-  %keys = "attn.scaled"(%k, %kf) : (tensor<?x?x2x64xf8E5M2>, tensor<?x?xf32>)
+  %keys = "attn.scaled"(%k, %kf) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E5M2>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x64xf8E5M2>, tensor<?x?x2x64xf8E5M2>>
-  %values = "attn.scaled"(%v, %vf) : (tensor<?x?x2x64xf8E5M2>, tensor<?x?xf32>)
+  %values = "attn.scaled"(%v, %vf) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E5M2>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x64xf8E5M2>, tensor<?x?x2x64xf8E5M2>>
   %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
