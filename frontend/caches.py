@@ -67,8 +67,9 @@ class PagedKV:
         the pages indices[indptr[b]:indptr[b + 1]], and last_page_len[b] positions in the last one,
         which include this step's tokens. Shapes [batch + 1], [entries] and [batch].
       counts_new: as in `ContiguousKV`.
-      k_scale, v_scale: as in `ContiguousKV`; those of positions are in pages of the same size and
-        layout, [pages, page, kv_heads, groups]; without `v_pages`, `k_scale` [pages, 2, ...] for
+      k_scale, v_scale: as in `ContiguousKV`; those of positions are in pages of the same layout,
+        [pages, page, kv_heads, groups], or [pages, page / n, ...] where n neighbouring positions
+        share a factor, a power of two up to 128; without `v_pages`, `k_scale` [pages, 2, ...] for
         both.
       scale_table: [batch, columns] i32: the pages of factors of positions, if they differ from
         those of keys and values.

@@ -107,8 +107,11 @@ def emit_mha(
     """
     stored = (arguments["q"], arguments["k"], arguments["v"])
     q, k, v = views_of(lengths, cache, stored, arguments)
+    rows = 1 if cache is None else cache.scale_rows
     q, k, v = (
-        make_scaled(operand, _factors(name, cache, arguments)) if name in arguments else operand
+        make_scaled(operand, _factors(name, cache, arguments), rows=rows)
+        if name in arguments
+        else operand
         for operand, name in zip((q, k, v), DESCALES, strict=True)
     )
     return make_mha(
@@ -203,7 +206,8 @@ def emit_append(
                 factors_view(x, cache, arguments, of_values=number > 0)
                 for number, x in enumerate(factors)
             ]
-        k, v = make_scaled(k, factors[0]), make_scaled(v, factors[1])
+        rows = 1 if cache is None else cache.scale_rows
+        k, v = (make_scaled(x, own, rows=rows) for x, own in zip((k, v), factors, strict=True))
     told = ("slot_mapping", "positions", "batch_indices", "cu_seqlens")
     lists = [[arguments[name]] if name in arguments else [] for name in told]
     angles = [arguments[name] for name in ("cos", "sin") if name in arguments]

@@ -1,5 +1,6 @@
 """How a cache of keys and values is stored: the static properties of k and v. Without MLIR."""
 
+import dataclasses
 from dataclasses import dataclass
 
 TABLE, TABLES, CSR = "table", "tables", "csr"  # forms of page lists
@@ -30,6 +31,7 @@ class Cache:
       k_groups, v_groups: number of groups of columns, in k and in v, with a factor each.
       own_scale_table: whether the pages of factors are listed separately, in `scale_table`
         [batch, columns].
+      scale_rows: neighbouring positions of a page that share their factors.
     """
 
     page_size: int = 0
@@ -40,6 +42,17 @@ class Cache:
     k_groups: int = 0
     v_groups: int = 0
     own_scale_table: bool = False
+    scale_rows: int = 1
+
+    def fields(self) -> dict[str, object]:
+        """The canonical form as JSON values, without `scale_rows` where it is 1."""
+        found = dataclasses.asdict(self)
+        return found if self.scale_rows > 1 else {k: found[k] for k in found if k != "scale_rows"}
+
+    @property
+    def scale_page(self) -> int:
+        """Blocks of positions of a page, each with factors of its own; 0 without pages."""
+        return self.page_size // self.scale_rows
 
     @property
     def arrays(self) -> dict[str, int]:
@@ -65,4 +78,5 @@ class Cache:
         words |= {"bi": self.selected, "lp": self.padded}
         factors = f"s{self.scale_dtype}g{self.k_groups}v{self.v_groups}"
         words |= {factors: self.scale_dtype, "st": self.own_scale_table}
+        words |= {f"r{self.scale_rows}": self.scale_rows > 1}
         return "".join(word for word, wanted in words.items() if wanted)

@@ -2,7 +2,8 @@
 
 They are stored as keys and values are, with groups in place of columns: `k_scale` [pages, page,
 heads, groups] or [rows, positions, heads, groups], in the layout of the cache, and in one array for
-K and V if these are in one.
+K and V if these are in one. Where a page of factors has fewer positions than one of keys, by a whole
+number, that many neighbouring positions share a factor.
 """
 
 from __future__ import annotations
@@ -94,12 +95,20 @@ def position_scales(
         raise SpecError(f"v_scale is {v.dtype}, k_scale is {k.dtype}: both must be the same")
     for side, scale in zip(NAMES, (k, v), strict=True):
         _check_places(side, scale, operands[side], kind, has_table=table is not None)
+    own = [(operands[s].shape[1], x.shape[1]) for s, x in zip(NAMES, (k, v), strict=True)]
+    rows = [positions // blocks if kind.page_size else 1 for positions, blocks in own]
+    if rows[0] != rows[1]:
+        raise SpecError(
+            f"v_scale is of {rows[1]} neighbouring positions, k_scale of {rows[0]}: both must be of "
+            "as many"
+        )
     found = dataclasses.replace(
         kind,
         scale_dtype=k.dtype,
         k_groups=int(k.shape[3]),
         v_groups=int(v.shape[3]),
         own_scale_table=table is not None,
+        scale_rows=rows[0],
     )
     return PositionScales((k, v), found, table)
 
@@ -147,7 +156,7 @@ def _check_places(
         )
     if scale.empty and (kind.page_size or (kind.selected and got[1])):
         raise SpecError(f"{name} has no element: shape {list(scale.shape)}")
-    if kind.page_size and got[1] != own[1]:
+    if kind.page_size and own[1] % got[1]:
         raise SpecError(f"{name} has pages of {got[1]} positions, {side} has pages of {own[1]}")
     if kind.page_size and got[0] != own[0] and not has_table:
         raise SpecError(f"{name} has {got[0]} pages, {side} has {own[0]} (pass scale_table?)")

@@ -73,7 +73,7 @@ class AppendSpec(Request):
     new_dtype: str = _option("new_dtype", DTYPES)
     cache: Cache = option(
         converter=partial(options.cache, check_page=partial(integer, least=1, most=MAX_PAGE)),
-        written=dataclasses.asdict,
+        written=Cache.fields,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )
     told: str = _option("told", tuple(TOLD))
@@ -114,6 +114,11 @@ class AppendSpec(Request):
                 "factors of positions are those of tokens of 16 bits, which are narrowed to 8 by "
                 "no "
                 f"others: got new_dtype {self.new_dtype} for {self.dtype} and scaled {self.scaled}"
+            )
+        if (rows := self.cache.scale_rows) > 1:
+            raise SpecError(
+                "factors of a cache must be of single positions for new tokens, got those of "
+                f"{rows} neighbouring ones: quantise whole blocks"
             )
         check_scale_groups(self.cache, {"head_dim": self.head_dim, "v_head_dim": self.v_head_dim})
 
@@ -170,7 +175,7 @@ class AppendSpec(Request):
 
     def _position_scale(self, name: str, groups: int) -> Operand:
         """The factors of all positions."""
-        rows = (f"{name}_0", self.cache.page_size or f"{name}_1")
+        rows = (f"{name}_0", self.cache.scale_page or f"{name}_1")
         return Operand(name, self.cache.scale_dtype, (*rows, self.heads, groups), "inout")
 
     @property

@@ -175,6 +175,11 @@ class MlaSpec(GroupedRequest):
         if self.cache is not None and self.cache.scale_dtype:
             if not is_narrow:
                 raise SpecError(f"cache of k_rope of {self.rope_dtype} must have no factors")
+            if self.cache.scale_rows > 1:
+                rows = self.cache.scale_rows
+                raise SpecError(
+                    f"cache of k_rope must have factors of each position, got of {rows}"
+                )
             total = self.cache_columns
             columns = total // self.cache.k_groups
             if (total - ROPE_COLUMNS) // columns != (total - 1) // columns:

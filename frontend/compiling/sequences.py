@@ -4,7 +4,6 @@ heads.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping
 from functools import partial
@@ -49,7 +48,7 @@ class SequenceRequest(Request):
     cache: Cache | None = option(
         converter=partial(options.cache, check_page=options.tiled_page),
         default=None,
-        written=dataclasses.asdict,
+        written=Cache.fields,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )
 
@@ -168,7 +167,7 @@ def position_scales(cache: Cache | None, columns: int, v_columns: int) -> Scales
     if cache is None or not cache.scale_dtype:
         return None
     sides = (columns, cache.k_groups), (v_columns, cache.v_groups)
-    return Scales(*(ScaleBlock(1, size // groups) for size, groups in sides))
+    return Scales(*(ScaleBlock(cache.scale_rows, size // groups) for size, groups in sides))
 
 
 def table(name: str, dtype: str, rank: int) -> Operand:

@@ -219,7 +219,7 @@ class MhaSpec(MhaOptions):
         q, k, _ = DESCALES
         if self.cache is None or not self.cache.scale_dtype or name == q:
             return table(name, "f32", 2)
-        rows = (f"{name}_0", self.cache.page_size or f"{name}_1")
+        rows = (f"{name}_0", self.cache.scale_page or f"{name}_1")
         groups = self.cache.k_groups if name == k else self.cache.v_groups
         return Operand(name, self.cache.scale_dtype, (*rows, self.kv_heads, groups))
 

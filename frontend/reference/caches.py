@@ -39,7 +39,8 @@ def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array
     if (scales := stored_scales(cache)) is None:
         return keys, values
     own = (keys_in, values_in) if cache.scale_table is None else (cache.scale_table[b],) * 2
-    places = [(x[number], row) for x in own]
+    rows = size // scales[0].shape[1]  # that share a factor
+    places = [(x[number], row // rows) for x in own]
     return _real(keys, scales[0], places[0]), _real(values, scales[1], places[1])
 
 

@@ -97,6 +97,40 @@ def test_queries(q: Any) -> None:
     assert not wrong(q, cache, "sm_100a", 1, **factor)
 
 
+@pytest.mark.parametrize(
+    ("form", "rows", "sizes", "groups", "target", "seed"),
+    [
+        (Form(16), 16, (128, 128), (1, 1), "sm_90a", 0),
+        (Form(64, layout="HND"), 8, (256, 256), (2, 2), "sm_100a", 1),
+        (Form(32, scales_apart=True), 4, (64, 64), (2, 1), "sm_90a", 2),
+        (Form(128, compressed=True), 128, (64, 64), (1, 2), "sm_90a", 0),
+    ],
+)  # fmt: skip
+@pytest.mark.long("form1-*", "form3-*")
+def test_blocks_of_positions(
+    form: Form,
+    rows: int,
+    sizes: tuple[int, int],
+    groups: tuple[int, int],
+    target: str,
+    seed: int,
+) -> None:
+    """Neighbouring positions share a factor: as if each had that of the first of its block."""
+    q, cache = made(form, sizes, groups)
+    step: Any = np.s_[:, :, ::rows] if form.layout == "HND" else np.s_[:, ::rows]
+    axis = 2 if form.layout == "HND" else 1
+    shared = {name: getattr(cache, name)[step] for name in ("k_scale", "v_scale")}
+    told = {name: np.repeat(x, rows, axis) for name, x in shared.items()}
+    of_blocks = dataclasses.replace(cache, **shared)
+    assert not wrong(q, of_blocks, target, seed, mask=am.causal())
+    device = am.EmulatorDevice("fair", 0, multiprocessors=2, target=target)
+    found, wanted = (
+        am.attention(q, x, mask=am.causal(), device=device)
+        for x in (of_blocks, dataclasses.replace(cache, **told))
+    )
+    assert np.array_equal(found.view(np.uint16), wanted.view(np.uint16))
+
+
 def test_modifiers_windows_sinks_and_parts() -> None:
     """A modifier sees scores with the factors of their keys; parts of the keys each have powers of their own."""
     given: dict[str, Any] = {

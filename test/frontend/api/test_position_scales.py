@@ -12,6 +12,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.scale import ScaleBlock
 from attn_mlir.errors import SpecError
 
 pytestmark = pytest.mark.usefixtures("no_compiler")
@@ -55,7 +56,12 @@ WRONG = {
     "rank": (paged(k_scale=ones(6, 16, 2, 2, 1)), r"^k_scale must be \[pages, page, heads, groups\], got"),
     "of keys alone": (paged(v_scale=None), "^v_scale is missing: keys and values both have factors"),
     "a table beside it": (paged(v_scale=ones(2, 2)), r"^v_scale must be \[pages, page, heads, groups\], got"),
-    "pages of another size": (paged(k_scale=ones(6, 8, 2, 2)), "^k_scale has pages of 8 positions, k has pages of 16"),
+    "pages of another size": (paged(k_scale=ones(6, 5, 2, 2)), "^k_scale has pages of 5 positions, k has pages of 16"),
+    "pages of more": (paged(k_scale=ones(6, 32, 2, 2)), "^k_scale has pages of 32 positions, k has pages of 16"),
+    "other blocks": (
+        paged(k_scale=ones(6, 8, 2, 2)),
+        "^v_scale is of 1 neighbouring positions, k_scale of 2: both must be of as many",
+    ),
     "other pages": (paged(v_scale=ones(7, 16, 2, 2)), r"^v_scale has 7 pages, v has 6 \(pass scale_table\?\)"),
     "heads": (paged(v_scale=ones(6, 16, 1, 2)), "^v_scale has 1 heads, v has 2"),
     "the other layout": (paged(layout="HND", k_pages=ones(6, 2, 16, 64, dtype=E4M3),
@@ -105,6 +111,25 @@ def test_what_is_planned(cache: Any) -> None:
     assert request_of(step.request.fields()) == step.request
 
 
+def test_blocks_of_positions_that_no_kernel_writes_or_reads() -> None:
+    cache = paged(k_scale=ones(6, 1, 2, 2), v_scale=ones(6, 1, 2, 2))
+    (step,) = planned(cache).steps
+    assert step.request.facts.scales.k == ScaleBlock(16, 32)
+    assert step.request.fields()["cache"]["scale_rows"] == 16
+    assert request_of(step.request.fields()) == step.request
+    new = ones(2, 1, 2, 64, dtype=BF16)
+    with pytest.raises(
+        SpecError,
+        match="^factors of a cache must be of single positions for new tokens, got those of 16",
+    ):
+        am.append_kv(cache, new, new)
+    pool = ones(6, 192, 2, 64, dtype=E4M3)
+    given = {"k_scale": ones(6, 64, 2, 2), "v_scale": ones(6, 64, 2, 2)}
+    wide = paged(k_pages=pool, v_pages=pool, **given)
+    with pytest.raises(SpecError, match="positions that share a scale must be 1, 2, .* 128, got 3"):
+        planned(wide)
+
+
 def test_layouts_are_strides() -> None:
     """Arrays by head, and of K and V in one: the same kernel reads them."""
     both = {"k_pages": ones(6, 2, 2, 16, 64, dtype=E4M3), "k_scale": ones(6, 2, 2, 16, 2)}
@@ -121,6 +146,11 @@ def test_layouts_are_strides() -> None:
         ({"scale_dtype": "f64", "k_groups": 1, "v_groups": 1}, "^scale_dtype of a cache must be one of f32"),
         ({"own_scale_table": True}, "^scale_table of a cache is for factors of positions"),
         ({"scale_dtype": "f32", "k_groups": 1, "v_groups": 3}, "^v_groups 3 has no kernel for v_head_dim 64"),
+        (
+            {"scale_dtype": "f32", "k_groups": 1, "v_groups": 1, "scale_rows": 3},
+            "^scale_rows of a cache must divide a page with factors of positions, got 3 for page_size 16",
+        ),
+        ({"scale_rows": 4}, "^scale_rows of a cache must divide a page with factors"),
         ({"scale_dtype": "f32"}, "^k_groups 0 has no kernel for head_dim 64"),
     ],
 )  # fmt: skip
