@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import ml_dtypes  # noqa: F401 - gives numpy the names of its dtypes
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -182,4 +182,5 @@ def _table_extent(rank: int) -> int:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(ELEMENT_TYPES[name].numpy)
+    numpy = ELEMENT_TYPES[name].numpy
+    return np.dtype(getattr(ml_dtypes, numpy, numpy))
