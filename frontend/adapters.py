@@ -1,21 +1,23 @@
-"""Functions with another library's names and arguments: what becomes of each argument.
+"""Functions with another library's names and arguments: tables say what becomes of each argument.
 
-An argument is used, or it asks for nothing here and is taken at the values that do: a table says at
-which, and what to do in the place of another one. Whatever else is passed is refused by name.
+An argument is used, under our name or as part of a meaning (`Used`), or it is neutral: it has no
+effect and is taken at some values alone (`Neutral`). Anything else is refused by name.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.naming import rename
 from attn_mlir.runtime.call.scalars import as_float, flag
 
+REQUIRED = Parameter.empty  # the default of an argument that has none
 NAMED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -32,6 +34,39 @@ class Neutral:
     instead: str
 
 
+@dataclass(frozen=True)
+class Used:
+    """Arguments that are one argument of ours.
+
+    Attributes:
+      ours: our name of it.
+      defaults: their arguments, each with the value that counts where it is left out.
+      meaning: makes ours of theirs; None: these are names of one argument, which is passed on.
+    """
+
+    ours: str
+    defaults: Mapping[str, object]
+    meaning: Callable[..., Any] | None = None
+
+    def named(self, given: Mapping[str, Any]) -> str:
+        """The name under which the argument was passed.
+
+        Raises:
+          SpecError: it was passed under two names.
+        """
+        names = [name for name in self.defaults if given.get(name) is not None]
+        if len(names) > 1:
+            raise SpecError(f"{names[0]} and {names[1]} are two names of one argument: pass one")
+        return names[0] if names else next(iter(self.defaults))
+
+    def value(self, given: Mapping[str, Any]) -> Any:
+        """Our argument, from those of theirs that were given."""
+        if self.meaning is None:
+            name = self.named(given)
+            return given.get(name, self.defaults[name])
+        return self.meaning(*[given.get(name, x) for name, x in self.defaults.items()])
+
+
 Table = Mapping[str, Neutral]
 Arguments = Mapping[str, Neutral | None]  # of a function: None where it is used
 
@@ -45,8 +80,74 @@ def neutral(names: str, *values: object, instead: str) -> dict[str, Neutral]:
     return dict.fromkeys(names.split(), Neutral(values, instead))
 
 
+def used(ours: str, meaning: Callable[..., Any] | None = None, **defaults: object) -> Used:
+    """A row of `Options`; see `Used`."""
+    return Used(ours, defaults, meaning)
+
+
+def passed(names: str, default: object = None) -> list[Used]:
+    """Rows for arguments that have our names, which are apart by spaces."""
+    return [Used(name, {name: default}) for name in names.split()]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The used options of several functions of another library."""
+
+    rows: Sequence[Used]
+
+    @property
+    def defaults(self) -> dict[str, object]:
+        """Their arguments, each with the value that counts where it is left out."""
+        return {name: x for row in self.rows for name, x in row.defaults.items()}
+
+    def ours(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Our arguments by name, from those of theirs that were given."""
+        return {row.ours: row.value(given) for row in self.rows}
+
+    def names(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Their names of our arguments, where these differ."""
+        names = {row.ours: row.named(given) for row in self.rows if row.meaning is None}
+        return {ours: name for ours, name in names.items() if ours != name}
+
+    def call(
+        self, function: Callable[..., Any], *operands: Any, given: Mapping[str, Any], **others: Any
+    ) -> Any:
+        """Calls a function of ours; its errors name arguments as they were given.
+
+        Args:
+          given: their options by name.
+          others: further arguments of ours.
+        """
+        ours = self.ours(given)
+        try:
+            return function(*operands, **{**ours, **others})
+        except SpecError as error:
+            rename(error, self.names(given))
+            raise
+
+
+def check_needs(given: Mapping[str, object], rows: Sequence[tuple[str, str, str]]) -> None:
+    """Refuses arguments without another one that they need.
+
+    Args:
+      given: arguments by name; None: left out.
+      rows: an argument, the one that it needs, and the message.
+
+    Raises:
+      SpecError: with the message of the first such row.
+    """
+    for name, needed, message in rows:
+        if given[name] is not None and given[needed] is None:
+            raise SpecError(message)
+
+
 def adapter(
-    table: Table, positions: str, by_name: str = "", *, options: Callable[..., Any] | None = None
+    table: Table,
+    positions: str,
+    by_name: str = "",
+    *,
+    options: Options | Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a function the other library's arguments in the place of those that it uses.
 
@@ -54,15 +155,15 @@ def adapter(
       table: arguments without effect. One that the function has itself is used.
       positions: the other library's arguments in its order, apart by spaces.
       by_name: further ones that have no effect.
-      options: what `**options` of the function is passed on to: its arguments by name are used as
-        well.
+      options: used as well: a table, or a function whose arguments by name these are.
     """
 
     def adapted(function: Callable[..., Any]) -> Callable[..., Any]:
-        signature = _signature(function, table, positions.split(), by_name.split(), options)
-        used = _used(function, options)
+        used, order = _used(function, options), positions.split()
+        signature = _signature(used, table, order, by_name.split())
         taken = {name: table[name] for name in signature.parameters if name not in used}
-        order = positions.split()
+        further = options.defaults if isinstance(options, Options) else {}
+        required = [name for name, default in further.items() if default is REQUIRED]
         called, own = function.__qualname__, int(order[:1] == ["self"])
 
         @functools.wraps(function)
@@ -82,6 +183,9 @@ def adapter(
                     check_neutral(name, value, taken[name])
                 else:
                     raise SpecError(f"{called} has no argument {name}")
+            for name in required:
+                if name not in kept:
+                    raise TypeError(f"{called}() missing 1 required argument: {name!r}")
             return function(**kept)
 
         vars(call).update(
@@ -110,43 +214,40 @@ def check_neutral(name: str, value: object, row: Neutral) -> None:
         raise SpecError(f"{name} must be {allowed}, got {shown(value, 40)}: {row.instead}")
 
 
-def _is_same(value: object, wanted: object) -> bool:
-    if wanted is None:
+def _is_same(value: object, allowed: object) -> bool:
+    if allowed is None:
         return value is None
-    if isinstance(wanted, str):
-        return isinstance(value, str) and value == wanted
-    if isinstance(wanted, bool):
+    if isinstance(allowed, str):
+        return isinstance(value, str) and value == allowed
+    if isinstance(allowed, bool):
         try:
-            return flag("", value) is wanted
+            return flag("", value) is allowed
         except SpecError:
             return False
-    return as_float(value) == wanted
+    return as_float(value) == allowed
 
 
 def _used(
-    function: Callable[..., Any], options: Callable[..., Any] | None
-) -> Mapping[str, Parameter]:
-    """The arguments that a function uses, by name."""
+    function: Callable[..., Any], options: Options | Callable[..., Any] | None
+) -> Mapping[str, object]:
+    """The defaults of the arguments that a function uses, by name."""
     own = inspect.signature(function).parameters
-    used = {name: x for name, x in own.items() if x.kind in NAMED}
+    found: dict[str, object] = {name: x.default for name, x in own.items() if x.kind in NAMED}
+    if isinstance(options, Options):
+        return found | options.defaults
     if options is not None:
-        further = inspect.signature(options).parameters
-        used |= {name: x for name, x in further.items() if x.kind is Parameter.KEYWORD_ONLY}
-    return used
+        further = inspect.signature(options).parameters.items()
+        found |= {name: x.default for name, x in further if x.kind is Parameter.KEYWORD_ONLY}
+    return found
 
 
 def _signature(
-    function: Callable[..., Any],
-    table: Table,
-    positions: list[str],
-    by_name: list[str],
-    options: Callable[..., Any] | None,
+    used: Mapping[str, object], table: Table, positions: Sequence[str], by_name: Sequence[str]
 ) -> Signature:
     """The arguments of the other library, and those that only this package has."""
-    used = _used(function, options)
 
     def parameter(name: str, kind: Any) -> Parameter:
-        default = used[name].default if name in used else table[name].values[0]
+        default = used[name] if name in used else table[name].values[0]
         return Parameter(name, kind, default=default)
 
     first = [parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in positions]

@@ -6,10 +6,10 @@ Positions are those of FlashAttention 2, names those of 2, 3 and 4. What means n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from attn_mlir.adapters import adapter
+from attn_mlir.adapters import Options, adapter
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -19,49 +19,28 @@ from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash.options import (
-    NO_WINDOW,
-    Window,
-    check_counted,
-    chunked_mask,
-    mask_of,
-    score_mod_of,
-    sinks_of,
+    OF_PACKED,
+    OF_PACKED_KEYS,
+    OF_SEQUENCES,
+    OPTIONS,
+    counted_sinks,
+    with_sinks_of,
 )
 from attn_mlir.flash.table import BY_NAME, BY_POSITION, NEUTRAL, OF_PARTS
-from attn_mlir.lse import with_sinks
-from attn_mlir.naming import rename
 from attn_mlir.runtime.call.scalars import as_int, flag
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice
 
+LENGTHS = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
 Operands = tuple[Any, Any, Any]  # q, k and v
 
 
-def attend(
-    operands: Operands,
-    lengths: Mapping[str, Any],
-    *,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    softcap: float = 0.0,
-    attention_chunk: int = 0,
-    learnable_sink: Any = None,
-    s_aux: Any = None,
-    num_splits: int = 1,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    return_lse: bool = False,
-    out: Any = None,
-    device: DeviceChoice = None,
-    stream: object = None,
-) -> Any:
+def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTIONS) -> Any:
     """The call of `attention` for all of FlashAttention's functions of q, k and v.
 
     Args:
       operands: q, k and v.
-      lengths: arguments of `attention` about lengths.
+      given: the options of the call by name, those of `options`; of all functions:
       softmax_scale: 1 / sqrt(head_dim) when left out.
       causal: query i of sq sees keys up to i + sk - sq.
       window_size: how far to the left and to the right of that key a query sees; -1 or None: all.
@@ -81,35 +60,23 @@ def attend(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    called, sinks = sinks_of(learnable_sink, s_aux)
-    mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
-    counts_sinks = flag("return_lse", return_lse) and sinks is not None
-    if counts_sinks:
-        check_counted(called, sinks, operands[0])
-    try:
-        found = attention(
-            *operands,
-            mask=mask,
-            score_mod=score_mod_of(softcap),
-            sinks=sinks,
-            scale=softmax_scale,
-            num_splits=num_splits,
-            q_descale=q_descale,
-            k_descale=k_descale,
-            v_descale=v_descale,
-            return_lse=return_lse,
-            out=out,
-            device=device,
-            stream=stream,
-            **lengths,
-        )
-    except SpecError as error:
-        rename(error, {"sinks": called, "scale": "softmax_scale"})
-        raise
-    return (found[0], with_sinks(found[1], sinks, stream)) if counts_sinks else found
+    sinks = counted_sinks("return_lse", given.get("return_lse", False), given, operands[0])
+    results = options.call(attention, *operands, given=given)
+    return results if sinks is None else with_sinks_of(results, sinks, given.get("stream"))
 
 
-@adapter(NEUTRAL, f"q k v {BY_POSITION}", BY_NAME, options=attend)
+def with_options(
+    positions: str, options: Options = OPTIONS, last: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a function FlashAttention's options.
+
+    Args:
+      positions: its arguments before those that all functions take by position; last: after them.
+    """
+    return adapter(NEUTRAL, f"{positions} {BY_POSITION} {last}", BY_NAME, options=options)
+
+
+@with_options("q k v")
 def flash_attn_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
     """As `flash_attn.flash_attn_func`.
 
@@ -123,28 +90,11 @@ def flash_attn_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return attend((q, k, v), {}, **options)
+    return attend((q, k, v), options)
 
 
-@adapter(
-    NEUTRAL,
-    f"q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k {BY_POSITION} block_table",
-    BY_NAME,
-    options=attend,
-)
-def flash_attn_varlen_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    *,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    **options: Any,
-) -> Any:
+@with_options(f"q k v {LENGTHS}", OF_SEQUENCES, last="block_table")
+def flash_attn_varlen_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
     """As `flash_attn.flash_attn_varlen_func`.
 
     Args:
@@ -161,18 +111,10 @@ def flash_attn_varlen_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    lengths = {
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_k": cu_seqlens_k,
-        "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k,
-        "seqused_q": seqused_q,
-        "seqused_k": seqused_k,
-    }
-    return attend((q, k, v), lengths, **options)
+    return attend((q, k, v), options, OF_SEQUENCES)
 
 
-@adapter(NEUTRAL, f"qkv {BY_POSITION}", BY_NAME, options=attend)
+@with_options("qkv")
 def flash_attn_qkvpacked_func(qkv: Any, *, num_heads_q: int | None = None, **options: Any) -> Any:
     """As `flash_attn.flash_attn_qkvpacked_func`: q, k and v are views of one array, not copies.
 
@@ -189,11 +131,11 @@ def flash_attn_qkvpacked_func(qkv: Any, *, num_heads_q: int | None = None, **opt
       SpecError: an argument is wrong or has no kernel.
     """
     if num_heads_q is None:
-        return attend(_unpacked(qkv, "qkv", 5), {}, **options)
-    return attend(_split_heads(qkv, num_heads_q), {}, **options)
+        return attend(_unpacked(qkv, "qkv", 5), options)
+    return attend(_split_heads(qkv, num_heads_q), options)
 
 
-@adapter(NEUTRAL, f"q kv {BY_POSITION}", BY_NAME, options=attend)
+@with_options("q kv")
 def flash_attn_kvpacked_func(q: Any, kv: Any, **options: Any) -> Any:
     """As `flash_attn.flash_attn_kvpacked_func`: k and v are views of one array, not copies.
 
@@ -208,13 +150,11 @@ def flash_attn_kvpacked_func(q: Any, kv: Any, **options: Any) -> Any:
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return attend((q, *_unpacked(kv, "kv", 5)), {}, **options)
+    return attend((q, *_unpacked(kv, "kv", 5)), options)
 
 
-@adapter(NEUTRAL, f"qkv cu_seqlens max_seqlen {BY_POSITION}", BY_NAME, options=attend)
-def flash_attn_varlen_qkvpacked_func(
-    qkv: Any, cu_seqlens: Any, max_seqlen: int | None = None, **options: Any
-) -> Any:
+@with_options("qkv cu_seqlens max_seqlen", OF_PACKED)
+def flash_attn_varlen_qkvpacked_func(qkv: Any, **options: Any) -> Any:
     """As `flash_attn.flash_attn_varlen_qkvpacked_func`.
 
     Args:
@@ -228,26 +168,11 @@ def flash_attn_varlen_qkvpacked_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    offsets = {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
-    lengths = offsets | {"max_seqlen_q": max_seqlen, "max_seqlen_k": max_seqlen}
-    return attend(_unpacked(qkv, "qkv", 4), lengths, **options)
+    return attend(_unpacked(qkv, "qkv", 4), options, OF_PACKED)
 
 
-@adapter(
-    NEUTRAL,
-    f"q kv cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k {BY_POSITION}",
-    BY_NAME,
-    options=attend,
-)
-def flash_attn_varlen_kvpacked_func(
-    q: Any,
-    kv: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    **options: Any,
-) -> Any:
+@with_options(f"q kv {LENGTHS}", OF_PACKED_KEYS)
+def flash_attn_varlen_kvpacked_func(q: Any, kv: Any, **options: Any) -> Any:
     """As `flash_attn.flash_attn_varlen_kvpacked_func`.
 
     Args:
@@ -262,9 +187,7 @@ def flash_attn_varlen_kvpacked_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    lengths = offsets | {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k}
-    return attend((q, *_unpacked(kv, "kv", 4)), lengths, **options)
+    return attend((q, *_unpacked(kv, "kv", 4)), options, OF_PACKED_KEYS)
 
 
 @outside_graphs

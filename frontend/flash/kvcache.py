@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from attn_mlir.adapters import adapter
+from attn_mlir.adapters import adapter, check_needs, used
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
-from attn_mlir.flash.options import (
-    NO_WINDOW,
-    Window,
-    check_counted,
-    chunked_mask,
-    mask_of,
-    score_mod_of,
-    sinks_of,
-)
+from attn_mlir.flash.options import OF_CACHES, counted_sinks, with_sinks_of
 from attn_mlir.flash.rotary import check_angles, check_rows, full_like, positions_of, rotated
 from attn_mlir.flash.table import NEUTRAL
 from attn_mlir.library import check_one_library
-from attn_mlir.lse import with_sinks
 from attn_mlir.masks import full
 from attn_mlir.mods import alibi, compose
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.runtime.call.tensors import shape_of
-from attn_mlir.runtime.kernel import DeviceChoice
 
 CALLED = {
     "k": "k_cache",
@@ -40,11 +30,30 @@ CALLED = {
     "batch_idx": "cache_batch_idx",
     "leftpad": "cache_leftpad",
 }  # fields of a cache
-_prepared = {
-    name: renamed(prepared, scale="softmax_scale", sinks=name, **CALLED)
-    for name in ("learnable_sink", "s_aux")
-}
+_prepared = renamed(prepared, **CALLED)
 _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new", **CALLED)
+
+
+TABLE = used("page_table", page_table=None, block_table=None)
+_FOR_NEW = "is for new keys: pass k and v, or leave it out"
+NEEDS = (
+    ("k", "v", "v is missing: k comes with it"),
+    ("v", "k", "k is missing: v comes with it"),
+    ("rotary_cos", "rotary_sin", "rotary_sin is missing: rotary_cos comes with it"),
+    ("rotary_sin", "rotary_cos", "rotary_cos is missing: rotary_sin comes with it"),
+    ("rotary_cos", "k", f"rotary_cos {_FOR_NEW}"),
+    ("cu_seqlens_k_new", "k", f"cu_seqlens_k_new {_FOR_NEW}"),
+    (
+        "rotary_seqlens",
+        "rotary_cos",
+        "rotary_seqlens is for rotary_cos and rotary_sin: leave it out",
+    ),
+    (
+        "k",
+        "cache_seqlens",
+        "cache_seqlens is missing: k and v are written behind what the cache holds",
+    ),
+)
 
 
 @adapter(
@@ -53,6 +62,7 @@ _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new"
     "page_table cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale "
     "v_descale softmax_scale causal window_size attention_chunk softcap rotary_interleaved "
     "scheduler_metadata num_splits pack_gqa sm_margin return_softmax_lse",
+    options=OF_CACHES,
 )
 def flash_attn_with_kvcache(
     q: Any,
@@ -66,29 +76,15 @@ def flash_attn_with_kvcache(
     cache_batch_idx: Any = None,
     cache_leftpad: Any = None,
     page_table: Any = None,
-    cu_seqlens_q: Any = None,
     cu_seqlens_k_new: Any = None,
-    max_seqlen_q: int | None = None,
     rotary_seqlens: Any = None,
-    q_descale: Any = None,
     k_descale: Any = None,
     v_descale: Any = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = NO_WINDOW,
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
     rotary_interleaved: bool = True,
-    num_splits: int = 0,
-    return_softmax_lse: bool = False,
     *,
     block_table: Any = None,
     alibi_slopes: Any = None,
-    learnable_sink: Any = None,
-    s_aux: Any = None,
-    out: Any = None,
-    device: DeviceChoice = None,
-    stream: object = None,
+    **options: Any,
 ) -> Any:
     """As `flash_attn_with_kvcache` of FlashAttention 3; `block_table` and `alibi_slopes` are those
     of 2.
@@ -128,126 +124,92 @@ def flash_attn_with_kvcache(
     Raises:
       SpecError: an argument is wrong or has no kernel; nothing was appended.
     """
-    if page_table is not None and block_table is not None:
-        raise SpecError("page_table and block_table are two names of one table: pass one")
-    table = block_table if page_table is None else page_table
+    table = TABLE.value({"page_table": page_table, "block_table": block_table})
     if table is not None:
         for name, value in (("cache_batch_idx", cache_batch_idx), ("cache_leftpad", cache_leftpad)):
             if value is not None:
                 raise SpecError(f"{name} is for a cache without a table of pages: leave it out")
     new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
-    _check_new(new, cu_seqlens_k_new, rotary_seqlens, cache_seqlens)
+    firsts = {"cache_seqlens": cache_seqlens, "rotary_seqlens": rotary_seqlens}
+    check_needs({**new, **firsts, "cu_seqlens_k_new": cu_seqlens_k_new}, NEEDS)
+    cu_seqlens_q = options.get("cu_seqlens_q")
     shape = _shape("q", q, 4 if cu_seqlens_q is None else 3)
     batch = shape[0] if cu_seqlens_q is None else _shape("cu_seqlens_q", cu_seqlens_q, 1)[0] - 1
     lengths = cache_seqlens
     if lengths is not None and not (_has_shape(lengths) and shape_of(lengths, "cache_seqlens")):
         lengths = full_like(q, batch, integer("cache_seqlens", lengths))
-    mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
-    told = {"cache_seqlens": lengths, "cache_leftpad": cache_leftpad}
-    told |= {"rotary_seqlens": rotary_seqlens}
+    firsts["cache_seqlens"] = lengths
+    ours = OF_CACHES.ours(options)
     offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k_new": cu_seqlens_k_new}
     if k is not None or alibi_slopes is not None:
-        check_one_library({"q": q, **told, **offsets, **new})
-        _check_extents(told, batch)
+        of_batch = {**firsts, "cache_leftpad": cache_leftpad}
+        check_one_library({"q": q, **of_batch, **offsets, **new})
+        _check_extents(of_batch, batch)
         _check_extents(offsets, batch + 1)
     rotary: tuple[Any, Any, bool] | None = None
     if rotary_cos is not None:
         check_angles(rotary_cos, rotary_sin, shape[-1])
-        is_interleaved = flag("rotary_interleaved", rotary_interleaved)
+        rotary = (rotary_cos, rotary_sin, flag("rotary_interleaved", rotary_interleaved))
         named = "cache_seqlens" if rotary_seqlens is None else "rotary_seqlens"
-        first, grows = told[named], mask != full()
-        check_rows(named, first, _counts(shape, cu_seqlens_q) if grows else 1, rotary_cos)
-        rows = positions_of(first, shape[-3], cu_seqlens_q, grows=grows)
-        q = rotated(q, rotary_cos, rotary_sin, rows, is_interleaved=is_interleaved)
-        if rotary_seqlens is None and cache_leftpad is None:
-            rotary = (rotary_cos, rotary_sin, is_interleaved)
-        else:  # rows that are not those of the tokens' positions in their sequences
+        first = (named, firsts[named])
+        q = _rotated(q, first, cu_seqlens_q, rotary, grows=ours["mask"] != full())
+        if rotary_seqlens is not None or cache_leftpad is not None:
+            # these rows are not those of the tokens' positions in their sequences
             k_shape = _shape("k", k, 4 if cu_seqlens_k_new is None else 3)
             is_wrong = cu_seqlens_k_new is None and k_shape[0] != batch
             if is_wrong or k_shape[-1] != shape[-1]:
                 raise SpecError(
                     f"k must be of {batch} sequences and {shape[-1]} columns, got {list(k_shape)}"
                 )
-            check_rows(named, first, _counts(k_shape, cu_seqlens_k_new), rotary_cos)
-            rows = positions_of(first, k_shape[-3], cu_seqlens_k_new, grows=True)
-            k = rotated(k, rotary_cos, rotary_sin, rows, is_interleaved=is_interleaved)
+            k, rotary = _rotated(k, first, cu_seqlens_k_new, rotary, grows=True), None
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
-        others: dict[str, Any] = {
-            "counts_new": counts_new,
-            "k_scale": k_descale,
-            "v_scale": v_descale,
-        }
+        scales = {"counts_new": counts_new, "k_scale": k_descale, "v_scale": v_descale}
         if table is not None:
-            return PagedKV(k_cache, v_cache, table, seqused, **others)
-        places = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
-        return ContiguousKV(k_cache, v_cache, seqused, **places, **others)
+            return PagedKV(k_cache, v_cache, table, seqused, **scales)
+        rows = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
+        return ContiguousKV(k_cache, v_cache, seqused, **rows, **scales)
 
     total, counts_new = lengths, True
     if k is not None:
         total, counts_new = _with_new(lengths, k, shape, cu_seqlens_q, cu_seqlens_k_new)
-    score_mod = score_mod_of(softcap)
+    score_mod = ours["score_mod"]
     if alibi_slopes is not None:
-        ahead = total if total is not None else full_like(q, batch, _room(k_cache, table))
+        ahead = total if total is not None else full_like(q, batch, _capacity(k_cache, table))
         if counts_new:
             ahead = ahead - _counts(shape, cu_seqlens_q)
         ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
         biased = alibi(alibi_slopes, offset=ahead)
         score_mod = biased if score_mod is None else compose(score_mod, biased)
-    called, sinks = sinks_of(learnable_sink, s_aux)
-    counts_sinks = flag("return_softmax_lse", return_softmax_lse) and sinks is not None
-    if counts_sinks:
-        check_counted(called, sinks, q)
-    run = _prepared[called](
-        q,
-        cache_of(total, counts_new),
-        mask=mask,
-        score_mod=score_mod,
-        scale=softmax_scale,
-        cu_seqlens_q=cu_seqlens_q,
-        max_seqlen_q=max_seqlen_q,
-        q_descale=q_descale,
-        num_splits=num_splits,
-        return_lse=return_softmax_lse,
-        sinks=sinks,
-        out=out,
-        device=device,
-        stream=stream,
-    )
+    sinks = counted_sinks("return_softmax_lse", ours["return_lse"], options, q)
+    cache = cache_of(total, counts_new)
+    run = OF_CACHES.call(_prepared, q, cache, given=options, score_mod=score_mod)
     if k is not None:
-        _append(
-            cache_of(lengths, counts_new=False),
-            k,
-            v,
-            cu_seqlens=cu_seqlens_k_new,
-            rotary=rotary,
-            device=device,
-            stream=stream,
-        )
-    found = run()
-    return (found[0], with_sinks(found[1], sinks, stream)) if counts_sinks else found
+        tokens = {"cu_seqlens": cu_seqlens_k_new, "rotary": rotary}
+        where = {name: ours[name] for name in ("device", "stream")}
+        _append(cache_of(lengths, counts_new=False), k, v, **tokens, **where)
+    return run() if sinks is None else with_sinks_of(run(), sinks, ours["stream"])
 
 
-def _check_new(
-    new: dict[str, Any], cu_seqlens_k_new: Any, rotary_seqlens: Any, cache_seqlens: Any
-) -> None:
-    """Refuses halves of pairs, and what means nothing without what it belongs to.
+def _rotated(
+    rows: Any, first: tuple[str, Any], offsets: Any, rotary: tuple[Any, Any, bool], *, grows: bool
+) -> Any:
+    """A copy of queries or keys, rotated.
+
+    Args:
+      rows: [batch, n, heads, head_dim], or with `offsets` [total, heads, head_dim].
+      first: [batch] i32, the row of angles of each sequence's first token, after its name.
+      rotary: as of `append_kv`.
+      grows: whether each token has a row of angles of its own; else all have the first one.
 
     Raises:
-      SpecError: names what is missing.
+      SpecError: rows of angles that do not exist.
     """
-    for first, second in (("k", "v"), ("rotary_cos", "rotary_sin")):
-        given, missing = (first, second) if new[second] is None else (second, first)
-        if new[given] is not None and new[missing] is None:
-            raise SpecError(f"{missing} is missing: {given} comes with it")
-    needed = {"rotary_cos": new["rotary_cos"], "cu_seqlens_k_new": cu_seqlens_k_new}
-    for name, value in needed.items():
-        if value is not None and new["k"] is None:
-            raise SpecError(f"{name} is for new keys: pass k and v, or leave it out")
-    if rotary_seqlens is not None and new["rotary_cos"] is None:
-        raise SpecError("rotary_seqlens is for rotary_cos and rotary_sin: leave it out")
-    if new["k"] is not None and cache_seqlens is None:
-        raise SpecError("cache_seqlens is missing: k and v are written behind what the cache holds")
+    cos, sin, is_interleaved = rotary
+    name, begin = first
+    check_rows(name, begin, _counts(rows.shape, offsets) if grows else 1, cos)
+    positions = positions_of(begin, rows.shape[-3], offsets, grows=grows)
+    return rotated(rows, cos, sin, positions, is_interleaved=is_interleaved)
 
 
 def _with_new(
@@ -276,7 +238,7 @@ def _has_shape(value: object) -> bool:
     return not isinstance(value, type) and "shape" in getattr(value, "__dict__", ())
 
 
-def _room(k_cache: Any, table: Any) -> int:
+def _capacity(k_cache: Any, table: Any) -> int:
     """Positions that the cache has for a sequence."""
     positions = _shape("k_cache", k_cache, 4)[1]
     return positions if table is None else positions * _shape("page_table", table, 2)[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attn_mlir.adapters import REQUIRED, Options, passed, used
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.library import check_one_library
+from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, chunked, sliding_window
 from attn_mlir.mods import softcap as capped
 from attn_mlir.runtime.call.scalars import as_float, as_int, flag, integer
@@ -14,31 +16,27 @@ from attn_mlir.trace import ScoreMod
 
 Window = Sequence[int | None]
 NO_WINDOW = (-1, -1)
-SINKS = "learnable_sink"
 
 
-def mask_of(is_causal: object, window_size: Window) -> Mask:
-    """The mask of a window, causal as well if `is_causal`.
+def mask_of(
+    is_causal: object, window_size: Window = NO_WINDOW, attention_chunk: object = 0
+) -> Mask:
+    """The mask of a window, causal as well if `is_causal`, within chunks of so many positions.
+
+    Args:
+      attention_chunk: 0: there are no chunks.
 
     Raises:
-      SpecError: `window_size` is no pair of limits.
+      SpecError: `window_size` is no pair of limits, or `attention_chunk` no number of positions.
     """
     try:
         left, right = (None if as_int(limit) == -1 else limit for limit in window_size)
     except (TypeError, ValueError):
         raise SpecError(f"window_size must be (left, right), got {shown(window_size)}") from None
     limits = [limit if as_int(limit) is None else as_int(limit) for limit in (left, right)]
-    window = sliding_window(*limits)
-    return sliding_window(limits[0], 0) if flag("causal", is_causal) else window
-
-
-def chunked_mask(mask: Mask, attention_chunk: object) -> Mask:
-    """The mask, with keys of other chunks of `attention_chunk` positions hidden; for 0 the mask
-    itself.
-
-    Raises:
-      SpecError: `attention_chunk` is no number of positions.
-    """
+    mask = sliding_window(*limits)
+    if flag("causal", is_causal):
+        mask = sliding_window(limits[0], 0)
     size = integer("attention_chunk", attention_chunk)
     return mask & chunked(size) if size else mask
 
@@ -55,27 +53,77 @@ def score_mod_of(cap: object) -> ScoreMod | None:
     return None if number == 0.0 else capped(number)
 
 
-def sinks_of(learnable_sink: Any, s_aux: Any) -> tuple[str, Any]:
-    """The sinks, and the name under which they were passed: version 4's or that of version 3's
-    forks.
-
-    Raises:
-      SpecError: both are given.
-    """
-    if s_aux is None:
-        return SINKS, learnable_sink
-    if learnable_sink is not None:
-        raise SpecError(f"{SINKS} and s_aux are two names of one argument: pass one")
-    return "s_aux", s_aux
-
-
-def check_counted(name: str, sinks: Any, q: Any) -> None:
-    """Refuses sinks that LSE of q's library cannot count.
+def counted_sinks(name: str, return_lse: object, given: Mapping[str, Any], q: Any) -> Any:
+    """The sinks that the LSE of a call counts; None without sinks or without LSE.
 
     Args:
-      name: the caller's of `sinks`.
+      name: the caller's of `return_lse`.
+      given: the options of the call, by FlashAttention's names.
+      q: the queries, with whose library they are added.
 
     Raises:
-      SpecError: another library, or another device.
+      SpecError: sinks of another library or device.
     """
-    check_one_library({"q": q, name: sinks})
+    called = SINKS.named(given)
+    sinks = given.get(called)
+    if not flag(name, return_lse) or sinks is None:
+        return None
+    check_one_library({"q": q, called: sinks})
+    return sinks
+
+
+def with_sinks_of(results: tuple[Any, Any], sinks: Any, stream: object) -> tuple[Any, Any]:
+    """O, and LSE that counts these sinks, of a call on that stream."""
+    return results[0], with_sinks(results[1], sinks, stream)
+
+
+SINKS = used("sinks", learnable_sink=None, s_aux=None)  # version 4's name, and that of forks of 3
+SCORES = (
+    used("scale", softmax_scale=None),
+    used("mask", mask_of, causal=False, window_size=NO_WINDOW, attention_chunk=0),
+    used("score_mod", score_mod_of, softcap=0.0),
+    SINKS,
+)
+OPTIONS = Options(
+    [
+        *SCORES,
+        *passed("num_splits", 1),
+        *passed("q_descale k_descale v_descale"),
+        *passed("return_lse", False),
+        *passed("out device stream"),
+    ]
+)
+"""Of the functions of q, k and v."""
+
+OF_SEQUENCES = Options(
+    [
+        *passed("cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k seqused_q seqused_k"),
+        *OPTIONS.rows,
+    ]
+)
+OF_PACKED_KEYS = Options(
+    [
+        *passed("cu_seqlens_q cu_seqlens_k", REQUIRED),
+        *passed("max_seqlen_q max_seqlen_k"),
+        *OPTIONS.rows,
+    ]
+)
+OF_PACKED = Options(
+    [
+        *(used(f"cu_seqlens_{side}", cu_seqlens=REQUIRED) for side in "qk"),
+        *(used(f"max_seqlen_{side}", max_seqlen=None) for side in "qk"),
+        *OPTIONS.rows,
+    ]
+)
+"""The same with the lengths of sequences."""
+
+OF_CACHES = Options(
+    [
+        *SCORES,
+        *passed("q_descale"),
+        *passed("num_splits", 0),
+        used("return_lse", return_softmax_lse=False),
+        *passed("cu_seqlens_q max_seqlen_q out device stream"),
+    ]
+)
+"""Of the function for a cache."""

@@ -52,7 +52,7 @@ ALLOWED = {
     "files": "errors",
     "tools": "env errors files",
     "waiting": "env errors",
-    "adapters": "errors runtime",
+    "adapters": "errors naming runtime",
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
     "latent_rows": "dialect.attn element_types",

@@ -42,7 +42,7 @@ def test_sinks_of_a_cache(monkeypatch: pytest.MonkeyPatch, streams: list[object]
         asked.update(given)
         return lambda: (Q, LSE)
 
-    monkeypatch.setitem(vars(kvcache)["_prepared"], "s_aux", prepared)
+    monkeypatch.setattr(kvcache, "_prepared", prepared)
     options: dict[str, Any] = {"return_softmax_lse": True, "stream": 7}
     _, found = kvcache.flash_attn_with_kvcache(Q, Q, Q, s_aux=SINKS, **options)
     want = [[[np.logaddexp(1, 2), 2.0], [0.5, 3.0]]]
