@@ -7,21 +7,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from attn_mlir.adapters import adapter
+from attn_mlir.adapters import adapter, check_needs
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import mla_decode
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.flash_mla.table import NEUTRAL
+from attn_mlir.flash_mla.table import DECODING, NEUTRAL, V_DIM, mask_of
 from attn_mlir.library import check_one_library
 from attn_mlir.lse import mark_without_keys
-from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.runtime.call.tensors import shape_of
-from attn_mlir.runtime.kernel import DeviceChoice
 
-V_DIM = 512
 MOST_COLUMNS = 576
 RANKS = {"q": 4, "k_cache": 4, "indices": 3, "extra_k_cache": 4, "extra_indices_in_kvcache": 3}
 EXTENTS = {
@@ -36,10 +33,19 @@ _decode = renamed(
     k_pages="k_cache",
     page_table="block_table",
     seqused="cache_seqlens",
-    scale="softmax_scale",
-    sinks="attn_sink",
-    extra_kv="extra_k_cache",
-    extra_indices="extra_indices_in_kvcache",
+)
+_NONE = "which are None"
+_NO_CACHE = "is of the rows in extra_k_cache, which is None"
+NEEDS = (
+    ("topk_length", "indices", f"topk_length is of the lists in indices, {_NONE}"),
+    ("extra_indices_in_kvcache", "extra_k_cache", f"extra_indices_in_kvcache {_NO_CACHE}"),
+    ("extra_topk_length", "extra_k_cache", f"extra_topk_length {_NO_CACHE}"),
+    ("extra_k_cache", "indices", f"extra_k_cache needs indices, {_NONE}"),
+    (
+        "extra_k_cache",
+        "extra_indices_in_kvcache",
+        f"extra_k_cache needs extra_indices_in_kvcache, {_NONE}",
+    ),
 )
 
 
@@ -83,6 +89,7 @@ def get_mla_metadata(*arguments: Any, **options: Any) -> tuple[FlashMLASchedMeta
     "q k_cache block_table cache_seqlens head_dim_v tile_scheduler_metadata num_splits "
     "softmax_scale causal is_fp8_kvcache indices attn_sink extra_k_cache "
     "extra_indices_in_kvcache topk_length extra_topk_length",
+    options=DECODING,
 )
 def flash_mla_with_kvcache(
     q: Any,
@@ -91,18 +98,11 @@ def flash_mla_with_kvcache(
     cache_seqlens: Any,
     head_dim_v: int,
     tile_scheduler_metadata: FlashMLASchedMeta,
-    softmax_scale: float | None = None,
     causal: bool = False,
     is_fp8_kvcache: bool = False,
-    indices: Any = None,
-    attn_sink: Any = None,
-    extra_k_cache: Any = None,
-    extra_indices_in_kvcache: Any = None,
     topk_length: Any = None,
     extra_topk_length: Any = None,
-    *,
-    device: DeviceChoice = None,
-    stream: object = None,
+    **options: Any,
 ) -> tuple[Any, Any]:
     """As FlashMLA's `flash_mla_with_kvcache`, on top of `attn_mlir.mla_decode`.
 
@@ -142,81 +142,57 @@ def flash_mla_with_kvcache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
+    indices, extra_k_cache, extra_indices_in_kvcache = (
+        options.get(name) for name in ("indices", "extra_k_cache", "extra_indices_in_kvcache")
+    )
     is_narrow = flag("is_fp8_kvcache", is_fp8_kvcache)
     if is_narrow and indices is None:
         raise SpecError("is_fp8_kvcache True has no kernel without indices")
     integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
-    metadata = cast("object", tile_scheduler_metadata)
-    if not isinstance(metadata, FlashMLASchedMeta):
+    if not isinstance(cast("object", tile_scheduler_metadata), FlashMLASchedMeta):
         raise SpecError(
             "tile_scheduler_metadata must be what get_mla_metadata returns first, got "
             f"{shown(tile_scheduler_metadata, 40)}"
         )
-    is_causal = flag("causal", causal)
+    mask = mask_of(causal)
     if indices is None and (block_table is None or cache_seqlens is None):
         raise SpecError("block_table and cache_seqlens must be given without indices")
-    if indices is None and topk_length is not None:
-        raise SpecError("topk_length is of the lists in indices, which are None")
-    _check_extra(indices, extra_k_cache, extra_indices_in_kvcache, extra_topk_length)
-    if indices is not None and is_causal:
+    pools = {"indices": indices, "extra_k_cache": extra_k_cache}
+    pools["extra_indices_in_kvcache"] = extra_indices_in_kvcache
+    lists = {"topk_length": topk_length, "extra_topk_length": extra_topk_length}
+    check_needs(pools | lists, NEEDS)
+    if indices is not None and mask != full():
         raise SpecError("causal must be False with indices, which say what a query sees")
-    optional = {"indices": indices, "extra_k_cache": extra_k_cache}
-    optional["extra_indices_in_kvcache"] = extra_indices_in_kvcache
-    given = {"q": q, "k_cache": k_cache} | {n: x for n, x in optional.items() if x is not None}
+    given = {"q": q, "k_cache": k_cache} | {n: x for n, x in pools.items() if x is not None}
     shapes = {name: shape_of(x, name) for name, x in given.items()}
-    for name, rank in RANKS.items():
-        if name in shapes and len(shapes[name]) != rank:
-            raise SpecError(f"{name} must have {rank} dimensions, got {list(shapes[name])}")
+    for name, shape in shapes.items():
+        if len(shape) != RANKS[name]:
+            raise SpecError(f"{name} must have {RANKS[name]} dimensions, got {list(shape)}")
     batch, queries, heads, columns = shapes["q"]
     config: dict[str, object] = {"b": batch, "s_q": queries, "h_q": heads}
     config |= {"page_block_size": shapes["k_cache"][1], "h_k": shapes["k_cache"][2]}
-    config |= {"causal": is_causal, "is_fp8_kvcache": is_narrow}
+    config |= {"causal": mask != full(), "is_fp8_kvcache": is_narrow}
     for name, (axis, argument) in EXTENTS.items():
         config[name] = shapes[argument][axis] if argument in shapes else None
     tile_scheduler_metadata.check(config)
-    options: dict[str, Any] = {"mask": causal_mask() if is_causal else full()}
+    if options.get("softmax_scale") is None:
+        options["softmax_scale"] = max(columns, 1) ** -0.5
+    others: dict[str, Any] = {}
     if indices is None:
         cache: PagedKV | ContiguousKV = PagedKV(k_cache, None, block_table, cache_seqlens)
+        others["mask"] = mask
     else:
-        cache, options = ContiguousKV(k_cache, None, None), {"indices": indices}
+        cache = ContiguousKV(k_cache, None, None)
         if is_narrow:
-            options["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
-        if topk_length is not None:
-            options["topk_length"] = _of_each_query("topk_length", topk_length, indices)
-        if extra_k_cache is not None:
-            options |= {"extra_kv": extra_k_cache, "extra_indices": extra_indices_in_kvcache}
-        if extra_topk_length is not None:
-            options["extra_topk_length"] = _of_each_query(
-                "extra_topk_length", extra_topk_length, extra_indices_in_kvcache
-            )
-    out, lse = _decode(
-        q,
-        cache,
-        scale=max(columns, 1) ** -0.5 if softmax_scale is None else softmax_scale,
-        sinks=attn_sink,
-        device=device,
-        stream=stream,
-        **options,
-    )
+            others["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
+        rows_of = {"topk_length": indices, "extra_topk_length": extra_indices_in_kvcache}
+        for name, lengths in lists.items():
+            if lengths is not None:
+                others[name] = _of_each_query(name, lengths, rows_of[name])
+    out, lse = DECODING.call(_decode, q, cache, given=options, **others)
     tile_scheduler_metadata.config = config
-    mark_without_keys(lse, stream)
+    mark_without_keys(lse, options.get("stream"))
     return out, lse
-
-
-def _check_extra(indices: object, pool: object, lists: object, lengths: object) -> None:
-    """Refuses a second cache without lists for both, and lists without it.
-
-    Raises:
-      SpecError: names the argument.
-    """
-    if pool is None:
-        given = {"extra_indices_in_kvcache": lists, "extra_topk_length": lengths}
-        for name, value in given.items():
-            if value is not None:
-                raise SpecError(f"{name} is of the rows in extra_k_cache, which is None")
-    elif indices is None or lists is None:
-        missing = "indices" if indices is None else "extra_indices_in_kvcache"
-        raise SpecError(f"extra_k_cache needs {missing}, which are None")
 
 
 def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:

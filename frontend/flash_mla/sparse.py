@@ -7,30 +7,15 @@ from typing import Any
 from attn_mlir.adapters import adapter
 from attn_mlir.calls import sparse_mla
 from attn_mlir.errors import SpecError
-from attn_mlir.flash_mla.table import NEUTRAL
+from attn_mlir.flash_mla.table import NEUTRAL, SPARSE
 from attn_mlir.lse import mark_without_keys
-from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.tensors import shape_of
-from attn_mlir.runtime.kernel import DeviceChoice
 
-V_DIM = 512
 INDICES_RANK = 3
-_attend = renamed(sparse_mla, scale="sm_scale", v_dim="d_v", sinks="attn_sink")
 
 
-@adapter(NEUTRAL, "q kv indices sm_scale d_v attn_sink topk_length indexer_topk")
-def flash_mla_sparse_fwd(
-    q: Any,
-    kv: Any,
-    indices: Any,
-    sm_scale: float,
-    d_v: int = V_DIM,
-    attn_sink: Any = None,
-    topk_length: Any = None,
-    *,
-    device: DeviceChoice = None,
-    stream: object = None,
-) -> tuple[Any, Any, Any]:
+@adapter(NEUTRAL, "q kv indices sm_scale d_v attn_sink topk_length indexer_topk", options=SPARSE)
+def flash_mla_sparse_fwd(q: Any, kv: Any, indices: Any, **options: Any) -> tuple[Any, Any, Any]:
     """As FlashMLA's `flash_mla_sparse_fwd`, on top of `attn_mlir.sparse_mla`.
 
     What differs: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a
@@ -56,16 +41,6 @@ def flash_mla_sparse_fwd(
     shape = shape_of(indices, "indices")
     if len(shape) != INDICES_RANK or shape[1] != 1:
         raise SpecError(f"indices must be [s_q, 1, topk], got {list(shape)}")
-    out, lse, max_logits = _attend(
-        q,
-        kv,
-        indices[:, 0],
-        scale=sm_scale,
-        v_dim=d_v,
-        topk_length=topk_length,
-        sinks=attn_sink,
-        device=device,
-        stream=stream,
-    )
-    mark_without_keys(lse, stream)
+    out, lse, max_logits = SPARSE.call(sparse_mla, q, kv, indices[:, 0], given=options)
+    mark_without_keys(lse, options.get("stream"))
     return out, max_logits, lse

@@ -78,7 +78,7 @@ def test_streams_of_a_launch(monkeypatch: pytest.MonkeyPatch, streams: list[obje
     metadata, _ = decoding.get_mla_metadata()
     _, found = decoding.flash_mla_with_kvcache(Q, Q, *rows, metadata, stream=4)
     assert found[0, 0].tolist() == [1.0, np.inf]
-    monkeypatch.setattr(sparse, "_attend", lambda q, *_, **__: (q, LSE.copy(), LSE))
+    monkeypatch.setattr(sparse, "sparse_mla", lambda q, *_, **__: (q, LSE.copy(), LSE))
     sparse.flash_mla_sparse_fwd(Q, Q, np.zeros((1, 1, 4), np.int32), 1.0, stream=5)
     assert streams == [3, 4, 5]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -85,7 +86,7 @@ def test_is_the_formula(name: str) -> None:
 )
 def test_refused(name: str, changed: dict[str, Any], message: str) -> None:
     function, arguments = CALLS[name]
-    given = dict(zip(function.__annotations__, arguments, strict=False)) | changed
+    given = dict(zip(inspect.signature(function).parameters, arguments, strict=False)) | changed
     with pytest.raises(SpecError, match=message):
         function(**given, device="emulator")
 
