@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.names import default_of, names_of, operand_names
+from attn_mlir.dialect._mlir import ext, ir
+from attn_mlir.dialect.attn.names import default_of, field_names, names_of, operand_names
 from attn_mlir.dialect.diagnostics import op_error
 
 from . import emit as b
@@ -237,8 +237,12 @@ def _check_function(function: Any, op: Any) -> None:
     operands = _stored_tensors(op)
     if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
-    if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
-        raise op_error(operations[1], f"expects to return o, or o and lse, of the {own}")
+    results = dict(zip(field_names(type(op), ext.Result), op.operation.results, strict=True))
+    least = {name: value for name, value in results.items() if name != "lse"}
+    if list(operations[1].operation.operands) not in ([*results.values()], [*least.values()]):
+        told = " and ".join(results)
+        told = told if least == results else f"{' and '.join(least)}, or {told},"
+        raise op_error(operations[1], f"expects to return {told} of the {own}")
 
 
 def _stored_tensors(op: Any) -> list[Value]:
@@ -270,10 +274,11 @@ def _declared(
 ) -> list[b.Argument]:
     """The arguments of the `ws.kernel`."""
     arguments: list[b.Argument] = []
-    is_partial = not isinstance(op, attn.MlaOp) and op.is_partial
+    is_partial = getattr(op, "is_partial", False)
+    results = field_names(type(op), ext.Result)
     leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
     for label, dims_by_rank in tensors.items():
-        if (is_output := label in OUTPUT_DIMS) and not list(getattr(op, label).uses):
+        if (is_output := label in results) and not list(getattr(op, label).uses):
             continue
         if label == "v" and isinstance(op, attn.MhaOp) and op.shares_rows:
             continue

@@ -20,6 +20,7 @@ _OPERATION_MODULES = (
     "latent_rows",
     "sparse_mla",
     "mla_decode",
+    "kv_gradients",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
@@ -28,6 +29,8 @@ _HOMES = {
     "attr_to_mask": "attributes",
     "AppendOp": "append",
     "CombineOp": "combine",
+    "KvGradientsOp": "kv_gradients",
+    "make_kv_gradients": "kv_gradients",
     "MhaOp": "mha",
     "LatentRowsOp": "latent_rows",
     "make_latent_rows": "latent_rows",

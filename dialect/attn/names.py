@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any, get_args, get_origin
 
 from attn_mlir.dialect._mlir import ext, ir
-from attn_mlir.dialect.attn import AppendOp, CombineOp, MhaOp, MlaDecodeOp, MlaOp, SparseMlaOp
+from attn_mlir.dialect.attn import (
+    AppendOp,
+    CombineOp,
+    KvGradientsOp,
+    MhaOp,
+    MlaDecodeOp,
+    MlaOp,
+    SparseMlaOp,
+)
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
 from attn_mlir.dialect.diagnostics import op_error
 
@@ -100,7 +108,7 @@ def operand_names(function: Any) -> tuple[str, ...]:
 def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp)
+    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp, KvGradientsOp)
     found = (kind for op in body for kind in others if isinstance(op, kind))
     return next(found, MhaOp)
 

@@ -137,6 +137,25 @@ def _append(op: attn.AppendOp) -> Facts:
     )
 
 
+def _kv_gradients(op: attn.KvGradientsOp) -> Facts:
+    return Facts(
+        operation="kv_gradients",
+        heads=op.heads,
+        kv_heads=op.kv_heads,
+        head_dim=op.head_dim,
+        v_head_dim=op.v_head_dim,
+        q_type=element_name(op.element_type),
+        kv_type=element_name(op.element_type),
+        out_type=element_name(op.element_type),
+        mask=op.mask_rule,
+        page_size=page_size_of(op.k),
+        ragged_q=is_ragged(op.q),
+        padded_q=has_padded_queries(op.q),
+        scales=_scales(op.k, op.v),
+        listed=is_gathered(op.k),
+    )
+
+
 def _combine(op: attn.CombineOp) -> Facts:
     *_, heads, columns = op.o.type.shape
     return Facts(
@@ -158,6 +177,7 @@ _FACTS: dict[type[Any], Any] = {
     attn.SparseMlaOp: _sparse_mla,
     attn.AppendOp: _append,
     attn.CombineOp: _combine,
+    attn.KvGradientsOp: _kv_gradients,
 }
 
 

@@ -1,4 +1,4 @@
-"""Which tiles of columns a work tile visits, and in which turns scores are tested against the mask."""
+"""Which tiles of columns a work tile visits, and in which turns the mask tests their scores."""
 
 from typing import ClassVar
 

@@ -250,7 +250,7 @@ class Problem:
         state: list[Value],
         body: Callable[..., list[Value]],
     ) -> list[Value]:
-        """Emits the loop over the heads of the columns that a work tile meets, if there are several.
+        """Emits the loop over the heads of the columns that a work tile meets, if it meets several.
 
         Args:
           body: emits what happens with one of them: from the work tile with that head, and the

@@ -7,7 +7,7 @@ of each number is made once.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attn_mlir.dialect._mlir import ir
 
@@ -69,12 +69,11 @@ class StoredVector:
         """The numbers of a tile [tile_n], as `FilledVector` asks for them."""
         _, rows = self.problem.sequences(tile)
         head = self.problem.column_head(tile)
-        coords = [*rows.lead, head, rows.row(first_column)]
-        found = b.load_global(self.tensor, [self.problem.config.tile_n], coords, [len(coords) - 1])
-        left = b.INT.sub(rows.length, first_column)
 
-        def element(number: Value, place: Value) -> Any:
-            exists = b.compare("slt", place, left)
-            return b.select(exists, self.made(number), b.f32_constant(self.beyond))
+        def number(place: Value) -> Value:
+            position = b.INT.add(first_column, place)
+            found = self.made(b.element(self.tensor, [*rows.lead, head, rows.row(position)]))
+            exists = b.compare("slt", position, rows.length)
+            return b.select(exists, found, b.f32_constant(self.beyond))
 
-        return b.map_rows(element, found)
+        return b.generate(number, [self.problem.config.tile_n], ir.F32Type.get())

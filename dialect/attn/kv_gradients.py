@@ -1,0 +1,173 @@
+"""`attn.kv_gradients`: the gradients of keys and values of attention."""
+
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
+from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.storage import logical_type, stored_type
+
+ELEMENT_TYPES = ("bf16", "f16")
+
+_AXES: dict[str, Axes] = {
+    "q": ("batch", "sq", "heads", "head_dim"),
+    "k": ("batch", "sk", "kv_heads", "head_dim"),
+    "v": ("batch", "sk", "kv_heads", "v_head_dim"),
+    "do": ("batch", "sq", "heads", "v_head_dim"),
+    "lse": ("batch", "heads", "sq"),
+    "delta": ("batch", "heads", "sq"),
+    "dk": ("batch", "sk", "kv_heads", "head_dim"),
+    "dv": ("batch", "sk", "kv_heads", "v_head_dim"),
+}
+_RAGGED_QUERIES: dict[str, Axes] = {"lse": ("heads", "total"), "delta": ("heads", "total")}
+_RAGGED_KEYS: dict[str, Axes] = {
+    "dk": ("total_k", "kv_heads", "head_dim"),
+    "dv": ("total_k", "kv_heads", "v_head_dim"),
+}
+_ROWS = ("lse", "delta")  # f32 for each query
+_STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
+
+
+class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
+    """The gradients of k and v of attention, given that of its output:
+
+        p[i, j] = e^(scale x q[i] . k[j] - lse[i]) where i sees j, else 0
+        dv[j] = sum_i p[i, j] do[i]
+        dk[j] = scale x sum_i p[i, j] (do[i] . v[j] - delta[i]) q[i]
+
+    with the sums over the queries of all heads that share a key-value head. A key that no query
+    sees has gradients of 0.
+
+    Results:
+      dk: [batch, sk, kv_heads, head_dim], element type of k.
+      dv: [batch, sk, kv_heads, v_head_dim], element type of k.
+      Both are stored as k is: [total, kv_heads, ...] for ragged keys. Rows for which there is no
+        key are not written.
+
+    Operands:
+      q: [batch, sq, heads, head_dim], bf16 or f16; q, k, v and do are tensors or views of other
+        storage, see `storage`.
+      k: [batch, sk, kv_heads, head_dim], element type of q.
+      v: [batch, sk, kv_heads, v_head_dim], element type of q.
+      do: [batch, sq, heads, v_head_dim], element type of q: the gradient of the output.
+      lse: [batch, heads, sq], f32, or [heads, total] for ragged queries: as `attn.mha` returns it;
+        -inf for a query that sees no key.
+      delta: as lse: the sum of do x o over the columns of each row, less the gradient of the LSE.
+      scale: f32, multiplies q k^T.
+
+    Attributes:
+      mask: which keys a row sees, as of `attn.mha`.
+      attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
+
+    Memory effects: none, it is a function of its operands. Hardware: sm_90.
+
+    Example:
+      %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+        : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
+           tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
+          -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>)
+    """
+
+    dk: ext.Result[Any]
+    dv: ext.Result[Any]
+    q: ext.Operand[Any]
+    k: ext.Operand[Any]
+    v: ext.Operand[Any]
+    do: ext.Operand[Any]
+    lse: ext.Operand[Any]
+    delta: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    mask: Any
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads."""
+        return logical_type(self.q).shape[2]
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key-value heads; divides `heads`."""
+        return logical_type(self.k).shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        """Elements per query and key row."""
+        return logical_type(self.q).shape[3]
+
+    @property
+    def v_head_dim(self) -> int:
+        """Elements per value row."""
+        return logical_type(self.v).shape[3]
+
+    @property
+    def element_type(self) -> ir.Type:
+        """Element type of all operands but those of single rows, and of the results."""
+        return logical_type(self.q).element_type
+
+    @property
+    def mask_rule(self) -> Mask:
+        """The mask as an object with formulas."""
+        return attr_to_mask(self.mask)
+
+    def verify_invariants(self) -> bool:
+        """Checks operand and result types, the mask and the agreement of the shapes."""
+        if misfit := _type_misfit(self) or _shape_misfit(self) or mask_misfit(self.mask):
+            self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {misfit}")
+        return not misfit
+
+
+def make_kv_gradients(*operands: ir.Value, mask: Mask) -> KvGradientsOp:
+    """Builds an `attn.kv_gradients` at the insertion point, whose results lie as k and v do.
+
+    Args:
+      operands: q, k, v, do, lse, delta and scale, shaped as `KvGradientsOp` says.
+      mask: which keys each row sees.
+    """
+    _, k, v, *_ = operands
+    return KvGradientsOp(stored_type(k), stored_type(v), *operands, mask_to_attr(mask))
+
+
+def _types(op: KvGradientsOp) -> dict[str, Any]:
+    """What every operand and result with axes stands for."""
+    return {name: logical_type(getattr(op, name)) for name in _AXES}
+
+
+def _axes(op: KvGradientsOp) -> dict[str, Axes]:
+    """Names of the axes of every operand and result; rows and results lie as q and k do."""
+    axes = _AXES
+    for name, ragged in (("q", _RAGGED_QUERIES), ("k", _RAGGED_KEYS)):
+        operand = getattr(op, name)
+        stored = stored_type(operand)
+        rank = stored.rank if isinstance(stored, ir.RankedTensorType) else 0
+        if operand.type != stored and rank < len(_AXES[name]):
+            axes = axes | ragged
+    return axes
+
+
+def _type_misfit(op: KvGradientsOp) -> str:
+    """What is wrong with ranks and element types; "" where nothing is."""
+    types, axes = _types(op), _axes(op)
+    if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
+        return misfit
+    element = str(op.element_type)
+    if element not in ELEMENT_TYPES:
+        return f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}"
+    for name, kind in types.items():
+        expected, said = ("f32", "type f32") if name in _ROWS else (element, f"q's type {element}")
+        if str(kind.element_type) != expected:
+            return f"{name} elements of {said}, got {kind.element_type}"
+    return "" if str(op.scale.type) == "f32" else f"scale of type f32, got {op.scale.type}"
+
+
+def _shape_misfit(op: KvGradientsOp) -> str:
+    """What is wrong with the shapes; "" where nothing is."""
+    if misfit := shape_misfit(_types(op), _axes(op), _STATIC_AXES):
+        return misfit
+    heads, kv_heads = op.heads, op.kv_heads
+    return (
+        f"heads to be a multiple of kv_heads, got {heads} and {kv_heads}"
+        if heads % kv_heads
+        else ""
+    )

@@ -1,0 +1,159 @@
+"""From `attn.kv_gradients` to a `ws.kernel` past whose keys and values queries stream.
+
+A work tile is 64 or 128 keys of one head, 64 for each group of four warps, which holds their
+gradients in registers. Tiles of queries and of the gradient of their output stream past it, head by
+head of the group of heads that shares these keys, and with them a number of each row, its LSE and
+its delta. Nothing is added to memory: the result does not depend on timing.
+
+```text
+load --k,v,q,do--> attend[0..1] --dk,dv--> leave
+rows --lse,delta--> attend
+```
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
+from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.policy import KV_GRADIENTS
+from attn_mlir.schedules.backward.roles import GradientStorage, attend, leave, load, load_rows
+from attn_mlir.schedules.core.config import Config
+from attn_mlir.schedules.core.direction import KEYS_STAND
+from attn_mlir.schedules.core.mask_tiles import MaskTiles
+from attn_mlir.schedules.core.modifier import Unmodified
+from attn_mlir.schedules.core.problem import Problem
+from attn_mlir.schedules.kernel import KEY_DIMS, LSE_DIMS, QUERY_DIMS, opened, over_tiles
+from attn_mlir.schedules.operands.scales import Factors
+from attn_mlir.schedules.operands.storage import OperandStorage
+from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
+
+from .gradients import Gradients
+
+TENSOR_DIMS = {
+    **dict.fromkeys(("q",), QUERY_DIMS),
+    **dict.fromkeys(("k", "v"), KEY_DIMS),
+    "do": QUERY_DIMS,
+    **dict.fromkeys(("lse", "delta"), LSE_DIMS),
+    **dict.fromkeys(("dk", "dv"), KEY_DIMS),
+}
+
+
+@dataclass(frozen=True)
+class GradientConfig(Config):
+    """How gradients of keys are computed: tiles of `tile_m` keys, `q_tiles` of them in a work tile,
+    and of `tile_n` queries.
+
+    Attributes:
+      attend_registers, other_registers: per thread of the groups, and of the warps behind them.
+    """
+
+    tile_m: int = 64
+    tile_n: int = 64
+    kv_stages: int = 2
+    exp2_period: int = 0
+    rescale_threshold: int = 0
+    attend_registers: int = 232
+    other_registers: int = 40
+
+
+@register
+class KvGradients:
+    """Gradients of keys and values in the registers of the groups that issue the products."""
+
+    policy: ClassVar[Policy] = KV_GRADIENTS
+    operation: ClassVar[type[Any]] = attn.KvGradientsOp
+
+    def build(self, function: Any, op: attn.KvGradientsOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or operands whose storage has no code.
+        """
+        with gradients_kernel(function, op) as (kernel, gradients):
+            config = GradientConfig.of(op)
+            b.emit_roles(_roles(gradients, config, GradientStorage(gradients)))
+        return kernel
+
+
+@contextmanager
+def gradients_kernel(
+    function: Any, op: attn.KvGradientsOp
+) -> Generator[tuple[ws.KernelOp, Gradients]]:
+    """The kernel of a function of one operation; what is built inside is its body.
+
+    Raises:
+      VerifyError: as of `KvGradients.build`.
+    """
+    storages = {name: OperandStorage.of(getattr(op, name)) for name in ("q", "k", "v", "do")}
+    for name, storage in storages.items():
+        check_rows(op, name, storage)
+        check_queries(op, name, storage)
+    check_alike(op, q=storages["q"], do=storages["do"])
+    check_alike(op, k=storages["k"], v=storages["v"])
+    with opened(function, op, TENSOR_DIMS, GradientConfig) as (kernel, tensors, captured, config):
+        problem = Problem(
+            q=(tensors["q"],),
+            k=tensors["k"],
+            v=tensors["v"],
+            o=tensors["dk"],
+            lse=None,
+            scale=tensors["scale"],
+            parts=None,
+            query_sequences=storages["q"].queries(tensors["q"], captured),
+            key_sequences=storages["k"].keys(tensors["k"], captured).sequences,
+            factors=Factors(None, None, None),
+            position_factors=None,
+            heads=op.heads,
+            kv_heads=op.kv_heads,
+            head_dim=op.head_dim,
+            v_head_dim=op.v_head_dim,
+            element=op.element_type,
+            stored=op.element_type,
+            output=op.element_type,
+            mask=op.mask_rule,
+            modifier=Unmodified(),
+            visited=MaskTiles,
+            config=config,
+            direction=KEYS_STAND,
+        )
+        rest = (tensors[name] for name in ("do", "lse", "delta", "dk", "dv"))
+        yield kernel, Gradients(problem, *rest)
+
+
+def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorage) -> list[b.Role]:
+    groups, others = config.q_tiles, config.other_registers
+    work = partial(over_tiles, gradients.problem)
+    return [
+        b.Role(
+            "attend",
+            work(lambda tile, way: attend(gradients, storage, tile, way)),
+            warps=groups * WARPGROUP_WARPS,
+            groups=groups,
+            registers=config.attend_registers,
+        ),
+        b.Role(
+            "leave",
+            work(lambda tile, _: leave(gradients, storage, tile)),
+            lanes=1,
+            registers=others,
+        ),
+        b.Role(
+            "load",
+            work(lambda tile, _: load(gradients, storage, tile)),
+            lanes=1,
+            registers=others,
+        ),
+        b.Role(
+            "rows",
+            work(lambda tile, _: load_rows(gradients, storage, tile)),
+            registers=others,
+        ),
+    ]

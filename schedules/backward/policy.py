@@ -1,0 +1,62 @@
+"""The policy of the gradients of keys and values: groups of four warps that hold them."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy, first_mismatch
+from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import (
+    Domain,
+    Knob,
+    Knobs,
+    attention_knobs,
+    between,
+    multiple_of,
+    one_of,
+)
+from attn_mlir.schedules.policy.refusal import Mismatch
+
+MOST_COLUMNS = 128  # of a head: the gradients of 64 keys lie in the registers of a group
+MOST_QUERIES = 64  # of a tile: scores and their gradients lie there beside them
+MOST_GROUPS = 2  # that have so many registers
+
+
+class KvGradientsPolicy(Policy):
+    """Gradients of keys and values, with queries streaming past them."""
+
+    name: ClassVar[str] = "kv-gradients"
+    operation: ClassVar[str] = "kv_gradients"
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    claims: ClassVar[Claims] = Claims(types=WIDE_TYPES, most=(MOST_COLUMNS, MOST_COLUMNS))
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *attention_knobs(
+            tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
+        ),
+        Knob("attend_registers", 232, "registers of a thread of the groups."),
+        Knob("other_registers", 40, "registers of a thread of the warps behind them."),
+    )
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Any gradients."""
+        return True
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy; keys have no pages."""
+        return super().mismatch(facts, target) or first_mismatch(
+            [("page_size", facts.page_size, one_of(0))]
+        )
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
+        """Tiles that registers have room for; the planner checks shared memory."""
+        return {
+            "q_tiles": between(1, MOST_GROUPS),
+            "tile_n": multiple_of(16, most=MOST_QUERIES),
+            "kv_stages": between(1, 8),
+        }
+
+
+KV_GRADIENTS = KvGradientsPolicy()
