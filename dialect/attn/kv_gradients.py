@@ -8,8 +8,7 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
-
-ELEMENT_TYPES = ("bf16", "f16")
+from attn_mlir.element_types import WIDE_MLIR
 
 _AXES: dict[str, Axes] = {
     "q": ("batch", "sq", "heads", "head_dim"),
@@ -152,8 +151,8 @@ def _type_misfit(op: KvGradientsOp) -> str:
     if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
         return misfit
     element = str(op.element_type)
-    if element not in ELEMENT_TYPES:
-        return f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}"
+    if element not in WIDE_MLIR:
+        return f"q elements of type {', '.join(WIDE_MLIR)}, got {element}"
     for name, kind in types.items():
         expected, said = ("f32", "type f32") if name in _ROWS else (element, f"q's type {element}")
         if str(kind.element_type) != expected:

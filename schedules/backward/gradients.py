@@ -18,20 +18,20 @@ class Gradients:
       problem: the attention, whose keys stand still and whose queries stream.
       do: memref as of queries, the gradient of O.
       lse, delta: memrefs [batch, heads, sq], or as queries are stored.
-      dk, dv: memrefs as of keys and values.
+      dv: memref as of values; dK is what the problem has for O.
     """
 
     problem: Problem
     do: Value
     lse: Value
     delta: Value
-    dk: Value
     dv: Value
 
-    def results(self) -> tuple[Queries, Queries]:
-        """The rows of keys, and where dK and dV of them are written."""
-        rows = self.problem.queries
-        return replace(rows, o=self.dk), replace(rows, o=self.dv)
+    def sides(self) -> tuple[Queries, Queries]:
+        """The rows of keys with their gradients, and those of values."""
+        problem = self.problem
+        of_keys = problem.queries
+        return of_keys, replace(of_keys, q=(problem.v,), o=self.dv)
 
     def exponents(self) -> StoredVector:
         """What is taken from the exponent of each row, in units of log2: its LSE.

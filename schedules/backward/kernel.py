@@ -124,7 +124,7 @@ def gradients_kernel(
             config=config,
             direction=KEYS_STAND,
         )
-        rest = (tensors[name] for name in ("do", "lse", "delta", "dk", "dv"))
+        rest = (tensors[name] for name in ("do", "lse", "delta", "dv"))
         yield kernel, Gradients(problem, *rest)
 
 

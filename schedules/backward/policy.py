@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.policy.base import WIDE_TYPES, Call, Claims, Policy, first_mismatch
+from attn_mlir.element_types import WIDE
+from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -31,7 +32,7 @@ class KvGradientsPolicy(Policy):
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
-    claims: ClassVar[Claims] = Claims(types=WIDE_TYPES, most=(MOST_COLUMNS, MOST_COLUMNS))
+    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(
             tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0

@@ -21,7 +21,6 @@ from attn_mlir.schedules.sources.kv_source import (
     QUERIES,
     Filled,
     TensorRows,
-    load_box,
 )
 from attn_mlir.schedules.sources.row_vectors import FilledVector, fill_vectors, vector_ring
 
@@ -57,9 +56,9 @@ def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None
     problem = gradients.problem
     for way in range(problem.config.q_tiles):
         position = problem.first_position(tile, way)
-        for tensor, ring in ((problem.k, storage.k), (problem.v, storage.v)):
+        for ring, rows in zip((storage.k, storage.v), gradients.sides(), strict=True):
             slot = ring.acquire(way)
-            load_box(tensor, slot, tile.keys, tile.head, position)
+            rows.load(slot, tile.keys, tile.head, position)
             b.commit(slot, "copy_engine")
     (queries,) = problem.q
     source = TensorRows(problem, {QUERIES: queries, OUTPUT_GRADIENTS: gradients.do})
@@ -187,7 +186,7 @@ def leave(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> Non
     problem = gradients.problem
     for way in range(problem.config.q_tiles):
         position = problem.first_position(tile, way)
-        for ring, rows in zip((storage.dk, storage.dv), gradients.results(), strict=True):
+        for ring, rows in zip((storage.dk, storage.dv), gradients.sides(), strict=True):
             slot = ring.wait(way)
             rows.store(slot, tile.results, tile.head, position)
             b.release(slot, "copy_engine")

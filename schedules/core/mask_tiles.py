@@ -22,7 +22,7 @@ class MaskTiles:
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem = problem
         self._tile = tile
-        self._sight = problem.sight
+        self._sight = problem.sight(tile)
         span = self._range(0, problem.queries.positions_per_work_tile)
         self.begin, self.end = span.begin, span.end
         if tile.part is not None:

@@ -203,9 +203,9 @@ class Problem:
         group = max(heads // others, 1)
         return Queries(tensors, self.o, self.lse, sequences, heads, group, self.config)
 
-    @property
-    def sight(self) -> Sight:
-        """Which columns a row sees."""
+    def sight(self, tile: WorkTile) -> Sight:
+        """Which columns each row of a work tile's sequence sees."""
+        del tile  # all sequences have one mask
         return self.direction.sight(self.mask)
 
     def sequences(self, tile: WorkTile) -> tuple[Sequence, Sequence]:

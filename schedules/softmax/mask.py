@@ -70,7 +70,7 @@ def hide(
       column0: position of the tile's first column.
     """
     if problem.config.owns_keys:  # of a word of columns it has one
-        sight, hidden = problem.sight, b.f32_constant(float("-inf"))
+        sight, hidden = problem.sight(tile), b.f32_constant(float("-inf"))
         lengths = problem.lengths(tile)
 
         def element(score: Value, row: Value, number: Value) -> Value:
@@ -99,7 +99,7 @@ def hide_words(
     Args:
       place: of a row and the number of 32 columns the positions of the row and of the first one.
     """
-    sight, (rows, columns) = problem.sight, ws.FragmentType(scores.type).shape
+    sight, (rows, columns) = problem.sight(tile), ws.FragmentType(scores.type).shape
     lengths = problem.lengths(tile)
 
     def word(row: Value, number: Value) -> Value:

@@ -10,7 +10,6 @@ from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from ..core.visited_tiles import VisitedTiles
 from ..operands.pages import Pages
-from ..operands.sequences import Sequence as Rows
 from ..operands.storage import StoredKeys
 from .lookahead import each_turn
 from .paged_rows import PagedRows
@@ -242,8 +241,9 @@ class TensorRows(CopiedKV):
         it is zero.
         """
         _, rows = self._problem.sequences(tile)
-        head = self._problem.column_head(tile)
-        load_box(self._tensors[side], slot, rows, head, first_column, column=column)
+        head, row = self._problem.column_head(tile), len(rows.lead)
+        coords = [*rows.lead, rows.row(first_column), head, column]
+        b.copy_in(rows.within(self._tensors[side], row), slot, coords, [row, row + 2])
 
 
 class PagedKV(CopiedKV):
@@ -313,23 +313,6 @@ def copied_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> CopiedK
     if keys.pages is None or values.pages is None:
         return TensorRows(problem)
     return PagedKV(problem, keys.pages, values.pages)
-
-
-def load_box(
-    tensor: Value,
-    slot: Value,
-    rows: Rows,
-    head: Value,
-    position: Value,
-    *,
-    column: int = 0,
-) -> None:
-    """Copies rows of one head from a position and a column on; past the end of their sequence, and
-    of the head size, it is zero.
-    """
-    row = len(rows.lead)
-    coords = [*rows.lead, rows.row(position), head, column]
-    b.copy_in(rows.within(tensor, row), slot, coords, [row, row + 2])
 
 
 def as_filled(slot: Value, rows: int, columns: int, element: Any) -> Value:
