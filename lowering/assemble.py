@@ -27,13 +27,13 @@ def ptx_of(module: Any) -> dict[str, str]:
     Raises:
       VerifyError: the module holds no PTX.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for binary in ir.get_ops_of_type(module, gpu.BinaryOp):
         text = gpu.ObjectAttr(binary.operation.attributes["objects"][0]).object.decode()
-        found[binary.sym_name.value.removesuffix("_module")] = text.rstrip("\0")
-    if not found:
+        texts[binary.sym_name.value.removesuffix("_module")] = text.rstrip("\0")
+    if not texts:
         raise VerifyError("'builtin.module' op holds no gpu.binary: run attn-to-ptx first")
-    return found
+    return texts
 
 
 def bundle_bytes(

@@ -105,13 +105,13 @@ def compile_request(
 
 
 def compile_with_clocks(request: Request, *, target: str, role: str = "attend") -> bytes:
-    """Compiles a kernel that also writes down when a role does what; see `ws-record-clocks`.
+    """Compiles a kernel that also records a role's clock readings; see `ws-record-clocks`.
 
-    Its bundle does not say what it computes, since it has an output more than the request.
+    Its bundle has no request, since the kernel has an output more than the request.
 
     Args:
       request, target: as `compile_request`; raises the same.
-      role: the role that is watched.
+      role: the role that is recorded.
     """
     record = Stage("clocks", f"ws-record-clocks{{role={role}}}")
     return _compiled(_Report(request.kernel_name, None), request, target, record)
@@ -123,9 +123,11 @@ def _compiled(report: _Report, request: Request, target: str, *changes: Stage) -
     options = " ".join(f"{name}={value}" for name, value in request.schedule_options.items())
     with context, ir.Location.unknown():
         module = report.build("attn", lambda: attn.build_module(context, request))
-        to_ws, *way = stages(target=target, configure=options, for_bundle=True)
-        said = None if changes else request
-        return _bundle(report, module, (to_ws, *changes, *way), request.kernel_name, said)
+        to_ws, *remaining = stages(target=target, configure=options, for_bundle=True)
+        described = None if changes else request
+        return _bundle(
+            report, module, (to_ws, *changes, *remaining), request.kernel_name, described
+        )
 
 
 def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes:
@@ -150,8 +152,8 @@ def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes
         return module
 
     with make_context(), ir.Location.unknown():
-        _, *way = stages(target=target, for_bundle=True)
-        return _bundle(report, report.build("ws", make), way, name)
+        _, *remaining = stages(target=target, for_bundle=True)
+        return _bundle(report, report.build("ws", make), remaining, name)
 
 
 def kernel_main(
@@ -177,8 +179,7 @@ def kernel_main(
 
 
 def compile_named(name: str, *, target: str) -> bytes:
-    """Compiles a kernel of the registry that has no operation of `attn` to the bytes of a bundle
-    file.
+    """Compiles a kernel of the registry without an `attn` operation to the bytes of a bundle file.
 
     Args:
       name: of the kernel, and of its entry.
@@ -195,13 +196,13 @@ def compile_named(name: str, *, target: str) -> bytes:
 def _bundle(
     report: _Report,
     module: Any,
-    way: Sequence[Stage],
+    stages_left: Sequence[Stage],
     name: str,
     request: Request | None = None,
 ) -> bytes:
     """Runs stages over a module and returns the bundle of the kernel `name`."""
     with analyses.kept():
-        for stage in way:
+        for stage in stages_left:
             report.passes(stage, module)
     ptx = ptx_of(module)[name]
     manifest = attached(module)[name]
@@ -218,18 +219,18 @@ def _bundle(
 
 
 def _check_call(manifest: dict[str, Any], request: Request) -> None:
-    """Checks that a kernel takes the tensors of its request; otherwise its schedule has a bug.
+    """Checks that a kernel has the arguments of its request; otherwise its schedule has a bug.
 
     Raises:
       VerifyError: lists the tensors of the request and of the kernel.
     """
     tensors = [operand for operand in request.operands if operand.role != "scalar"]
-    wanted = [(x.name, x.role, x.dtype, list(x.extents)) for x in tensors]
-    found = [(x["name"], x["role"], x["dtype"], x["shape"]) for x in manifest["tensors"]]
+    expected = [(x.name, x.role, x.dtype, list(x.extents)) for x in tensors]
+    actual = [(x["name"], x["role"], x["dtype"], x["shape"]) for x in manifest["tensors"]]
     numbers = [operand.name for operand in request.operands if operand.role == "scalar"]
-    if found != wanted or [scalar["name"] for scalar in manifest["scalars"]] != numbers:
+    if actual != expected or [scalar["name"] for scalar in manifest["scalars"]] != numbers:
         raise VerifyError(
-            f"the schedule of {manifest['entry']} makes a kernel of {found} and the numbers "
-            f"{[scalar['name'] for scalar in manifest['scalars']]}, the request describes {wanted} "
-            f"and {numbers}"
+            f"the schedule of {manifest['entry']} makes a kernel of {actual} and the numbers "
+            f"{[scalar['name'] for scalar in manifest['scalars']]}, the request describes "
+            f"{expected} and {numbers}"
         )

@@ -10,27 +10,27 @@ from attn_mlir.passes.infrastructure import analyses
 from attn_mlir.passes.infrastructure.registry import register
 
 from .access import chosen_rows, groups, lanes
-from .checks import cluster_coverage, copy_coverage, coverage
+from .checks import cluster_legality, copy_legality, legality
 from .compute import dot, elementwise, exponential, keep, registers, repeat
 from .copies import copies, prefetch, row_copies
 from .frame import clock, control, grid, tiles
 from .frame.structure import lower_kernel, thread_count
 from .manifest import attach, describe
 from .rings import clusters, rings
-from .sm_90a import coverage as sm_90a_coverage
+from .sm_90a import legality as sm_90a_legality
 from .sm_90a import products
-from .sm_100a import coverage as sm_100a_coverage
 from .sm_100a import gather, matmul
+from .sm_100a import legality as sm_100a_legality
 
 FAMILIES = (
     chosen_rows,
     clock,
-    cluster_coverage,
+    cluster_legality,
     clusters,
     control,
     copies,
-    copy_coverage,
-    coverage,
+    copy_legality,
+    legality,
     dot,
     elementwise,
     exponential,
@@ -45,10 +45,10 @@ FAMILIES = (
     row_copies,
     tiles,
     products,
-    sm_90a_coverage,
+    sm_90a_legality,
     gather,
     matmul,
-    sm_100a_coverage,
+    sm_100a_legality,
 )
 """Modules whose functions are registered by importing them."""
 

@@ -195,5 +195,5 @@ def attached(module: Any) -> dict[str, dict[str, Any]]:
     """The manifests stored on a module, by kernel name."""
     if MANIFESTS not in module.operation.attributes:
         return {}
-    known = ir.DictAttr(module.operation.attributes[MANIFESTS])
-    return {named.name: json.loads(ir.StringAttr(named.attr).value) for named in known}
+    stored = ir.DictAttr(module.operation.attributes[MANIFESTS])
+    return {named.name: json.loads(ir.StringAttr(named.attr).value) for named in stored}

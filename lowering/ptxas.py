@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 SETARCH = "setarch"  # a program of util-linux
 SPARING = "--register-usage-level=3"
-"""Option by which ptxas computes again what it would otherwise keep in registers, such as where
-shared memory begins (0 to 3 gave the same code, 4 and 5 too: ptxas 13.5). Not used where nothing is
-spilled without it.
+"""Option by which ptxas rematerialises values instead of keeping them in registers, such as the
+base of shared memory (0 to 3 gave the same code, 4 and 5 too: ptxas 13.5). Used only if a kernel
+spills without it.
 """
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -58,11 +58,11 @@ def _run_at_fixed_addresses(command: Sequence[str | Path]) -> subprocess.Complet
       TargetError: it cannot be started.
     """
     try:
-        answer = run_tool([SETARCH, os.uname().machine, "-R", *command])
+        process = run_tool([SETARCH, os.uname().machine, "-R", *command])
     except TargetError:
         return run_tool(command)
-    was_started = not (answer.returncode and answer.stderr.startswith(f"{SETARCH}:"))
-    return answer if was_started else run_tool(command)
+    was_started = not (process.returncode and process.stderr.startswith(f"{SETARCH}:"))
+    return process if was_started else run_tool(command)
 
 
 def assemble(ptx: str, chip: str) -> Assembled:
@@ -76,32 +76,32 @@ def assemble(ptx: str, chip: str) -> Assembled:
       TargetError: ptxas is missing or refuses the text, or says that it makes slow code of it (the
         message has its words), or temporary files cannot be written.
     """
-    found = _assembled(ptx, chip)
-    if not found.spill_bytes:
-        return found
+    plain = _assembled(ptx, chip)
+    if not plain.spill_bytes:
+        return plain
     try:
         sparing = _assembled(ptx, chip, SPARING)
     except TargetError:  # a ptxas without the option, or one that makes slow code with it
-        return found
-    return min(found, sparing, key=lambda one: one.spill_bytes)
+        return plain
+    return min(plain, sparing, key=lambda one: one.spill_bytes)
 
 
 def _assembled(ptx: str, chip: str, *options: str) -> Assembled:
-    """What one run of ptxas makes of a text; arguments and errors as of `assemble`."""
+    """Runs ptxas once; arguments and errors as of `assemble`."""
     program = find_ptxas()
     with scratch_folder() as folder:
         source, target = folder / "kernel.ptx", folder / "kernel.cubin"
         source.write_text(ptx)
         command = [program, "-v", f"-arch={chip}", *options, source, "-o", target]
-        answer = _run_at_fixed_addresses(command)
-        if answer.returncode:
-            raise TargetError(f"{program} refuses the PTX for {chip}: {answer.stderr.strip()}")
-        if notes := _SLOW.findall(answer.stderr):
+        process = _run_at_fixed_addresses(command)
+        if process.returncode:
+            raise TargetError(f"{program} refuses the PTX for {chip}: {process.stderr.strip()}")
+        if notes := _SLOW.findall(process.stderr):
             reasons = "; ".join(f"{code} {text}" for code, text in notes)
             raise TargetError(f"{program} has to make the kernel slow for {chip}: {reasons}")
         cubin = target.read_bytes()
-    registers = _REGISTERS.search(answer.stderr)
-    spills = _SPILLS.search(answer.stderr)
+    registers = _REGISTERS.search(process.stderr)
+    spills = _SPILLS.search(process.stderr)
     version = _VERSION.search(cubin)
     return Assembled(
         cubin=cubin,

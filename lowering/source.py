@@ -1,7 +1,7 @@
-"""`ws-record-source`: makes the text of the planned kernels the source to which PTX lines refer.
+"""`ws-record-source`: makes the text of the planned kernels the source of PTX line numbers.
 
-Debuggers, profilers and the emulator then name, for a PTX line, the `ws` operation
-behind it. The module keeps the text as an attribute, and a bundle carries it as `kernel.mlir`.
+Debuggers, profilers and the emulator then show the `ws` operation of a PTX line. The module keeps
+the text as an attribute, and a bundle carries it as `kernel.mlir`.
 """
 
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ def recorded_source(module: Any) -> str:
 
 def _operations(module: Any) -> list[Any]:
     """A module's operations in the order of the text."""
-    found: list[Any] = []
+    operations: list[Any] = []
 
     def visit(op: Any) -> Any:
-        found.append(op)
+        operations.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations

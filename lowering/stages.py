@@ -12,7 +12,7 @@ from attn_mlir.passes.infrastructure.registry import register_pipeline
 from .convert import UPSTREAM
 
 LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
-"""Makes the backend write `.loc` for the operations' locations, without a change of the code."""
+"""Makes the backend write `.loc` for the operations' locations; the code stays the same."""
 
 
 class Stage(NamedTuple):
@@ -69,7 +69,7 @@ def nvvm_to_ptx(*, with_source: bool = False) -> str:
     return f"attn-check-stage{{stage=llvm}},{lines}gpu-module-to-binary{{format=isa}}"
 
 
-def _joined(parts: tuple[Stage, ...]) -> str:
+def _pipeline_text(parts: tuple[Stage, ...]) -> str:
     return ",".join(stage.text for stage in parts)
 
 
@@ -89,7 +89,7 @@ class AttnToWs:
 
     def expand(self) -> str:
         """Configuration, schedule, ring proof."""
-        return _joined(stages(target=self.target, configure=self.configure)[:1])
+        return _pipeline_text(stages(target=self.target, configure=self.configure)[:1])
 
 
 @register_pipeline
@@ -108,7 +108,7 @@ class AttnToNvvm:
 
     def expand(self) -> str:
         """As `attn-to-ws`, then memory planning, then conversion to instructions."""
-        return _joined(stages(target=self.target, configure=self.configure)[:2])
+        return _pipeline_text(stages(target=self.target, configure=self.configure)[:2])
 
 
 @register_pipeline
@@ -127,7 +127,7 @@ class AttnToPtx:
 
     def expand(self) -> str:
         """As `attn-to-nvvm`, then upstream passes and the NVPTX backend."""
-        return _joined(stages(target=self.target, configure=self.configure))
+        return _pipeline_text(stages(target=self.target, configure=self.configure))
 
 
 @register_pipeline
@@ -151,8 +151,8 @@ class AttnToBundle:
 
         A bundle's arguments are passed by name, so each of them must have a name.
         """
-        way = stages(target=self.target, configure=self.configure, for_bundle=True)
-        return f"{_joined(way)},attn-write-bundle{{output={self.output}}}"
+        passes = stages(target=self.target, configure=self.configure, for_bundle=True)
+        return f"{_pipeline_text(passes)},attn-write-bundle{{output={self.output}}}"
 
 
 register_pipeline(

@@ -1,7 +1,7 @@
-"""Fragments whose rows lie anywhere in a tensor: `ws.load_rows` and `ws.store_rows`.
+"""Indexed rows of a tensor as fragments: `ws.load_rows` and `ws.store_rows`.
 
-Each thread has the numbers of its own rows. Unless another operation fixes the layout, it has 16
-bytes of each of them, so that the threads of a row together access whole lines of memory.
+Each thread has the indices of its rows. Unless another operation fixes the layout, it has 16 bytes
+of each of them, so that the threads of a row together access whole lines of memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from attn_mlir.dialect.scalars import INT, compare, when
 from ..layouts.fragments import COLUMN, Access, Layout, units_of_rows
 from ..layouts.inference import Constraints, constrains
 from ..layouts.shared import unit_elements
-from ..state.checks import Site, check_dense_columns, covers
+from ..state.checks import OpContext, check_dense_columns, legality_check
 from ..state.handles import Fragment
 from ..state.lowering import Lowering, element_pointer, lowers
-from .global_access import further, load_where
-from .values import from_accesses, is_writer, moved, own_place, piece
+from .global_access import load_where, pointer_after
+from .values import from_accesses, is_writer, shifted, stored_value, thread_origin
 
 Value = Any
-MIN_BITS = 64  # of a row: 8 bytes, as for 8-bit elements narrowed from 16 bytes
+MIN_BITS = 64  # of a row: 8 bytes, as for 8-bit elements converted from 16 bytes
 RowsOp = ws.LoadRowsOp | ws.StoreRowsOp
 
 
@@ -42,20 +42,18 @@ def _constrain(c: Constraints, op: RowsOp) -> None:
     c.view(op, op.fragment, op.rows, partial(Layout.without, axis=COLUMN))
 
 
-@covers(ws.LoadRowsOp)
-def _check_load(_: Site, op: ws.LoadRowsOp) -> None:
+@legality_check(ws.LoadRowsOp)
+def _check_load(_: OpContext, op: ws.LoadRowsOp) -> None:
     _check(op, op.source)
 
 
-@covers(ws.StoreRowsOp)
-def _check_store(_: Site, op: ws.StoreRowsOp) -> None:
+@legality_check(ws.StoreRowsOp)
+def _check_store(_: OpContext, op: ws.StoreRowsOp) -> None:
     _check(op, op.target)
 
 
 def _check(op: RowsOp, tensor: Value) -> None:
-    """Checks that what moves is an element, or whole accesses along the last dimension, and no
-    limit.
-    """
+    """Checks that a row is one element, or whole accesses along the last dimension, unlimited."""
     kind = ws.FragmentType(op.fragment.type)
     if isinstance(tensor.owner, ws.LimitOp):
         raise op_error(op, "expects a tensor without a limit")
@@ -71,11 +69,11 @@ def _load_rows(low: Lowering, op: ws.LoadRowsOp) -> None:
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
 
     def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
-        for accesses, exists, begin, room in _strips(low, op, op.source, layout):
+        for accesses, exists, begin, remaining in _strips(low, op, op.source, layout):
             for access in accesses:
                 inside = exists
-                if room is not None:
-                    inside = INT.both(exists, compare("sgt", room, access.column))
+                if remaining is not None:
+                    inside = INT.both(exists, compare("sgt", remaining, access.column))
                 yield access, load_where(inside, kind, access, begin)
 
     low[op.fragment] = from_accesses(kind, layout, loaded())
@@ -88,48 +86,52 @@ def _store_rows(low: Lowering, op: ws.StoreRowsOp) -> None:
         _store_elements(low, op, fragment)
         return
     element = fragment.kind.element
-    for accesses, exists, begin, room in _strips(low, op, op.target, fragment.layout):
+    for accesses, exists, begin, remaining in _strips(low, op, op.target, fragment.layout):
         with when(exists):
             for access in accesses:
                 width = access.count * ws.element_bits(element) // 8
-                inside = None if room is None else compare("sgt", room, access.column)
+                inside = None if remaining is None else compare("sgt", remaining, access.column)
                 with nullcontext() if inside is None else when(inside):
-                    pointer = further(begin, access.column, element)
-                    llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
+                    pointer = pointer_after(begin, access.column, element)
+                    llvm.StoreOp(stored_value(fragment, access), pointer, alignment=width)
 
 
 def _store_elements(low: Lowering, op: ws.StoreRowsOp, fragment: Fragment) -> None:
-    """Writes an element of each row; of the threads with copies of it the first one does."""
+    """Stores an element of each row, by the first of the threads that hold copies."""
     writer = is_writer(low, fragment.layout)
     for number, access in zip(low[op.rows].parts, fragment.layout.accesses(), strict=True):
-        place = [low[coord] for coord in op.coords]
-        exists = _move_to_row(low, op.target, place, list[int](op.dims), number)
+        position = [low[coord] for coord in op.coords]
+        exists = _move_to_row(low, op.target, position, list[int](op.dims), number)
         with when(exists if writer is None else INT.both(exists, writer)):
-            llvm.StoreOp(piece(fragment, access), element_pointer(low, op.target, place))
+            llvm.StoreOp(stored_value(fragment, access), element_pointer(low, op.target, position))
 
 
 def _strips(
     low: Lowering, op: RowsOp, tensor: Value, layout: Layout
 ) -> Iterator[tuple[list[Access], Value, Value, Value | None]]:
-    """For each row of this thread: its accesses, i1 whether the tensor has the row, a pointer to
-    the thread's first element, and how many columns the tensor has from there (None if enough)."""
+    """The accesses to each row of this thread.
+
+    Yields:
+      The accesses; i1, whether the tensor has the row; a pointer to the thread's first element; and
+      the number of columns from there to the tensor's end, None if they are enough.
+    """
     kind = ws.FragmentType(op.fragment.type)
     *row_dims, column_dim = list[int](op.dims)
-    own, numbers = own_place(low, layout, COLUMN), low[op.rows].parts
+    origin, numbers = thread_origin(low, layout, COLUMN), low[op.rows].parts
     accesses = layout.accesses(unit_elements(ws.element_bits(kind.element)))
     for strip, several in groupby(accesses, key=lambda access: access.strip):
-        place = [low[coord] for coord in op.coords]
-        exists = _move_to_row(low, tensor, place, row_dims, numbers[strip])
-        first = place[column_dim]
-        place[column_dim] = INT.add(first, moved(own, 0))
-        room = None
+        position = [low[coord] for coord in op.coords]
+        exists = _move_to_row(low, tensor, position, row_dims, numbers[strip])
+        first = position[column_dim]
+        position[column_dim] = INT.add(first, shifted(origin, 0))
+        remaining = None
         if not _has_columns(tensor, op.coords[column_dim], kind.shape[1]):
-            room = INT.sub(low.extent(tensor, column_dim), place[column_dim])
-        yield list(several), exists, element_pointer(low, tensor, place), room
+            remaining = INT.sub(low.extent(tensor, column_dim), position[column_dim])
+        yield list(several), exists, element_pointer(low, tensor, position), remaining
 
 
 def _has_columns(tensor: Value, first: Value, count: int) -> bool:
-    """Whether the tensor is known to have `count` columns from `first` on."""
+    """Whether the tensor statically has `count` columns from `first` on."""
     kind, owner = ir.MemRefType(tensor.type), first.owner
     if kind.is_dynamic_dim(kind.rank - 1) or not isinstance(owner, arith.ConstantOp):
         return False
@@ -140,7 +142,7 @@ def _has_columns(tensor: Value, first: Value, count: int) -> bool:
 def _move_to_row(
     low: Lowering, tensor: Value, coords: list[Value], dims: Sequence[int], number: Value
 ) -> Value:
-    """Adds a row's number to the coordinates; returns i1: whether the tensor has that row."""
+    """Adds a row's index to the coordinates; returns i1: whether the tensor has that row."""
     steps = [number]
     if len(dims) > 1:
         inner = low.extent(tensor, dims[1])

@@ -14,7 +14,7 @@ from ..layouts.fragments import COLUMN, ROW, WORD_BITS, Access, Layout
 from ..layouts.shared import UNIT_BYTES
 from ..state.handles import Fragment
 from ..state.lowering import Lowering, cell_type, element_pointer
-from .values import from_accesses, is_packed, is_writer, moved, own_place, piece
+from .values import from_accesses, is_packed, is_writer, shifted, stored_value, thread_origin
 
 Value = Any
 
@@ -39,25 +39,31 @@ def store_global(
         return
     layout = fragment.layout
     bits = ws.element_bits(fragment.kind.element)
-    row, column = own_place(low, layout, ROW), own_place(low, layout, COLUMN)
+    row, column = thread_origin(low, layout, ROW), thread_origin(low, layout, COLUMN)
     accesses = layout.accesses(UNIT_BYTES * 8 // bits)
     kind = ir.MemRefType(tensor.type)
     is_open = kind.is_dynamic_dim(dims[-1]) or kind.shape[dims[-1]] % fragment.kind.shape[1] != 0
     for by, several in groupby(accesses, key=lambda access: access.row):
-        place = list(coords)
-        with when(_move_to_row(low, tensor, place, dims[:-1], moved(row, by))):
-            place[dims[-1]] = INT.add(place[dims[-1]], moved(column, 0))
-            start = element_pointer(low, tensor, place)
-            room = INT.sub(low.extent(tensor, dims[-1]), place[dims[-1]]) if is_open else None
+        position = list(coords)
+        with when(_move_to_row(low, tensor, position, dims[:-1], shifted(row, by))):
+            position[dims[-1]] = INT.add(position[dims[-1]], shifted(column, 0))
+            start = element_pointer(low, tensor, position)
+            remaining = (
+                INT.sub(low.extent(tensor, dims[-1]), position[dims[-1]]) if is_open else None
+            )
             for access in several:
-                with nullcontext() if room is None else when(compare("sgt", room, access.column)):
-                    pointer = further(start, access.column, fragment.kind.element)
+                with (
+                    nullcontext()
+                    if remaining is None
+                    else when(compare("sgt", remaining, access.column))
+                ):
+                    pointer = pointer_after(start, access.column, fragment.kind.element)
                     width = access.count * bits // 8
-                    llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
+                    llvm.StoreOp(stored_value(fragment, access), pointer, alignment=width)
 
 
-def further(start: Value, elements: int, element: Any) -> Value:
-    """A pointer `elements` elements behind `start`."""
+def pointer_after(start: Value, elements: int, element: Any) -> Value:
+    """The pointer `elements` elements after `start`."""
     by = ir.DenseI32ArrayAttr.get([elements])
     return llvm.GEPOp(start.type, start, [], by, cell_type(element), 0).result
 
@@ -78,20 +84,25 @@ def load_global(
       dims: the dimensions along which rows and, for rank 2, columns run.
     """
     bits, axes = ws.element_bits(kind.element), layout.axes
-    own = dict(zip(axes, dims, strict=True))
+    dim_of = dict(zip(axes, dims, strict=True))
 
     def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
         accesses = layout.accesses(UNIT_BYTES * 8 // bits)
         for by, several in groupby(accesses, key=lambda access: access.row):
-            place = list(coords)
-            for axis, dim in own.items():
-                start = moved(own_place(low, layout, axis), by if axis == ROW else 0)
-                place[dim] = INT.add(place[dim], start)
-            begin = element_pointer(low, tensor, place)
-            inside = [INT.sub(low.extent(tensor, dim), place[dim]) for dim in own.values()]
+            position = list(coords)
+            for axis, dim in dim_of.items():
+                start = shifted(thread_origin(low, layout, axis), by if axis == ROW else 0)
+                position[dim] = INT.add(position[dim], start)
+            begin = element_pointer(low, tensor, position)
+            extents_left = [
+                INT.sub(low.extent(tensor, dim), position[dim]) for dim in dim_of.values()
+            ]
             for access in several:
-                beyond = [0 if axis == ROW else access.column for axis in own]
-                checks = [compare("sgt", room, by) for room, by in zip(inside, beyond, strict=True)]
+                beyond = [0 if axis == ROW else access.column for axis in dim_of]
+                checks = [
+                    compare("sgt", remaining, by)
+                    for remaining, by in zip(extents_left, beyond, strict=True)
+                ]
                 yield access, load_where(functools.reduce(INT.both, checks), kind, access, begin)
 
     return from_accesses(kind, layout, loaded())
@@ -100,14 +111,12 @@ def load_global(
 def load_where(
     condition: Value, kind: ws.FragmentType, access: Access, begin: Value
 ) -> list[Value]:
-    """The registers (or elements) of an access, relative to `begin`; zeros unless `condition`
-    holds.
-    """
+    """Loads the registers (or elements) of an access at `begin`; zeros unless `condition` holds."""
     bits, count, element = ws.element_bits(kind.element), access.count, cell_type(kind.element)
     if is_packed(kind) and count * bits >= WORD_BITS:
         element, count = i32(), count * bits // WORD_BITS
     shape = ir.VectorType.get([count], element)
-    pointer = further(begin, access.column, kind.element)
+    pointer = pointer_after(begin, access.column, kind.element)
     branch = scf.IfOp(condition, [shape], has_else=True)
     with ir.InsertionPoint(branch.then_block):
         scf.YieldOp([llvm.LoadOp(shape, pointer, alignment=access.count * bits // 8)])
@@ -120,18 +129,18 @@ def load_where(
 def _store_values(
     low: Lowering, fragment: Fragment, tensor: Value, coords: Sequence[Value], dims: Sequence[int]
 ) -> None:
-    """Writes one value per row, by the first of the threads that hold copies."""
+    """Stores one value per row, by the first of the threads that hold copies."""
     layout = fragment.layout
     (axis,) = layout.axes
-    own, writer = own_place(low, layout, axis), is_writer(low, layout)
+    origin, writer = thread_origin(low, layout, axis), is_writer(low, layout)
     for access in layout.accesses():
-        place = list(coords)
+        position = list(coords)
         by = access.row if axis == ROW else access.column
-        inside = _move_to_row(low, tensor, place, dims, moved(own, by))
+        exists = _move_to_row(low, tensor, position, dims, shifted(origin, by))
         if writer is not None:
-            inside = arith.AndIOp(inside, writer).result
-        with when(inside):
-            llvm.StoreOp(piece(fragment, access), element_pointer(low, tensor, place))
+            exists = arith.AndIOp(exists, writer).result
+        with when(exists):
+            llvm.StoreOp(stored_value(fragment, access), element_pointer(low, tensor, position))
 
 
 def _move_to_row(

@@ -1,7 +1,7 @@
-"""What the warps of a group find out together: they meet at the group's named barrier.
+"""Barriers, votes and reductions over the warps of a group, by the group's named barrier.
 
-A condition travels with the barrier itself; numbers go through shared memory, where every warp
-leaves what it has found and reads what the others have.
+The barrier itself reduces a condition; numbers go through shared memory, to which every warp writes
+its partial result, and from which it reads those of all.
 """
 
 from typing import Any
@@ -26,14 +26,14 @@ def _is_one_warp(low: Lowering) -> bool:
 
 
 def _barrier(low: Lowering) -> dict[str, Value]:
-    """Number and threads of the group's barrier; 0 is the one that the whole CTA meets at."""
+    """Number and threads of the group's barrier; barrier 0 is the whole CTA's."""
     op = low.active.op
     number = INT.add(low.active.group, 1 + op.warp_range[0] // WARPGROUP_WARPS)
     return {"barrierId": number, "numberOfThreads": constant(op.threads_per_group)}
 
 
 def meet(low: Lowering) -> None:
-    """The threads of the group wait for one another."""
+    """Emits a barrier of the threads of the group."""
     if _is_one_warp(low):
         nvvm.SyncWarpOp(constant(FULL_WARP))
     else:
@@ -41,7 +41,7 @@ def meet(low: Lowering) -> None:
 
 
 def meet_with(low: Lowering, condition: Value) -> Value:
-    """The threads of a group of several warps wait for one another.
+    """Emits a barrier of a group of several warps that reduces a condition.
 
     Returns:
       i1: whether the condition (i1) holds in any of them.
@@ -78,30 +78,30 @@ def _reduce_group(low: Lowering, op: ws.ReduceGroupOp) -> None:
         combine, start = arith.MaxNumFOp, init
     else:
         combine, start = arith.AddFOp, _zeros(init)
-    own = reduced(fragment, start, kind, op.axis)
-    width = sum(part.type.shape[0] for part in own)
+    partial = reduced(fragment, start, kind, op.axis)
+    width = sum(part.type.shape[0] for part in partial)
     scratch = low.tile(op.scratch).address
     warp = arith.ShRUIOp(low.active.thread, constant(WARP_THREADS.bit_length() - 1)).result
     lane = arith.AndIOp(low.active.thread, constant(WARP_THREADS - 1)).result
 
-    def places(warp: Value | int) -> list[Value]:
+    def addresses(warp: Value | int) -> list[Value]:
         start = INT.add(scratch, INT.mul(warp, width * FLOAT_BYTES))
-        firsts = [sum(part.type.shape[0] for part in own[:i]) for i in range(len(own))]
+        firsts = [sum(part.type.shape[0] for part in partial[:i]) for i in range(len(partial))]
         return [low.shared_pointer(INT.add(start, first * FLOAT_BYTES)) for first in firsts]
 
     with when(compare("eq", lane, 0)):
-        for part, place in zip(own, places(warp), strict=True):
-            llvm.StoreOp(part, place, alignment=ARRAY_STEP * FLOAT_BYTES)
+        for part, address in zip(partial, addresses(warp), strict=True):
+            llvm.StoreOp(part, address, alignment=ARRAY_STEP * FLOAT_BYTES)
     meet(low)
-    totals: list[Value] = list(init.parts)
+    combined: list[Value] = list(init.parts)
     for number in range(low.active.op.threads_per_group // WARP_THREADS):
-        found = [
-            llvm.LoadOp(part.type, place, alignment=ARRAY_STEP * FLOAT_BYTES).result
-            for part, place in zip(own, places(constant(number)), strict=True)
+        loaded = [
+            llvm.LoadOp(part.type, address, alignment=ARRAY_STEP * FLOAT_BYTES).result
+            for part, address in zip(partial, addresses(constant(number)), strict=True)
         ]
-        totals = [combine(a, b).result for a, b in zip(totals, found, strict=True)]
+        combined = [combine(a, b).result for a, b in zip(combined, loaded, strict=True)]
     meet(low)
-    low[op.totals] = Fragment(init.kind, init.layout, tuple(totals))
+    low[op.totals] = Fragment(init.kind, init.layout, tuple(combined))
 
 
 def _zeros(fragment: Fragment) -> Fragment:

@@ -1,4 +1,4 @@
-"""The few instructions that are written as PTX text, with the reason for each."""
+"""The few instructions that are emitted as inline PTX, with the reason for each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +12,15 @@ _WORDS = {"i32": "r", "f32": "f"}  # types that fit one register, and their cons
 
 
 def is_word(value: Value) -> bool:
-    """Whether `opaque` takes it: an i32 or f32."""
+    """Whether `opaque` accepts a value: an i32 or f32."""
     return str(value.type) in _WORDS
 
 
 def opaque(value: Value) -> Value:
-    """A copy of an i32 or f32 that the optimiser cannot see through or move out of a loop.
+    """A copy of an i32 or f32 that LLVM cannot see through or hoist out of a loop.
 
-    So what is computed from it stays inside the loop: the descriptors of all K steps, moved out of
-    it, would need more registers than the issuing thread has.
+    Values computed from it stay inside the loop: the descriptors of all K steps, hoisted, would
+    need more registers than the issuing thread has.
     """
     kind = _WORDS[str(value.type)]
     return llvm.InlineAsmOp(
@@ -28,39 +28,38 @@ def opaque(value: Value) -> Value:
     ).result
 
 
-def pinned_pointer(pointer: Value) -> Value:
-    """A copy of a pointer to shared memory that the optimiser computes here,
-    wherever it is used.
-    """
+def opaque_pointer(pointer: Value) -> Value:
+    """A copy of a pointer to shared memory that LLVM computes here, without rematerialisation."""
     return llvm.InlineAsmOp(
         pointer.type, [pointer], "mov.b64 $0, $1;", "=l,l", has_side_effects=True
     ).result
 
 
-def kept_apart(name: str) -> None:
-    """At the end of a branch: the optimiser does not merge it with others. No instruction."""
+def unmerged_branch(name: str) -> None:
+    """Ends a branch such that LLVM does not merge it with others; no instruction."""
     llvm.InlineAsmOp(None, [], f"// {name}", "", has_side_effects=True)
 
 
 def sum_not_before(value: Value, number: int, words: Sequence[Value]) -> Value:
-    """An i32 plus a number, there no sooner than some i32 or f32: made of these, if a grid had no
-    CTAs.
+    """An i32 plus a number, with a false dependence on some i32 or f32.
 
-    Neither the optimiser nor the assembler computes what is made of it any sooner, nor with another
-    part of it what has the number as an addend.
+    The text would combine them if the grid had no CTAs. So neither LLVM nor ptxas computes users of
+    the sum sooner, or folds the number into another addend of theirs.
     """
     kinds = [_WORDS[str(word.type)] for word in words]
-    made = "".join(f"@never xor.b32 $0, $0, ${place}; " for place in range(2, len(words) + 2))
+    dependences = "".join(
+        f"@never xor.b32 $0, $0, ${operand}; " for operand in range(2, len(words) + 2)
+    )
     text = (
         "{ .reg .pred never; .reg .b32 count; mov.u32 count, %nctaid.x; "
-        f"setp.eq.u32 never, count, 0; add.s32 $0, $1, {number}; {made}}}"
+        f"setp.eq.u32 never, count, 0; add.s32 $0, $1, {number}; {dependences}}}"
     )
     constraints = ",".join(["=&r", "r", *kinds])
     return llvm.InlineAsmOp(value.type, [value, *words], text, constraints).result
 
 
 def not_before(value: Value, token: Value) -> Value:
-    """An f32, there no sooner than a token of an arrival: made of that, if a grid had no CTAs."""
+    """An f32 with a false dependence on the token of an arrival, as in `sum_not_before`."""
     i64 = ir.IntegerType.get_signless(64)
     word = builtin.UnrealizedConversionCastOp([i64], [token]).results[0]
     text = (
@@ -71,21 +70,22 @@ def not_before(value: Value, token: Value) -> Value:
     return llvm.InlineAsmOp(value.type, [value, word], text, "=&f,f,l").result
 
 
-def pinned(values: Value) -> Value:
-    """A vector of f32 that the optimiser computes here, whatever uses it later. No instruction."""
+def opaque_vector(values: Value) -> Value:
+    """A vector of f32 that LLVM computes here, without rematerialisation; no instruction."""
     (count,), f32 = values.type.shape, ir.F32Type.get()
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
     constraints = ",".join(["=f"] * count + [str(i) for i in range(count)])
     elements = [vector.ExtractOp(values, [], [i]).result for i in range(count)]
-    made = llvm.InlineAsmOp(struct, elements, "", constraints, has_side_effects=True).result
-    found = [
-        llvm.ExtractValueOp(f32, made, ir.DenseI64ArrayAttr.get([i])).result for i in range(count)
+    struct_value = llvm.InlineAsmOp(struct, elements, "", constraints, has_side_effects=True).result
+    fields = [
+        llvm.ExtractValueOp(f32, struct_value, ir.DenseI64ArrayAttr.get([i])).result
+        for i in range(count)
     ]
-    return vector.FromElementsOp(values.type, found).result
+    return vector.FromElementsOp(values.type, fields).result
 
 
 def add_round_down(pair: Value, other: Value) -> Value:
-    """`add.rm.ftz.f32x2` of two vector<2xf32>: no operation above PTX carries the rounding."""
+    """`add.rm.ftz.f32x2` of two vector<2xf32>; no operation above PTX has this rounding."""
     i64 = ir.IntegerType.get_signless(64)
     one = ir.VectorType.get([1], i64)
 

@@ -1,6 +1,4 @@
-"""Shuffles: the value of one lane of a warp, given to all; and votes: a truth value of each lane,
-as a word.
-"""
+"""Shuffles, which broadcast a lane's value to its warp, and votes, which make bitmasks of lanes."""
 
 from typing import Any
 
@@ -13,7 +11,7 @@ from ..layouts.fragments import row_per_lane, row_per_thread, row_per_warp
 from ..layouts.inference import Constraints, constrains
 from ..state.handles import Fragment
 from ..state.lowering import FULL_WARP, Lowering, lowers
-from .values import moved, own_place
+from .values import shifted, thread_origin
 
 Value = Any
 
@@ -51,25 +49,27 @@ def _spread(low: Lowering, op: ws.SpreadOp) -> None:
     kind, layout = ws.FragmentType(op.line.type), low.layouts[op.line]
     lanes: Fragment = low[op.lanes]
     (axis,) = layout.axes
-    own = own_place(low, layout, axis)
+    origin = thread_origin(low, layout, axis)
     if layout.is_single:
-        found = [_element(lanes, moved(own, offset)) for offset in layout.strip_offsets]
-        low[op.line] = Fragment(kind, layout, tuple(found))
+        values = [_element(lanes, shifted(origin, offset)) for offset in layout.strip_offsets]
+        low[op.line] = Fragment(kind, layout, tuple(values))
         return
-    found = [_element(lanes, moved(own, offset)) for offset in layout.element_offsets]
+    values = [_element(lanes, shifted(origin, offset)) for offset in layout.element_offsets]
     parts: list[Value] = []
     for width in layout.part_widths:
-        some, found = found[:width], found[width:]
+        some, values = values[:width], values[width:]
         vectors = ir.VectorType.get([width], kind.element)
         parts.append(vector.FromElementsOp(vectors, some).result)
     low[op.line] = Fragment(kind, layout, tuple(parts))
 
 
 def _element(lanes: Fragment, number: Value) -> Value:
-    """Element `number` of a fragment, fetched from the lane that holds it."""
+    """Element `number` of a fragment, shuffled from the lane that holds it."""
     lane = arith.AndIOp(number, constant(WARP_THREADS - 1)).result
-    first, *others = lanes.parts
-    found = from_lane(first, lane)
-    for turn, part in enumerate(others, 1):
-        found = select(compare("sge", number, turn * WARP_THREADS), from_lane(part, lane), found)
-    return found
+    first, *parts = lanes.parts
+    value = from_lane(first, lane)
+    for number_of_part, part in enumerate(parts, 1):
+        value = select(
+            compare("sge", number, number_of_part * WARP_THREADS), from_lane(part, lane), value
+        )
+    return value

@@ -1,4 +1,4 @@
-"""Descriptors of shared tiles as SSA values, with addresses that are known at run time."""
+"""Descriptors of shared tiles as SSA values, with run-time addresses."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def low_word(low: Lowering, tile: TileRef, operand: Operand) -> Value:
 
 
 def first_line(tile: TileRef) -> Value:
-    """Where the first line of columns of a tile is; it may be part of a wider one."""
+    """The address of the first line of columns of a tile, which may be part of a wider one."""
     if not tile.first_column:
         return tile.address
     line_bytes = tile.kind.line_bytes
@@ -44,9 +44,7 @@ def first_line(tile: TileRef) -> Value:
 
 
 def advanced(descriptor: Value, step_bytes: int) -> Value:
-    """The descriptor with `step_bytes` added to its address;
-    the address field does not overflow.
-    """
+    """The descriptor with `step_bytes` added to its address, whose field does not overflow."""
     if not step_bytes:
         return descriptor
     return arith.AddIOp(descriptor, _i64(step_bytes >> ADDRESS_UNIT_BITS)).result
@@ -54,5 +52,5 @@ def advanced(descriptor: Value, step_bytes: int) -> Value:
 
 def _i64(value: int) -> Value:
     kind = ir.IntegerType.get_signless(64)
-    signed = value - (value >> 63 << 64)  # of the swizzles of short lines bit 63 is set
+    signed = value - (value >> 63 << 64)  # swizzles of short lines set bit 63
     return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, signed)).result

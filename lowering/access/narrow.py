@@ -1,4 +1,4 @@
-"""Elements narrower than a register, packed: rounding f32 to them, and widening 8-bit floats."""
+"""Packed elements narrower than a register: rounding f32 to them, and upcasts of 8-bit floats."""
 
 from typing import Any
 
@@ -20,20 +20,18 @@ def round_and_pack(part: Value, element: Any) -> Value:
     kind = ir.VectorType.get([per_word], part.type.element_type)
     for first in range(0, part.type.shape[0], per_word):
         columns = vector.ExtractStridedSliceOp(kind, part, [first], [per_word], [1]).result
-        rounded = _halves(columns, element) if per_word == 2 else _bytes(columns, element)
+        rounded = _pairs(columns, element) if per_word == 2 else _bytes(columns, element)
         words.append(vector.ExtractOp(vector.BitCastOp(word, rounded), [], [0]).result)
     return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result
 
 
-def _halves(columns: Value, element: Any) -> Value:
+def _pairs(columns: Value, element: Any) -> Value:
     """Pairs of f32 rounded to 16-bit floats."""
     return arith.TruncFOp(ir.VectorType.get([2], element), columns).result
 
 
 def _bytes(columns: Value, element: Any) -> Value:
-    """f32 rounded to 8-bit floats, two in each i16;
-    values that are too large become the largest.
-    """
+    """f32 rounded to 8-bit floats, two in each i16, with saturation to the largest value."""
     half = ir.IntegerType.get_signless(16)
     rounding = ir.Attribute.parse("#nvvm.fp_rnd_mode<rn>")
     saturation = ir.Attribute.parse("#nvvm.sat_mode<satfinite>")
@@ -45,12 +43,10 @@ def _bytes(columns: Value, element: Any) -> Value:
     return vector.FromElementsOp(ir.VectorType.get([2], half), pairs).result
 
 
-def widen_and_pack(part: Value, element: Any, wide: Any) -> Value:
-    """Converts 8-bit floats, packed in i32, exactly to f16 in twice as many i32:
-    a `cvt` per pair.
-    """
+def upcast_and_pack(part: Value, element: Any, target: Any) -> Value:
+    """Converts packed 8-bit floats exactly to f16 in twice as many i32, by a `cvt` per pair."""
     half = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
-    pair, word = ir.VectorType.get([2], wide), ir.VectorType.get([1], i32())
+    pair, word = ir.VectorType.get([2], target), ir.VectorType.get([1], i32())
     name = ir.StringAttr.get(f"llvm.nvvm.{OF_MLIR[str(element)].ptx}x2.to.f16x2.rn")
     words: list[Value] = []
     for number in range(part.type.shape[0]):
@@ -58,6 +54,6 @@ def widen_and_pack(part: Value, element: Any, wide: Any) -> Value:
         halves = vector.BitCastOp(half, lanes).result
         for position in range(2):
             bytes_ = vector.ExtractOp(halves, [], [position]).result
-            made = llvm.CallIntrinsicOp(pair, name, [bytes_], [], []).results_
-            words.append(vector.ExtractOp(vector.BitCastOp(word, made), [], [0]).result)
+            converted = llvm.CallIntrinsicOp(pair, name, [bytes_], [], []).results_
+            words.append(vector.ExtractOp(vector.BitCastOp(word, converted), [], [0]).result)
     return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result

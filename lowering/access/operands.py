@@ -1,12 +1,11 @@
-"""The registers of fragments in the order in which `wgmma` and `mma.sync` take them.
+"""The registers of fragments in the operand order of `wgmma` and `mma.sync`.
 
 16 rows of an accumulator are two strips, 8 rows apart. Register i of D is element i % 2 of strip
 i / 2 % 2 in block i / 4 of 8 columns; A of one K step is word 0 of either strip, then word 1.
 
-An accumulator that is rounded to a narrower type can be used as A without moving elements. With 16
-bits its columns are in order. With 8 bits the register of A for columns 4 q .. 4 q + 3 has columns
-2 q, 2 q + 1, 2 q + 8 and 2 q + 9: the product is right if the rows of B are in the same order, see
-`ws.interleave`.
+An accumulator rounded to a narrower type is A without moving elements. With 16 bits its columns are
+in order. With 8 bits the register of A for columns 4 q .. 4 q + 3 has columns 2 q, 2 q + 1, 2 q + 8
+and 2 q + 9: the rows of B have to be in the same order, see `ws.interleave`.
 
 Source: PTX ISA, wgmma register fragments, mma.sync m16n8k16 and m16n8k32.
 """
@@ -23,16 +22,11 @@ from .values import words_of_strips
 
 Value = Any
 
-_FOURS = (
-    0,
-    2,
-    1,
-    3,
-)  # order of four sums of a row in two instructions, see `in_fours`; its own inverse
+_FOURS = (0, 2, 1, 3)  # four columns of a row in two instructions, see `in_fours`; self-inverse
 
 A_REGISTERS, B_REGISTERS = 4, 2  # registers of A per thread and instruction
 A_STRIPS = 2  # strips in 16 rows
-D_RUN = 2  # neighbouring columns of D in a thread
+D_PAIR = 2  # neighbouring columns of D in a thread
 
 
 def accumulator_registers(fragment: Fragment) -> list[list[Value]]:
@@ -41,9 +35,9 @@ def accumulator_registers(fragment: Fragment) -> list[list[Value]]:
     return [
         [
             register
-            for first in range(0, len(strips[0]), D_RUN)
+            for first in range(0, len(strips[0]), D_PAIR)
             for strip in strips[block : block + A_STRIPS]
-            for register in strip[first : first + D_RUN]
+            for register in strip[first : first + D_PAIR]
         ]
         for block in range(0, len(strips), A_STRIPS)
     ]
@@ -58,8 +52,8 @@ def from_accumulator_registers(
         for number in range(A_STRIPS):
             strip = [
                 register
-                for first in range(number * D_RUN, len(registers), A_STRIPS * D_RUN)
-                for register in registers[first : first + D_RUN]
+                for first in range(number * D_PAIR, len(registers), A_STRIPS * D_PAIR)
+                for register in registers[first : first + D_PAIR]
             ]
             strip = _reordered(strip, layout)
             for width in layout.part_widths:
@@ -70,7 +64,7 @@ def from_accumulator_registers(
 
 
 def _reordered(strip: list[Value], layout: Layout) -> list[Value]:
-    """A row's sums in the order of the instructions' columns, and back; see `in_fours`."""
+    """A row's accumulators in the order of the instructions' columns, and back; see `in_fours`."""
     if layout.threads[: len(AXES)] != in_fours().block.threads:
         return strip
     step = len(_FOURS)

@@ -1,4 +1,4 @@
-"""Reductions along either axis: over a thread's own elements, then over threads by shuffles."""
+"""Reductions along either axis: over a thread's elements, then over threads by shuffles."""
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -18,7 +18,7 @@ Value = Any
 
 def crosses_warps(layout: Layout, axis: int) -> bool:
     """Whether a reduction along an axis would combine elements of several warps."""
-    return any(weight * digit.count > WARP_THREADS for weight, digit in layout.moves(axis))
+    return any(weight * digit.count > WARP_THREADS for weight, digit in layout.thread_digits(axis))
 
 
 def reduced(fragment: Fragment, init: Fragment, kind: str, axis: int) -> tuple[Value, ...]:
@@ -28,14 +28,13 @@ def reduced(fragment: Fragment, init: Fragment, kind: str, axis: int) -> tuple[V
       fragment: f32, of rank 2.
       init: the fragment of rank 1 that the reduction starts from.
       kind: `add` or `max`; the maximum of a number and NaN is the number.
-      axis: the axis that is reduced; of elements that several warps have along it,
-        each warp reduces its own.
+      axis: the axis that is reduced; each warp reduces its elements along it.
     """
     layout = fragment.layout
     strips = parts_of_strips(fragment)
     masks = [
         mask
-        for weight, digit in layout.moves(axis)
+        for weight, digit in layout.thread_digits(axis)
         for mask in (weight << bit for bit in range(digit.count.bit_length() - 1))
         if mask < WARP_THREADS
     ]
@@ -58,7 +57,7 @@ def folded(fragment: Fragment, init: Fragment) -> tuple[Value, ...]:
     Its column i is that of `init` plus the fragment's columns i, i + n, i + 2 n, ...
     """
     (width,) = init.layout.part_widths
-    totals: list[Value] = []
+    sums: list[Value] = []
     for parts, start in zip(parts_of_strips(fragment), init.parts, strict=True):
         level = [
             vector.ExtractStridedSliceOp(start.type, part, [first], [width], [1]).result
@@ -68,14 +67,12 @@ def folded(fragment: Fragment, init: Fragment) -> tuple[Value, ...]:
         while len(level) > 1:
             pairs = zip_longest(level[::2], level[1::2])
             level = [a if b is None else arith.AddFOp(a, b).result for a, b in pairs]
-        totals.append(arith.AddFOp(start, level[0]).result)
-    return tuple(totals)
+        sums.append(arith.AddFOp(start, level[0]).result)
+    return tuple(sums)
 
 
 def _maximum(parts: Sequence[Value], init: Value) -> Value:
-    """The maximum of vectors and `init`; the backend makes a tree of 3-input maxima of each
-    vector.
-    """
+    """The maximum of vectors and `init`; LLVM makes a tree of 3-input maxima of each vector."""
     kind = ir.Attribute.parse("#vector.kind<maxnumf>")
     for part in parts:
         init = vector.ReductionOp(part.type.element_type, kind, part, acc=init).result
@@ -83,9 +80,7 @@ def _maximum(parts: Sequence[Value], init: Value) -> Value:
 
 
 def _sum(parts: Sequence[Value], init: Value | None) -> Value:
-    """The sum of vectors and `init`: first whole vectors of one width, then halves,
-    then scalars.
-    """
+    """The sum of vectors and `init`: first vectors of one width, then halves, then scalars."""
     parts = list(parts)
     while len(parts) > 1 and parts[-1].type == parts[0].type:
         pairs = zip(parts[::2], parts[1::2], strict=False)
@@ -99,19 +94,19 @@ def _sum(parts: Sequence[Value], init: Value | None) -> Value:
 
 
 def _halved(part: Value) -> list[Value]:
-    """Scalars whose sum is that of a vector: one, and one more for each odd width while halving."""
-    left_over: list[Value] = []
+    """Scalars with the sum of a vector: one, and another for each odd width while halving."""
+    odd_elements: list[Value] = []
     while (width := part.type.shape[0]) > 1:
         half = width // 2
         if width % 2:
-            left_over.append(vector.ExtractOp(part, [], [width - 1]).result)
+            odd_elements.append(vector.ExtractOp(part, [], [width - 1]).result)
         kind = ir.VectorType.get([half], part.type.element_type)
         low, high = (
             vector.ExtractStridedSliceOp(kind, part, [first], [half], [1]).result
             for first in (0, half)
         )
         part = arith.AddFOp(low, high).result
-    return [vector.ExtractOp(part, [], [0]).result, *left_over]
+    return [vector.ExtractOp(part, [], [0]).result, *odd_elements]
 
 
 def _across(operation: Any) -> Callable[[Sequence[Value], Value | None], Value]:
@@ -128,7 +123,7 @@ def _across(operation: Any) -> Callable[[Sequence[Value], Value | None], Value]:
 
 
 def _over_threads(value: Value, masks: Sequence[int], kind: str) -> Value:
-    """A butterfly: all threads whose numbers differ in these bits end with the same value."""
+    """A butterfly: all threads whose indices differ in these bits get the same value."""
     operation = arith.MaxNumFOp if kind == "max" else arith.AddFOp
     for mask in masks:
         value = operation(value, _exchanged(value, mask)).result
@@ -136,7 +131,7 @@ def _over_threads(value: Value, masks: Sequence[int], kind: str) -> Value:
 
 
 def _exchanged(value: Value, mask: int) -> Value:
-    """The value of the lane whose number differs in the bits of a mask."""
+    """The value of the lane whose index differs in the bits of a mask."""
     if isinstance(value.type, ir.VectorType):
         lanes = range(value.type.shape[0])
         several = [_exchanged(vector.ExtractOp(value, [], [i]).result, mask) for i in lanes]

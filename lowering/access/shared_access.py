@@ -14,7 +14,7 @@ from ..layouts.matrices import SPLIT, Matrices, matrices_of
 from ..layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from ..state.handles import Fragment, TileRef
 from ..state.lowering import Lowering, cell_type
-from .values import from_accesses, is_packed, is_writer, own_place, piece
+from .values import from_accesses, is_packed, is_writer, stored_value, thread_origin
 
 Value = Any
 
@@ -29,19 +29,19 @@ def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Lay
         matrices = matrices_of(layout, bits, tile.first_column)
         if matrices is not None:
             return from_accesses(kind, layout, _matrices(low, tile, layout, matrices))
-    pointer, most = _places(low, tile, layout)
+    pointer, most = _pointers(low, tile, layout)
 
     def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
         for access in layout.accesses(most):
             element, count = cell_type(kind.element), access.count
             if is_packed(kind) and count * bits >= WORD_BITS:
                 element, count = i32(), count * bits // WORD_BITS
-            place = pointer(access)
+            address = pointer(access)
             if count == 1:
-                yield access, [llvm.LoadOp(element, place).result]
+                yield access, [llvm.LoadOp(element, address).result]
                 continue
             shape = ir.VectorType.get([count], element)
-            unit = llvm.LoadOp(shape, place, alignment=access.count * bits // 8).result
+            unit = llvm.LoadOp(shape, address, alignment=access.count * bits // 8).result
             yield access, [vector.ExtractOp(unit, [], [i]).result for i in range(count)]
 
     return from_accesses(kind, layout, loaded())
@@ -52,8 +52,8 @@ def _matrices(
 ) -> Iterator[tuple[Access, Sequence[Value]]]:
     """Loads a swizzled tile by `ldmatrix`; yields an access for each register."""
     unit = unit_elements(ws.element_bits(tile.kind.element))
-    is_apart = Feature.PACKED_F32 in low.target.features
-    pointer = _swizzled_places(low, tile, matrices.addresses, is_apart=is_apart)
+    adds_constants = Feature.PACKED_F32 in low.target.features
+    pointer = _swizzled_pointers(low, tile, matrices.addresses, adds_constants=adds_constants)
     count = len(matrices.steps)
     major = "col" if matrices.is_transposed else "row"
     several = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>")
@@ -75,66 +75,65 @@ def _matrices(
                 for number in range(count)
             ]
         )
-        places = list(matrices.steps)
+        steps = list(matrices.steps)
         if matrices.is_split:
-            registers, places = _split(registers, places)
-        for register, place in zip(registers, places, strict=True):
-            yield _word(tile, layout, access, place), [register]
+            registers, steps = _split(registers, steps)
+        for register, step in zip(registers, steps, strict=True):
+            yield _word(tile, layout, access, step), [register]
 
 
 def _word(tile: TileRef, layout: Layout, access: Access, step: tuple[int, int]) -> Access:
-    """What a register of a layout holds of a matrix, by rows and columns from an access to it."""
+    """The access of a layout's register to a matrix, `step` rows and columns from an access."""
     row, column = access.row + step[0], access.column + step[1]
     ((_, strip, first),) = layout.holders(row, column)
     return Access(strip, first, WORD_BITS // ws.element_bits(tile.kind.element), row, column)
 
 
 def _split(
-    registers: list[Value], places: list[tuple[int, int]]
+    registers: list[Value], steps: list[tuple[int, int]]
 ) -> tuple[list[Value], list[tuple[int, int]]]:
-    """Registers for single columns, made from registers with two columns each, and their places."""
-    found: list[Value] = []
-    at: list[tuple[int, int]] = []
+    """Registers of single columns, permuted from registers of two columns each, and their steps."""
+    words: list[Value] = []
+    word_steps: list[tuple[int, int]] = []
     for first in range(0, len(registers), 2):
-        row, column = places[first]
+        row, column = steps[first]
         for number, selector in enumerate(SPLIT):
             pair = (*registers[first : first + 2], constant(selector))
             name = ir.StringAttr.get("llvm.nvvm.prmt")
-            found.append(llvm.CallIntrinsicOp(i32(), name, list(pair), [], []).results_)
-            at.append((row, column + number))
-    return found, at
+            words.append(llvm.CallIntrinsicOp(i32(), name, list(pair), [], []).results_)
+            word_steps.append((row, column + number))
+    return words, word_steps
 
 
 def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
-    """Writes a fragment in any layout to a shared tile: by `stmatrix` if it can, else in units of
-    up to 16 bytes."""
+    """Stores a fragment to a shared tile: by `stmatrix` or up to 16 bytes at a time."""
     bits = ws.element_bits(fragment.kind.element)
     if len(fragment.kind.shape) == 2 and not fragment.layout.copies():
         matrices = matrices_of(fragment.layout, bits, tile.first_column)
         if matrices is not None and not matrices.is_split:
             _store_matrices(low, tile, fragment, matrices)
             return
-    pointer, most = _places(low, tile, fragment.layout)
+    pointer, most = _pointers(low, tile, fragment.layout)
     writer = is_writer(low, fragment.layout)
     with nullcontext() if writer is None else when(writer):
         for access in fragment.layout.accesses(most):
-            value = piece(fragment, access)
-            place = pointer(access)
+            value = stored_value(fragment, access)
+            address = pointer(access)
             if access.count == 1:
-                llvm.StoreOp(value, place)
+                llvm.StoreOp(value, address)
             else:
-                llvm.StoreOp(value, place, alignment=access.count * bits // 8)
+                llvm.StoreOp(value, address, alignment=access.count * bits // 8)
 
 
 def _store_matrices(low: Lowering, tile: TileRef, fragment: Fragment, matrices: Matrices) -> None:
     """Writes a swizzled tile by `stmatrix`."""
-    pointer, unit = _places(low, tile, matrices.addresses)
+    pointer, unit = _pointers(low, tile, matrices.addresses)
     major = "col" if matrices.is_transposed else "row"
     word = ir.VectorType.get([1], i32())
     for access in matrices.addresses.accesses(unit):
         words = [
             vector.BitCastOp(
-                word, piece(fragment, _word(tile, fragment.layout, access, step))
+                word, stored_value(fragment, _word(tile, fragment.layout, access, step))
             ).result
             for step in matrices.steps
         ]
@@ -147,21 +146,21 @@ def _store_matrices(low: Lowering, tile: TileRef, fragment: Fragment, matrices: 
         )
 
 
-def _places(low: Lowering, tile: TileRef, layout: Layout) -> tuple[Callable[[Access], Value], int]:
-    """A function from an access of this thread to its pointer,
-    and the most elements of an access.
-    """
+def _pointers(
+    low: Lowering, tile: TileRef, layout: Layout
+) -> tuple[Callable[[Access], Value], int]:
+    """A function from an access of this thread to its pointer, and an access's most elements."""
     if len(tile.kind.shape) == 1:
-        return _array_places(low, tile, layout), 1
-    return _swizzled_places(low, tile, layout), unit_elements(ws.element_bits(tile.kind.element))
+        return _array_pointers(low, tile, layout), 1
+    return _swizzled_pointers(low, tile, layout), unit_elements(ws.element_bits(tile.kind.element))
 
 
-def _array_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:
+def _array_pointers(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:
     """Pointers into a plain array."""
     width = ws.element_bits(tile.kind.element) // 8
     (axis,) = layout.axes
-    own = own_place(low, layout, axis)
-    base = tile.address if own is None else INT.add(tile.address, INT.mul(own, width))
+    origin = thread_origin(low, layout, axis)
+    base = tile.address if origin is None else INT.add(tile.address, INT.mul(origin, width))
 
     def pointer(access: Access) -> Value:
         by = (access.row if axis == ROW else access.column) * width
@@ -170,45 +169,48 @@ def _array_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Acc
     return pointer
 
 
-def _swizzled_places(
-    low: Lowering, tile: TileRef, layout: Layout, *, is_apart: bool = False
+def _swizzled_pointers(
+    low: Lowering, tile: TileRef, layout: Layout, *, adds_constants: bool = False
 ) -> Callable[[Access], Value]:
     """Pointers into a swizzled tile; see `shared.swizzled_offset`.
 
-    A thread's number and the numbers of its elements contribute different bits to row and column,
-    so the offset in a line is the exclusive or of their contributions. If the
-    threads' columns span more than a line, the higher bits of a column choose the chunk.
+    A thread's index and its elements' indices set different bits of row and column, so the offset
+    in a line is the XOR of both. If the threads' columns span more than a line, the higher bits of
+    a column select the chunk.
 
     Args:
-      is_apart: whether lines and chunks, which are constants, are added to a pointer and so by the
-        instruction itself: up to 8 pointers stay over a loop and not one for each access. A thread
-          whose
-        f32 lie in pairs has no registers for more (`mha-streaming` in parts at head size 256, ptxas
-        13.5).
+      adds_constants: whether the constant offsets of lines and chunks fold into the instruction's
+        address, so that up to 8 pointers stay live over a loop and not one for each access. Threads
+        with f32 in pairs have no registers for more (`mha-streaming` with splits at head size 256,
+        ptxas 13.5).
     """
     rows = tile.pitch
     bits = ws.element_bits(tile.kind.element)
-    row, column = (own_place(low, layout, axis) for axis in (ROW, COLUMN))
+    row, column = (thread_origin(low, layout, axis) for axis in (ROW, COLUMN))
     line, flip = tile.address, None
     if row is not None:
         line = INT.add(line, INT.mul(tile.line_at(row), SWIZZLE_BYTES))
         flip = INT.mul(arith.AndIOp(row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
     if column is not None:
         per_line = line_elements(bits)
-        if any(digit.count * digit.step > per_line for _, digit in layout.moves(COLUMN)):
+        if any(digit.count * digit.step > per_line for _, digit in layout.thread_digits(COLUMN)):
             number = arith.ShRUIOp(column, constant(per_line.bit_length() - 1)).result
             line = INT.add(line, INT.mul(number, rows * SWIZZLE_BYTES))
             column = arith.AndIOp(column, constant(per_line - 1)).result
-        own = INT.mul(column, bits // 8)
-        flip = own if flip is None else arith.XOrIOp(own, flip).result
+        byte = INT.mul(column, bits // 8)
+        flip = byte if flip is None else arith.XOrIOp(byte, flip).result
 
     def pointer(access: Access) -> Value:
         chunk, inner = divmod(tile.first_column + access.column, line_elements(bits))
-        place = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
-        inside = constant(place) if flip is None else arith.XOrIOp(constant(place), flip).result
+        constant_offset = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
+        in_line = (
+            constant(constant_offset)
+            if flip is None
+            else arith.XOrIOp(constant(constant_offset), flip).result
+        )
         start = (chunk * rows + tile.line(access.row)) * SWIZZLE_BYTES
-        if is_apart:
-            return low.shared_pointer(INT.add(line, inside), start)
-        return low.shared_pointer(INT.add(INT.add(line, start), inside))
+        if adds_constants:
+            return low.shared_pointer(INT.add(line, in_line), start)
+        return low.shared_pointer(INT.add(INT.add(line, start), in_line))
 
     return pointer

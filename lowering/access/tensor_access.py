@@ -1,7 +1,8 @@
 """Fragments to and from tensor memory, by `tcgen05.ld` and `tcgen05.st`.
 
-Of a tile of 128 rows a thread has the row of its lane: the shape 32x32b. Of one of 64 rows a warp
-has 16, as the accumulator of `wgmma` has them: the shape 16x256b, 8 columns to 4 registers.
+A tile of 128 rows is accessed with the shape 32x32b: a thread has the row of its lane. A tile of 64
+rows is accessed with 16x256b: a warp has 16 rows, laid out as the accumulator of `wgmma`, 8 columns
+to 4 registers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,26 +21,22 @@ from .operands import accumulator_registers, from_accumulator_registers
 
 Value = Any
 
-HALF_PIECES = (
-    64,
-    32,
-    16,
-    8,
-)  # columns of one access to a tile of 64 rows, of which 64 fill 32 registers
+# columns of one access to a tile of 64 rows; 64 of them fill 32 registers
+HALF_WIDTHS = (64, 32, 16, 8)
 
 
 def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
-    """`tcgen05.wait::ld` that redefines what the loads before it wrote.
+    """`tcgen05.wait::ld` that redefines the registers which earlier loads wrote.
 
-    `nvvm.tcgen05.wait` names no registers, so the backend is free to use loaded values before
-    it; tying them to the wait is what forbids that.
+    `nvvm.tcgen05.wait` names no registers, so LLVM may use loaded values before it; tying them to
+    the wait forbids that.
 
     Args:
-      registers: i32 values as the loads have defined them; the backend would copy values of another
-        type, or regrouped ones, before the wait.
+      registers: i32 values as the loads define them; LLVM would copy values of another type, or
+        regrouped ones, before the wait.
 
     Returns:
-      The same values, to be used from here on.
+      The same values, to be used after the wait.
     """
     count = len(registers)
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>")
@@ -93,10 +90,10 @@ def load_tensor(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Lay
     vectors: list[Value] = []
     for _, words in parts:
         raw = ir.VectorType.get([words], i32())
-        whole = vector.FromElementsOp(raw, registers[:words]).result
+        words_vector = vector.FromElementsOp(raw, registers[:words]).result
         del registers[:words]
-        shown = ir.VectorType.get([words], tile.kind.element) if bits == WORD_BITS else raw
-        vectors.append(vector.BitCastOp(shown, whole).result)
+        element_type = ir.VectorType.get([words], tile.kind.element) if bits == WORD_BITS else raw
+        vectors.append(vector.BitCastOp(element_type, words_vector).result)
     return Fragment(kind, layout, tuple(vectors))
 
 
@@ -112,18 +109,18 @@ def store_tensor(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
         nvvm.Tcgen05StOp(_shape(tile), _pointer(low, tile, column), raw)
 
 
-def _half_pieces(columns: int) -> Iterator[tuple[int, int]]:
+def _half_accesses(columns: int) -> Iterator[tuple[int, int]]:
     """First column and registers of each access to a tile of 64 rows."""
     first = 0
-    for piece in HALF_PIECES:
-        while columns - first >= piece:
-            yield first, piece // 2
-            first += piece
+    for width in HALF_WIDTHS:
+        while columns - first >= width:
+            yield first, width // 2
+            first += width
 
 
 def _load_half(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
     f32 = ir.F32Type.get()
-    registers = _loaded(low, tile, list(_half_pieces(kind.shape[1])))
+    registers = _loaded(low, tile, list(_half_accesses(kind.shape[1])))
     registers = [arith.BitcastOp(f32, register).result for register in registers]
     return from_accumulator_registers(kind, layout, [registers])
 
@@ -131,7 +128,7 @@ def _load_half(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layo
 def _store_half(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
     (registers,) = accumulator_registers(fragment)
     words = [arith.BitcastOp(i32(), register).result for register in registers]
-    for column, count in _half_pieces(fragment.kind.shape[1]):
+    for column, count in _half_accesses(fragment.kind.shape[1]):
         raw = vector.FromElementsOp(ir.VectorType.get([count], i32()), words[:count]).result
         del words[:count]
         nvvm.Tcgen05StOp(_shape(tile), _pointer(low, tile, column), raw)

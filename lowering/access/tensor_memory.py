@@ -13,7 +13,7 @@ Value = Any
 
 
 def works_in_pairs(kernel: ws.KernelOp) -> bool:
-    """Whether the kernel's products are those of pairs of CTAs."""
+    """Whether the kernel's products use pairs of CTAs."""
     return any(op.cta_count == ws.PAIR for op in products_of(kernel))
 
 
@@ -33,33 +33,30 @@ def fence_tensor(kind: str) -> None:
     nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
 
 
-def order_accesses(low: Lowering, *, anew: bool = False) -> None:
-    """Behind a wait that allows accesses to tensor memory, or at the latest before the first of
-    them.
+def order_accesses(low: Lowering, *, after_wait: bool = False) -> None:
+    """Fences after a wait that allows accesses to tensor memory, or before the first access.
 
     Args:
-      anew: behind a wait, where a fence behind an earlier one does not count.
+      after_wait: whether this is after a wait, where the fence of an earlier wait does not count.
     """
-    if anew or not low.active.accesses.is_ordered:
+    if after_wait or not low.active.accesses.is_ordered:
         fence_tensor("after")
     low.active.accesses.is_ordered = True
 
 
 def access_by_threads(low: Lowering) -> None:
-    """Before a load or a store by the role's threads."""
+    """Orders a load or store by the role's threads, and notes it."""
     order_accesses(low)
-    low.active.accesses.is_touching = True
+    low.active.accesses.is_accessing = True
 
 
 def complete_accesses(low: Lowering) -> None:
-    """Before a handover that tells of accesses to tensor memory; nothing where there have been
-    none.
-    """
+    """Completes accesses to tensor memory before the arrival that signals them; none, no code."""
     if low.active.accesses.stored:
         wait_tensor_stores(low)
-    if low.active.accesses.is_touching or any(products_of(low.active.op)):
+    if low.active.accesses.is_accessing or any(products_of(low.active.op)):
         fence_tensor("before")
-    low.active.accesses.is_touching = False
+    low.active.accesses.is_accessing = False
 
 
 def wait_tensor_stores(low: Lowering) -> None:
@@ -78,9 +75,8 @@ class TensorMemory:
         self._group = low.tensor_group = _cta_group(low.kernel)
         self._last = warp_count - 1
         self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
-        self._cell = ir.IntegerAttr(
-            plan["tensor_address"]
-        ).value  # the cell where alloc leaves the address
+        # shared memory to which tcgen05.alloc writes the address
+        self._cell = ir.IntegerAttr(plan["tensor_address"]).value
 
     def _by_owner(self) -> Any:
         return when(compare("eq", self._warp, self._last))
@@ -101,7 +97,7 @@ class TensorMemory:
             cell = self._low.shared_pointer(self._cell)
             self._low.tensor_base = llvm.LoadOp(i32(), cell).result
 
-    def settle(self) -> None:
+    def order_accesses(self) -> None:
         """Orders each thread's accesses before the CTA's last barrier."""
         if self._cols:
             fence_tensor("before")

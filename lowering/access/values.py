@@ -1,8 +1,8 @@
-"""Fragments as SSA values: the vectors with a thread's elements, and the elements' coordinates.
+"""Fragments as SSA values: vectors of a thread's elements, and the elements' coordinates.
 
-A fragment is a list of parts. A strip whose elements are columns (or rows) is cut into vectors of
-at most `PART_ELEMENTS`, one after the other; a strip that is one value is a scalar. Elements of 16
-and 8 bits in vectors are packed into i32, the first one in the lowest bits.
+A fragment is a list of parts. A strip of several elements is split into vectors of at most
+`PART_ELEMENTS`; a strip of one value is a scalar. Vectors of 16-bit and 8-bit elements are packed
+into i32, the first element in the lowest bits.
 """
 
 import itertools
@@ -43,14 +43,14 @@ def parts_of_strips(fragment: Fragment) -> list[tuple[Value, ...]]:
     return [parts[i : i + per_strip] for i in range(0, len(parts), per_strip)]
 
 
-def own_place(low: Lowering, layout: Layout, axis: int) -> Value | None:
-    """i32: where this thread's elements begin along an axis; None for 0 in every thread."""
+def thread_origin(low: Lowering, layout: Layout, axis: int) -> Value | None:
+    """i32: the first coordinate of this thread's elements along an axis; None for 0 everywhere."""
     total: Value | None = None
-    for weight, digit in layout.moves(axis):
-        place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
+    for weight, digit in layout.thread_digits(axis):
+        offset = _digit(low.active.thread, weight, digit.count, layout.thread_count)
         if digit.step > 1:
-            place = INT.mul(place, digit.step)
-        total = place if total is None else INT.add(total, place)
+            offset = INT.mul(offset, digit.step)
+        total = offset if total is None else INT.add(total, offset)
     return total
 
 
@@ -63,49 +63,47 @@ def _digit(number: Value, weight: int, count: int, end: int) -> Value:
     return number
 
 
-def moved(place: Value | None, by: int) -> Value:
-    """i32: a coordinate of `own_place` plus `by`."""
-    if place is None:
+def shifted(origin: Value | None, by: int) -> Value:
+    """i32: a coordinate of `thread_origin` plus `by`."""
+    if origin is None:
         return constant(by)
-    return INT.add(place, by) if by else place
+    return INT.add(origin, by) if by else origin
 
 
 def is_writer(low: Lowering, layout: Layout) -> Value | None:
-    """i1: whether this thread is the first of those that hold copies;
-    None if there are no copies.
-    """
+    """i1: whether this thread is the first of those that hold copies; None without copies."""
     total: Value | None = None
     for weight, digit in layout.copies():
-        place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
-        total = place if total is None else arith.OrIOp(total, place).result
+        number = _digit(low.active.thread, weight, digit.count, layout.thread_count)
+        total = number if total is None else arith.OrIOp(total, number).result
     return None if total is None else compare("eq", total, 0)
 
 
 def along_numbers(low: Lowering, layout: Layout) -> list[Value]:
     """The coordinate along the strips as a vector per part of one strip, i32."""
-    own = own_place(low, layout, layout.along)
+    origin = thread_origin(low, layout, layout.along)
     ends = itertools.accumulate(layout.part_widths)
-    pieces = zip(ends, layout.part_widths, strict=True)
-    return [numbers_from(own, layout, end - width, width) for end, width in pieces]
+    spans = zip(ends, layout.part_widths, strict=True)
+    return [numbers_from(origin, layout, end - width, width) for end, width in spans]
 
 
 def numbers_from(
-    own: Value | None, layout: Layout, first: int, count: int, offset: int = 0
+    origin: Value | None, layout: Layout, first: int, count: int, offset: int = 0
 ) -> Value:
-    """The coordinates along the strips of some elements of a strip, a vector of i32.
+    """The coordinates along the strips of `count` elements of a strip, a vector of i32.
 
     Args:
-      own: the thread's place along them, None for 0.
-      first, count: number of the first of these elements in the strip, and how many they are.
-      offset: what `own` has been moved by.
+      origin: the thread's first coordinate along them, None for 0.
+      first, count: index of the first of these elements in the strip, and their number.
+      offset: the offset that `origin` already includes.
     """
     kind = ir.VectorType.get([count], i32())
-    places = layout.element_offsets[first : first + count]
-    numbers = [ir.IntegerAttr.get(i32(), place - offset) for place in places]
+    offsets = layout.element_offsets[first : first + count]
+    numbers = [ir.IntegerAttr.get(i32(), column - offset) for column in offsets]
     part = arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result
-    if own is None:
+    if origin is None:
         return part
-    return arith.AddIOp(vector.BroadcastOp(kind, own).result, part).result
+    return arith.AddIOp(vector.BroadcastOp(kind, origin).result, part).result
 
 
 def unpacked(fragment: Fragment) -> tuple[Value, ...]:
@@ -141,9 +139,7 @@ def words_of_strips(fragment: Fragment) -> list[list[Value]]:
 def from_accesses(
     kind: ws.FragmentType, layout: Layout, loaded: Iterator[tuple[Access, Sequence[Value]]]
 ) -> Fragment:
-    """The fragment made of loaded accesses: of whole registers,
-    or of elements if smaller than one.
-    """
+    """The fragment of loaded accesses: whole registers, or elements if smaller than one."""
     strips: list[dict[int, Sequence[Value]]] = [{} for _ in layout.strip_offsets]
     for access, values in loaded:
         strips[access.strip][access.first] = values
@@ -162,10 +158,8 @@ def from_accesses(
     return Fragment(kind, layout, tuple(parts))
 
 
-def piece(fragment: Fragment, access: Access) -> Value:
-    """The value that an access stores: a vector of registers,
-    or of elements if smaller than one.
-    """
+def stored_value(fragment: Fragment, access: Access) -> Value:
+    """The value that an access stores: a vector of registers, or of elements if smaller."""
     layout, bits = fragment.layout, ws.element_bits(fragment.kind.element)
     parts = parts_of_strips(fragment)[access.strip]
     if layout.is_single:
@@ -173,14 +167,16 @@ def piece(fragment: Fragment, access: Access) -> Value:
     number, first = divmod(access.first, layout.part_widths[0])
     per_register = WORD_BITS // bits if is_packed(fragment.kind) else 1
     if access.count % per_register or len(layout.axes) == 1:
-        whole = unpacked(Fragment(fragment.kind, layout, parts))[number]
+        elements = unpacked(Fragment(fragment.kind, layout, parts))[number]
         cell = cell_type(fragment.kind.element)
         if cell != fragment.kind.element:
-            whole = vector.BitCastOp(ir.VectorType.get(whole.type.shape, cell), whole).result
+            elements = vector.BitCastOp(
+                ir.VectorType.get(elements.type.shape, cell), elements
+            ).result
         if access.count == 1:
-            return vector.ExtractOp(whole, [], [first]).result
+            return vector.ExtractOp(elements, [], [first]).result
         some = ir.VectorType.get([access.count], cell)
-        return vector.ExtractStridedSliceOp(some, whole, [first], [access.count], [1]).result
+        return vector.ExtractStridedSliceOp(some, elements, [first], [access.count], [1]).result
     lanes = access.count // per_register
     kind = ir.VectorType.get([lanes], parts[number].type.element_type)
     begin = first // per_register
@@ -188,13 +184,13 @@ def piece(fragment: Fragment, access: Access) -> Value:
 
 
 def mask_words(low: Lowering, bits: Fragment, layout: Layout) -> list[list[Value]]:
-    """The mask words for each strip of a layout, shifted right by the thread's own columns.
+    """The bitmask words for each strip of a layout, shifted right by the thread's first column.
 
-    After the shift, element i of a strip has the word and bit that `Layout.mask_bits` names, in
-    every thread.
+    After the shift, element i of a strip has the word and bit of `Layout.mask_bits` in every
+    thread.
     """
-    own = own_place(low, layout, COLUMN)
+    origin = thread_origin(low, layout, COLUMN)
     strips = words_of_strips(bits)
-    if own is None:
+    if origin is None:
         return strips
-    return [[arith.ShRUIOp(word, own).result for word in words] for words in strips]
+    return [[arith.ShRUIOp(word, origin).result for word in words] for words in strips]

@@ -1,1 +1,1 @@
-"""Checks of what the lowering covers: those for every target, of copies and of clusters."""
+"""Legality checks: those for every target, of copies and of clusters."""

@@ -60,9 +60,7 @@ ERF_END = 4.0  # from here on erf is 1 in f32
 
 
 def _constant(like: Value, value: float | int, kind: Any = None) -> Value:
-    """A constant with the shape of the value `like`,
-    and its element type unless `kind` is given.
-    """
+    """A constant of the shape of `like`, and of its element type unless `kind` says another."""
     shape = like.type
     if isinstance(shape, ir.VectorType):
         shape = shape if kind is None else ir.VectorType.get(shape.shape, kind)
@@ -180,18 +178,18 @@ def _angle(x: _Number) -> tuple[_Number, _Number]:
     """i32 n and f32 r, |r| <= pi / 4, with x = n pi / 2 + r; n mod 4 is the quadrant."""
     shifted = x.fma(TWO_OVER_PI, MAGIC)
     count = -(shifted - MAGIC)
-    rest = x
+    reduced = x
     for part in HALF_PI:
-        rest = count.fma(part, rest)
-    return shifted.as_bits(), rest
+        reduced = count.fma(part, reduced)
+    return shifted.as_bits(), reduced
 
 
 def _circular(argument: Value, first_quadrant: int) -> Value:
     x = _Number(argument)
-    bits, rest = _angle(x)
+    bits, reduced = _angle(x)
     quadrant = bits.integer(arith.AddIOp, first_quadrant)
-    square = rest * rest
-    sine = (rest * square).fma(_polynomial(square, SINE), rest)
+    square = reduced * reduced
+    sine = (reduced * square).fma(_polynomial(square, SINE), reduced)
     cosine = (square * square).fma(_polynomial(square, COSINE), square.fma(-0.5, 1.0))
     value = quadrant.bit(1).where(cosine, sine)
     value = quadrant.bit(2).where(-value, value)
@@ -219,8 +217,8 @@ def expm1(argument: Value) -> Value:
     )  # above it the result is infinity
     shifted = x.fma(LOG2_E, MAGIC)
     count = -(shifted - MAGIC)
-    rest = count.fma(LN2_LOW, count.fma(LN2_HIGH, x))
-    small = (rest * rest).fma(_polynomial(rest, EXPM1), rest)
+    reduced = count.fma(LN2_LOW, count.fma(LN2_HIGH, x))
+    small = (reduced * reduced).fma(_polynomial(reduced, EXPM1), reduced)
     # 2^(n - 1): 2^n overflows before the result does
     half = shifted.as_bits().integer(arith.ShLIOp, MANTISSA_BITS)
     half = half.integer(arith.AddIOp, ONE_BITS - (1 << MANTISSA_BITS)).as_float()
@@ -268,8 +266,8 @@ def erf(argument: Value) -> Value:
     size = abs(x)
     near = x.fma(_polynomial(x * x, ERF), x)
     capped = size.compare("OGT", ERF_END).where(_Number(_constant(argument, ERF_END)), size)
-    rest = _Number(exp2((-_polynomial(capped, ERF_TAIL)).value))
-    far = _Number(math.CopySignOp((-(rest - 1.0)).value, argument).result)
+    complement = _Number(exp2((-_polynomial(capped, ERF_TAIL)).value))
+    far = _Number(math.CopySignOp((-(complement - 1.0)).value, argument).result)
     return size.compare("OLT", 1.0).where(near, far).value
 
 
@@ -303,20 +301,18 @@ def remainder(dividend: Value, divisor: Value) -> Value:
     """
     a, b = _Number(dividend), _Number(divisor)
     quotient = a / b
-    rest = _reduced(_reduced(a, b, quotient), b, None)
+    result = _reduced(_reduced(a, b, quotient), b, None)
     sign = _Number(math.CopySignOp(_constant(dividend, 1.0), dividend).result)
-    other_sign = (rest * sign).compare("OLT", 0.0)
+    other_sign = (result * sign).compare("OLT", 0.0)
     towards = _Number(math.CopySignOp(divisor, dividend).result)
-    rest = other_sign.where(rest + towards, rest)
-    return abs(quotient).compare("OLT", MAX_QUOTIENT).where(rest, float("nan")).value
+    result = other_sign.where(result + towards, result)
+    return abs(quotient).compare("OLT", MAX_QUOTIENT).where(result, float("nan")).value
 
 
 def _reduced(a: _Number, b: _Number, quotient: _Number | None) -> _Number:
-    """a - q b with q the integer part of `quotient`; `a` itself for q = 0,
-    also if b is infinite.
-    """
-    whole = (a / b if quotient is None else quotient).truncated()
-    return whole.compare("OEQ", 0.0).where(a, (-whole).fma(b, a))
+    """a - q b with q the integer part of `quotient`; `a` for q = 0, also if b is infinite."""
+    integer_part = (a / b if quotient is None else quotient).truncated()
+    return integer_part.compare("OEQ", 0.0).where(a, (-integer_part).fma(b, a))
 
 
 UNARY: dict[str, Callable[[Value], Value]] = {

@@ -1,7 +1,7 @@
 """`ws.dot` as `mma.sync` instructions, each of 16 rows, 8 columns and 32 bytes of K.
 
-Sums are f32. With 16-bit elements each instruction rounds once, toward zero. For 8-bit elements the
-assembler makes two instructions of f16 each, and rounds their sum to nearest.
+Accumulators are f32. With 16-bit elements each instruction rounds once, toward zero. For 8-bit
+elements ptxas emits two instructions of f16 each, and rounds their sum to nearest.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ from ..access.operands import (
     b_registers,
     from_accumulator_registers,
 )
-from ..layouts.fragments import accumulator, in_fours, operand_a, operand_b, widened_b
+from ..layouts.fragments import accumulator, in_fours, operand_a, operand_b, upcast_b
 from ..layouts.inference import Constraints, constrains
 from ..state.lowering import Lowering, lowers
 
 Value = Any
 
-SUMS = 4  # registers of D per thread
+ACCUMULATORS = 4  # registers of D per thread
 FORMS = {  # types in the intrinsic's name, by element type of a and b; LLVM, IntrinsicsNVVM.td
     "bf16": "m16n8k16.row.col.bf16",
     "f16": "m16n8k16.row.col.f32.f32",
@@ -44,11 +44,11 @@ def _constrain(c: Constraints, op: ws.DotOp) -> None:
     bits = ws.element_bits(element)
     c.same(op, [op.sums, op.totals])
     is_kn, natural = op.b_layout.value == "kn", (accumulator(1), operand_a(1, bits))
-    sums, a, b = *natural, operand_b(bits, is_kn=is_kn)
+    accumulators, a, b = *natural, operand_b(bits, is_kn=is_kn)
     if op.is_widened:
-        sums, a = (in_fours(), natural[1]) if is_kn else (natural[0], in_fours())
-        b = widened_b(is_kn=is_kn)
-    for value, scheme in ((op.sums, sums), (op.a, a), (op.b, b)):
+        accumulators, a = (in_fours(), natural[1]) if is_kn else (natural[0], in_fours())
+        b = upcast_b(is_kn=is_kn)
+    for value, scheme in ((op.sums, accumulators), (op.a, a), (op.b, b)):
         c.fixes(op, value, scheme)
 
 
@@ -59,16 +59,23 @@ def _dot(low: Lowering, op: ws.DotOp) -> None:
     element = ws.FragmentType(op.a.type).element
     blocks: list[list[Value]] = []
     for a_steps, registers in zip(a, accumulator_registers(low[op.sums]), strict=True):
-        sums = [registers[first : first + SUMS] for first in range(0, len(registers), SUMS)]
+        accumulators = [
+            registers[first : first + ACCUMULATORS]
+            for first in range(0, len(registers), ACCUMULATORS)
+        ]
         for step, a_step in enumerate(a_steps):
             for number, b_steps in enumerate(b):
-                sums[number] = _multiply(element, sums[number], a_step, b_steps[step])
-        blocks.append([register for some in sums for register in some])
+                accumulators[number] = _multiply(
+                    element, accumulators[number], a_step, b_steps[step]
+                )
+        blocks.append([register for some in accumulators for register in some])
     low[op.totals] = from_accumulator_registers(kind, layout, blocks)
 
 
-def _multiply(element: Any, sums: list[Value], a: list[Value], b: list[Value]) -> list[Value]:
-    """One instruction: sums [16, 8] plus a [16, K] b [8, K].
+def _multiply(
+    element: Any, accumulators: list[Value], a: list[Value], b: list[Value]
+) -> list[Value]:
+    """One instruction: accumulators [16, 8] plus a [16, K] times b [8, K] transposed.
 
     It calls the LLVM intrinsic, as `nvvm.mma.sync` has no 8-bit elements.
     """
@@ -76,10 +83,11 @@ def _multiply(element: Any, sums: list[Value], a: list[Value], b: list[Value]) -
         pair = ir.VectorType.get([2], element)
         a, b = ([llvm.BitcastOp(pair, register).result for register in some] for some in (a, b))
     form = FORMS[str(element)]
-    several = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * SUMS)})>")
+    several = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * ACCUMULATORS)})>")
     name = ir.StringAttr.get(f"llvm.nvvm.mma.{form}")
-    made = llvm.CallIntrinsicOp(several, name, [*a, *b, *sums], [], []).results_
+    products = llvm.CallIntrinsicOp(several, name, [*a, *b, *accumulators], [], []).results_
     f32 = ir.F32Type.get()
     return [
-        llvm.ExtractValueOp(f32, made, ir.DenseI64ArrayAttr.get([i])).result for i in range(SUMS)
+        llvm.ExtractValueOp(f32, products, ir.DenseI64ArrayAttr.get([i])).result
+        for i in range(ACCUMULATORS)
     ]

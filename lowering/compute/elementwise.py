@@ -18,28 +18,27 @@ from attn_mlir.dialect.scalars import (
 )
 from attn_mlir.passes.check_scalars import check_name
 
-from ..access.inline_ptx import opaque, pinned
-from ..access.narrow import round_and_pack, widen_and_pack
+from ..access.inline_ptx import opaque, opaque_vector
+from ..access.narrow import round_and_pack, upcast_and_pack
 from ..access.reductions import folded, reduced
-from ..access.values import along_numbers, is_packed, moved, own_place, packed, unpacked
+from ..access.values import along_numbers, is_packed, packed, shifted, thread_origin, unpacked
 from ..layouts import Layout
 from ..state.handles import Fragment
 from ..state.lowering import BYTE_BITS, Lowering, load_input, lowers, lowers_named
 from .approximations import EXPANSIONS
-from .turns import Turns
+from .ordered_coordinates import OrderedCoordinates
 
 Value = Any
 LN2 = math.log(2.0)
-# elements at a time; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
-NARROW = 4
-SHORT_BODY = 4  # most operations per element of a body that is evaluated on a whole part at once
+# elements evaluated at a time: a modifier of 100 operations spills 41 KiB at 32, nothing at 4
+# (ptxas 13.5)
+CHUNK = 4
+SHORT_BODY = 4  # most operations per element of a body that is evaluated on whole vectors
 
 
 @dataclass(frozen=True)
 class _Varying:
-    """A value of an element-wise region that differs between elements of a strip: a vector per
-    part.
-    """
+    """A value of an element-wise region that differs between elements of a strip: vectors."""
 
     parts: tuple[Value, ...]
 
@@ -63,16 +62,16 @@ def _splat(value: Value, width: int) -> Value:
 class _Region:
     """Evaluates the body of a `ws.map`; values that do not depend on the element stay scalar.
 
-    Long bodies are evaluated on `NARROW` elements at a time, so that intermediate values need
+    Long bodies are evaluated on `CHUNK` elements at a time, so that intermediate values need
     registers for these elements only and not for a whole strip.
 
     Attributes:
-      turns: where they are evaluated in turn, else None.
+      turns: the coordinates in order, where elements are evaluated in order; else None.
     """
 
     def __init__(self, low: Lowering, layout: Layout):
         self.low = low
-        self.turns: Turns | None = None
+        self.turns: OrderedCoordinates | None = None
         self.strip_count = len(layout.strip_offsets)
         self.widths = layout.part_widths * self.strip_count
         self.per_strip = len(layout.part_widths)
@@ -88,18 +87,20 @@ class _Region:
 
     def varying(self, operations: Sequence[Any]) -> list[Any]:
         """The operations whose results depend on the element, through an argument that does."""
-        values = {value for value, found in self.values.items() if isinstance(found, _Varying)}
-        found: list[Any] = []
+        values = {
+            value for value, dependent in self.values.items() if isinstance(dependent, _Varying)
+        }
+        dependent: list[Any] = []
         for op in operations:
             if any(value in values for value in op.operands):
-                found.append(op)
+                dependent.append(op)
                 values.update(op.results)
-        return found
+        return dependent
 
     def is_long(self, operations: Sequence[Any]) -> bool:
-        """Whether the body is evaluated on `NARROW` elements at a time."""
+        """Whether the body is evaluated on `CHUNK` elements at a time."""
         is_long = self.turns is not None or len(self.varying(operations)) > SHORT_BODY
-        return max(self.widths, default=0) > NARROW and is_long
+        return max(self.widths, default=0) > CHUNK and is_long
 
     def run(self, operations: Sequence[Any]) -> None:
         """Evaluates the scalar operations of the body, in order."""
@@ -114,12 +115,12 @@ class _Region:
                 self.values[result] = self._in_strips(op)
         is_long = self.is_long(operations)
         for number, width in enumerate(self.widths):
-            step = NARROW if is_long and width % NARROW == 0 else width
+            step = CHUNK if is_long and width % CHUNK == 0 else width
             self._run_part(varying, number, range(0, width, step), step)
 
     def _run_part(self, varying: Sequence[Any], number: int, starts: range, step: int) -> None:
         """Evaluates the operations `varying` on part `number`, `step` elements at a time."""
-        pieces: dict[Value, list[Value]] = {op.results[0]: [] for op in varying}
+        chunks: dict[Value, list[Value]] = {op.results[0]: [] for op in varying}
         turns = self.turns
         for first in starts:
             now: dict[Value, Value] = {}
@@ -127,26 +128,24 @@ class _Region:
                 now[turns.coordinate] = turns.numbers(number, first, step)
             for op in varying:
                 operands = [
-                    now[value] if value in now else self._piece(value, number, first, step)
+                    now[value] if value in now else self._chunk(value, number, first, step)
                     for value in op.operands
                 ]
                 now[op.results[0]] = self._vector(op, operands, step)
-                pieces[op.results[0]].append(now[op.results[0]])
+                chunks[op.results[0]].append(now[op.results[0]])
             if turns is not None:
                 turns.note(now[varying[-1].results[0]])
-        for result, found in pieces.items():
-            self.values[result] = _Varying((*self.values[result].parts, _joined(found)))
+        for result, vectors in chunks.items():
+            self.values[result] = _Varying((*self.values[result].parts, _concatenated(vectors)))
 
-    def _piece(self, value: Value, number: int, first: int, step: int) -> Any:
-        """`step` elements from `first` on, of a part of a value; the value itself if it is a
-        scalar.
-        """
-        found = self.operand(value)
-        if isinstance(found, _PerStrip):
-            return found.values[self.strip_of(number)]
-        if not isinstance(found, _Varying):
-            return found
-        part = found.parts[number]
+    def _chunk(self, value: Value, number: int, first: int, step: int) -> Any:
+        """`step` elements of a part from `first` on; a scalar is returned as it is."""
+        lowered = self.operand(value)
+        if isinstance(lowered, _PerStrip):
+            return lowered.values[self.strip_of(number)]
+        if not isinstance(lowered, _Varying):
+            return lowered
+        part = lowered.parts[number]
         if part.type.shape[0] == step:
             return part
         kind = ir.VectorType.get([step], part.type.element_type)
@@ -159,8 +158,8 @@ class _Region:
             return self._scalar(op, operands)
         several: list[Value] = []
         for strip in range(self.strip_count):
-            own = [x.values[strip] if isinstance(x, _PerStrip) else x for x in operands]
-            several.append(self._scalar(op, own))
+            strip_operands = [x.values[strip] if isinstance(x, _PerStrip) else x for x in operands]
+            several.append(self._scalar(op, strip_operands))
         return _PerStrip(tuple(several))
 
     def _scalar(self, op: Any, operands: Sequence[Value]) -> Value:
@@ -176,11 +175,11 @@ class _Region:
     def _vector(self, op: Any, operands: Sequence[Value], width: int) -> Value:
         """Evaluates an operation on `width` elements; one by one if it has no vector form."""
         kind = ir.VectorType.get([width], op.results[0].type)
-        wide = [isinstance(self.operand(value), _Varying) for value in op.operands]
-        pairs = list(zip(operands, wide, strict=True))
+        are_vectors = [isinstance(self.operand(value), _Varying) for value in op.operands]
+        pairs = list(zip(operands, are_vectors, strict=True))
         if op.name not in _SPECIAL:
             attributes = dict(op.attributes.items())
-            vectors = [x if is_wide else _splat(x, width) for x, is_wide in pairs]
+            vectors = [x if is_vector else _splat(x, width) for x, is_vector in pairs]
             if op.name in EXPANSIONS:
                 return EXPANSIONS[op.name](*vectors)
             return ir.Operation.create(
@@ -188,18 +187,20 @@ class _Region:
             ).result
         elements: list[Value] = []
         for i in range(width):
-            one = [vector.ExtractOp(x, [], [i]).result if is_wide else x for x, is_wide in pairs]
+            one = [
+                vector.ExtractOp(x, [], [i]).result if is_vector else x for x, is_vector in pairs
+            ]
             elements.append(_SPECIAL[op.name](self.low, op, one))
         return vector.FromElementsOp(kind, elements).result
 
 
-def _joined(pieces: Sequence[Value]) -> Value:
+def _concatenated(vectors: Sequence[Value]) -> Value:
     """Concatenates vectors of the same width."""
-    if len(pieces) == 1:
-        return pieces[0]
-    width = pieces[0].type.shape[0]
-    kind = ir.VectorType.get([width * len(pieces)], pieces[0].type.element_type)
-    elements = [vector.ExtractOp(piece, [], [i]).result for piece in pieces for i in range(width)]
+    if len(vectors) == 1:
+        return vectors[0]
+    width = vectors[0].type.shape[0]
+    kind = ir.VectorType.get([width * len(vectors)], vectors[0].type.element_type)
+    elements = [vector.ExtractOp(part, [], [i]).result for part in vectors for i in range(width)]
     return vector.FromElementsOp(kind, elements).result
 
 
@@ -231,8 +232,8 @@ def _element(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
 def _entry(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     tile = low.tile(op.operands[0])
     width = ws.element_bits(tile.kind.element) // 8
-    place = INT.add(tile.address, INT.mul(operands[1], width))
-    return llvm.LoadOp(tile.kind.element, low.shared_pointer(place)).result
+    address = INT.add(tile.address, INT.mul(operands[1], width))
+    return llvm.LoadOp(tile.kind.element, low.shared_pointer(address)).result
 
 
 def _extent(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
@@ -272,9 +273,9 @@ for _name in EXPANSIONS:
 def _map(low: Lowering, op: ws.MapOp) -> None:
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
     block = op.body.blocks[0]
-    if _is_widening(op):
+    if _is_upcast(op):
         source = ws.FragmentType(op.inputs[0].type).element
-        parts = [widen_and_pack(part, source, kind.element) for part in low[op.inputs[0]].parts]
+        parts = [upcast_and_pack(part, source, kind.element) for part in low[op.inputs[0]].parts]
         low[op.fragment] = Fragment(kind, layout, tuple(parts))
         return
     region = _Region(low, layout)
@@ -293,31 +294,30 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
     operations = [inner.operation for inner in body]
     across = coordinates.get(layout.across)
     if across is not None:
-        place = own_place(low, layout, layout.across)
-        if place is not None and region.is_long(operations) and list(across.uses):
-            # otherwise the backend moves what depends on it, for each element, out of the loop and
-            # spills
-            place = opaque(place)
-        region.values[across] = _per_strip([moved(place, by) for by in layout.strip_offsets])
+        origin = thread_origin(low, layout, layout.across)
+        if origin is not None and region.is_long(operations) and list(across.uses):
+            # otherwise the backend hoists values of all elements out of the loop and spills them
+            origin = opaque(origin)
+        region.values[across] = _per_strip([shifted(origin, by) for by in layout.strip_offsets])
     reads = any(inner.name == ws.ElementOp.OPERATION_NAME for inner in operations)
     if op.in_turn and along in region.values and (reads or region.is_long(operations)):
         first = region.operand(elements[0]).parts[0]
-        region.turns = Turns(low, layout, along, first, op.in_turn)
+        region.turns = OrderedCoordinates(low, layout, along, first, op.in_turn)
     region.run(operations)
     result = region.operand(last.value if rounded is None else rounded)
     if rounded is not None:
         parts = [round_and_pack(part, kind.element) for part in _vectors(region, result)]
         low[op.fragment] = Fragment(kind, layout, tuple(parts))
     elif not isinstance(result, _Varying):
-        low[op.fragment] = _spread(kind, layout, result)
+        low[op.fragment] = _filled(kind, layout, result)
     elif is_packed(kind):
         low[op.fragment] = Fragment(kind, layout, tuple(map(packed, result.parts)))
     else:
         low[op.fragment] = Fragment(kind, layout, result.parts)
 
 
-def _is_widening(op: ws.MapOp) -> bool:
-    """Whether a body only widens 8-bit elements, which is done a register at a time."""
+def _is_upcast(op: ws.MapOp) -> bool:
+    """Whether a body only upcasts 8-bit elements, which is done a register at a time."""
     first, *others = op.body.blocks[0].operations
     if len(others) != 1 or not isinstance(first, arith.ExtFOp):
         return False
@@ -325,8 +325,9 @@ def _is_widening(op: ws.MapOp) -> bool:
 
 
 def _rounded_last(value: Value) -> Value | None:
-    """The f32 that the body's last operation rounds to `value`, or None:
-    it is rounded when packed.
+    """The f32 that the body's last operation rounds to `value`; None without such an operation.
+
+    Packing rounds it.
     """
     owner = value.owner
     if isinstance(owner, arith.TruncFOp) and isinstance(owner.in_.type, ir.F32Type):
@@ -349,7 +350,7 @@ def _vectors(region: _Region, value: Any) -> tuple[Value, ...]:
 @lowers(ws.FillOp)
 def _fill(low: Lowering, op: ws.FillOp) -> None:
     kind = ws.FragmentType(op.fragment.type)
-    low[op.fragment] = _spread(kind, low.layouts[op.fragment], low[op.value])
+    low[op.fragment] = _filled(kind, low.layouts[op.fragment], low[op.value])
 
 
 @lowers(ws.BroadcastOp)
@@ -357,13 +358,13 @@ def _broadcast(low: Lowering, op: ws.BroadcastOp) -> None:
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
     line: Fragment = low[op.line]
     if line.layout.is_single:
-        low[op.fragment] = _spread(kind, layout, _per_strip(line.parts))
+        low[op.fragment] = _filled(kind, layout, _per_strip(line.parts))
     else:
         strip = tuple(map(packed, line.parts)) if is_packed(kind) else line.parts
         low[op.fragment] = Fragment(kind, layout, strip * len(layout.strip_offsets))
 
 
-def _spread(kind: ws.FragmentType, layout: Layout, value: Any) -> Fragment:
+def _filled(kind: ws.FragmentType, layout: Layout, value: Any) -> Fragment:
     """A fragment filled with one value, or with one value per strip."""
     count = len(layout.strip_offsets)
     values = value.values if isinstance(value, _PerStrip) else [value] * count
@@ -395,7 +396,7 @@ def _turn(low: Lowering, op: ws.TurnOp) -> None:
 @lowers(ws.PinOp)
 def _pin(low: Lowering, op: ws.PinOp) -> None:
     kind, layout = ws.FragmentType(op.pinned.type), low.layouts[op.pinned]
-    low[op.pinned] = Fragment(kind, layout, tuple(map(pinned, low[op.fragment].parts)))
+    low[op.pinned] = Fragment(kind, layout, tuple(map(opaque_vector, low[op.fragment].parts)))
 
 
 @lowers(ws.InterleaveOp)

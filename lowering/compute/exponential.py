@@ -49,14 +49,14 @@ def _runs(is_fma: Sequence[bool]) -> list[tuple[int, int, bool]]:
 def _pattern(op: ws.Exp2Op, layout: Layout, target: Target) -> list[bool]:
     """For each element of a strip, whether the multiply-add units compute it.
 
-    A thread that holds whole rows follows the pattern of the operation. In other layouts a thread's
-    elements do not form the pairs that these units take, and all use the special-function unit. So
-    do all on a target without packed f32 arithmetic, where a polynomial costs more than it saves.
+    A thread that holds whole rows follows the operation's pattern. In other layouts a thread's
+    elements form no pairs for packed arithmetic, so all use the special-function unit; as they do
+    on a target without packed f32 arithmetic, where a polynomial costs more than it saves.
     """
     columns = layout.element_offsets
     period, count = op.fma_period.value, op.fma_count.value
     begin, end = op.fma_begin.value, op.fma_end.value
-    if not period or layout.moves(COLUMN) or Feature.PACKED_F32 not in target.features:
+    if not period or layout.thread_digits(COLUMN) or Feature.PACKED_F32 not in target.features:
         return [False] * len(columns)
     return [begin <= c < end and c % period >= period - count for c in columns]
 

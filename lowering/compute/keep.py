@@ -1,10 +1,10 @@
 """`ws.keep`: replaces the elements of a fragment whose bit is not set.
 
-The bits are tested one after another, each right before its select: then ptxas moves seven at a
-time to predicates (`R2P`), and an element costs one select and no comparison. If all bits are
-tested first, as by a vector operation, each test is an instruction. Measured with ptxas 13.5 on a
-causal tile of 128 columns: 5.3 instead of 6.0 instructions per score, and 5.9 with comparisons
-instead of bits (`bench/sass.py`).
+Each bit is tested right before its select: then ptxas moves seven bits at a time to predicates
+(`R2P`), and an element costs one select and no comparison. If all bits are tested first, as by a
+vector operation, each test is an instruction. Measured with ptxas 13.5 on a causal tile of 128
+columns: 5.3 instead of 6.0 instructions per score, and 5.9 with comparisons instead of bits
+(`bench/sass.py`).
 """
 
 from typing import Any
@@ -36,8 +36,8 @@ def _keep(low: Lowering, op: ws.KeepOp) -> None:
         for part in strip:
             elements: list[Value] = []
             for i, (word, bit) in zip(range(part.type.shape[0]), bits, strict=False):
-                mark = constant(1 << bit if bit < WORD_BITS - 1 else -(1 << bit))
-                kept = compare("ne", arith.AndIOp(words[word], mark).result, 0)
-                elements.append(select(kept, vector.ExtractOp(part, [], [i]).result, other))
+                mask = constant(1 << bit if bit < WORD_BITS - 1 else -(1 << bit))
+                is_set = compare("ne", arith.AndIOp(words[word], mask).result, 0)
+                elements.append(select(is_set, vector.ExtractOp(part, [], [i]).result, other))
             parts.append(vector.FromElementsOp(part.type, elements).result)
     low[op.kept] = Fragment(source.kind, source.layout, tuple(parts))

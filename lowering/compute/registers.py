@@ -67,8 +67,8 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
     tile = low.tile(op.source)
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
     if tile.kind.space == "shared":
-        if _outlives_turn(op):
-            # the places of all its elements would be moved out of the loop, and spilled
+        if _is_loop_invariant(op):
+            # the addresses of all its elements would be hoisted out of the loop, and spilled
             tile = replace(tile, address=opaque(tile.address))
         low[op.fragment] = load_shared(low, tile, kind, layout)
         return
@@ -78,8 +78,8 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
     low[op.fragment] = load_tensor(low, tile, kind, layout)
 
 
-def _outlives_turn(op: ws.LoadOp) -> bool:
-    """Whether the slot that is read is the same in every turn of the innermost loop around."""
+def _is_loop_invariant(op: ws.LoadOp) -> bool:
+    """Whether every iteration of the innermost enclosing loop reads the same slot."""
     slot = op.source.owner
     while isinstance(slot, ws.PARTS | ws.ViewOp):
         slot = slot.source.owner
@@ -93,7 +93,7 @@ def _outlives_turn(op: ws.LoadOp) -> bool:
 
 
 def _extent(tile: Value) -> tuple[Value, int, int]:
-    """The slot or buffer tile that a tensor-memory tile is part of, and its columns there."""
+    """The slot or buffer that contains a tensor-memory tile, and the tile's columns in it."""
     kind = ws.TileType(tile.type)
     bits = ws.element_bits(kind.element)
     begin, owner = 0, tile.owner

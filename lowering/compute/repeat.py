@@ -1,7 +1,6 @@
-"""`ws.repeat`: numbers of runs of columns, in the threads that have elements of the runs.
+"""`ws.repeat`: broadcasts one value per run of columns to the columns of the run.
 
-A thread holds what it has once, however many of its elements a run has; nothing moves between
-threads.
+A thread holds the values of its own runs; nothing moves between threads.
 """
 
 from typing import Any
@@ -22,12 +21,12 @@ Value = Any
 @constrains(ws.RepeatOp)
 def _constrain(c: Constraints, op: ws.RepeatOp) -> None:
     def runs(whole: Layout) -> Layout:
-        found = whole.runs(op.count)
-        if found is None:
+        layout = whole.runs(op.count)
+        if layout is None:
             raise op_error(
                 op, f"expects runs of {op.count} columns of a layout that goes with them"
             )
-        return found
+        return layout
 
     c.view(op, op.fragment, op.runs, runs)
 
@@ -36,17 +35,17 @@ def _constrain(c: Constraints, op: ws.RepeatOp) -> None:
 def _repeat(low: Lowering, op: ws.RepeatOp) -> None:
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
     runs: Fragment = low[op.runs]
-    numbers = {place: number for number, place in enumerate(runs.layout.element_offsets)}
+    numbers = {offset: number for number, offset in enumerate(runs.layout.element_offsets)}
     parts: list[Value] = []
     for strip in parts_of_strips(runs):
-        known = [
+        values = [
             vector.ExtractOp(part, [], [i]).result
             for part in strip
             for i in range(part.type.shape[0])
         ]
-        rest = [known[numbers[place // op.count]] for place in layout.element_offsets]
+        elements = [values[numbers[offset // op.count]] for offset in layout.element_offsets]
         for width in layout.part_widths:
-            some, rest = rest[:width], rest[width:]
+            some, elements = elements[:width], elements[width:]
             shape = ir.VectorType.get([width], kind.element)
             parts.append(vector.FromElementsOp(shape, some).result)
     low[op.fragment] = Fragment(kind, layout, tuple(parts))

@@ -1,6 +1,4 @@
-"""Copies by the copy engine, through `nvgpu`: boxes of tensors from and to swizzled shared
-tiles.
-"""
+"""TMA copies through `nvgpu`: boxes of tensors from and to swizzled shared tiles."""
 
 from typing import Any
 
@@ -38,15 +36,15 @@ def _box_type(low: Lowering, parameter: TensorMap) -> Any:
 
 def box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """i32: byte offset of one box of a tile in the kernel's shared memory."""
-    left = tile.first_column // parameter.line
-    return INT.add(tile.address, (left + number) * tile.pitch * parameter.line_bytes)
+    first = tile.first_column // parameter.line
+    return INT.add(tile.address, (first + number) * tile.pitch * parameter.line_bytes)
 
 
 def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """The memref of one box of a tile, for `nvgpu`."""
     kind = _box_type(low, parameter)
-    place = low.shared_pointer(box_offset(tile, parameter, number))
-    struct = memref_struct(place, kind.rank)
+    pointer = low.shared_pointer(box_offset(tile, parameter, number))
+    struct = memref_struct(pointer, kind.rank)
     return builtin.UnrealizedConversionCastOp([kind], [struct]).result
 
 
@@ -73,8 +71,8 @@ def box_start(
     low: Lowering, tensor: Value, coords: Any, parameter: TensorMap, number: int
 ) -> list[Value]:
     """Coordinates of a box in the tensor, i32 each, in the map's order."""
-    found = _coordinates(low, tensor, coords, parameter, number)
-    return [constant(x) if isinstance(x, int) else x for x in found]
+    coordinates = _coordinates(low, tensor, coords, parameter, number)
+    return [constant(x) if isinstance(x, int) else x for x in coordinates]
 
 
 @lowers(ws.CopyInOp)
@@ -101,16 +99,16 @@ def _fill(low: Lowering, op: ws.CopyInOp) -> None:
 
 
 def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMap) -> None:
-    """Emits a copy to several CTAs, or one that reports its bytes to the other CTA of a pair."""
+    """Emits a multicast copy, or one that completes bytes at the other CTA of a pair."""
     receivers, ring = in_role(low, op.receivers), slot.ring
     barrier, options = counted_at(low, ring.full.address(slot.index), receivers, ring.full_at)
     if not is_own(receivers):
         options["multicastMask"] = mask_of(low, receivers)
     tile = low.tile(op.target)
     for number in range(parameter.box_count):
-        place = low.shared_pointer(box_offset(tile, parameter, number))
+        pointer = low.shared_pointer(box_offset(tile, parameter, number))
         nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
-            as_cluster(place),
+            as_cluster(pointer),
             low.arguments[parameter],
             box_start(low, op.source, op.coords, parameter, number),
             barrier,
@@ -123,14 +121,14 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
 def _copy_to_cta(low: Lowering, op: ws.CopyAcrossOp) -> None:
     """Copies a slot as a block of bytes, which has the same offset in every CTA."""
     slot, to = low.slot(op.target), in_role(low, op.to)
-    told = {rank: receivers[0] for rank, receivers in to.items() if receivers}
-    if not told:
+    destinations = {rank: receivers[0] for rank, receivers in to.items() if receivers}
+    if not destinations:
         return
-    with only_in(low, told, low.active.op.ranks):
+    with only_in(low, destinations, low.active.op.ranks):
         nvvm.CpAsyncBulkSharedCTAToSharedClusterOp(
-            in_cta(low, low.shared_pointer(slot.tile.start()), told),
+            in_cta(low, low.shared_pointer(slot.tile.start()), destinations),
             low.shared_pointer(low.tile(op.source).start()),
-            as_shared(in_cta(low, slot.ring.full.address(slot.index), told)),
+            as_shared(in_cta(low, slot.ring.full.address(slot.index), destinations)),
             constant(landing_bytes(op)),
         )
 
@@ -162,19 +160,19 @@ def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
 
 @lowers(ws.ExpandOp)
 def _expand(low: Lowering, op: ws.ExpandOp) -> None:
-    """Emits nothing: users of the view look through it."""
+    """Emits nothing: uses of the view resolve it."""
     low[op.view] = None
 
 
 @lowers(ws.CollapseOp)
 def _collapse(low: Lowering, op: ws.CollapseOp) -> None:
-    """Nothing to emit, as for `ws.expand`."""
+    """Emits nothing, as for `ws.expand`."""
     low[op.view] = None
 
 
 @lowers(ws.PitchOp)
 def _pitch(low: Lowering, op: ws.PitchOp) -> None:
-    """Quotient of two strides, which are i64."""
+    """Emits the quotient of two strides, which are i64."""
     outer, *inner = (low.arguments[stride] for stride in low.signature.strides(op))
     steps = arith.DivUIOp(outer, inner[0]).result if inner else outer
     low[op.steps] = arith.TruncIOp(ir.IntegerType.get_signless(32), steps).result

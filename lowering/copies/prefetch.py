@@ -6,7 +6,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, i32
 
-from ..state.checks import Site, check_one_thread, covers
+from ..state.checks import OpContext, check_one_thread, legality_check
 from ..state.lowering import Lowering, element_pointer, lowers
 from .copies import box_start
 
@@ -22,17 +22,17 @@ def _cta(low: Lowering, op: ws.CtaOp) -> None:
 
 @lowers(ws.PrefetchLineOp)
 def _prefetch_line(low: Lowering, op: ws.PrefetchLineOp) -> None:
-    """All units in which there is an element: they are of memory that holds one, so mapped."""
+    """Prefetches all 16-byte units that contain an element of the line, which are mapped memory."""
     i64 = ir.IntegerType.get_signless(64)
-    place = element_pointer(low, op.source, [low[coord] for coord in op.coords])
+    pointer = element_pointer(low, op.source, [low[coord] for coord in op.coords])
     bits = ws.element_bits(ir.MemRefType(op.source.type).element_type)
     low_bits = arith.ConstantOp(i64, ir.IntegerAttr.get(i64, UNIT_BYTES - 1)).result
     in_front = arith.TruncIOp(
-        i32(), arith.AndIOp(llvm.PtrToIntOp(i64, place).result, low_bits).result
+        i32(), arith.AndIOp(llvm.PtrToIntOp(i64, pointer).result, low_bits).result
     ).result
     begin = llvm.GEPOp(
-        place.type,
-        place,
+        pointer.type,
+        pointer,
         [INT.sub(0, in_front)],
         ir.DenseI32ArrayAttr.get([-2147483648]),
         ir.IntegerType.get_signless(8),
@@ -51,11 +51,11 @@ def _prefetch_box(low: Lowering, op: ws.PrefetchBoxOp) -> None:
         nvvm.CpAsyncBulkTensorPrefetchOp(low.arguments[parameter], coords, [])
 
 
-@covers(ws.PrefetchLineOp)
-def _check_line(site: Site, op: ws.PrefetchLineOp) -> None:
-    check_one_thread(site, op)
+@legality_check(ws.PrefetchLineOp)
+def _check_line(context: OpContext, op: ws.PrefetchLineOp) -> None:
+    check_one_thread(context, op)
 
 
-@covers(ws.PrefetchBoxOp)
-def _check_box(site: Site, op: ws.PrefetchBoxOp) -> None:
-    check_one_thread(site, op)
+@legality_check(ws.PrefetchBoxOp)
+def _check_box(context: OpContext, op: ws.PrefetchBoxOp) -> None:
+    check_one_thread(context, op)

@@ -1,13 +1,13 @@
-"""Copies of chosen rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
+"""Copies of indexed rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
 
 The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t +
-T, t + 2 T, ..., so that neighbours read neighbouring bytes of one row. Where a row is several whole
-lines of 128 bytes, the units of the first line are numbered, and a thread copies the same ones of
-each line: with constants between their places, and by one look at what the row is.
+T, t + 2 T, ..., so that accesses coalesce along a row. If a row is several whole lines of 128
+bytes, the units of its first line are numbered, and a thread copies the same unit of each line: the
+addresses differ by constants, and the row's index is computed once.
 
-Table entries that have been read ahead are held by one lane per row, in every warp, and are passed
-by shuffles to the lanes that copy the row. Copies that threads wait for have another order, in
-which each thread holds the entries of its own rows (`awaited_copies`).
+Each warp has prefetched table entries in registers, one lane per row, and shuffles them to the
+lanes that copy the row. Copies that threads wait for have another order, in which each thread has
+the entries of its rows (`awaited_copies`).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from ..layouts.inference import Constraints, constrains
 from ..layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from ..rings.awaited_copies import copy_lines, is_awaited, rows_of_threads
 from ..state.handles import Fragment, TileRef
-from ..state.lowering import Lowering, bytes_behind, element_pointer, lowers
+from ..state.lowering import Lowering, element_pointer, lowers, offset_pointer
 
 Value = Any
 
@@ -57,26 +57,26 @@ def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
 
 
 def _lines(op: ws.CopyRowsOp, tile: TileRef, threads: int) -> int:
-    """How many lines of a row a thread copies the same units of; 1 where it is not so."""
+    """The lines of a row of which a thread copies the same units; 1 if the units differ."""
     line = line_elements(ws.element_bits(tile.kind.element))
     _, column_dim = list[int](op.dims)
-    is_whole = tile.kind.shape[1] % line == tile.first_column % line == 0
-    is_known = not ir.MemRefType(op.source.type).is_dynamic_dim(column_dim)
-    has_room = tile.kind.shape[0] * _LINE_UNITS % threads == 0
-    return tile.kind.shape[1] // line if is_whole and is_known and has_room else 1
+    has_whole_lines = tile.kind.shape[1] % line == tile.first_column % line == 0
+    is_static = not ir.MemRefType(op.source.type).is_dynamic_dim(column_dim)
+    fills_threads = tile.kind.shape[0] * _LINE_UNITS % threads == 0
+    return tile.kind.shape[1] // line if has_whole_lines and is_static and fills_threads else 1
 
 
 def _entry(entries: Fragment, row: Value, rows: range) -> Value:
-    """The entry of a row, which is one of `rows`, fetched from the lane that holds it."""
+    """The entry of a row, one of `rows`, shuffled from the lane that holds it."""
     lane = arith.AndIOp(row, constant(WARP_THREADS - 1)).result
-    found: Value = None
+    entry: Value = None
     for number in range(rows.start // WARP_THREADS, (rows.stop - 1) // WARP_THREADS + 1):
-        here = from_lane(entries.parts[number], lane)
-        if found is None:
-            found = here
+        candidate = from_lane(entries.parts[number], lane)
+        if entry is None:
+            entry = candidate
         else:
-            found = select(compare("sge", row, number * WARP_THREADS), here, found)
-    return found
+            entry = select(compare("sge", row, number * WARP_THREADS), candidate, entry)
+    return entry
 
 
 def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, Value]:
@@ -84,7 +84,7 @@ def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, V
 
     Args:
       thread: i32, the thread's number among `threads`.
-      first: number of units before this turn's.
+      first: number of units before this iteration's.
       width: units in a row.
       threads: of the group.
     """
@@ -92,13 +92,13 @@ def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, V
     def quotient(value: Value) -> Value:
         return arith.DivUIOp(value, constant(width)).result
 
-    def rest(value: Value) -> Value:
+    def remainder(value: Value) -> Value:
         return arith.RemUIOp(value, constant(width)).result
 
-    if threads % width == 0:  # the unit's number in its row is the same in every turn
-        return INT.add(quotient(thread), first // width), rest(thread)
+    if threads % width == 0:  # the unit's number in its row is the same in every iteration
+        return INT.add(quotient(thread), first // width), remainder(thread)
     number = INT.add(thread, first)
-    return quotient(number), rest(number)
+    return quotient(number), remainder(number)
 
 
 def _copy(
@@ -110,42 +110,41 @@ def _copy(
     entries: Sequence[Value],
     lines: int,
 ) -> None:
-    """Copies one unit of each line of the row that the region chooses; zeros for elements outside
-    the tensor."""
+    """Copies one unit of each line of the row that the region computes; zeros past the tensor."""
     row_dim, column_dim = list[int](op.dims)
     block = op.body.blocks[0]
     for argument, value in zip(block.arguments, [row, *entries], strict=True):
         low[argument] = value
     *body, last = block.operations
     low.lower_block(body)
-    wide = unit_elements(ws.element_bits(tile.kind.element))
+    per_unit = unit_elements(ws.element_bits(tile.kind.element))
     coords = [low[coord] for coord in op.coords]
-    found = INT.add(coords[row_dim], low[last.value])
+    chosen = INT.add(coords[row_dim], low[last.value])
     exists = INT.both(
-        compare("sge", found, 0), compare("slt", found, low.extent(op.source, row_dim))
+        compare("sge", chosen, 0), compare("slt", chosen, low.extent(op.source, row_dim))
     )
-    coords[column_dim] = INT.add(coords[column_dim], INT.mul(unit, wide))
+    coords[column_dim] = INT.add(coords[column_dim], INT.mul(unit, per_unit))
     if ir.MemRefType(op.source.type).is_dynamic_dim(column_dim):
         end = low.extent(op.source, column_dim)
         exists = INT.both(exists, compare("slt", coords[column_dim], end))
         coords[column_dim] = select(exists, coords[column_dim], constant(0))
-    coords[row_dim] = select(exists, found, constant(0))
-    place, start = _place(tile, row, unit), element_pointer(low, op.source, coords)
+    coords[row_dim] = select(exists, chosen, constant(0))
+    offset, start = _unit_offset(tile, row, unit), element_pointer(low, op.source, coords)
     size = select(exists, constant(UNIT_BYTES), constant(0))
     for line in range(lines):
         nvvm.CpAsyncOp(
-            low.shared_pointer(place, line * tile.pitch * SWIZZLE_BYTES),
-            bytes_behind(start, line * SWIZZLE_BYTES),
+            low.shared_pointer(offset, line * tile.pitch * SWIZZLE_BYTES),
+            offset_pointer(start, line * SWIZZLE_BYTES),
             ir.IntegerAttr.get(i32(), UNIT_BYTES),
             ir.Attribute.parse("#nvvm<load_cache_modifier cg>"),
             cpSize=size,
         )
 
 
-def _place(tile: TileRef, row: Value, unit: Value) -> Value:
+def _unit_offset(tile: TileRef, row: Value, unit: Value) -> Value:
     """i32: byte offset of a unit of a swizzled tile; see `layouts.shared`."""
-    left = tile.first_column // unit_elements(ws.element_bits(tile.kind.element))
-    column = INT.add(unit, left) if left else unit
+    first = tile.first_column // unit_elements(ws.element_bits(tile.kind.element))
+    column = INT.add(unit, first) if first else unit
     chunk = arith.DivUIOp(column, constant(_LINE_UNITS)).result
     inner = arith.RemUIOp(column, constant(_LINE_UNITS)).result
     flipped = arith.XOrIOp(inner, arith.AndIOp(row, constant(ATOM_ROWS - 1)).result).result

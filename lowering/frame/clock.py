@@ -1,6 +1,4 @@
-"""The cycle counter of a multiprocessor, and numbers that one thread of a group writes to
-memory.
-"""
+"""Reads of an SM's cycle counter, and stores of single values by one thread of a group."""
 
 from typing import Any
 
@@ -9,7 +7,7 @@ from attn_mlir.dialect._mlir import llvm
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.scalars import constant, i32, select
 
-from ..state.checks import Site, covers
+from ..state.checks import OpContext, legality_check
 from ..state.lowering import Lowering, element_pointer, lowers
 from ..state.tensors import view_of
 
@@ -18,9 +16,7 @@ Value = Any
 
 @lowers(ws.ClockOp)
 def _clock(low: Lowering, op: ws.ClockOp) -> None:
-    """As text, since a read by `nvvm.read.ptx.sreg.clock` may be moved past asynchronous
-    products.
-    """
+    """Emits text: a read by `nvvm.read.ptx.sreg.clock` may be moved past asynchronous products."""
     low[op.cycles] = llvm.InlineAsmOp(
         i32(), [], "mov.u32 $0, %clock;", "=r,~{memory}", has_side_effects=True
     ).result
@@ -28,23 +24,23 @@ def _clock(low: Lowering, op: ws.ClockOp) -> None:
 
 @lowers(ws.StoreEntryOp)
 def _store_entry(low: Lowering, op: ws.StoreEntryOp) -> None:
-    """Without a branch: behind one on the thread, the assembler has no uniform registers for
-    descriptors.
+    """Emits no branch: after a branch on the thread, ptxas keeps no descriptors in uniform
+    registers.
     """
-    place = element_pointer(low, op.target, [low[coord] for coord in op.coords])
+    pointer = element_pointer(low, op.target, [low[coord] for coord in op.coords])
     elected = low.active.elected
     if elected is None and low.active.op.lane_count == 1:
-        llvm.StoreOp(low[op.value], place)
+        llvm.StoreOp(low[op.value], pointer)
         return
     thread = low.active.thread if elected is None else select(elected, constant(0), constant(1))
     text = "{ .reg .pred first; setp.eq.u32 first, $2, 0; @first st.global.u32 [$0], $1; }"
-    operands = [place, low[op.value], thread]
+    operands = [pointer, low[op.value], thread]
     llvm.InlineAsmOp(None, operands, text, "l,r,r,~{memory}", has_side_effects=True)
 
 
-@covers(ws.StoreEntryOp)
-def _check_store_entry(site: Site, op: ws.StoreEntryOp) -> None:
-    kernel: Any = site.role.operation.parent.opview
+@legality_check(ws.StoreEntryOp)
+def _check_store_entry(context: OpContext, op: ws.StoreEntryOp) -> None:
+    kernel: Any = context.role.operation.parent.opview
     argument = view_of(kernel, op.target).argument
     role = kernel.io_roles[kernel.names.index(argument)]
     if role not in ("out", "inout"):

@@ -21,23 +21,22 @@ from ..state.lowering import Lowering, lowers
 Value = Any
 
 
-def lower_turn(low: Lowering, loop: Any, operations: Iterable[Any]) -> None:
-    """Lowers the operations of a loop's body, so that accesses to tensor memory have the same state
-    in every turn."""
-    before, now = low.active.accesses.copy(), low.active.accesses
-    takes = any(isinstance(inner, (ws.WaitOp, ws.AcquireOp)) for inner in ws.inside(loop))
-    now.is_ordered &= not takes
+def lower_iteration(low: Lowering, loop: Any, operations: Iterable[Any]) -> None:
+    """Lowers a loop's body so that every iteration begins with the same state of tensor memory."""
+    before, accesses = low.active.accesses.copy(), low.active.accesses
+    waits = any(isinstance(inner, (ws.WaitOp, ws.AcquireOp)) for inner in ws.inside(loop))
+    accesses.is_ordered &= not waits
     if is_branched(low, loop):
         lower_branched_turn(low, operations)
     else:
         low.lower_block(operations)
-    now = low.active.accesses
-    if takes and now.is_touching and not before.is_touching:
+    accesses = low.active.accesses
+    if waits and accesses.is_accessing and not before.is_accessing:
         complete_accesses(low)
-    elif any(tile not in before.stored for tile in now.stored):
+    elif any(tile not in before.stored for tile in accesses.stored):
         wait_tensor_stores(low)
-    now.stored = before.stored
-    now.is_ordered &= not takes
+    accesses.stored = before.stored
+    accesses.is_ordered &= not waits
 
 
 def _flatten(lowered: Any) -> list[Value]:
@@ -61,12 +60,12 @@ def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
 
 @lowers(scf.ForOp)
 def _for(low: Lowering, op: Any) -> None:
-    if turns := turns_of_round(low, op):
-        lower_rounds(low, op, turns, partial(lower_turn, low, op))
+    if rounds := turns_of_round(low, op):
+        lower_rounds(low, op, rounds, partial(lower_iteration, low, op))
         return
     carried = [_flatten(low[value]) for value in op.initArgs]
     bounds = (low[value] for value in (op.lowerBound, op.upperBound, op.step))
-    made = scf.ForOp(*bounds, [part for parts in carried for part in parts])
+    loop = scf.ForOp(*bounds, [part for parts in carried for part in parts])
 
     def regroup(values: Sequence[Value], flat: Sequence[Value]) -> None:
         position = 0
@@ -75,18 +74,18 @@ def _for(low: Lowering, op: Any) -> None:
             position += len(parts)
 
     body = op.region.blocks[0]
-    low[body.arguments[0]] = made.induction_variable
-    regroup(list(body.arguments)[1:], list(made.inner_iter_args))
-    with ir.InsertionPoint(made.body):
-        *turn, last = body.operations
-        lower_turn(low, op, turn)
+    low[body.arguments[0]] = loop.induction_variable
+    regroup(list(body.arguments)[1:], list(loop.inner_iter_args))
+    with ir.InsertionPoint(loop.body):
+        *operations, last = body.operations
+        lower_iteration(low, op, operations)
         low.lower(last)
-    regroup(list(op.operation.results), list(made.results))
+    regroup(list(op.operation.results), list(loop.results))
 
 
 @lowers(scf.IfOp)
 def _if(low: Lowering, op: Any) -> None:
-    turn = low.active.turn
+    turn = low.active.iteration
     if turn is not None and turn.condition == op.condition:
         *body, _ = op.thenRegion.blocks[0].operations
         low.lower_block(body if turn.holds else [])
@@ -95,20 +94,20 @@ def _if(low: Lowering, op: Any) -> None:
     results = list(op.operation.results)
     kinds = [_register_types(low, result) for result in results]
     flat = [kind for several in kinds for kind in several]
-    made = scf.IfOp(low[op.condition], flat, has_else=len(regions) > 1)
+    branch = scf.IfOp(low[op.condition], flat, has_else=len(regions) > 1)
     before = low.active.accesses
     ends = [before] if len(regions) == 1 else []
-    for region, block in zip(regions, (made.then_block, made.else_block), strict=False):
+    for region, block in zip(regions, (branch.then_block, branch.else_block), strict=False):
         low.active.accesses = before.copy()
         with ir.InsertionPoint(block):
             *body, last = region.blocks[0].operations
             low.lower_block(body)
             ends.append(low.active.accesses)
-            if ends[0] is before and ends[-1].is_touching and not before.is_touching:
-                complete_accesses(low)  # who does not take the branch then has nothing to complete
+            if ends[0] is before and ends[-1].is_accessing and not before.is_accessing:
+                complete_accesses(low)  # the other path has nothing to complete
             _yield_of_branch(low, last, is_last=region == regions[-1])
-    low.active.accesses = Accesses.joined(ends)
-    parts = iter(made.operation.results)
+    low.active.accesses = Accesses.merged(ends)
+    parts = iter(branch.operation.results)
     for result, several in zip(results, kinds, strict=True):
         _assign(low, result, list(islice(parts, len(several))))
 
@@ -116,9 +115,8 @@ def _if(low: Lowering, op: Any) -> None:
 def _yield_of_branch(low: Lowering, op: Any, *, is_last: bool) -> None:
     """Ends a branch.
 
-    Where both branches end alike, the backend would merge the ends, and move registers to make them
-    agree (22 of 520 instructions of a softmax loop, LLVM 23). So what one branch yields is made
-    opaque to it.
+    If both branches end alike, LLVM merges the ends and moves registers to make them agree (22 of
+    520 instructions of a softmax loop, LLVM 23). So the values that one branch yields are opaque.
     """
     operands = [part for value in op.operation.operands for part in _flatten(low[value])]
     scf.YieldOp(operands if is_last else [opaque(x) if is_word(x) else x for x in operands])
@@ -141,7 +139,7 @@ def _ceildiv(low: Lowering, op: Any) -> None:
     """Unsigned where both operands are known to be at least 0: their sum stays below 2^32."""
     dividend, divisor = low[op.lhs], low[op.rhs]
     if is_plain_division(op):
-        raised = INT.add(dividend, INT.sub(divisor, 1))
-        low[op.result] = arith.DivUIOp(raised, divisor).result
+        numerator = INT.add(dividend, INT.sub(divisor, 1))
+        low[op.result] = arith.DivUIOp(numerator, divisor).result
     else:
         low[op.result] = arith.CeilDivSIOp(dividend, divisor).result

@@ -1,9 +1,9 @@
 """Order between CTAs and between kernels: counters in global memory, and dependent launches.
 
 The counter wraps: `atom.inc` turns count - 1 into 0, so that the last arrival resets it. The
-threads of a group synchronise before one of them arrives, so that it releases what all of them have
-written, and after it, so that all see what it has acquired of other CTAs; both are cumulative (PTX
-ISA, memory consistency model, causality order).
+threads of a group synchronise before one of them arrives, so that it releases the writes of all,
+and after it, so that all see the writes of other CTAs that it has acquired; both are cumulative
+(PTX ISA, memory consistency model, causality order).
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from ..access.groups import meet, meet_with
 from ..rings.followed import issuing
-from ..state.checks import Site, check_warpgroups, covers
+from ..state.checks import OpContext, check_warpgroups, legality_check
 from ..state.lowering import FULL_WARP, Lowering, element_pointer, lowers, uniform
 
 Value = Any
@@ -28,27 +28,31 @@ def _arrive_last(low: Lowering, op: ws.ArriveLastOp) -> None:
     last = INT.sub(low[op.count], 1)
     branch = scf.IfOp(compare("eq", low.active.thread, 0), [i32()], has_else=True)
     with ir.InsertionPoint(branch.then_block):
-        place = element_pointer(low, op.counter, [low[coord] for coord in op.coords])
+        pointer = element_pointer(low, op.counter, [low[coord] for coord in op.coords])
         before = llvm.AtomicRMWOp(
-            llvm.AtomicBinOp.uinc_wrap, place, last, llvm.AtomicOrdering.acq_rel, syncscope="device"
+            llvm.AtomicBinOp.uinc_wrap,
+            pointer,
+            last,
+            llvm.AtomicOrdering.acq_rel,
+            syncscope="device",
         ).res
         scf.YieldOp([before])
     with ir.InsertionPoint(branch.else_block):
         scf.YieldOp([constant(0)])
-    found = branch.results_[0]
+    previous = branch.results_[0]
     if low.active.op.threads_per_group > WARP_THREADS:
-        low[op.is_last] = meet_with(low, compare("eq", found, last))
+        low[op.is_last] = meet_with(low, compare("eq", previous, last))
         return
-    found = uniform(found)
+    previous = uniform(previous)
     nvvm.SyncWarpOp(constant(FULL_WARP))
-    low[op.is_last] = compare("eq", found, last)
+    low[op.is_last] = compare("eq", previous, last)
 
 
-@covers(ws.ArriveLastOp)
-def _check_arrive_last(site: Site, op: ws.ArriveLastOp) -> None:
-    if site.role.threads_per_group != WARP_THREADS:
-        check_warpgroups(site, op, "an arrival of several warps")
-    site.check_inout(op, op.counter)
+@legality_check(ws.ArriveLastOp)
+def _check_arrive_last(context: OpContext, op: ws.ArriveLastOp) -> None:
+    if context.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(context, op, "an arrival of several warps")
+    context.check_inout(op, op.counter)
 
 
 @lowers(ws.GridDependencyWaitOp)
@@ -62,7 +66,7 @@ def _launch_dependents(low: Lowering, op: ws.LaunchDependentsOp) -> None:
         nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.launch_dependents)
 
 
-TOUCHING = (  # operations that access tensors
+ACCESSING = (  # operations that access tensors
     ws.CopyInOp,
     ws.CopyOutOp,
     ws.ReduceOutOp,
@@ -97,7 +101,7 @@ def check_waits(kernel: ws.KernelOp) -> None:
             if isinstance(op, ws.GridDependencyWaitOp):
                 break
             for inner in (op, *ws.inside(op)):
-                if isinstance(inner, TOUCHING) or (isinstance(inner, ws.TilesOp) and inner.ends):
+                if isinstance(inner, ACCESSING) or (isinstance(inner, ws.TilesOp) and inner.ends):
                     raise op_error(
                         inner,
                         f"touches a tensor in role {role.label} before ws.grid_dependency_wait at "

@@ -17,7 +17,7 @@ from attn_mlir.dialect.targets.limits import (
 from attn_mlir.passes.check_registers import budget_of, roles_within, warpgroup_count
 
 from ..access.tensor_memory import TensorMemory, wait_tensor_stores
-from ..checks.coverage import check_kernel
+from ..checks.legality import check_kernel
 from ..copies.copies import tensor_map_value
 from ..rings.clusters import meet, only_in, this_rank
 from ..rings.followed import follow, is_followed
@@ -160,7 +160,7 @@ def _emit_body(low: Lowering) -> None:
     meet(low)
     memory.publish()
     _dispatch(low, _segments(kernel), thread, warp)
-    memory.settle()
+    memory.order_accesses()
     meet(low)
     memory.free()
 
@@ -197,9 +197,7 @@ class _Segment:
 
 
 def _segments(kernel: ws.KernelOp) -> list[_Segment]:
-    """Divides the CTA's warps into segments: one role of warpgroups each,
-    or several smaller ones.
-    """
+    """Divides the CTA's warps into segments: one role of warpgroups each, or smaller roles."""
     total = thread_count(kernel) // WARP_THREADS
     segments: list[_Segment] = []
     first = 0
@@ -218,15 +216,15 @@ def _round_up(warps: int) -> int:
 
 def _dispatch(low: Lowering, segments: Sequence[_Segment], thread: Value, warp: Value) -> None:
     """A chain of branches on the warp's number, one per segment."""
-    segment, *rest = segments
-    if not rest:
+    segment, *remaining = segments
+    if not remaining:
         _segment(low, segment, thread, warp)
         return
-    with either(compare("slt", warp, segment.end)) as (inside, outside):
-        with inside:
+    with either(compare("slt", warp, segment.end)) as (then, otherwise):
+        with then:
             _segment(low, segment, thread, warp)
-        with outside:
-            _dispatch(low, rest, thread, warp)
+        with otherwise:
+            _dispatch(low, remaining, thread, warp)
 
 
 def _segment(low: Lowering, segment: _Segment, thread: Value, warp: Value) -> None:

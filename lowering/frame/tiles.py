@@ -1,17 +1,17 @@
-"""The loop over work tiles: which ones a CTA computes, one after the other.
+"""The loop over the work tiles of a CTA (tile scheduler).
 
-With cluster launch control (order `clc`), answers arrive in a ring like any other:
+With cluster launch control (order `clc`), responses of `try_cancel` arrive in a ring:
 
 ```
 tile = blockIdx
 do {
   ... the role's work ...
-  wait for the answer; read it: cancelled?, ctaid.x, .y, .z; release
+  wait for the response; read it: cancelled?, ctaid.x, .y, .z; release
 } while (a CTA was cancelled), tile = its ctaid
 ```
 
-With the order `counter` the loop is the same, and a thread has written the answer: whether there is
-a tile, and its coordinates, which follow from its number (`_numbered`).
+With the order `counter` the loop is the same; a thread of this CTA writes the slot: whether there
+is a tile, and its coordinates, computed from its number (`_numbered`).
 
 With the order `ragged`, a CTA finds its sequence by bisection over the ends, a load per step.
 """
@@ -30,11 +30,11 @@ from attn_mlir.dialect.ws.tiles import ANSWER_BYTES, ANSWER_WORDS
 from ..access.inline_ptx import opaque
 from ..rings.clusters import cluster_number, cluster_total
 from ..rings.rings import announce
-from ..state.checks import Site, check_one_thread, covers
+from ..state.checks import OpContext, check_one_thread, legality_check
 from ..state.handles import NextTile
 from ..state.lowering import Lowering, element_pointer, load_input, lowers, uniform
 from ..state.parameters import Symbol
-from .control import lower_turn
+from .control import lower_iteration
 
 Value = Any
 
@@ -45,41 +45,37 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
         case "persistent":
             _persistent(low, op)
         case "clc":
-            _claimed(low, op)
+            _by_launch_control(low, op)
         case "counter":
-            _drawn(low, op)
+            _by_counter(low, op)
         case "ragged":
             _ragged(low, op)
-            low.lower_block(_of_only_turn(low, op))
+            low.lower_block(_single_tile_body(low, op))
         case _:
-            _bind(low, op, _own_tile(low, op))
-            low.lower_block(_of_only_turn(low, op))
+            _bind(low, op, _tile_index(low, op))
+            low.lower_block(_single_tile_body(low, op))
 
 
-def _behind(op: ws.TilesOp) -> list[Any]:
-    """The operations in the block of a loop over tiles that its operands are computed by,
-    in order.
-    """
+def _operand_slice(op: ws.TilesOp) -> list[Any]:
+    """The operations of the enclosing block that compute a tile loop's operands, in order."""
     needed = set(op.operation.operands)
-    found: list[Any] = []
+    operations: list[Any] = []
     for other in reversed(list(op.operation.block.operations)):
         if needed.intersection(other.operation.results):
             needed.update(other.operation.operands)
-            found.append(other)
-    return found[::-1]
+            operations.append(other)
+    return operations[::-1]
 
 
-def _own_block(op: ws.TilesOp) -> list[Value]:
+def _block_index(op: ws.TilesOp) -> list[Value]:
     """Coordinates of this CTA in the grid."""
     readers = (nvvm.BlockIdXOp, nvvm.BlockIdYOp, nvvm.BlockIdZOp)
     return [reader(results=[i32()]).result for reader in readers[: len(op.extents)]]
 
 
-def _own_tile(low: Lowering, op: ws.TilesOp) -> list[Value]:
-    """Coordinates of the work tile of this CTA or its cluster,
-    whose CTAs are neighbours along x.
-    """
-    first, *others = _own_block(op)
+def _tile_index(low: Lowering, op: ws.TilesOp) -> list[Value]:
+    """Coordinates of the work tile of this CTA or cluster; a cluster's CTAs are adjacent in x."""
+    first, *others = _block_index(op)
     return [first if low.cta_count == 1 else cluster_number(), *others]
 
 
@@ -101,7 +97,7 @@ def _ragged(low: Lowering, op: ws.TilesOp) -> None:
         row = INT.min(INT.max(end, 0), rows)
         return INT.add(arith.DivUIOp(row, size).result, sequence)
 
-    x, head, part = _own_block(op)
+    x, head, part = _block_index(op)
     numbers = INT.add(arith.DivUIOp(rows, size).result, count)
     number = INT.sub(INT.sub(numbers, 1), x)
     sequence = _bisect(count, lambda middle: compare("sle", first_number(middle), number))
@@ -115,22 +111,20 @@ def _ragged(low: Lowering, op: ws.TilesOp) -> None:
 
 
 def _bisect(count: Value, holds: Callable[[Value], Value]) -> Value:
-    """The last number below `count` for which `holds`; 0 if none.
-    `holds` must not turn true again.
-    """
+    """The last number below `count` for which `holds`, which must be monotonic; 0 if none."""
     kinds = [i32(), i32()]
-    made = scf.WhileOp(kinds, [constant(0), count])
-    before = made.before.blocks.append(*kinds)
-    after = made.after.blocks.append(*kinds)
+    search = scf.WhileOp(kinds, [constant(0), count])
+    before = search.before.blocks.append(*kinds)
+    after = search.after.blocks.append(*kinds)
     with ir.InsertionPoint(before):
         low, high = before.arguments
         scf.ConditionOp(compare("sgt", INT.sub(high, low), 1), [low, high])
     with ir.InsertionPoint(after):
         low, high = after.arguments
         middle = arith.ShRUIOp(INT.add(low, high), constant(1)).result
-        taken = holds(middle)
-        scf.YieldOp([select(taken, middle, low), select(taken, high, middle)])
-    return made.results[0]
+        is_below = holds(middle)
+        scf.YieldOp([select(is_below, middle, low), select(is_below, high, middle)])
+    return search.results[0]
 
 
 def _persistent(low: Lowering, op: ws.TilesOp) -> None:
@@ -145,32 +139,32 @@ def _persistent(low: Lowering, op: ws.TilesOp) -> None:
         step = nvvm.GridDimXOp(results=[i32()]).result
     else:
         first, step = cluster_number(), cluster_total()
-    made = scf.ForOp(first, total, step)
-    with ir.InsertionPoint(made.body):
-        rest = made.induction_variable
+    tiles = scf.ForOp(first, total, step)
+    with ir.InsertionPoint(tiles.body):
+        remaining = tiles.induction_variable
         for argument, extent in zip(block.arguments, extents, strict=True):
-            low[argument] = arith.RemUIOp(rest, extent).result
-            rest = arith.DivUIOp(rest, extent).result
-        holds_sums = any(isinstance(other, ws.SettleOp) for other in ws.inside(op))
-        if holds_sums:
-            with _anew(low):
-                lower_turn(low, op, list(block.operations))
+            low[argument] = arith.RemUIOp(remaining, extent).result
+            remaining = arith.DivUIOp(remaining, extent).result
+        has_accumulators = any(isinstance(other, ws.SettleOp) for other in ws.inside(op))
+        if has_accumulators:
+            with _recomputed_per_tile(low):
+                lower_iteration(low, op, list(block.operations))
         else:
-            with _who_kept(low):
-                lower_turn(low, op, _with_ends_anew(low, list(block.operations)))
+            with _thread_index_restored(low):
+                lower_iteration(low, op, _with_recomputed_epilogue(low, list(block.operations)))
         scf.YieldOp([])
 
 
-def _claimed(low: Lowering, op: ws.TilesOp) -> None:
-    """Emits the loop over the CTA's own work tile and those that it claims."""
-    first = _own_block(op)
+def _by_launch_control(low: Lowering, op: ws.TilesOp) -> None:
+    """Emits the loop over the CTA's first work tile and those that `try_cancel` returns."""
+    first = _block_index(op)
     kinds = [i32()] * len(first)
-    made = scf.WhileOp(kinds, first)
-    before = made.before.blocks.append(*kinds)
-    after = made.after.blocks.append(*kinds)
+    tiles = scf.WhileOp(kinds, first)
+    before = tiles.before.blocks.append(*kinds)
+    after = tiles.after.blocks.append(*kinds)
     with ir.InsertionPoint(before):
         _bind(low, op, list(before.arguments))
-        lower_turn(low, op, list(op.body.blocks[0].operations))
+        lower_iteration(low, op, list(op.body.blocks[0].operations))
         following = low.active.next_tile
         assert following is not None
         scf.ConditionOp(following.exists, following.coords[: len(first)])
@@ -186,109 +180,109 @@ def _tile_count(low: Lowering, op: ws.TilesOp) -> Value:
 def _numbered(low: Lowering, op: ws.TilesOp, number: Value) -> list[Value]:
     """The coordinates of a tile by its number in the order `counter`.
 
-    Worked: extents [2, 3], sections of 2 places: tiles 0 .. 5 are [1, 0] [1, 1] [0, 0] [0, 1] in
+    Worked: extents [2, 3], sections of 2 columns: tiles 0 .. 5 are [1, 0] [1, 1] [0, 0] [0, 1] in
     the first section, [1, 2] [0, 2] in the second.
     """
     blocks, *others, section = (low[x] for x in (*op.extents, *op.packing))
-    places = functools.reduce(INT.mul, others, constant(1))
+    columns = functools.reduce(INT.mul, others, constant(1))
     tiles = INT.mul(section, blocks)
     first = INT.mul(_divided(number, tiles), section)
     within = arith.RemUIOp(number, tiles).result
-    left = INT.max(INT.sub(places, first), 1)  # nothing behind the last tile, and no division by 0
-    width = INT.min(section, left)
-    place = INT.add(first, arith.RemUIOp(within, width).result)
+    # at least 1: beyond the last tile nothing remains, and 0 would be divided by
+    remaining = INT.max(INT.sub(columns, first), 1)
+    width = INT.min(section, remaining)
+    column = INT.add(first, arith.RemUIOp(within, width).result)
     coords = [INT.sub(INT.sub(blocks, 1), _divided(within, width))]
     for extent in others:
-        coords.append(arith.RemUIOp(place, extent).result)
-        place = _divided(place, extent)
+        coords.append(arith.RemUIOp(column, extent).result)
+        column = _divided(column, extent)
     return coords
 
 
 def _divided(number: Value, by: Value) -> Value:
-    """Of numbers that are not negative, rounded down."""
+    """The quotient of numbers that are not negative, rounded down."""
     return arith.DivUIOp(number, by).result
 
 
-def _drawn(low: Lowering, op: ws.TilesOp) -> None:
-    """The tile of the CTA's own number, then those that the answers name."""
-    own = nvvm.BlockIdXOp(results=[i32()]).result
-    exists = compare("slt", own, _tile_count(low, op))
-    coords = _numbered(low, op, own)
+def _by_counter(low: Lowering, op: ws.TilesOp) -> None:
+    """Emits the loop over the CTA's first tile, by its number, and those fetched from a counter."""
+    first = nvvm.BlockIdXOp(results=[i32()]).result
+    exists = compare("slt", first, _tile_count(low, op))
+    coords = _numbered(low, op, first)
     kinds = [i1(), *[i32()] * len(coords)]
-    made = scf.WhileOp(kinds[1:], [exists, *coords])
-    before = made.before.blocks.append(*kinds)
-    after = made.after.blocks.append(*kinds[1:])
+    tiles = scf.WhileOp(kinds[1:], [exists, *coords])
+    before = tiles.before.blocks.append(*kinds)
+    after = tiles.after.blocks.append(*kinds[1:])
     with ir.InsertionPoint(before):
-        goes_on, *place = before.arguments
-        scf.ConditionOp(goes_on, place)
+        continues, *arguments = before.arguments
+        scf.ConditionOp(continues, arguments)
     with ir.InsertionPoint(after):
-        with _anew(low):
+        with _recomputed_per_tile(low):
             _bind(low, op, list(after.arguments))
-            lower_turn(low, op, list(op.body.blocks[0].operations))
+            lower_iteration(low, op, list(op.body.blocks[0].operations))
         following = low.active.next_tile
         assert following is not None
         scf.YieldOp([following.exists, *following.coords[: len(coords)]])
 
 
 @contextmanager
-def _anew(low: Lowering) -> Generator[None]:
-    """In a loop over tiles: what follows from the number of a thread and from sizes inside is
-    computed in the turn that needs it.
+def _recomputed_per_tile(low: Lowering) -> Generator[None]:
+    """Recomputes values of the thread's index and of sizes in each iteration of a tile loop.
 
-    Moved out of the loop, addresses of the epilogue and tests of the last keys take registers of
-    the loop over keys inside it, where products leave their sums: 12 words spilled of 160 at head
-    size 128, 27 of 232 with 8 bits at 192 (ptxas 13.5).
+    Hoisted, the epilogue's addresses and the tests of the last keys take registers in the loop over
+    keys, which holds accumulators: 12 words spilled of 160 at head size 128, 27 of 232 with 8 bits
+    at 192 (ptxas 13.5).
     """
-    with _who_kept(low), _sizes_anew(low):
-        _hide_who(low)
+    with _thread_index_restored(low), _recomputed_sizes(low):
+        _hide_thread_index(low)
         yield
 
 
-def _with_ends_anew(low: Lowering, operations: Sequence[Any]) -> Iterator[Any]:
-    """The operations of a turn of a role without such sums, which has registers for most of what
-    stays the same: what follows from the number of a thread is computed anew behind the last loop,
-    and for a branch that has a loop. 8 to 40 bytes spilled of 208 and of 88 registers at head sizes
-    144 to 256 of `mha-streaming`; more if all of the turn computed it anew.
+def _with_recomputed_epilogue(low: Lowering, operations: Sequence[Any]) -> Iterator[Any]:
+    """The body of a tile loop without accumulators in registers, which can keep most invariants.
+
+    Values of the thread's index are recomputed after the last inner loop, and before a branch that
+    has a loop. Kept, they spill 8 to 40 bytes of 208 and of 88 registers at head sizes 144 to 256
+    of `mha-streaming`; recomputed in the whole body, they spill more.
     """
     last = max((n for n, op in enumerate(operations) if isinstance(op, scf.ForOp)), default=None)
     for number, op in enumerate(operations):
         if isinstance(op, scf.IfOp) and any(isinstance(x, scf.ForOp) for x in ws.inside(op)):
-            _hide_who(low)
+            _hide_thread_index(low)
         yield op
         if number == last:
-            _hide_who(low)
+            _hide_thread_index(low)
 
 
-def _reads_beside_sums(op: ws.TilesOp) -> bool:
-    """Whether threads that hold sums of products modify scores,
-    or read tensors for each of them.
-    """
-    found = list(ws.inside(op))
-    maps = [x for x in found if isinstance(x, ws.MapOp)]
+def _modifies_scores_in_registers(op: ws.TilesOp) -> bool:
+    """Whether threads that hold accumulators modify scores, or load from tensors per score."""
+    operations = list(ws.inside(op))
+    maps = [x for x in operations if isinstance(x, ws.MapOp)]
     reads = any(isinstance(y, ws.ElementOp) for x in maps for y in ws.inside(x))
     modifies = reads or any(x.in_turn for x in maps)
-    return modifies and any(isinstance(x, ws.SettleOp) for x in found)
+    return modifies and any(isinstance(x, ws.SettleOp) for x in operations)
 
 
-def _of_only_turn(low: Lowering, op: ws.TilesOp) -> Iterator[Any]:
-    """The operations of a CTA's only work tile. Where its threads have no register to spare, what
-    follows from their number is computed anew for it and behind the branch with the loop over keys:
-    it would be kept for the epilogue, 28 bytes spilled of 240 registers at head size 256 with a
-    relative bias (ptxas 13.5).
+def _single_tile_body(low: Lowering, op: ws.TilesOp) -> Iterator[Any]:
+    """The body of a CTA's only work tile.
+
+    If its threads are short of registers, values of the thread's index are recomputed before it and
+    after the branch with the loop over keys. Kept for the epilogue, they spill 28 bytes of 240
+    registers at head size 256 with a relative bias (ptxas 13.5).
     """
-    has_few = _reads_beside_sums(op)
-    with _who_kept(low):
+    has_few = _modifies_scores_in_registers(op)
+    with _thread_index_restored(low):
         if has_few:
-            _hide_who(low)
+            _hide_thread_index(low)
         for inner in list(op.body.blocks[0].operations):
             yield inner
             has_loop = any(isinstance(x, scf.ForOp) for x in ws.inside(inner))
             if has_few and isinstance(inner, scf.IfOp) and has_loop:
-                _hide_who(low)
+                _hide_thread_index(low)
 
 
-def _hide_who(low: Lowering) -> None:
-    """Makes the number of this thread, and of its group, another value for the optimiser."""
+def _hide_thread_index(low: Lowering) -> None:
+    """Makes the indices of this thread and its group opaque: LLVM recomputes values of them."""
     role = low.active
     role.thread = opaque(role.thread)
     if role.op.group_count > 1:
@@ -297,8 +291,8 @@ def _hide_who(low: Lowering) -> None:
 
 
 @contextmanager
-def _who_kept(low: Lowering) -> Generator[None]:
-    """Takes back what `_hide_who` does inside."""
+def _thread_index_restored(low: Lowering) -> Generator[None]:
+    """Undoes `_hide_thread_index` of the body at its end."""
     role = low.active
     thread, group = role.thread, role.group
     yield
@@ -308,9 +302,8 @@ def _who_kept(low: Lowering) -> Generator[None]:
 
 
 @contextmanager
-def _sizes_anew(low: Lowering) -> Generator[None]:
-    """What follows from sizes inside is computed there: reciprocals of divisors moved out of the
-    loop over tiles would take registers of a thread that has few."""
+def _recomputed_sizes(low: Lowering) -> Generator[None]:
+    """Recomputes values of sizes inside: hoisted reciprocals of divisors would take registers."""
     before = dict(low.arguments)
     parameters = zip(low.signature.parameters, low.entry.operation.block.arguments, strict=True)
     for parameter, argument in parameters:
@@ -322,46 +315,49 @@ def _sizes_anew(low: Lowering) -> Generator[None]:
 
 @lowers(ws.DrawOp)
 def _draw(low: Lowering, op: ws.DrawOp) -> None:
-    """Numbers below that of CTAs are theirs from the start; `atom.inc` makes count - 1 into 0."""
+    """Fetches a tile number from the counter and writes the tile's coordinates to the slot.
+
+    Numbers below the count of CTAs are their first tiles; `atom.inc` turns count - 1 into 0.
+    """
     loop = op.loop
-    with _sizes_anew(low):
-        low.lower_block(_behind(loop))
+    with _recomputed_sizes(low):
+        low.lower_block(_operand_slice(loop))
     count = _tile_count(low, loop)
-    drawn = llvm.AtomicRMWOp(
+    fetched = llvm.AtomicRMWOp(
         llvm.AtomicBinOp.uinc_wrap,
         element_pointer(low, op.counter, [constant(0)]),
         INT.sub(count, 1),
         llvm.AtomicOrdering.monotonic,
         syncscope="device",
     ).res
-    number = INT.add(drawn, opaque(nvvm.GridDimXOp(results=[i32()]).result))
+    number = INT.add(fetched, opaque(nvvm.GridDimXOp(results=[i32()]).result))
     exists = arith.ExtUIOp(i32(), compare("slt", number, count)).result
     coords = _numbered(low, loop, number)
     words = [exists, *coords, *[constant(0)] * (ANSWER_WORDS - 1 - len(coords))]
-    answer = vector.FromElementsOp(ir.VectorType.get([ANSWER_WORDS], i32()), words).result
-    place = low.shared_pointer(low.slot(op.slot).tile.start())
-    llvm.StoreOp(answer, place, alignment=ANSWER_BYTES)
+    words_vector = vector.FromElementsOp(ir.VectorType.get([ANSWER_WORDS], i32()), words).result
+    pointer = low.shared_pointer(low.slot(op.slot).tile.start())
+    llvm.StoreOp(words_vector, pointer, alignment=ANSWER_BYTES)
 
 
-@covers(ws.DrawOp)
-def _check_draw(site: Site, op: ws.DrawOp) -> None:
-    check_one_thread(site, op)
-    site.check_inout(op, op.counter)
+@legality_check(ws.DrawOp)
+def _check_draw(context: OpContext, op: ws.DrawOp) -> None:
+    check_one_thread(context, op)
+    context.check_inout(op, op.counter)
 
 
 @lowers(ws.ClaimOp)
 def _claim(low: Lowering, op: ws.ClaimOp) -> None:
     slot = low.slot(op.slot)
     announce(low, slot, op)
-    answer = low.shared_pointer(slot.tile.start())
-    nvvm.ClusterLaunchControlTryCancelOp(answer, slot.ring.full.address(slot.index))
+    response = low.shared_pointer(slot.tile.start())
+    nvvm.ClusterLaunchControlTryCancelOp(response, slot.ring.full.address(slot.index))
 
 
 @lowers(ws.NextTileOp)
 def _next_tile(low: Lowering, op: ws.NextTileOp) -> None:
     loop = op.operation.parent.opview
     exists, coords = (
-        _read_drawn(low, op) if loop.order.value == "counter" else _read_claimed(low, op)
+        _read_counted(low, op) if loop.order.value == "counter" else _read_cancelled(low, op)
     )
     if low.active.op.lane_count > 1:  # all lanes have read the same
         flag = uniform(arith.ExtUIOp(i32(), exists).result)
@@ -370,23 +366,23 @@ def _next_tile(low: Lowering, op: ws.NextTileOp) -> None:
     low.active.next_tile = NextTile(exists, tuple(coords))
 
 
-def _read_drawn(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
-    """Whether there is a next tile, and its coordinates, as `_draw` has written them."""
+def _read_counted(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
+    """Reads from a slot whether there is a next tile, and its coordinates; see `_draw`."""
     kind = ir.VectorType.get([ANSWER_WORDS], i32())
-    place = low.shared_pointer(low.slot(op.slot).tile.start())
-    answer = llvm.LoadOp(kind, place, alignment=ANSWER_BYTES).result
-    exists, *coords = vector.ToElementsOp(answer).results
+    pointer = low.shared_pointer(low.slot(op.slot).tile.start())
+    words = llvm.LoadOp(kind, pointer, alignment=ANSWER_BYTES).result
+    exists, *coords = vector.ToElementsOp(words).results
     return compare("ne", exists, 0), coords
 
 
-def _read_claimed(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
-    """Whether a CTA was cancelled, and its place in the grid."""
+def _read_cancelled(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
+    """Reads from a slot whether a CTA was cancelled, and its coordinates in the grid."""
     i128 = ir.IntegerType.get_signless(128)
-    answer = llvm.LoadOp(i128, low.shared_pointer(low.slot(op.slot).tile.start())).result
+    response = llvm.LoadOp(i128, low.shared_pointer(low.slot(op.slot).tile.start())).result
 
     def query(name: str, result: Any) -> Value:
         which = nvvm.ClusterLaunchControlQueryType[name]
-        return nvvm.ClusterLaunchControlQueryCancelOp(which, answer, results=[result]).result
+        return nvvm.ClusterLaunchControlQueryCancelOp(which, response, results=[result]).result
 
     exists = query("IS_CANCELED", i1())
     return exists, [query(f"GET_FIRST_CTA_ID_{axis}", i32()) for axis in "XYZ"]

@@ -1,4 +1,4 @@
-"""Where the operands of a product lie in shared memory: descriptor fields that all targets share.
+"""Matrix descriptors of operands in shared memory: the fields that all targets share.
 
 Pure functions over integers. Sources: PTX ISA, canonical layouts and matrix descriptors of wgmma
 and tcgen05, whose upper bits differ: each target's folder adds them.
@@ -54,22 +54,20 @@ def k_major(
 
 
 def mn_major(
-    pitch: int, element_bits: int, *, is_repeated: bool = False, k_rows: int | None = None
+    pitch: int, element_bits: int, *, is_broadcast: bool = False, k_rows: int | None = None
 ) -> Operand:
     """A tile [K, N] whose rows are K (V): leading offset from one chunk of N to the next.
 
-    Of one chunk that `is_repeated` the next one is itself: products of more rows or columns have
-    copies of its.
+    A leading offset of 0 (`is_broadcast`) repeats one chunk for all of N.
 
     Args:
       pitch: rows of a chunk.
-      k_rows: of them those of the operand, the first ones from its start address on; all when left
-        out.
+      k_rows: rows of the operand, from its start address on; by default all rows of a chunk.
 
     Worked: 128 keys of 16 bits: fields 0x0000004004000000, steps 0, 2048, 4096, ...
     """
     k_rows = pitch if k_rows is None else k_rows
     steps = range(0, k_rows * SWIZZLE_BYTES, mma_k(element_bits) * SWIZZLE_BYTES)
-    leading = 0 if is_repeated else pitch * SWIZZLE_BYTES
+    leading = 0 if is_broadcast else pitch * SWIZZLE_BYTES
     descriptor = _descriptor(leading_bytes=leading, stride_bytes=TILE_ALIGNMENT)
     return Operand(descriptor, tuple(steps))

@@ -1,10 +1,10 @@
 """Layouts of fragments: which thread holds which elements, and in what order.
 
-The number of a thread in its group is written in digits of mixed radix, lowest first. Each digit
-adds a number of rows or columns to the place of the thread's elements, or nothing (then threads
-hold copies). A thread's elements form strips: a strip has elements of one row, in the order of
-their columns (or, with the axes exchanged, of one column in the order of rows). The numbers of
-strips, and of elements in a strip, are written in digits likewise.
+A thread's index in its group is written in digits of mixed radix, lowest first. Each digit adds a
+number of rows or columns to the position of the thread's elements, or nothing (then threads hold
+copies). A thread's elements form strips: a strip has elements of one row, in the order of their
+columns (or, with the axes exchanged, of one column in the order of rows). The indices of strips,
+and of elements in a strip, are written in digits likewise.
 
 Worked, the accumulator of `mma.sync.m16n8k16`, 16 x 8 in a warp:
 
@@ -37,7 +37,7 @@ INTERLEAVED_STEPS = {1: 1, 2: 4, 4: 8, 8: 2}  # where `ws.interleave` moves each
 
 @dataclass(frozen=True)
 class Digit:
-    """One digit of a number, 0 .. count - 1, and what each unit of it adds to a row or column.
+    """One digit of an index, 0 .. count - 1, and the rows or columns that each unit of it adds.
 
     Attributes:
       count: the digit's radix.
@@ -51,34 +51,38 @@ class Digit:
 
 
 def _offsets(digits: Sequence[Digit], axis: int | None) -> tuple[int, ...]:
-    """What the digits along `axis` add to its coordinate, for each number that they can write."""
-    found = [0]
+    """The offsets that the digits along `axis` add to its coordinate, for each index in order."""
+    offsets = [0]
     for digit in digits:
         step = digit.step if digit.axis == axis else 0
-        found = [offset + unit * step for unit in range(digit.count) for offset in found]
-    return tuple(found)
+        offsets = [offset + unit * step for unit in range(digit.count) for offset in offsets]
+    return tuple(offsets)
 
 
 def _interleaved(digit: Digit) -> list[Digit]:
     """The digits of the same elements after `ws.interleave` along the digit's axis."""
-    found: list[Digit] = []
+    interleaved: list[Digit] = []
     count, step = digit.count, digit.step
     while count % 2 == 0 and step in INTERLEAVED_STEPS:
-        found.append(Digit(2, digit.axis, INTERLEAVED_STEPS[step]))
+        interleaved.append(Digit(2, digit.axis, INTERLEAVED_STEPS[step]))
         count, step = count // 2, step * 2
-    return [*found, Digit(count, digit.axis, step)] if count > 1 or not found else found
+    return (
+        [*interleaved, Digit(count, digit.axis, step)]
+        if count > 1 or not interleaved
+        else interleaved
+    )
 
 
 def _merged(digits: Sequence[Digit]) -> tuple[Digit, ...]:
-    """The same numbers with one digit in place of neighbours that go on where the other ends."""
-    found: list[Digit] = []
+    """The same indices with contiguous neighbouring digits merged into one."""
+    merged: list[Digit] = []
     for digit in digits:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last and (last.axis, last.step * last.count) == (digit.axis, digit.step):
-            found[-1] = replace(last, count=last.count * digit.count)
+            merged[-1] = replace(last, count=last.count * digit.count)
         else:
-            found.append(digit)
-    return tuple(found)
+            merged.append(digit)
+    return tuple(merged)
 
 
 def _count(digits: Sequence[Digit]) -> int:
@@ -87,7 +91,7 @@ def _count(digits: Sequence[Digit]) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Neighbouring elements of a row that one thread holds; the same for every thread.
+    """Contiguous elements of a row that one thread holds; the same for every thread.
 
     Attributes:
       strip, first: number of the strip, and of the first of these elements in it.
@@ -104,7 +108,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of one fragment; its extents are what the digits span.
+    """The layout of one fragment; its extents are those that the digits span.
 
     A fragment of rank 1 has the layout of one of rank 2 with an axis removed: one value per row (or
     column), of which every thread that would hold elements of the row has a copy. If the strips ran
@@ -159,12 +163,12 @@ class Layout:
 
     @cached_property
     def strip_offsets(self) -> tuple[int, ...]:
-        """What each strip's number adds to the coordinate across the strips."""
+        """The offset of each strip along the coordinate across the strips."""
         return _offsets(self.strips, self.across)
 
     @cached_property
     def element_offsets(self) -> tuple[int, ...]:
-        """What each element's number adds to the coordinate along the strip."""
+        """The offset of each element along the strip."""
         return _offsets(self.elements, self.along)
 
     @property
@@ -180,15 +184,15 @@ class Layout:
         count = len(self.element_offsets)
         return tuple(min(PART_ELEMENTS, count - c) for c in range(0, count, PART_ELEMENTS))
 
-    def moves(self, axis: int) -> list[tuple[int, Digit]]:
+    def thread_digits(self, axis: int) -> list[tuple[int, Digit]]:
         """Thread digits along an axis, each with its weight in the thread's number."""
-        found: list[tuple[int, Digit]] = []
+        pairs: list[tuple[int, Digit]] = []
         weight = 1
         for digit in self.threads:
             if digit.axis == axis and digit.count > 1:
-                found.append((weight, digit))
+                pairs.append((weight, digit))
             weight *= digit.count
-        return found
+        return pairs
 
     def copies(self) -> list[tuple[int, Digit]]:
         """Thread digits along no axis, whose threads hold copies, each with its weight."""
@@ -196,39 +200,37 @@ class Layout:
         pairs = zip(weights, self.threads, strict=True)
         return [(w, d) for w, d in pairs if d.axis is None and d.count > 1]
 
-    def place(self, thread: int, strip: int = 0, element: int = 0) -> tuple[int, int]:
+    def position(self, thread: int, strip: int = 0, element: int = 0) -> tuple[int, int]:
         """Row and column of an element of a thread; 0 along a removed axis."""
-        found = [self._thread_offsets[axis][thread] for axis in AXES]
-        found[self.across] += self.strip_offsets[strip]
-        found[self.along] += self.element_offsets[element]
-        return found[ROW], found[COLUMN]
+        position = [self._thread_offsets[axis][thread] for axis in AXES]
+        position[self.across] += self.strip_offsets[strip]
+        position[self.along] += self.element_offsets[element]
+        return position[ROW], position[COLUMN]
 
     def holders(self, row: int, column: int) -> list[tuple[int, int, int]]:
         """Thread, strip and element number of every copy of the element at a row and column."""
-        place = (row, column)
+        position = (row, column)
 
         def numbers(digits: Sequence[Digit]) -> list[int]:
-            found, weight = [0], 1
+            partial, weight = [0], 1
             for digit in digits:
                 if digit.axis is None:
                     units = list(range(digit.count))
                 else:
-                    units = [place[digit.axis] // digit.step % digit.count]
-                found = [number + unit * weight for unit in units for number in found]
+                    units = [position[digit.axis] // digit.step % digit.count]
+                partial = [number + unit * weight for unit in units for number in partial]
                 weight *= digit.count
-            return found
+            return partial
 
         (strip,), (element,) = numbers(self.strips), numbers(self.elements)
         return [(thread, strip, element) for thread in numbers(self.threads)]
 
     def _run(self, first: int, most: int) -> int:
-        """How many elements of a strip from `first` on are neighbours: a power of two, `most` at
-        most.
-
-        They lie within one part (vector) of the strip.
+        """The number of contiguous elements of a strip from `first` on: a power of two, at most
+        `most`, within one vector of the strip.
         """
         offsets, start = self.element_offsets, self.element_offsets[first]
-        steps = [start, *(digit.step for _, digit in self.moves(self.along))]
+        steps = [start, *(digit.step for _, digit in self.thread_digits(self.along))]
         end = min(len(offsets), (first // PART_ELEMENTS + 1) * PART_ELEMENTS)
         while most > 1 and (
             first + most > end
@@ -244,24 +246,25 @@ class Layout:
         Elements of strips along columns, and single values, have an access each.
         """
         if self.is_single or self.along == ROW:
-            places = [
+            elements = [
                 (strip, element, across, along)
                 for strip, across in enumerate(self.strip_offsets)
                 for element, along in enumerate(self.element_offsets)
             ]
-            turned = self.along == ROW
-            found = [
-                Access(s, e, 1, b, a) if turned else Access(s, e, 1, a, b) for s, e, a, b in places
+            is_transposed = self.along == ROW
+            all_accesses = [
+                Access(s, e, 1, b, a) if is_transposed else Access(s, e, 1, a, b)
+                for s, e, a, b in elements
             ]
-            return sorted(found, key=lambda access: (access.row, access.column))
-        found: list[Access] = []
+            return sorted(all_accesses, key=lambda access: (access.row, access.column))
+        all_accesses: list[Access] = []
         for strip, row in enumerate(self.strip_offsets):
             first = 0
             while first < len(self.element_offsets):
                 count = self._run(first, most)
-                found.append(Access(strip, first, count, row, self.element_offsets[first]))
+                all_accesses.append(Access(strip, first, count, row, self.element_offsets[first]))
                 first += count
-        return found
+        return all_accesses
 
     def without(self, axis: int) -> "Layout":
         """The layout of one value per row (without `COLUMN`) or per column (without `ROW`)."""
@@ -272,7 +275,7 @@ class Layout:
             return replace(self, threads=threads, elements=())
         return replace(self, threads=threads, strips=())
 
-    def turned(self) -> "Layout":
+    def transposed(self) -> "Layout":
         """The layout of the same elements where rows are called columns, and columns rows."""
 
         def exchanged(digits: Sequence[Digit]) -> tuple[Digit, ...]:
@@ -308,37 +311,35 @@ class Layout:
         return replace(self, elements=tuple(elements))
 
     def runs(self, count: int) -> "Layout | None":
-        """The layout of one value for every `count` neighbouring columns, in the threads that have
-        some.
+        """The layout of one value for every run of `count` columns, in the threads that have some.
 
-        None where a digit moves along part of a run and of the next. Worked, runs of 32 of the 64
-        columns of which four threads have 16 each: threads 0 and 1 have run 0, 2 and 3 have run 1.
+        None where a digit crosses from one run into the next. Worked, runs of 32 of 64 columns, of
+        which four threads have 16 each: threads 0 and 1 have run 0, 2 and 3 have run 1.
         """
 
         def within(digits: Sequence[Digit]) -> list[Digit] | None:
-            found: list[Digit] = []
+            split: list[Digit] = []
             for digit in digits:
                 if digit.axis != COLUMN:
-                    found.append(digit)
+                    split.append(digit)
                     continue
-                inside = min(max(count // digit.step, 1), digit.count)  # units in a run
-                further, rest = divmod(digit.count, inside)
-                step, apart = divmod(digit.step * inside, count)
-                if rest or (further > 1 and apart):
+                per_run = min(max(count // digit.step, 1), digit.count)  # units in a run
+                run_count, remainder = divmod(digit.count, per_run)
+                step, apart = divmod(digit.step * per_run, count)
+                if remainder or (run_count > 1 and apart):
                     return None
-                found += [Digit(inside, None)] if inside > 1 else []
-                found += [Digit(further, COLUMN, step)] if further > 1 else []
-            return found
+                split += [Digit(per_run, None)] if per_run > 1 else []
+                split += [Digit(run_count, COLUMN, step)] if run_count > 1 else []
+            return split
 
         threads, elements = within(self.threads), within(self.elements)
         if self.along != COLUMN or threads is None or elements is None:
             return None
-        own = tuple(digit for digit in elements if digit.axis == COLUMN)
-        return replace(self, threads=tuple(threads), elements=own or (Digit(1, COLUMN, 1),))
+        columns = tuple(digit for digit in elements if digit.axis == COLUMN)
+        return replace(self, threads=tuple(threads), elements=columns or (Digit(1, COLUMN, 1),))
 
     def mask(self) -> "Layout":
-        """The layout of a mask [rows, words] with a bit per element: word w has columns 32 w .. 32
-        w + 31.
+        """The layout of a bitmask [rows, words]: bit b of word w is for column 32 w + b.
 
         A thread has all words of its rows, whatever columns it holds.
         """
@@ -365,9 +366,7 @@ class Scheme:
     block: Layout
 
     def misfit(self, shape: Sequence[int]) -> str:
-        """What extents are expected instead of these of a fragment [rows, columns];
-        "" if they fit.
-        """
+        """The extents expected instead of these of a fragment [rows, columns]; "" if they fit."""
         for axis, extent in zip(AXES, shape, strict=True):
             step = self.block.extent(axis)
             if extent % step:
@@ -382,17 +381,17 @@ class Scheme:
         digits = {block.across: block.strips, block.along: block.elements}
         for axis, extent in zip(AXES, shape, strict=True):
             step = block.extent(axis)
-            further = Digit(extent // step, axis, step)
-            kept = [digit for digit in (*digits[axis], further) if digit.count > 1]
-            digits[axis] = tuple(kept) or digits[axis]
+            blocks = Digit(extent // step, axis, step)
+            used = [digit for digit in (*digits[axis], blocks) if digit.count > 1]
+            digits[axis] = tuple(used) or digits[axis]
         return replace(block, strips=digits[block.across], elements=digits[block.along])
 
-    def turned(self) -> "Scheme":
+    def transposed(self) -> "Scheme":
         """The same elements with rows and columns exchanged."""
-        end = ", turned"
+        end = ", transposed"
         is_turned = self.name.endswith(end)
         name = self.name.removesuffix(end) if is_turned else self.name + end
-        return Scheme(name, self.block.turned())
+        return Scheme(name, self.block.transposed())
 
     def interleaved(self, axis: int) -> "Scheme":
         """The same elements after `ws.interleave` along an axis."""
@@ -402,7 +401,7 @@ class Scheme:
 
 
 def row_per_thread(warps: int) -> Scheme:
-    """Thread t holds row t: what `tcgen05.ld.32x32b` gives four warps."""
+    """Thread t holds row t, as `tcgen05.ld.32x32b` loads four warps."""
     threads = (Digit(WARP_THREADS * warps, ROW, 1),)
     return Scheme("one row per thread", Layout(threads, (), (Digit(1, COLUMN, 1),)))
 
@@ -415,7 +414,7 @@ def row_per_lane(warps: int) -> Scheme:
 
 
 def row_per_warp(warps: int) -> Scheme:
-    """All threads of warp w hold row w: what they have made together."""
+    """All threads of warp w hold row w, such as the result of a vote."""
     threads = (Digit(WARP_THREADS, None), Digit(warps, ROW, 1))
     return Scheme("one row per warp", Layout(threads, (), (Digit(1, COLUMN, 1),)))
 
@@ -444,9 +443,7 @@ def accumulator(warps: int) -> Scheme:
 
 
 def operand_a(warps: int, element_bits: int) -> Scheme:
-    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one): columns are K,
-    a block has 32 bytes.
-    """
+    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one); columns are K, 32 bytes a block."""
     if element_bits == 16:
         return accumulator(warps)
     assert element_bits == 8
@@ -457,10 +454,9 @@ def operand_a(warps: int, element_bits: int) -> Scheme:
 
 
 def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
-    """B of `mma.sync.m16n8`, a fragment [N, K] or, if `is_kn`, [K, N]; blocks: 8 of N, 32 bytes of
-    K.
+    """B of `mma.sync.m16n8`, a fragment [N, K] or, if `is_kn`, [K, N].
 
-    The strips run along K in both cases, as a register has neighbours along K.
+    A block is 8 of N by 32 bytes of K. The strips run along K, as a register packs elements of K.
     """
     k, n = (ROW, COLUMN) if is_kn else (COLUMN, ROW)
     pack = WORD_BITS // element_bits
@@ -472,26 +468,26 @@ def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
 
 
 def in_fours() -> Scheme:
-    """16 rows of a warp by 16 columns, of which a thread has four neighbours in each row.
+    """16 rows of a warp by 16 columns; a thread has four contiguous ones in each row.
 
-    A of 16 bits, and the accumulator, in products with a widened B (`widened_b`). Elements 0 and 1
-    of A take the place of the instruction's columns 2 q and 2 q + 1, elements 2 and 3 that of 2 q +
-    8 and 2 q + 9. Elements 0 and 2 of the accumulator belong to one instruction, 1 and 3 to the
-    next.
+    Used for A of 16 bits, and for the accumulator, of products with an upcast B (`upcast_b`).
+    Elements 0 and 1 of A are the instruction's columns 2 q and 2 q + 1, elements 2 and 3 its
+    columns 2 q + 8 and 2 q + 9. Elements 0 and 2 of the accumulator belong to one instruction, 1
+    and 3 to the next.
     """
     threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
     block = Layout(threads, (Digit(2, ROW, 8),), (Digit(4, COLUMN, 1),))
     return Scheme("16 rows, columns in fours", block)
 
 
-def widened_b(*, is_kn: bool) -> Scheme:
-    """B of 16 bits, widened from 8 bits in shared memory, as a fragment [N, K] or [K, N].
+def upcast_b(*, is_kn: bool) -> Scheme:
+    """B of 16 bits, upcast from 8 bits in shared memory, as a fragment [N, K] or [K, N].
 
-    `ldmatrix` moves two 8-bit elements as one of 16 bits. So of [N, K] a thread gets four
-    neighbours along K, where elements of 16 bits would give two and two; A has its columns in the
-    same order (`in_fours`). Of [K, N], transposed, it gets two neighbouring columns of N: elements
+    `ldmatrix` loads two 8-bit elements as one of 16 bits. From [N, K] a thread gets four contiguous
+    elements along K, where elements of 16 bits would give two and two; A has its columns in the
+    same order (`in_fours`). From [K, N], transposed, it gets two contiguous columns of N: elements
     0 .. 3 of a column are rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9; column 2 g belongs to one
-    instruction and 2 g + 1 to the next, so that the sums have columns in fours.
+    instruction and 2 g + 1 to the next, so that the accumulator has columns in fours.
     """
     if not is_kn:
         threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
@@ -500,11 +496,10 @@ def widened_b(*, is_kn: bool) -> Scheme:
 
 
 def pairs_of_rows(warps: int) -> Scheme:
-    """8 bits as `ldmatrix` loads them transposed: two rows of two columns in a cell, 16 rows a
-    warp.
+    """8-bit elements as `ldmatrix` loads them transposed: 2 x 2 in a cell, 16 rows a warp.
 
-    A word has rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of a column. Interleaved, these are four
-    neighbours: a word of the transpose.
+    A register has rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of a column. Interleaved, these are four
+    contiguous rows: a register of the transpose.
     """
     threads = (Digit(4, ROW, 2), Digit(8, COLUMN, 2), Digit(warps, ROW, 16))
     elements = (Digit(2, ROW, 1), Digit(2, ROW, 8))

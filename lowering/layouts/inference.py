@@ -1,4 +1,4 @@
-"""Finds the layout of each fragment of a role, from the operations that make and use it.
+"""Infers the layout of each fragment of a role from the operations that define and use it.
 
 Operands and results of an element-wise operation share a layout. Reductions, broadcasts,
 repetitions and masks link a layout to one derived from it: without an axis, of runs of columns, or
@@ -29,7 +29,7 @@ from .fragments import (
     row_per_thread,
 )
 
-NARROW_BITS = 8  # elements that `ldmatrix` transposes in pairs
+FP8_BITS = 8  # elements that `ldmatrix` transposes in pairs
 Value = Any
 View = Callable[[Layout], Layout]
 
@@ -83,10 +83,8 @@ class _Link:
 
 
 @dataclass(frozen=True)
-class _Move:
-    """The layout of `moved` follows from that of `value`,
-    by a function of layouts and of schemes.
-    """
+class _Permutation:
+    """The layout of `moved` follows from that of `value`, by functions of layouts and schemes."""
 
     op: Any
     value: Value
@@ -96,7 +94,7 @@ class _Move:
 
 
 class Constraints:
-    """Collects what the operations of a role demand of layouts, and solves for them.
+    """Collects the constraints that a role's operations put on layouts, and solves them.
 
     Attributes:
       warps: warps of a group of the role.
@@ -109,7 +107,7 @@ class Constraints:
         self._numbers: dict[Value, int] = {}
         self._owners: list[int] = []  # for each group the one it was merged into, or itself
         self._links: list[_Link] = []
-        self._moves: list[_Move] = []
+        self._permutations: list[_Permutation] = []
         for op in ws.inside(role):
             values = [*op.operation.operands, *op.operation.results]
             for value in values:
@@ -137,33 +135,33 @@ class Constraints:
 
     def same(self, op: Any, values: Sequence[Value]) -> None:
         """Demands that fragments share one layout: merges their groups."""
-        kept, *others = (self._meet(value, op) for value in values)
-        for gone in others:
-            if gone.number != kept.number:
-                kept.fixed += gone.fixed
-                kept.preferred = kept.preferred or gone.preferred
-                self._owners[gone.number] = kept.number
+        root, *others = (self._meet(value, op) for value in values)
+        for merged in others:
+            if merged.number != root.number:
+                root.fixed += merged.fixed
+                root.preferred = root.preferred or merged.preferred
+                self._owners[merged.number] = root.number
 
     def view(self, op: Any, whole: Value, derived: Value, view: View) -> None:
         """Demands that the layout of `derived` is `view` of the layout of `whole`."""
         self._links.append(_Link(whole, derived, view, op))
 
-    def turns(self, op: Any, value: Value, turned: Value) -> None:
+    def transposes(self, op: Any, value: Value, turned: Value) -> None:
         """The layout of either fragment is that of the other with its axes exchanged."""
-        self._moves += [
-            _Move(op, *pair, Layout.turned, Scheme.turned)
+        self._permutations += [
+            _Permutation(op, *pair, Layout.transposed, Scheme.transposed)
             for pair in ((value, turned), (turned, value))
         ]
 
-    def interleaves(self, op: Any, value: Value, interleaved: Value, axis: int) -> None:
-        """The layout of either fragment is that of the other with an axis interleaved,
-        or undone.
-        """
+    def interleave_axis(self, op: Any, value: Value, interleaved: Value, axis: int) -> None:
+        """The layout of either fragment is that of the other, interleaved along an axis or back."""
         layout: View = partial(Layout.interleaved, axis=axis)
         scheme = partial(Scheme.interleaved, axis=axis)
-        self._moves += [
-            _Move(op, value, interleaved, layout, scheme),  # three times is not at all
-            _Move(op, interleaved, value, lambda x: layout(layout(x)), lambda x: scheme(scheme(x))),
+        self._permutations += [
+            _Permutation(op, value, interleaved, layout, scheme),  # three times is not at all
+            _Permutation(
+                op, interleaved, value, lambda x: layout(layout(x)), lambda x: scheme(scheme(x))
+            ),
         ]
 
     def fixes(self, op: Any, value: Value, scheme: Scheme) -> None:
@@ -189,34 +187,32 @@ class Constraints:
             if group.preferred is not None and group.layout is None:
                 scheme, op = group.preferred
                 _assign(group, _whole(group, scheme, op), scheme, op)
-        self._spread()
+        self._propagate()
         derived = {self._group(link.derived).number for link in self._links}
         for group in sorted(groups, key=lambda group: group.number in derived):
             if group.layout is None:
                 scheme, layout = self._default(group)
                 _assign(group, layout, scheme, group.first)
-                self._spread()
-        found: dict[Value, Layout] = {}
+                self._propagate()
+        solution: dict[Value, Layout] = {}
         for value in self._numbers:
             layout = self._group(value).layout
             assert layout is not None
-            found[value] = layout
-        return found
+            solution[value] = layout
+        return solution
 
-    def _spread(self) -> None:
-        """Propagates layouts over links until nothing changes,
-        first from wholes to derived ones.
-        """
+    def _propagate(self) -> None:
+        """Propagates layouts over links to a fixed point, first from whole to derived fragments."""
         is_news = True
         while is_news:
             is_news = False
             for link in self._links:
                 is_news |= self._down(link)
-            for move in self._moves:
-                group = self._group(move.value)
+            for permutation in self._permutations:
+                group = self._group(permutation.value)
                 if group.layout is not None and group.scheme is not None:
-                    found = move.layout(group.layout), move.scheme(group.scheme)
-                    is_news |= _assign(self._group(move.moved), *found, move.op)
+                    derived = permutation.layout(group.layout), permutation.scheme(group.scheme)
+                    is_news |= _assign(self._group(permutation.moved), *derived, permutation.op)
             is_news = is_news or any(self._up(link) for link in self._links)
 
     def _down(self, link: _Link) -> bool:
@@ -245,7 +241,7 @@ class Constraints:
         if len(group.shape) == 1 and rows % block_columns == 0:
             return scheme, scheme.layout([block_rows, rows]).without(ROW)
         if group.shape[1:] == [self.warps * WARP_THREADS]:
-            scheme = row_per_thread(self.warps).turned()
+            scheme = row_per_thread(self.warps).transposed()
             return scheme, _whole(group, scheme, group.first)
         raise op_error(
             group.first,
@@ -334,14 +330,14 @@ def _reduce_group(c: Constraints, op: ws.ReduceGroupOp) -> None:
 
 @constrains(ws.TurnOp)
 def _turn(c: Constraints, op: ws.TurnOp) -> None:
-    c.turns(op, op.fragment, op.turned)
+    c.transposes(op, op.fragment, op.turned)
 
 
 @constrains(ws.InterleaveOp)
 def _interleave(c: Constraints, op: ws.InterleaveOp) -> None:
-    c.interleaves(op, op.fragment, op.interleaved, op.axis)
+    c.interleave_axis(op, op.fragment, op.interleaved, op.axis)
     kind = ws.FragmentType(op.fragment.type)
-    if op.axis == ROW and ws.element_bits(kind.element) == NARROW_BITS:
+    if op.axis == ROW and ws.element_bits(kind.element) == FP8_BITS:
         c.prefers(op, op.fragment, pairs_of_rows(c.warps))
 
 
@@ -358,7 +354,7 @@ def _broadcast(c: Constraints, op: ws.BroadcastOp) -> None:
 
 
 def _of_tensor_memory(c: Constraints, op: Any, tile: ws.TileType) -> None:
-    """Where a tile lies in tensor memory decides over the fragment that is moved."""
+    """A tile in tensor memory fixes the layout of the fragment that is loaded or stored."""
     if tile.space == "tensor":
         make = accumulator if tile.shape[0] == HALF_ROWS else row_per_thread
         c.fixes(op, op.fragment, make(WARPGROUP_WARPS))

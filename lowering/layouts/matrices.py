@@ -1,5 +1,4 @@
-"""Which layouts of fragments `ldmatrix` can load from shared memory and `stmatrix` write to it, and
-how.
+"""Fragment layouts that `ldmatrix` can load from shared memory and `stmatrix` can store to it.
 
 An `ldmatrix` loads up to four matrices of 8 x 8 cells of 16 bits: lane 8 i + j passes the address
 of row j of matrix i, 16 bytes, and register i of lane 4 g + q receives the cells 2 q and 2 q + 1 of
@@ -51,17 +50,17 @@ class Matrices:
     is_split: bool = False
 
 
-def _halves(digits: Sequence[Digit]) -> list[Digit]:
-    """The same numbers with digits of radix 2 in place of even ones, as far as possible."""
-    found: list[Digit] = []
+def _binary_digits(digits: Sequence[Digit]) -> list[Digit]:
+    """The same indices with even digits split into digits of radix 2, as far as possible."""
+    binary: list[Digit] = []
     for digit in digits:
         count, step = digit.count, digit.step
         while count % 2 == 0:
-            found.append(Digit(2, digit.axis, step))
+            binary.append(Digit(2, digit.axis, step))
             count, step = count // 2, step * 2
         if count > 1:
-            found.append(Digit(count, digit.axis, step))
-    return found
+            binary.append(Digit(count, digit.axis, step))
+    return binary
 
 
 def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Matrices | None:
@@ -87,13 +86,13 @@ def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Mat
         return None
     if is_split and layout.elements[1:2] != (Digit(2, ROW, MATRIX_ROWS),):
         return None
-    rest = _halves([*layout.elements[1:], *layout.strips[len(across) :]])
-    lanes = [d for d in rest if d.count == 2 and _is_of_lanes(d, element_bits, first_column)]
+    remaining = _binary_digits([*layout.elements[1:], *layout.strips[len(across) :]])
+    lanes = [d for d in remaining if d.count == 2 and _is_of_lanes(d, element_bits, first_column)]
     chosen = lanes[: MOST_MATRICES.bit_length() - 1]
-    spare = 2 ** (MOST_MATRICES.bit_length() - 1 - len(chosen))
-    others = [digit for digit in rest if digit not in chosen]
+    copies = 2 ** (MOST_MATRICES.bit_length() - 1 - len(chosen))
+    others = [digit for digit in remaining if digit not in chosen]
     addresses = Layout(
-        (Digit(MATRIX_ROWS, ROW, 1), *chosen, Digit(spare, None), *layout.threads[2:]),
+        (Digit(MATRIX_ROWS, ROW, 1), *chosen, Digit(copies, None), *layout.threads[2:]),
         tuple(digit for digit in others if digit.axis == ROW),
         (Digit(unit, COLUMN, 1), *(digit for digit in others if digit.axis == COLUMN)),
     )
@@ -105,9 +104,9 @@ def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Mat
 
 
 def _is_of_lanes(digit: Digit, element_bits: int, first_column: int) -> bool:
-    """Whether a digit may number lanes: it must not lead from one 128-byte line to another.
+    """Whether a digit may select lanes: it must stay within a 128-byte line.
 
-    Offsets within a line are combined by exclusive or, so the digit has to be bits of its own.
+    Offsets within a line are combined by XOR, so the digit's bits must be its own.
     """
     span = 2 * digit.step
     return digit.axis == ROW or (span <= line_elements(element_bits) and first_column % span == 0)

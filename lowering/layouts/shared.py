@@ -1,4 +1,4 @@
-"""Where the elements of a tile in shared memory lie.
+"""Layout of a tile in shared memory.
 
 A shared tile [rows, columns] is stored as the copy engine writes it with a swizzle: column chunks
 of a line of bytes one after the other, each chunk `rows` lines, the 16-byte units of line r
@@ -7,8 +7,8 @@ permuted by XOR. With lines of 128 bytes, r mod 8 is the number that units are p
 
     offset(r, c) = (c / 64) rows 128 + r 128 + (((c % 64) / 8) ^ (r % 8)) 16 + (c % 8) 2
 
-Shorter lines make the same 8 rows of a pattern out of fewer bytes, and permute by what stands in
-the same bits of an address; lines of 16 bytes are not permuted:
+Shorter lines repeat the pattern after fewer bytes, and permute by the same bits of an address;
+lines of 16 bytes are not permuted:
 
 | line | unit of line r | pattern |
 | ---: | --- | ---: |

@@ -1,8 +1,8 @@
-"""Where the elements of a tile in tensor memory lie.
+"""Layout of a tile in tensor memory.
 
-32-bit elements take a column each, narrower ones share one, the first element in the lowest bits.
-A tile of 128 rows has row r in lane r. One of 64 rows has it in lane 32 (r / 16) + r % 16, which
-leaves half of the lanes free: from its column 256 on it goes on there, 16 lanes further.
+A 32-bit element takes a column; narrower ones share one, the first element in the lowest bits. A
+tile of 128 rows has row r in lane r. A tile of 64 rows has it in lane 32 (r / 16) + r % 16, which
+leaves half of the lanes free: columns from 256 on lie in those, 16 lanes further.
 
 Source: PTX ISA, tcgen05.mma, layouts D and F of the sums.
 """
@@ -19,7 +19,7 @@ def tensor_columns(columns: int, element_bits: int) -> int:
 
 
 def tensor_offset(rows: int, column: int, element_bits: int) -> int:
-    """What a column adds to the address of a tile of `rows` rows.
+    """The offset of a column from the address of a tile of `rows` rows.
 
     Worked: column 300 of f32: 300 of 128 rows, 0x10002c of 64.
     """

@@ -22,8 +22,8 @@ from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.dialect.targets.limits import WARP_THREADS
 
-from ..access.global_access import further
-from ..access.values import moved, own_place
+from ..access.global_access import pointer_after
+from ..access.values import shifted, thread_origin
 from ..layouts.fragments import COLUMN, ROW, Layout, Scheme, units_of_rows
 from ..layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from ..state.handles import CopyGroup
@@ -54,8 +54,8 @@ def copy_lines(low: Lowering, op: ws.CopyRowsOp) -> None:
     line, (rows, columns) = line_elements(bits), tile.kind.shape
     warps = low.active.op.threads_per_group // WARP_THREADS
     layout = rows_of_threads(op, warps).layout([rows, line])
-    column = moved(own_place(low, layout, COLUMN), 0)
-    first, left = moved(own_place(low, layout, ROW), 0), tile.first_column // line
+    column = shifted(thread_origin(low, layout, COLUMN), 0)
+    first, left = shifted(thread_origin(low, layout, ROW), 0), tile.first_column // line
     unit = arith.DivUIOp(column, constant(unit_elements(bits))).result
     flipped = arith.XOrIOp(unit, arith.AndIOp(first, constant(ATOM_ROWS - 1)).result).result
     within = INT.add(INT.mul(first, SWIZZLE_BYTES), INT.mul(flipped, UNIT_BYTES))
@@ -71,7 +71,7 @@ def copy_lines(low: Lowering, op: ws.CopyRowsOp) -> None:
                 size = select(INT.both(exists, is_kept), constant(UNIT_BYTES), constant(0))
             nvvm.CpAsyncOp(
                 low.shared_pointer(place, lines * SWIZZLE_BYTES),
-                further(source, part * line, element),
+                pointer_after(source, part * line, element),
                 ir.IntegerAttr.get(i32(), UNIT_BYTES),
                 ir.Attribute.parse("#nvvm<load_cache_modifier cg>"),
                 cpSize=size,

@@ -20,7 +20,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
 from attn_mlir.dialect.scalars import either
 
-from ..state.handles import Turn
+from ..state.handles import BranchedIteration
 from ..state.lowering import Lowering
 from .rings import take
 
@@ -48,14 +48,14 @@ def lower_branched_turn(low: Lowering, operations: Iterable[Any]) -> None:
     taken = {taker.slot: take(low, taker) for taker in takers}
     first = next(place for place, op in enumerate(turn) if isinstance(op, scf.IfOp))
     condition = turn[first].condition
-    low.active.turn = Turn(taken)
+    low.active.iteration = BranchedIteration(taken)
     low.lower_block(turn[:first])
     with either(low[condition]) as branches:
         for branch, holds in zip(branches, (True, False), strict=True):
-            low.active.turn = Turn(taken, condition, holds)
+            low.active.iteration = BranchedIteration(taken, condition, holds)
             with branch:
                 low.lower_block(turn[first:])
-    low.active.turn = None
+    low.active.iteration = None
 
 
 def _only_gathers(branch: Any) -> bool:

@@ -73,7 +73,7 @@ def issuing(low: Lowering) -> Generator[None]:
 
 def meet_behind_reads(low: Lowering, slot: Any) -> None:
     """The warp that follows a thread meets, if all of its lanes have read a slot."""
-    is_read = _is_read if low.active.turn is None else _is_any_read
+    is_read = _is_read if low.active.iteration is None else _is_any_read
     if low.active.elected is not None and any(map(is_read, ws.users(slot))):
         nvvm.SyncWarpOp(constant(FULL_WARP))
 

@@ -46,7 +46,7 @@ from attn_mlir.dialect.targets.limits import WARP_THREADS, shared_tile_bytes
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 
 from ..access.groups import meet
-from ..access.inline_ptx import not_before, pinned_pointer
+from ..access.inline_ptx import not_before, opaque_pointer
 from ..access.tensor_memory import complete_accesses, order_accesses
 from ..state.barriers import BarrierRun
 from ..state.handles import Fragment, Slot
@@ -229,12 +229,12 @@ def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, 
     """Makes the next slot, or the one that has been taken for this turn; returns the ring, the slot
     and the parity."""
     ring: RingState = low[op.ring]
-    turn = low.active.turn
+    turn = low.active.iteration
     stage, parity = take(low, op) if turn is None else turn.taken[op.slot]
     index = ring.index(low[op.way], stage)
     tile = ring.kind.tile
-    place = low.place(tile, ring.offset, index, ring.slot_step) if tile is not None else None
-    return ring, Slot(ring, place, index), parity
+    memory = low.tile_at(tile, ring.offset, index, ring.slot_step) if tile is not None else None
+    return ring, Slot(ring, memory, index), parity
 
 
 def _ring_of(low: Lowering, slot: Slot) -> RingState:
@@ -252,19 +252,19 @@ def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
 def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     ring, slot, parity = _take_slot(low, op)
     if any(isinstance(load, ws.GatherInOp) for load in ws.loads_into(op.slot)):
-        slot = replace(slot, start=pinned_pointer(low.shared_pointer(slot.tile.address)))
+        slot = replace(slot, start=opaque_pointer(low.shared_pointer(slot.tile.address)))
     if ring.empty is not None:
         ring.wait(ring.empty, slot.index, parity)
         if guards_tensor_memory(low, ring.op):
-            order_accesses(low, anew=True)
+            order_accesses(low, after_wait=True)
     if "copy_engine" in completed_by(op.slot, ws.CommitOp):
         if ws.is_told_at_once(op):
             with issuing(low):
                 _arm(low, ring, slot, ws.loads_into(op.slot))
         else:
             is_single = len(ws.loads_into(op.slot)) == 1
-            tells_once = low.active.turn is not None and is_single
-            slot = replace(slot, is_armed=False, tells_once=tells_once)
+            arrives_with_copy = low.active.iteration is not None and is_single
+            slot = replace(slot, is_armed=False, arrives_with_copy=arrives_with_copy)
     low[op.slot] = slot
 
 
@@ -309,7 +309,7 @@ def announce(low: Lowering, slot: Slot, load: Any) -> None:
     """
     if slot.is_armed:
         return
-    tell = arrive_expecting if slot.tells_once else announce_at
+    tell = arrive_expecting if slot.arrives_with_copy else announce_at
     tell(low, slot.ring.full, slot.index, landing_bytes(load), slot.ring.full_at)
 
 
@@ -318,7 +318,7 @@ def _wait(low: Lowering, op: ws.WaitOp) -> None:
     ring, slot, parity = _take_slot(low, op)
     ring.wait(ring.full, slot.index, parity)
     if guards_tensor_memory(low, ring.op):
-        order_accesses(low, anew=True)
+        order_accesses(low, after_wait=True)
     if ring.filled_by_thread_copies and is_read_by_engine(op.slot):
         _fence_proxy()
     low[op.slot] = slot
@@ -329,8 +329,8 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
     ring = _ring_of(low, slot)
     if op.by.value == "copy_engine":
-        turn = low.active.turn
-        has_arrived = slot.tells_once and turn is not None and turn.holds
+        turn = low.active.iteration
+        has_arrived = slot.arrives_with_copy and turn is not None and turn.holds
         if not slot.is_armed and not has_arrived:
             with issuing(low):
                 arrive(low, ring.full, slot.index, ring.full_at)
@@ -433,7 +433,7 @@ def _alloc_buffer(low: Lowering, op: ws.AllocBufferOp) -> None:
 @lowers(ws.AtOp)
 def _at(low: Lowering, op: ws.AtOp) -> None:
     offset, step = low[op.buffer]
-    low[op.tile] = low.place(ws.TileType(op.tile.type), offset, low[op.way], step)
+    low[op.tile] = low.tile_at(ws.TileType(op.tile.type), offset, low[op.way], step)
 
 
 @lowers(ws.BarrierOp)

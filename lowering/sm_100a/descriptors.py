@@ -24,21 +24,21 @@ def shared_operand(
     element_bits: int,
     *,
     is_mn_major: bool,
-    is_repeated: bool = False,
+    is_broadcast: bool = False,
     line_bytes: int = SWIZZLE_BYTES,
     k_rows: int | None = None,
 ) -> Operand:
     """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
-    An operand whose columns are K may be the first rows of a larger tile, whose rows are given
-    then. One that `is_repeated` has one line of columns, which a product of more rows takes again.
-    Of one whose rows are K the product may take `k_rows` of them, from any multiple of 8 on.
+    An operand whose columns are K may be the first rows of a larger tile; `rows` are those of the
+    tile. One that `is_broadcast` has one line of columns, repeated for a product of more rows. Of
+    an operand whose rows are K the product may use `k_rows`, from any multiple of 8 on.
 
     Worked, 16 bits: [128, 128] K-major: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384,
     ...; 128 rows of K, MN-major: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...
     """
     if is_mn_major:
-        operand = mn_major(rows, element_bits, is_repeated=is_repeated, k_rows=k_rows)
+        operand = mn_major(rows, element_bits, is_broadcast=is_broadcast, k_rows=k_rows)
     else:
         operand = k_major(rows, columns, element_bits, line_bytes)
     upper = SWIZZLE_CODES[line_bytes] << SWIZZLE_BIT | DESCRIPTOR_CONSTANT

@@ -42,7 +42,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
             a_columns,
             bits,
             is_mn_major=a_is_mn_major,
-            is_repeated=a_is_mn_major and a_columns < m,
+            is_broadcast=a_is_mn_major and a_columns < m,
             line_bytes=a.kind.line_bytes,
         )
         a_start = matrix_descriptor(low, a, a_operand)
@@ -69,9 +69,8 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
         left = lines * SWIZZLE_BYTES * (b.pitch if b_is_mn_major else 1)
         for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
             enable = always if number else low[op.accumulate]
-            # made here: all at once they are more than the uniform registers, and where these do
-            # not
-            # suffice the assembler computes nothing of the whole kernel in them
+            # emitted here: all at once they exceed the uniform registers, and then ptxas uses none
+            # in the whole kernel
             b_step = advanced(b_start, left + b_bytes)
             nvvm.Tcgen05MMAOp(kind, group, target, a_step(), b_step, code, enable)
 
@@ -81,7 +80,7 @@ def _tensor_pointer(address: Value) -> Value:
 
 
 def _tensor_steps(a: TileRef, k_elements: int) -> list[Callable[[], Value]]:
-    """What computes the address of each K step of an operand in tensor memory."""
+    """Functions that compute the address of each K step of an operand in tensor memory."""
     bits = ws.element_bits(a.kind.element)
     step = tensor_columns(mma_k(bits), bits)
     count = k_elements // mma_k(bits)

@@ -1,1 +1,1 @@
-"""What Hopper has and others do not: products of a warpgroup into its registers (`wgmma`)."""
+"""Hopper alone: products of a warpgroup into its registers (`wgmma`)."""

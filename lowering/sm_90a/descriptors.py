@@ -17,7 +17,7 @@ SWIZZLE_128B = 1 << 62  # bits 62..63
 def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
     """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
-    An operand whose columns are K may be some rows of a larger tile, whose rows are given then.
+    An operand whose columns are K may be some rows of a larger tile; `rows` are those of the tile.
 
     Worked, 16 bits: [64, 64] K-major: descriptor 0x4000004000010000, steps 0, 32, 64, 96; 64 rows
     of K, MN-major: descriptor 0x4000004002000000, steps 0, 2048, 4096, 6144.
@@ -26,7 +26,7 @@ def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major
     return replace(operand, descriptor=SWIZZLE_128B | operand.descriptor)
 
 
-def sum_registers(columns: int) -> list[tuple[int, int]]:
+def accumulator_order(columns: int) -> list[tuple[int, int]]:
     """Strip and element of each f32 register of the accumulator [64, columns], in order.
 
     Register i is in strip (i / 2) mod 2, where strip 1 has the rows 8 below those of strip 0; it is

@@ -1,8 +1,8 @@
 """`ws.product` and `ws.settle` as `wgmma`: products of a warpgroup into its registers.
 
 A product is one group of instructions of 32 bytes of K each, in a single inline-assembly text:
-fence, the instructions, commit. Between it and its wait no register of the sums may be accessed, so
-both texts have all of them as operands that they redefine.
+fence, the instructions, commit. Until its wait no accumulator register may be accessed, so both
+texts have all of them as operands that they redefine.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ from ..layouts.fragments import accumulator, operand_a
 from ..layouts.inference import Constraints, constrains
 from ..state.handles import Fragment
 from ..state.lowering import Lowering, lowers
-from .descriptors import ELEMENT_NAMES, a_registers, sum_registers, warpgroup_operand
-from .wgmma import Registers, Walk, Wgmma, issue_wgmma, wait_wgmma
+from .descriptors import ELEMENT_NAMES, a_registers, accumulator_order, warpgroup_operand
+from .wgmma import Descriptors, Registers, Wgmma, issue_wgmma, wait_wgmma
 
 Value = Any
 
@@ -45,19 +45,19 @@ def _product(low: Lowering, op: ws.ProductOp) -> None:
     columns = ws.PendingType(op.pending.type).fragment.shape[1]
     form = Wgmma(columns, ELEMENT_NAMES[str(element)], bits, b_is_mn_major=is_mn_major)
     a = _a_operand(low, op.a, bits)
-    b_walk = _walk(low, op.b, bits, is_mn_major=is_mn_major)
+    b_descriptors = _descriptors(low, op.b, bits, is_mn_major=is_mn_major)
     fixed = _fixed(op.accumulate)
     accumulate = low[op.accumulate] if fixed is None else fixed
-    low[op.pending] = issue_wgmma(form, _sums(low, op.sums), a, b_walk, accumulate)
+    low[op.pending] = issue_wgmma(form, _accumulators(low, op.sums), a, b_descriptors, accumulate)
 
 
-def _sums(low: Lowering, sums: Value) -> list[Value]:
-    """The registers of sums; those of a pending product are operands that its text redefines."""
-    if isinstance(sums.type, ws.PendingType):
-        return low[sums]
-    strips = words_of_strips(low[sums])
-    columns = ws.FragmentType(sums.type).shape[1]
-    return [strips[strip][number] for strip, number in sum_registers(columns)]
+def _accumulators(low: Lowering, accumulators: Value) -> list[Value]:
+    """The accumulator registers, of a fragment or of a product in flight."""
+    if isinstance(accumulators.type, ws.PendingType):
+        return low[accumulators]
+    strips = words_of_strips(low[accumulators])
+    columns = ws.FragmentType(accumulators.type).shape[1]
+    return [strips[strip][number] for strip, number in accumulator_order(columns)]
 
 
 def _fixed(condition: Value) -> bool | None:
@@ -68,23 +68,23 @@ def _fixed(condition: Value) -> bool | None:
     return None
 
 
-def _a_operand(low: Lowering, a: Value, bits: int) -> Walk | Registers:
+def _a_operand(low: Lowering, a: Value, bits: int) -> Descriptors | Registers:
     """A in shared memory as its descriptors, or in registers, four for each K step."""
     if isinstance(a.type, ws.TileType):
-        return _walk(low, a, bits, is_mn_major=False)
+        return _descriptors(low, a, bits, is_mn_major=False)
     fragment: Fragment = low[a]
     strips = words_of_strips(fragment)
     steps = a_registers(fragment.kind.shape[1], bits)
     return [[strips[strip][word] for strip, word in step] for step in steps]
 
 
-def _walk(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> Walk:
+def _descriptors(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> Descriptors:
     """The descriptors of a shared tile, K step by K step."""
     tile = low.tile(value)
     columns = tile.kind.shape[1]
     operand = warpgroup_operand(tile.pitch, columns, bits, is_mn_major=is_mn_major)
     steps = tuple(step >> ADDRESS_UNIT_BITS for step in operand.step_bytes)
-    return Walk(low_word(low, tile, operand), operand.descriptor >> 32, steps)
+    return Descriptors(low_word(low, tile, operand), operand.descriptor >> 32, steps)
 
 
 @lowers(ws.SettleOp)
@@ -92,7 +92,7 @@ def _settle(low: Lowering, op: ws.SettleOp) -> None:
     kind, layout = ws.FragmentType(op.sums.type), low.layouts[op.sums]
     registers = wait_wgmma(low[op.pending], op.newest.value)
     strips: list[list[Value]] = [[] for _ in layout.strip_offsets]
-    for (strip, _), register in zip(sum_registers(kind.shape[1]), registers, strict=True):
+    for (strip, _), register in zip(accumulator_order(kind.shape[1]), registers, strict=True):
         strips[strip].append(register)
     parts: list[Value] = []
     for strip in strips:

@@ -1,8 +1,7 @@
-"""What a role's threads have done in tensor memory, as far as code is emitted: which fences are
-still owed.
+"""A role's accesses to tensor memory at a point of emission, and the fences they still need.
 
-A fence stands where it is needed, which may be in a branch: a role that looks at tensor memory in
-few turns owes nothing in the others.
+A fence is emitted where it is needed, which may be in a branch: iterations of a role that do not
+access tensor memory need none.
 """
 
 from collections.abc import Sequence
@@ -18,25 +17,27 @@ class Accesses:
 
     Attributes:
       stored: the kernel's tiles in tensor memory written since the last `tcgen05.wait::st`.
-      is_ordered: whether a `tcgen05.fence` behind a wait orders accesses from here on.
-      is_touching: whether there has been an access since the last `tcgen05.fence` before a
-        handover.
+      is_ordered: whether a `tcgen05.fence` after a wait orders accesses from here on.
+      is_accessing: whether there has been an access since the last `tcgen05.fence` before a commit
+        or release.
     """
 
     stored: list[Value] = field(default_factory=list[Value])
     is_ordered: bool = False
-    is_touching: bool = False
+    is_accessing: bool = False
 
     def copy(self) -> "Accesses":
-        """The state at the begin of a branch."""
+        """The state at the beginning of a branch."""
         return replace(self, stored=list(self.stored))
 
     @staticmethod
-    def joined(ends: Sequence["Accesses"]) -> "Accesses":
-        """The state behind branches that end so."""
+    def merged(branches: Sequence["Accesses"]) -> "Accesses":
+        """The state after branches that end in these states."""
         stored: list[Value] = []
-        for end in ends:
-            stored += [tile for tile in end.stored if tile not in stored]
+        for branch in branches:
+            stored += [tile for tile in branch.stored if tile not in stored]
         return Accesses(
-            stored, all(end.is_ordered for end in ends), any(end.is_touching for end in ends)
+            stored,
+            all(branch.is_ordered for branch in branches),
+            any(branch.is_accessing for branch in branches),
         )

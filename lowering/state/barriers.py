@@ -1,6 +1,4 @@
-"""Arrays of mbarriers in shared memory, by `nvgpu`; waits by `nvvm`, which takes a parity as a
-register has it.
-"""
+"""Arrays of mbarriers in shared memory, by `nvgpu`; waits by `nvvm`, which takes an i32 parity."""
 
 from typing import Any
 
@@ -31,9 +29,9 @@ def memref_struct(pointer: Value, rank: int) -> Value:
         return llvm.ConstantOp(i64, ir.IntegerAttr.get(i64, value)).result
 
     fields = [([0], pointer), ([1], pointer), ([2], number(0)), ([4, rank - 1], number(1))]
-    for position, field in fields:
-        where = ir.DenseI64ArrayAttr.get(position)
-        struct = llvm.InsertValueOp(struct, field, where).result
+    for path, field in fields:
+        location = ir.DenseI64ArrayAttr.get(path)
+        struct = llvm.InsertValueOp(struct, field, location).result
     return struct
 
 
@@ -57,22 +55,20 @@ class BarrierRun:
         nvvm.MBarrierTryWaitParityOp(self.address(number), parity, constant(WAIT_TICKS))
 
     def wait_for_cluster(self, number: Value, parity: Value) -> None:
-        """As `wait`, but also acquires what other CTAs of the cluster wrote before their
-        arrivals.
-        """
+        """As `wait`, and acquires the writes of other CTAs of the cluster before their arrivals."""
         scope = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
-        made = scf.WhileOp([], [])
-        with ir.InsertionPoint(made.before.blocks.append()):
-            there = nvvm.MBarrierTryWaitOp(
+        poll = scf.WhileOp([], [])
+        with ir.InsertionPoint(poll.before.blocks.append()):
+            completed = nvvm.MBarrierTryWaitOp(
                 self.address(number), parity, scope=scope, results=[i1()]
             )
             true = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
-            scf.ConditionOp(arith.XOrIOp(there.result, true).result, [])
-        with ir.InsertionPoint(made.after.blocks.append()):
+            scf.ConditionOp(arith.XOrIOp(completed.result, true).result, [])
+        with ir.InsertionPoint(poll.after.blocks.append()):
             scf.YieldOp([])
 
     def arrive(self, number: Value | int) -> Value:
-        """One arrival of each executing thread; returns what says of which phase."""
+        """One arrival of each executing thread; returns the token of its phase."""
         return nvgpu.MBarrierArriveOp(self.group, index(number)).token
 
     def expect(self, number: Value | int, tx_bytes: Value | int) -> None:

@@ -1,7 +1,7 @@
 """The registry of checks, and conditions that several of them share.
 
-A check refuses a legal `ws` operation for which the lowering has no code. Each family of lowerings
-registers its own with `covers`. A table says which feature of a target an operation needs.
+A check refuses a valid `ws` operation for which the lowering has no code. Each family of lowerings
+registers its own with `legality_check`. A table says which feature of a target an operation needs.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ from .tensors import view_of
 # Allowed element widths of tiles with columns; narrow elements share a register or cell.
 COLUMN_BITS = (8, 16, 32)
 MMA_MAX_COLUMNS = 256  # N of one instruction; PTX ISA, wgmma and tcgen05.mma
-NARROW_BITS = 8  # element width for which only some products take b as kn
+FP8_BITS = 8  # element width for which only some products accept b as kn
 
 Layouts = Mapping[Any, Layout]  # element types of fragments
 
 
 @dataclass(frozen=True)
-class Site:
-    """What a check knows of an operation's surroundings: its role and the layouts of fragments."""
+class OpContext:
+    """The context of an operation under check: its role and the layouts of fragments."""
 
     role: ws.RoleOp
     layouts: Layouts
@@ -41,7 +41,7 @@ class Site:
             raise op_error(op, f"expects an argument of role inout, {argument} is of role {role}")
 
 
-Check = Callable[[Site, Any], None]  # raises VerifyError
+Check = Callable[[OpContext, Any], None]  # raises VerifyError
 
 
 _CHECKS: dict[str, list[Check]] = {}
@@ -62,8 +62,8 @@ _NEEDS = {
 }
 
 
-def covers(operation: Any) -> Callable[[Check], Check]:
-    """Registers the decorated function as a check of an operation class."""
+def legality_check(operation: Any) -> Callable[[Check], Check]:
+    """Registers the decorated function as a legality check of an operation class."""
 
     def register(check: Check) -> Check:
         _CHECKS.setdefault(operation.OPERATION_NAME, []).append(check)
@@ -82,23 +82,23 @@ def features_for(op: Any) -> tuple[Feature, ...]:
     """The features that an operation needs."""
     if isinstance(op, ws.DotOp):
         bits = ws.element_bits(ws.FragmentType(op.a.type).element)
-        is_narrow = bits == NARROW_BITS
-        return (Feature.NARROW_WARP_PRODUCTS if is_narrow else Feature.WARP_PRODUCTS,)
+        is_fp8 = bits == FP8_BITS
+        return (Feature.NARROW_WARP_PRODUCTS if is_fp8 else Feature.WARP_PRODUCTS,)
     if isinstance(op, ws.RoleOp):
         return (Feature.REGISTER_BUDGETS,) if op.register_count else ()
     feature = _NEEDS.get(op.operation.name)
     return () if feature is None else (feature,)
 
 
-def check_operation(site: Site, op: Any) -> None:
+def check_operation(context: OpContext, op: Any) -> None:
     """Runs the checks of an operation's class, in the order of their registration."""
     for check in _CHECKS.get(op.operation.name, ()):
-        check(site, op)
+        check(context, op)
 
 
-def check_warpgroups(site: Site, op: Any, what: str) -> None:
+def check_warpgroups(context: OpContext, op: Any, what: str) -> None:
     """Raises VerifyError if a group of the role is not the four warps of one warpgroup."""
-    role = site.role
+    role = context.role
     first, count = role.warp_range
     per_group = count // role.group_count
     if role.lane_count == 1 or per_group != WARPGROUP_WARPS or first % WARPGROUP_WARPS:
@@ -110,39 +110,39 @@ def check_warpgroups(site: Site, op: Any, what: str) -> None:
         )
 
 
-def check_one_thread(site: Site, op: Any) -> None:
+def check_one_thread(context: OpContext, op: Any) -> None:
     """Raises VerifyError if the role has several lanes."""
-    role = site.role
+    role = context.role
     if role.lane_count != 1:
         raise op_error(op, f"expects a role with one lane, got {role.lane_count} in {role.label}")
 
 
 def cut_from(tile: Any) -> tuple[int, Any]:
-    """The column at which a tile begins in the slot or buffer tile it is part of, and that tile."""
+    """A tile's first column in the slot or buffer that contains it, and that slot or buffer."""
     owner = tile.owner
     if isinstance(owner, ws.RowsOp | ws.ColumnsAtOp):
         return cut_from(owner.source)
     if not isinstance(owner, ws.ColumnsOp):
         return 0, tile
-    left, whole = cut_from(owner.source)
-    return left + owner.first.value, whole
+    column, whole = cut_from(owner.source)
+    return column + owner.first.value, whole
 
 
 def check_whole(op: Any, tile: Any) -> None:
     """Checks that a tile for an engine begins at the first column of its slot."""
-    left, _ = cut_from(tile)
-    if left and ws.TileType(tile.type).space == "shared":
-        raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
+    column, _ = cut_from(tile)
+    if column and ws.TileType(tile.type).space == "shared":
+        raise op_error(op, f"expects a shared tile from its column 0 on, got one from {column}")
 
 
 def check_line(op: Any, tile: Any) -> None:
     """Checks that a tile for the tensor core begins with a line of columns of its slot."""
-    left, _ = cut_from(tile)
+    column, _ = cut_from(tile)
     kind = ws.TileType(tile.type)
     line = line_elements(ws.element_bits(kind.element), kind.line_bytes)
-    if left % line and kind.space == "shared":
+    if column % line and kind.space == "shared":
         raise op_error(
-            op, f"expects a shared tile from a multiple of {line} columns on, got one from {left}"
+            op, f"expects a shared tile from a multiple of {line} columns on, got one from {column}"
         )
 
 

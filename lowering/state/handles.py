@@ -18,19 +18,19 @@ Value = Any
 
 
 class SlotCursor(Protocol):
-    """One side of a ring, whose slots are taken in order."""
+    """The pipeline state of a ring's producer or consumer, which takes slots in order."""
 
     def take(self) -> tuple[Value, Value]:
-        """Stage and phase parity of the next slot, both i32; moves to the one behind it."""
+        """Returns stage and phase parity of the next slot, both i32, and advances."""
         ...
 
 
 class RingHandle(Protocol):
-    """A ring at run time, as copies into its slots know it.
+    """A ring at run time, for copies into its slots.
 
     Attributes:
       op: the operation that allocates it.
-      full: the barriers of full slots, those of all ways one behind the other.
+      full: the barriers of full slots of all ways, contiguous.
       full_at: for each rank, the CTAs at whose full barriers a commit arrives.
       is_crossing: whether commits or releases arrive at barriers of other CTAs.
     """
@@ -52,8 +52,8 @@ class TileRef:
       first_column: the larger tile's column at which it begins.
       pitch_rows: rows of the larger tile, if it has more: its 128-byte columns are this many lines
         apart. `address` is then that of the first row.
-      block_lines: lines from one block of `pitch_rows` rows to the next, where blocks lie one
-        behind the other, each with all of its columns.
+      block_lines: lines from one block of `pitch_rows` rows to the next, where blocks with all of
+        their columns lie one after the other.
     """
 
     kind: ws.TileType
@@ -75,7 +75,7 @@ class TileRef:
         return block * self.block_lines + inner
 
     def line_at(self, row: Value) -> Value:
-        """i32: the same for a row that is computed; of blocks, whose rows are a power of two."""
+        """i32: `line` of a run-time row; the rows of a block must be a power of two."""
         if self.block_lines is None:
             return row
         shift, mask = constant(self.pitch.bit_length() - 1), constant(self.pitch - 1)
@@ -90,7 +90,7 @@ class TileRef:
         return INT.add(self.address, self.tensor_offset(0))
 
     def tensor_offset(self, column: int) -> int:
-        """What one of its columns adds to the address in tensor memory."""
+        """The offset of one of its columns from the address in tensor memory."""
         bits = ws.element_bits(self.kind.element)
         return tensor_offset(self.kind.shape[0], self.first_column + column, bits)
 
@@ -101,29 +101,29 @@ class Slot:
 
     Attributes:
       ring: the ring's memory and barriers.
-      place: the slot's memory; None for a token.
+      memory: the slot's memory; None for a token.
       index: i32, number of the slot among the ring's stages of all ways.
-      is_armed: whether the full barrier was told at `ws.acquire` how many bytes all copies bring;
-        otherwise each copy announces its own bytes, and `ws.commit` arrives.
-      tells_once: whether the copy into it, the only one, also arrives at the full barrier.
-      start: pointer to the slot's memory that is there before `ws.acquire` waits, where
-        `pointer_in` counts from it.
-      arrival: i64, what an arrival of this thread has returned, where something is `ws.behind` it.
+      is_armed: whether `ws.acquire` expects the bytes of all copies at the full barrier; otherwise
+        each copy expects its own bytes, and `ws.commit` arrives.
+      arrives_with_copy: whether the only copy into it also arrives at the full barrier.
+      start: pointer to the slot's memory, computed before `ws.acquire` waits, from which
+        `pointer_in` counts.
+      arrival: i64, the token of this thread's arrival, if an operation is `ws.behind` it.
     """
 
     ring: RingHandle
-    place: TileRef | None
+    memory: TileRef | None
     index: Value
     is_armed: bool = True
-    tells_once: bool = False
+    arrives_with_copy: bool = False
     start: Value = None
     arrival: Value = None
 
     @property
     def tile(self) -> TileRef:
         """The tile of a slot that holds one."""
-        assert self.place is not None
-        return self.place
+        assert self.memory is not None
+        return self.memory
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,15 @@ class NextTile:
 
 
 @dataclass
-class Turn:
-    """A turn of a loop of which one branch decides.
+class BranchedIteration:
+    """A loop iteration whose waits and copies depend on one branch; see `branched_turns`.
 
     Attributes:
-      taken: stage and phase parity of slots, which all have been taken before.
-      condition: what the branch asks; None in front of it.
-      holds: the way that is lowered.
-      rows: of the tensor that copies gather, by what chooses them.
+      taken: stage and phase parity of its slots, all taken before the branch.
+      condition: the branch's condition; None before the branch.
+      holds: the value of the condition on the path that is lowered.
+      rows: row numbers that gather copies use, by the count of rows and the region that computes
+        them.
     """
 
     taken: dict[Value, tuple[Value, Value]]
@@ -168,11 +169,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class CopyGroup:
-    """Copies into a slot that the threads which issued them wait for together.
+    """Copies into a slot that their issuing threads wait for as one group.
 
     Attributes:
       slot: the slot.
-      conditions: branches and loops in which they are issued, from the inside out.
+      conditions: the enclosing branches and loops, innermost first.
     """
 
     slot: Value

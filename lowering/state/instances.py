@@ -1,8 +1,8 @@
-"""The ways of a ring from which the groups of a role take slots, and which cursors they share.
+"""The instances (ways) of a ring that the groups of a role use, and their pipeline states.
 
 All groups of a role run the same code, and a cursor is the stage and phase that code keeps for a
-ring. Two operations share a cursor if they have the same way in every group, however it is
-computed, and have their own cursors if their ways differ in every group.
+ring. Two operations share a cursor if they use the same way in every group, however it is computed;
+they have separate cursors if their ways differ in every group.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ _SIDES = ("acquire", "wait")
 
 
 def ways_of(kernel: ws.KernelOp) -> dict[Any, Ways]:
-    """The ways that each `ws.acquire` and `ws.wait` of a kernel names, by its slot.
+    """The ways that each `ws.acquire` and `ws.wait` of a kernel uses, by its slot.
 
     Raises:
-      VerifyError: a way is not known at compile time or not one of the ring's, or two operations of
-        a role have the same way in some groups and not in others.
+      VerifyError: a way is no compile-time constant or not one of the ring's, or two operations of
+        a role use the same way in some groups and not in others.
     """
-    found: dict[Any, Ways] = {}
+    ways: dict[Any, Ways] = {}
     sides: dict[tuple[Any, Any, str], dict[Any, Step]] = {}
     for process in analysed(processes, kernel):
         if process.rank != process.role.ranks[0]:
@@ -32,15 +32,15 @@ def ways_of(kernel: ws.KernelOp) -> dict[Any, Ways]:
             if step.kind in _SIDES:
                 way = fixed_way(process, step)
                 _check_range(step, way)
-                found[step.slot] = (*found.get(step.slot, ()), way)
+                ways[step.slot] = (*ways.get(step.slot, ()), way)
                 sides.setdefault((process.role, step.ring, step.kind), {})[step.slot] = step
-    for takers in sides.values():
-        seen: dict[Ways, None] = {}
-        for slot, step in takers.items():
-            for other in seen:
-                _check_apart(step, found[slot], other)
-            seen[found[slot]] = None
-    return found
+    for slots in sides.values():
+        earlier: dict[Ways, None] = {}
+        for slot, step in slots.items():
+            for other in earlier:
+                _check_apart(step, ways[slot], other)
+            earlier[ways[slot]] = None
+    return ways
 
 
 def _check_range(step: Step, way: int) -> None:

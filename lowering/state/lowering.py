@@ -19,7 +19,7 @@ from attn_mlir.passes.check_scalars import check_name
 
 from ..layouts import Layout
 from .accesses import Accesses
-from .handles import CopyGroup, NextTile, Slot, SlotCursor, TileRef, Turn
+from .handles import BranchedIteration, CopyGroup, NextTile, Slot, SlotCursor, TileRef
 from .instances import ways_of
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .tensors import View, end_of, view_of
@@ -45,10 +45,10 @@ class RoleState:
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
       accesses: what its threads have done in tensor memory.
       next_tile: the answer read last, if work tiles are claimed.
-      is_fenced: whether each thread has had a proxy fence behind all accesses of its own so far.
-      elected: i1, whether this lane is the thread of a role of one thread that its warp follows.
-      turn: the one that is lowered, if one branch decides about it; see `branched_turns`.
-      copies: groups of copies that its threads have issued and not waited for, in order.
+      is_fenced: whether each thread has executed a proxy fence after all of its accesses so far.
+      elected: i1, whether this lane is the elected one, if a whole warp runs a role of one thread.
+      iteration: the loop iteration being lowered, if it is branched; see `branched_turns`.
+      copies: groups of copies in flight, in order of issue.
     """
 
     op: ws.RoleOp
@@ -60,7 +60,7 @@ class RoleState:
     next_tile: NextTile | None = None
     is_fenced: bool = False
     elected: Value = None
-    turn: Turn | None = None
+    iteration: BranchedIteration | None = None
     copies: list[CopyGroup] = field(default_factory=list[CopyGroup])
 
 
@@ -123,8 +123,10 @@ class Lowering:
         self._note_access(op)
 
     def _note_access(self, op: Any) -> None:
-        """Before and behind an operation: any but a handover, or a wait for products, may access
-        memory, or hold one that does."""
+        """Resets `is_fenced` before and after an operation that may access memory.
+
+        All operations may, in a region too, except commits, releases and waits for products.
+        """
         if self.role is not None and not isinstance(op, (ws.CommitOp, ws.ReleaseOp, ws.SettleOp)):
             self.role.is_fenced = False
 
@@ -143,19 +145,17 @@ class Lowering:
         return ir.InsertionPoint(self.entry)
 
     def slot(self, value: Value) -> Slot:
-        """The ring slot that a value of the kernel is, or is a view of."""
+        """The ring slot of a value of the kernel, or of a view of a slot."""
         lowered = self.values[value]
         return lowered if isinstance(lowered, Slot) else self.slot(value.owner.source)
 
     def tile(self, value: Value) -> TileRef:
-        """The lowered form of a tile: of a slot, of a buffer or of a part of one."""
+        """The lowered form of a tile: a slot, a buffer or a part of one."""
         lowered = self.values[value]
         return lowered.tile if isinstance(lowered, Slot) else lowered
 
-    def place(self, kind: ws.TileType, offset: int, number: Value, step: int) -> TileRef:
-        """The tile at `offset + number * step`, in bytes of shared memory or tensor-memory
-        columns.
-        """
+    def tile_at(self, kind: ws.TileType, offset: int, number: Value, step: int) -> TileRef:
+        """The tile at `offset + number * step`: bytes of shared or columns of tensor memory."""
         address = INT.add(INT.mul(number, step), offset)
         if kind.space == "tensor":
             address = INT.add(self.tensor_base, address)
@@ -175,32 +175,32 @@ class Lowering:
         extent = view.dims[dim].extent
         return constant(extent) if isinstance(extent, int) else self.arguments[Symbol(extent)]
 
-    def shared_pointer(self, offset: Value | int, further: int = 0) -> Value:
+    def shared_pointer(self, offset: Value | int, extra: int = 0) -> Value:
         """Pointer to a byte offset of the kernel's dynamic shared memory.
 
         Args:
           offset: in bytes.
-          further: constant bytes beyond it, which an instruction adds to its address.
+          extra: constant bytes to add, which fold into the instruction's address.
         """
         offset = constant(offset) if isinstance(offset, int) else offset
-        return bytes_behind(bytes_behind(self.smem, offset), further)
+        return offset_pointer(offset_pointer(self.smem, offset), extra)
 
     def pointer_in(self, slot: Slot, offset: Value) -> Value:
-        """`shared_pointer` to a place in a slot, counted from `slot.start` if there is one."""
+        """`shared_pointer` to an offset in a slot, relative to `slot.start` if there is one."""
         if slot.start is None:
             return self.shared_pointer(offset)
-        return bytes_behind(slot.start, INT.sub(offset, slot.tile.address))
+        return offset_pointer(slot.start, INT.sub(offset, slot.tile.address))
 
 
-def bytes_behind(pointer: Value, offset: Value | int) -> Value:
-    """A pointer to so many bytes behind another."""
+def offset_pointer(pointer: Value, offset: Value | int) -> Value:
+    """A pointer plus an offset in bytes."""
     if isinstance(offset, int) and not offset:
         return pointer
     none = -2147483648  # llvm.getelementptr: marks an index that is a run-time operand
-    is_known = isinstance(offset, int)
-    places = ir.DenseI32ArrayAttr.get([offset if is_known else none])
+    is_static = isinstance(offset, int)
+    indices = ir.DenseI32ArrayAttr.get([offset if is_static else none])
     i8 = ir.IntegerType.get_signless(8)
-    return llvm.GEPOp(pointer.type, pointer, [] if is_known else [offset], places, i8, 0).result
+    return llvm.GEPOp(pointer.type, pointer, [] if is_static else [offset], indices, i8, 0).result
 
 
 def cell_type(element: Any) -> Any:
@@ -234,9 +234,7 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
 
 
 def uniform(value: Value) -> Value:
-    """The first lane's value of an i32 that all lanes agree on,
-    which makes branches on it uniform.
-    """
+    """Broadcasts the first lane's i32, on which all lanes agree, so that branches are uniform."""
     kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
     clamp = constant(WARP_THREADS - 1)
     return nvvm.ShflOp(constant(FULL_WARP), value, constant(0), clamp, kind, results=[i32()]).res

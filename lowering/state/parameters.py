@@ -1,7 +1,7 @@
-"""The kernel's parameters: which ones it has, and how the runtime computes each of them.
+"""The kernel's parameters, and how the runtime computes each of them.
 
-The list has what the kernel's operations use. An entry is the key by which lowerings find the
-function's argument, and it makes the recipe in the bundle.
+The parameters are those that the kernel's operations use. A parameter is the key of the function's
+argument for lowerings, and makes its recipe in the bundle.
 """
 
 from collections.abc import Iterator
@@ -64,42 +64,46 @@ class Signature:
         self.kernel = kernel
         self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
         self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
-        self._wide: set[str] = set()  # operations in which threads access several columns at a time
+        self._vectorised: set[str] = (
+            set()
+        )  # operations in which threads access several columns at a time
         self._gathered: set[Parameter] = set()  # maps of rows that copies gather
         self._integers = Integers(kernel)
-        found: dict[Parameter, None] = {}
+        parameters: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
-            found.setdefault(parameter)
-        self.parameters = sorted(found, key=self._order)
+            parameters.setdefault(parameter)
+        self.parameters = sorted(parameters, key=self._order)
 
     def _order(self, parameter: "Parameter") -> tuple[int, bool, int]:
         """Sort key: by kind, then in the order of the call's arguments.
 
-        Maps of rows that are gathered come first: who copies most has the address of all
-        parameters, and the assembler adds what lies before a map to it again in each turn.
+        Maps of gather copies come first: ptxas adds a map's offset among the parameters to their
+        address in every iteration, so the most used map has offset 0.
         """
         called = getattr(parameter, "argument", None)
         names = list(self._arguments)
-        place = 0 if called is None else names.index(called)
-        return _ORDER.index(type(parameter)), parameter not in self._gathered, place
+        position = 0 if called is None else names.index(called)
+        return _ORDER.index(type(parameter)), parameter not in self._gathered, position
 
     def argument_type(self, name: str) -> Any:
         """The MLIR type of the argument of that name."""
         return self._arguments[name].type
 
     def _name_of(self, value: Any) -> str | None:
-        """The name of the argument that a value is; None for other values."""
-        return next((name for name, found in self._arguments.items() if found == value), None)
+        """The name of an argument; None for other values."""
+        return next((name for name, argument in self._arguments.items() if argument == value), None)
 
     def aligned_arguments(self) -> set[str]:
-        """The arguments that threads access by more than an element at a time."""
+        """The arguments that threads access by several elements at a time."""
         mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
-        return mapped | self._wide
+        return mapped | self._vectorised
 
     def row_multiple(self, argument: str) -> int:
         """Elements of one access where threads load or store chosen rows of an argument; else 1."""
         kind = ir.MemRefType(self.argument_type(argument))
-        return unit_elements(ws.element_bits(kind.element_type)) if argument in self._wide else 1
+        return (
+            unit_elements(ws.element_bits(kind.element_type)) if argument in self._vectorised else 1
+        )
 
     def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
         """The tensor map of a copy between a tile of the kernel and a tensor."""
@@ -137,7 +141,7 @@ class Signature:
         return Symbol(self._dims[name][extent.dim.value])
 
     def strides(self, pitch: ws.PitchOp) -> list[Stride]:
-        """The strides whose quotient a pitch is; one where the inner one is 1."""
+        """The strides whose quotient is a pitch; one stride if the inner one is 1."""
         name, dim = view_of(self.kernel, pitch.source).argument, pitch.dim.value
         dense = len(self._dims[name]) - 1
         return [Stride(name, axis) for axis in (dim, dim + 1) if axis != dense]
@@ -161,25 +165,25 @@ class Signature:
             yield self.tensor_map(op.target, op.source, op.dims)
         elif isinstance(op, ws.StoreGlobalOp):
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
-                self._wide.add(view_of(self.kernel, op.target).argument)
+                self._vectorised.add(view_of(self.kernel, op.target).argument)
             yield from self._addressed(op.target)
         elif isinstance(op, ws.LoadGlobalOp):
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
-                self._wide.add(view_of(self.kernel, op.source).argument)
+                self._vectorised.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)
         elif isinstance(op, ws.StoreRowsOp):
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
-                self._wide.add(view_of(self.kernel, op.target).argument)
+                self._vectorised.add(view_of(self.kernel, op.target).argument)
             yield from self._addressed(op.target)
         elif isinstance(op, ws.LoadRowsOp):
-            self._wide.add(view_of(self.kernel, op.source).argument)
+            self._vectorised.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)
         elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
             yield from self._addressed(op.counter)
         elif isinstance(op, ws.StoreEntryOp):
             yield from self._addressed(op.target)
         elif isinstance(op, ws.CopyRowsOp):
-            self._wide.add(view_of(self.kernel, op.source).argument)
+            self._vectorised.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)

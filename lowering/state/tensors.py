@@ -25,13 +25,13 @@ class ViewDim:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor argument, possibly with dimensions split, walked as one, or ending early.
+    """A tensor argument, possibly with dimensions split, merged, or ending early.
 
     Attributes:
       argument: name of the kernel's argument.
       dims: one entry per dimension of the view.
       limited: the dimension that ends early, by `ws.limit`.
-      merged: the axes that one dimension walks, by `ws.collapse`, outer and inner.
+      merged: the axes merged into one dimension by `ws.collapse`, outer and inner.
     """
 
     argument: str
@@ -41,12 +41,12 @@ class View:
 
     @property
     def merged_extent(self) -> str:
-        """What the recipe of a tensor map calls the extent of merged axes."""
+        """The name of the extent of merged axes in a tensor map's recipe."""
         return f"{self.argument}.rows"
 
 
 def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
-    """The view that a memref value of a kernel is."""
+    """The view of a memref value of a kernel."""
     owner = tensor.owner
     if isinstance(owner, ws.LimitOp):
         return replace(view_of(kernel, owner.source), limited=owner.dim.value)
@@ -64,9 +64,9 @@ def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
         source, dim = view_of(kernel, owner.source), owner.dim.value
         pages, tokens = source.dims[dim : dim + 2]
         rows = replace(tokens, extent=source.merged_extent)
-        rest = source.dims[dim + 2 :]
+        inner_dims = source.dims[dim + 2 :]
         merged = pages.axis, tokens.axis
-        return replace(source, dims=(*source.dims[:dim], rows, *rest), merged=merged)
+        return replace(source, dims=(*source.dims[:dim], rows, *inner_dims), merged=merged)
     number = list(kernel.body.blocks[0].arguments).index(tensor)
     kind = ir.MemRefType(tensor.type)
     names = kernel.dims[number]
@@ -100,8 +100,8 @@ class TensorMap:
       rows, columns: extents of a tile.
       element_bits: width of an element.
       line_bytes: of a line of the tile.
-      is_apart: whether the tile is some rows of a larger one, so that its 128-byte columns are not
-        contiguous in shared memory: each of them is a box.
+      is_apart: whether the tile is some rows of a larger one, so that its columns of 128 bytes are
+        not contiguous in shared memory, and each of them is a box.
     """
 
     view: View
@@ -174,7 +174,7 @@ class TensorMap:
         return extent
 
     def merged(self) -> dict[str, Any] | None:
-        """The axes that the map walks as one, as the bundle describes them."""
+        """The axes that the map merges, as the bundle describes them."""
         if self.view.merged is None:
             return None
         outer, inner = self.view.merged
@@ -210,12 +210,12 @@ class TensorMap:
         """
         column, chunks = self._columns_from(coords[self.column_dim], chunk)
         *inner, first = [coords[dim] for dim in reversed(self.row_dims)]
-        others = [coords[dim] for dim in self.other_dims]
+        outer = [coords[dim] for dim in self.other_dims]
         if not self.is_limited:
-            return [column, *inner, first, *chunks, *others]
+            return [column, *inner, first, *chunks, *outer]
         valid = INT.min(INT.sub(end, first), self.box_rows)
-        cut = INT.sub(self.box_rows, valid)
-        return [column, *inner, cut, *chunks, *others, INT.add(first, valid)]
+        skipped = INT.sub(self.box_rows, valid)
+        return [column, *inner, skipped, *chunks, *outer, INT.add(first, valid)]
 
     def _columns_from(self, first: Any, chunk: int) -> tuple[Any, list[Any]]:
         """Coordinates of a box along the line and, where there is one, the dimension of lines.

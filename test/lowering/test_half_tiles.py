@@ -9,7 +9,7 @@ import pytest
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering import layouts
-from attn_mlir.lowering.checks.copy_coverage import MAX_BOX_ROWS
+from attn_mlir.lowering.checks.copy_legality import MAX_BOX_ROWS
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.file.bundle import Bundle

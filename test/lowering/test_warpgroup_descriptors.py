@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.lowering.layouts import accumulator, operand_a
-from attn_mlir.lowering.sm_90a.descriptors import a_registers, sum_registers, warpgroup_operand
+from attn_mlir.lowering.sm_90a.descriptors import a_registers, accumulator_order, warpgroup_operand
 
 WARPS = 4
 
@@ -49,7 +49,7 @@ def test_registers_of_the_sums(columns: int) -> None:
             (16 * w + g + 8 * (i >> 1 & 1), 8 * (i >> 2) + 2 * q + (i & 1))
             for i in range(columns // 2)
         ]
-        found = [layout.place(thread, *place) for place in sum_registers(columns)]
+        found = [layout.position(thread, *place) for place in accumulator_order(columns)]
         assert found == expected
 
 
@@ -63,5 +63,5 @@ def test_registers_of_a(bits: int) -> None:
         for step, registers in enumerate(a_registers(3 * k, bits)):
             for r, (strip, word) in enumerate(registers):
                 row, column = 16 * w + g + 8 * (r & 1), step * k + pack * q + k // 2 * (r >> 1)
-                places = [layout.place(thread, strip, pack * word + e) for e in range(pack)]
+                places = [layout.position(thread, strip, pack * word + e) for e in range(pack)]
                 assert places == [(row, column + e) for e in range(pack)]

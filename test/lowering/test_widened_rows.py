@@ -17,6 +17,6 @@ def test_eight_threads_write_to_all_banks(columns: int, element_bits: int, warps
     layout = units_of_rows(warps, columns, element_bits).layout([ROWS, columns])
     for strip, first in {(a.strip, a.first) for a in layout.accesses(UNIT)}:
         for begin in range(0, layout.thread_count, BANK_UNITS):
-            places = [layout.place(begin + i, strip, first) for i in range(BANK_UNITS)]
+            places = [layout.position(begin + i, strip, first) for i in range(BANK_UNITS)]
             units = {(column // UNIT) % BANK_UNITS ^ row % 8 for row, column in places}
             assert len(units) == BANK_UNITS

@@ -16,7 +16,7 @@ from attn_mlir.lowering.layouts.fragments import (
     pairs_of_rows,
     row_per_thread,
     units_of_rows,
-    widened_b,
+    upcast_b,
 )
 from attn_mlir.lowering.layouts.matrices import MATRIX_ROWS, SPLIT, matrices_of
 from attn_mlir.runtime.emulator.machine import fragments as machine
@@ -32,11 +32,11 @@ LAYOUTS: dict[str, Layout] = {
     "A of 8 bits": operand_a(4, 8).layout([64, 96]),
     "A of 8 bits, a warp": operand_a(1, 8).layout([16, 32]),
     "B of 16 bits": operand_b(16, is_kn=False).layout([24, 32]),
-    "B of 16 bits, turned": operand_b(16, is_kn=True).layout([32, 24]),
+    "B of 16 bits, transposed": operand_b(16, is_kn=True).layout([32, 24]),
     "B of 8 bits": operand_b(8, is_kn=False).layout([16, 64]),
     "in fours": in_fours().layout([32, 48]),
-    "widened B": widened_b(is_kn=False).layout([16, 64]),
-    "widened B, turned": widened_b(is_kn=True).layout([32, 48]),
+    "widened B": upcast_b(is_kn=False).layout([16, 64]),
+    "widened B, transposed": upcast_b(is_kn=True).layout([32, 48]),
     "a warp, pairs of rows": pairs_of_rows(1).layout([48, 32]),
 }
 
@@ -76,28 +76,28 @@ def everywhere(layout: Layout) -> list[tuple[int, int, int]]:
         # B of 16 bits: b0, b1 with k of 2 (t % 4) on, b2, b3 eight on; n is t / 4
         ("B of 16 bits", 6, (0, 3), (1, 13)),
         ("B of 16 bits", 6, (2, 4), (17, 20)),
-        ("B of 16 bits, turned", 6, (0, 3), (13, 1)),
+        ("B of 16 bits, transposed", 6, (0, 3), (13, 1)),
         ("B of 8 bits", 6, (0, 5), (1, 25)),
         # a widened B: four of 8 bits side by side in k; turned, k in twos and eights, n in twos
         ("in fours", 6, (1, 3), (9, 11)),
         ("in fours", 6, (0, 4), (1, 24)),
         ("widened B", 6, (0, 3), (1, 11)),
         ("widened B", 6, (1, 5), (9, 25)),
-        ("widened B, turned", 6, (0, 1), (5, 2)),
-        ("widened B, turned", 6, (1, 2), (12, 3)),
-        ("widened B, turned", 6, (3, 7), (29, 19)),
+        ("widened B, transposed", 6, (0, 1), (5, 2)),
+        ("widened B, transposed", 6, (1, 2), (12, 3)),
+        ("widened B, transposed", 6, (3, 7), (29, 19)),
     ],
 )
 def test_worked_examples(
     layout: str, thread: int, register: tuple[int, int], place: tuple[int, int]
 ) -> None:
-    assert LAYOUTS[layout].place(thread, *register) == place
+    assert LAYOUTS[layout].position(thread, *register) == place
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_element_has_one_place_and_back(name: str) -> None:
     layout = LAYOUTS[name]
-    found = {where: layout.place(*where) for where in everywhere(layout)}
+    found = {where: layout.position(*where) for where in everywhere(layout)}
     rows, columns = layout.extent(ROW), layout.extent(COLUMN)
     assert sorted(found.values()) == list(itertools.product(range(rows), range(columns)))
     assert all(layout.holders(*place) == [where] for where, place in found.items())
@@ -112,8 +112,8 @@ def test_what_is_left_of_an_axis(name: str, axis: int) -> None:
     (kept,) = left.axes
     assert kept != axis and left.extent(kept) == layout.extent(kept)
     assert left.thread_count == layout.thread_count
-    had = {(where[0], layout.place(*where)[kept]) for where in everywhere(layout)}
-    has = [(where[0], left.place(*where)[kept]) for where in everywhere(left)]
+    had = {(where[0], layout.position(*where)[kept]) for where in everywhere(layout)}
+    has = [(where[0], left.position(*where)[kept]) for where in everywhere(left)]
     assert sorted(had) == sorted(has)
 
 
@@ -125,12 +125,12 @@ def test_accesses_are_aligned_runs(name: str, most: int) -> None:
     for access in layout.accesses(most):
         assert 1 <= access.count <= most
         for thread in range(layout.thread_count):
-            row, column = layout.place(thread, access.strip, access.first)
-            zero = layout.place(thread)
+            row, column = layout.position(thread, access.strip, access.first)
+            zero = layout.position(thread)
             assert (row - zero[ROW], column - zero[COLUMN]) == (access.row, access.column)
             assert column % access.count == 0
             run = [
-                layout.place(thread, access.strip, access.first + i) for i in range(access.count)
+                layout.position(thread, access.strip, access.first + i) for i in range(access.count)
             ]
             assert run == [(row, column + i) for i in range(access.count)]
         covered += [(access.strip, access.first + i) for i in range(access.count)]
@@ -141,7 +141,7 @@ def test_runs_are_as_long_as_they_may_be() -> None:
     counts = {name: {a.count for a in layout.accesses(8)} for name, layout in LAYOUTS.items()}
     assert counts["tensor memory"] == {8} and counts["a warp's rows"] == {4, 2}
     assert counts["wgmma"] == {2} and counts["A of 8 bits"] == {4}
-    assert counts["B of 16 bits, turned"] == {1}
+    assert counts["B of 16 bits, transposed"] == {1}
 
 
 @pytest.mark.parametrize("name", ["tensor memory", "wgmma", "mma.sync", "A of 8 bits"])
@@ -150,10 +150,10 @@ def test_mask_bits_belong_to_columns(name: str) -> None:
     mask = layout.mask()
     assert mask.extent(COLUMN) == -(-layout.extent(COLUMN) // 32)
     for thread, strip, element in everywhere(layout):
-        row, column = layout.place(thread, strip, element)
+        row, column = layout.position(thread, strip, element)
         word, bit = layout.mask_bits()[element]
-        own = layout.place(thread)[COLUMN]
-        assert mask.place(thread, strip, word) == (row, word)
+        own = layout.position(thread)[COLUMN]
+        assert mask.position(thread, strip, word) == (row, word)
         assert 32 * word + bit + own == column and bit + own < 32
 
 
@@ -172,15 +172,15 @@ def test_runs_of_columns_are_where_their_columns_are(layout: Layout, count: int)
     runs = layout.runs(count)
     assert runs is not None and runs.extent(COLUMN) == layout.extent(COLUMN) // count
     assert runs.thread_count == layout.thread_count and runs.extent(ROW) == layout.extent(ROW)
-    had = {(t, layout.place(t, s, e)[ROW], layout.place(t, s, e)[COLUMN] // count)
+    had = {(t, layout.position(t, s, e)[ROW], layout.position(t, s, e)[COLUMN] // count)
            for t, s, e in everywhere(layout)}  # fmt: skip
-    has = [(where[0], *runs.place(*where)) for where in everywhere(runs)]
+    has = [(where[0], *runs.position(*where)) for where in everywhere(runs)]
     assert sorted(had) == sorted(has)
 
 
 def test_runs_that_begin_within_a_digit() -> None:
     assert row_per_thread(1).layout([32, 6]).runs(4) is None
-    assert row_per_thread(1).layout([32, 8]).turned().runs(2) is None
+    assert row_per_thread(1).layout([32, 8]).transposed().runs(2) is None
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_operands_are_the_machine_s(
         word, inner = divmod(i, pack)
         strip, element = word % strips, word // strips * pack + inner
         for lane in range(32):
-            place = layout.place(lane, strip, element)
+            place = layout.position(lane, strip, element)
             assert place == (expected.row[i, lane], expected.column[i, lane])
     turned = operand_b(16, is_kn=True).layout([32, 24])
     straight = operand_b(16, is_kn=False).layout([24, 32])
     for where in everywhere(turned):
-        assert turned.place(*where) == straight.place(*where)[::-1]
+        assert turned.position(*where) == straight.position(*where)[::-1]
 
 
 @pytest.mark.parametrize(("name", "warps"), [("wgmma", 4), ("two warps", 2)])
@@ -220,7 +220,7 @@ def test_accumulators_are_the_machine_s(name: str, warps: int) -> None:
     elements = machine.accumulator_elements(matrices)
     for warp, register, lane in itertools.product(range(warps), range(columns // 2), range(32)):
         block, h, e = register // 4, register // 2 % 2, register % 2
-        row, column = layout.place(32 * warp + lane, h, 2 * block + e)
+        row, column = layout.position(32 * warp + lane, h, 2 * block + e)
         assert elements[warp, register, lane] == row * columns + column
 
 
@@ -228,7 +228,7 @@ def test_a_narrowed_accumulator_is_operand_a() -> None:
     """16 bits: the two are one. 8 bits: the columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 share a register."""
     assert accumulator(4).layout([64, 64]) == operand_a(4, 16).layout([64, 64])
     layout = accumulator(1).layout([16, 32])
-    columns = [layout.place(2, 0, element)[COLUMN] for element in range(4)]
+    columns = [layout.position(2, 0, element)[COLUMN] for element in range(4)]
     assert columns == [4, 5, 12, 13]
 
 
@@ -249,7 +249,7 @@ def test_interleaved(name: str, axis: int) -> None:
     layout = LAYOUTS[name]
     changed = layout.interleaved(axis)
     for where in everywhere(layout):
-        place, found = list(layout.place(*where)), list(changed.place(*where))
+        place, found = list(layout.position(*where)), list(changed.position(*where))
         block, i = divmod(found[axis], 16)
         found[axis] = 16 * block + INTERLEAVED[i]
         assert found == place
@@ -268,7 +268,7 @@ def test_pairs_of_rows_are_words_of_the_transpose(warps: int, shape: list[int]) 
     layout = pairs_of_rows(warps).layout(shape)
     matrices = matrices_of(layout, 8)
     assert matrices is not None and matrices.is_split
-    turned = layout.interleaved(ROW).turned()
+    turned = layout.interleaved(ROW).transposed()
     assert [turned.extent(axis) for axis in (ROW, COLUMN)] == shape[::-1]
     assert {access.count for access in turned.accesses(16)} == {4}
 
@@ -285,7 +285,7 @@ def test_pairs_of_rows_are_words_of_the_transpose(warps: int, shape: list[int]) 
         ("B of 16 bits", 16, 0, 4),
         ("B of 16 bits", 16, 16, 2),
         ("B of 16 bits", 16, 8, 1),
-        ("B of 16 bits, turned", 16, 0, 4),
+        ("B of 16 bits, transposed", 16, 0, 4),
         ("B of 8 bits", 8, 0, 4),
         ("B of 8 bits", 8, 16, 2),
         ("widened B", 8, 0, 4),
@@ -314,8 +314,8 @@ def test_lanes_give_the_rows_of_matrices(
                     if matrices.is_transposed:
                         line, cell = cell, line
                     giver = warp + number * MATRIX_ROWS + line
-                    given = addresses.place(giver, access.strip, access.first)
-                    assert layout.place(warp + lane, strip, first + i) == (
+                    given = addresses.position(giver, access.strip, access.first)
+                    assert layout.position(warp + lane, strip, first + i) == (
                         given[ROW],
                         given[COLUMN] + cell,
                     )
@@ -325,7 +325,7 @@ def test_lanes_give_the_rows_of_matrices(
 @pytest.mark.parametrize(("shape", "count"), [([16, 16], 2), ([32, 48], 4), ([48, 32], 4)])
 def test_cells_of_two_columns_are_split(shape: list[int], count: int) -> None:
     """Byte i of lane 4 g + q in matrix m: row 2 q + i / 2, column 2 g + i % 2; `SPLIT` picks columns."""
-    layout = widened_b(is_kn=True).layout(shape)
+    layout = upcast_b(is_kn=True).layout(shape)
     matrices = matrices_of(layout, 8)
     assert matrices is not None and matrices.is_transposed and matrices.is_split
     assert len(matrices.steps) == count
@@ -336,7 +336,7 @@ def test_cells_of_two_columns_are_split(shape: list[int], count: int) -> None:
             bytes_: list[tuple[int, int]] = []
             for number, i in itertools.product((first, first + 1), range(4)):
                 giver = number * MATRIX_ROWS + 2 * q + i // 2
-                row, column = matrices.addresses.place(giver, access.strip, access.first)
+                row, column = matrices.addresses.position(giver, access.strip, access.first)
                 bytes_.append((row, column + 2 * g + i % 2))
             for side, selector in enumerate(SPLIT):
                 row, column = (
@@ -345,14 +345,14 @@ def test_cells_of_two_columns_are_split(shape: list[int], count: int) -> None:
                 )
                 ((_, strip, start),) = layout.holders(row, column + side)
                 for i in range(4):
-                    assert layout.place(lane, strip, start + i) == bytes_[selector >> 4 * i & 15]
+                    assert layout.position(lane, strip, start + i) == bytes_[selector >> 4 * i & 15]
                 covered += [(strip, start + i) for i in range(4)] if lane == 0 else []
     assert sorted(covered) == sorted({where[1:] for where in everywhere(layout)})
 
 
 def test_layouts_that_are_no_matrices() -> None:
     assert matrices_of(LAYOUTS["in fours"], 16) is None
-    assert matrices_of(LAYOUTS["widened B, turned"], 16) is None
+    assert matrices_of(LAYOUTS["widened B, transposed"], 16) is None
     assert matrices_of(LAYOUTS["tensor memory"], 16) is None
     assert matrices_of(LAYOUTS["mma.sync"], 32) is None
     assert matrices_of(LAYOUTS["mma.sync"], 8) is None

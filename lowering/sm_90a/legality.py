@@ -1,24 +1,24 @@
-"""Checks of what the lowering covers of a warpgroup's products. Numbers: PTX ISA, wgmma."""
+"""Legality checks of a warpgroup's products. Numbers: PTX ISA, wgmma."""
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.diagnostics import op_error
 
 from ..layouts import mma_k
 from ..state.checks import (
+    FP8_BITS,
     MMA_MAX_COLUMNS,
-    NARROW_BITS,
-    Site,
+    OpContext,
     check_all_rows,
     check_line,
     check_warpgroups,
-    covers,
+    legality_check,
 )
 from .descriptors import ELEMENT_NAMES, ROWS
 
 
-@covers(ws.ProductOp)
-def _check_product(site: Site, op: ws.ProductOp) -> None:
-    check_warpgroups(site, op, "a product")
+@legality_check(ws.ProductOp)
+def _check_product(context: OpContext, op: ws.ProductOp) -> None:
+    check_warpgroups(context, op, "a product")
     for operand, is_mn_major in ((op.a, False), (op.b, op.b_layout.value == "kn")):
         if isinstance(operand.type, ws.TileType):
             check_line(op, operand)
@@ -36,5 +36,5 @@ def _check_product(site: Site, op: ws.ProductOp) -> None:
     k = ws.TileType(op.b.type).shape[b_layout == "nk"]
     if k % mma_k(bits):
         raise op_error(op, f"expects K a multiple of {mma_k(bits)}, got {k}")
-    if bits == NARROW_BITS and b_layout != "nk":
+    if bits == FP8_BITS and b_layout != "nk":
         raise op_error(op, f"expects b of {bits} bits as nk, got {b_layout}")

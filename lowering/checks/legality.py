@@ -1,7 +1,7 @@
-"""Checks of what the lowering covers: refuses legal `ws` operations for which it has no code.
+"""Legality checks for every target: they refuse valid `ws` operations without a lowering.
 
-Here are those for every target. `copy_coverage` has those of copies, `cluster_coverage` those of
-clusters, and a target's folder those of what only that target has.
+`copy_legality` has those of copies, `cluster_legality` those of clusters, and a target's folder
+those of its own instructions.
 """
 
 from typing import Any
@@ -21,15 +21,15 @@ from ..layouts.inference import layouts_of
 from ..state.checks import (
     COLUMN_BITS,
     Layouts,
-    Site,
+    OpContext,
     check_features,
     check_line,
     check_one_thread,
     check_operation,
     check_warpgroups,
     check_whole,
-    covers,
     cut_from,
+    legality_check,
 )
 
 _OF_ANY_LINES = frozenset(
@@ -49,7 +49,7 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
       The layout of each of its fragments.
 
     Raises:
-      VerifyError: on the operation, with what was got and what is allowed.
+      VerifyError: on the operation; the message says what it got and what is allowed.
     """
     check_plan(kernel, target)
     roles = kernel.roles()
@@ -78,21 +78,19 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
             check_features(op, target)
         layouts.update(layouts_of(role))
         for op in ws.inside(role):
-            check_operation(Site(role, layouts), op)
+            check_operation(OpContext(role, layouts), op)
     return layouts
 
 
 def _is_in_short_lines(op: Any) -> bool:
-    """Whether an operation makes a ring or buffer of tiles in lines of fewer than 128 bytes."""
+    """Whether an operation allocates tiles in lines of fewer than 128 bytes."""
     kinds = [value.type for value in op.operation.results]
     tiles = [x.tile for x in kinds if isinstance(x, ws.RingType | ws.BufferType)]
     return any(tile is not None and tile.line_bytes != ws.LINE_BYTES for tile in tiles)
 
 
 def _check_lines(op: Any) -> None:
-    """Refuses shared tiles in lines of fewer than 128 bytes where threads, or other copies, know
-    these alone.
-    """
+    """Refuses shared tiles in lines of fewer than 128 bytes, unless the operation supports them."""
     if op.operation.name in _OF_ANY_LINES:
         return
     for value in op.operation.operands:
@@ -110,21 +108,21 @@ def _check_lanes(role: ws.RoleOp, op: Any) -> None:
         raise op_error(op, "expects a fragment in a role of whole warps, got one thread")
 
 
-@covers(ws.BarrierOp)
-def _check_barrier(site: Site, op: ws.BarrierOp) -> None:
-    if site.role.threads_per_group != WARP_THREADS:
-        check_warpgroups(site, op, "a barrier of several warps")
+@legality_check(ws.BarrierOp)
+def _check_barrier(context: OpContext, op: ws.BarrierOp) -> None:
+    if context.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(context, op, "a barrier of several warps")
 
 
-@covers(ws.ReleaseOp)
-def _check_handover(site: Site, op: ws.CommitOp | ws.ReleaseOp) -> None:
+@legality_check(ws.ReleaseOp)
+def _check_agent(context: OpContext, op: ws.CommitOp | ws.ReleaseOp) -> None:
     if op.by.value not in (*BY_EVERY_THREAD, "warps"):
-        check_one_thread(site, op)
+        check_one_thread(context, op)
 
 
-@covers(ws.CommitOp)
-def _check_commit(site: Site, op: ws.CommitOp) -> None:
-    _check_handover(site, op)
+@legality_check(ws.CommitOp)
+def _check_commit(context: OpContext, op: ws.CommitOp) -> None:
+    _check_agent(context, op)
     if op.by.value == "thread_copies":
         for user in ws.users(op.slot):
             if isinstance(user, ws.StoreOp | ws.CopyInOp | ws.GatherInOp | ws.ClaimOp):
@@ -135,7 +133,7 @@ def _check_commit(site: Site, op: ws.CommitOp) -> None:
 
 
 def _check_ring(op: ws.AllocRingOp) -> None:
-    """Checks that a role commits a slot by one agent alone, for which its barrier is armed."""
+    """Checks that a role commits a slot by one agent, which its barrier counts on."""
     for use in op.ring.uses:
         if isinstance(use.owner, ws.AcquireOp):
             commits = [u.owner for u in use.owner.slot.uses if isinstance(u.owner, ws.CommitOp)]
@@ -146,8 +144,8 @@ def _check_ring(op: ws.AllocRingOp) -> None:
                 )
 
 
-@covers(ws.ViewOp)
-def _check_view(_: Site, op: ws.ViewOp) -> None:
+@legality_check(ws.ViewOp)
+def _check_view(_: OpContext, op: ws.ViewOp) -> None:
     rows = ws.TileType(op.source.type).shape[0]
     if len(ws.TileType(op.source.type).shape) > 1:
         check_line(op, op.source)
@@ -163,18 +161,18 @@ def _check_view(_: Site, op: ws.ViewOp) -> None:
             raise op_error(op, f"expects a power of two of rows in several lines, got {rows}")
 
 
-@covers(ws.RowsOp)
-def _check_rows(_: Site, op: ws.RowsOp) -> None:
+@legality_check(ws.RowsOp)
+def _check_rows(_: OpContext, op: ws.RowsOp) -> None:
     first = ws.known_first(op)
     if first is not None and first % ATOM_ROWS:
         raise op_error(op, f"expects a first row in {ATOM_ROWS}s, got {first}")
 
 
-@covers(ws.ColumnsAtOp)
-def _check_columns_at(_: Site, op: ws.ColumnsAtOp) -> None:
-    others = {user.operation.name for user in ws.users(op.part)} - {"ws.load"}
-    if others:
-        raise op_error(op, f"expects to be loaded alone, got {', '.join(sorted(others))}")
+@legality_check(ws.ColumnsAtOp)
+def _check_columns_at(_: OpContext, op: ws.ColumnsAtOp) -> None:
+    other_users = {user.operation.name for user in ws.users(op.part)} - {"ws.load"}
+    if other_users:
+        raise op_error(op, f"expects to be loaded alone, got {', '.join(sorted(other_users))}")
 
 
 def _check_shared_access(op: Any, accessed: Any, layout: Layout) -> None:
@@ -185,49 +183,49 @@ def _check_shared_access(op: Any, accessed: Any, layout: Layout) -> None:
     if bits not in COLUMN_BITS:
         raise op_error(op, f"expects shared columns of 8, 16 or 32 bits, got {tile}")
     step = unit_elements(bits)
-    spans = [digit.count * digit.step for _, digit in layout.moves(COLUMN)]
+    spans = [digit.count * digit.step for _, digit in layout.thread_digits(COLUMN)]
     from_step = max([step, *spans])
     if tile.shape[1] % step or left % from_step:
         raise op_error(op, f"expects shared columns in {step}s, got {tile} from column {left}")
 
 
-@covers(ws.LoadOp)
-def _check_load(site: Site, op: ws.LoadOp) -> None:
-    _check_shared_access(op, op.source, site.layouts[op.fragment])
+@legality_check(ws.LoadOp)
+def _check_load(context: OpContext, op: ws.LoadOp) -> None:
+    _check_shared_access(op, op.source, context.layouts[op.fragment])
 
 
-@covers(ws.StoreOp)
-def _check_store(site: Site, op: ws.StoreOp) -> None:
-    _check_shared_access(op, op.target, site.layouts[op.fragment])
+@legality_check(ws.StoreOp)
+def _check_store(context: OpContext, op: ws.StoreOp) -> None:
+    _check_shared_access(op, op.target, context.layouts[op.fragment])
 
 
-@covers(ws.ReduceOp)
-def _check_reduce(site: Site, op: ws.ReduceOp) -> None:
+@legality_check(ws.ReduceOp)
+def _check_reduce(context: OpContext, op: ws.ReduceOp) -> None:
     element = ws.FragmentType(op.fragment.type).element
     if not isinstance(element, ir.F32Type):
         raise op_error(op, f"expects elements of f32, got {element}")
-    if crosses_warps(site.layouts[op.fragment], op.axis):
+    if crosses_warps(context.layouts[op.fragment], op.axis):
         raise op_error(op, "expects a reduction over what one warp holds")
 
 
-@covers(ws.ReduceGroupOp)
-def _check_reduce_group(site: Site, op: ws.ReduceGroupOp) -> None:
-    if site.role.threads_per_group != WARP_THREADS:
-        check_warpgroups(site, op, "a reduction over several warps")
-    layout, (count,) = site.layouts[op.totals], ws.FragmentType(op.totals.type).shape
-    if layout.moves(*layout.axes) or layout.is_single:
+@legality_check(ws.ReduceGroupOp)
+def _check_reduce_group(context: OpContext, op: ws.ReduceGroupOp) -> None:
+    if context.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(context, op, "a reduction over several warps")
+    layout, (count,) = context.layouts[op.totals], ws.FragmentType(op.totals.type).shape
+    if layout.thread_digits(*layout.axes) or layout.is_single:
         raise op_error(op, "expects each thread to have all of the result")
     if count % ARRAY_STEP:
         raise op_error(op, f"expects a result in {ARRAY_STEP}s, got {count}")
-    warps = site.role.threads_per_group // WARP_THREADS
-    (room,) = ws.TileType(op.scratch.type).shape
-    if room < warps * count:
-        raise op_error(op, f"expects scratch of at least {warps * count} numbers, got {room}")
+    warps = context.role.threads_per_group // WARP_THREADS
+    (capacity,) = ws.TileType(op.scratch.type).shape
+    if capacity < warps * count:
+        raise op_error(op, f"expects scratch of at least {warps * count} numbers, got {capacity}")
 
 
-@covers(ws.FoldOp)
-def _check_fold(site: Site, op: ws.FoldOp) -> None:
-    whole, part = site.layouts[op.fragment], site.layouts[op.totals]
+@legality_check(ws.FoldOp)
+def _check_fold(context: OpContext, op: ws.FoldOp) -> None:
+    whole, part = context.layouts[op.fragment], context.layouts[op.totals]
     columns = ws.FragmentType(op.totals.type).shape[1]
     widths = part.part_widths
     is_even = len(widths) == 1 and not any(width % widths[0] for width in whole.part_widths)
@@ -235,7 +233,7 @@ def _check_fold(site: Site, op: ws.FoldOp) -> None:
         raise op_error(op, f"expects columns that each thread has some of, got {columns}")
 
 
-@covers(ws.AnyOp)
-def _check_any(site: Site, op: ws.AnyOp) -> None:
-    if op.scope == "group" and site.role.threads_per_group != WARP_THREADS:
-        check_warpgroups(site, op, "a condition of several warps")
+@legality_check(ws.AnyOp)
+def _check_any(context: OpContext, op: ws.AnyOp) -> None:
+    if op.scope == "group" and context.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(context, op, "a condition of several warps")

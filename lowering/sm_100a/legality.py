@@ -1,4 +1,4 @@
-"""Checks of what the lowering covers of tensor memory, and of products that accumulate in it.
+"""Legality checks of tensor memory, and of products that accumulate in it.
 
 Sources of the numbers: PTX ISA, tcgen05.mma (shapes), tcgen05.ld (.num).
 """
@@ -15,16 +15,16 @@ from ..access.tensor_memory import products_of
 from ..layouts import PART_ELEMENTS, line_elements, mma_k
 from ..state.checks import (
     COLUMN_BITS,
+    FP8_BITS,
     MMA_MAX_COLUMNS,
-    NARROW_BITS,
-    Site,
+    OpContext,
     check_all_rows,
     check_line,
     check_one_thread,
     check_warpgroups,
     check_whole,
-    covers,
     cut_from,
+    legality_check,
 )
 from .descriptors import ELEMENT_CODES
 
@@ -32,13 +32,13 @@ MMA_ROWS = 128
 HALF_STEP = 8  # columns of an access to a tile of 64 rows
 MMA_COLUMN_STEP = 8
 PAIR_TENSOR_STEP = 32  # N of a pair is a multiple of it if a is in tensor memory
-NARROW_MN_STEP = 16  # N is a multiple of it if b has 8-bit elements and layout kn
+FP8_MN_STEP = 16  # N is a multiple of it if b has 8-bit elements and layout kn
 REGISTER_BITS = 32
 
 
-@covers(ws.MmaOp)
-def _check_mma(site: Site, op: ws.MmaOp) -> None:
-    check_one_thread(site, op)
+@legality_check(ws.MmaOp)
+def _check_mma(context: OpContext, op: ws.MmaOp) -> None:
+    check_one_thread(context, op)
     for tile, is_mn_major in ((op.a, op.a_order == "km"), (op.b, op.b_layout.value == "kn")):
         if not is_mn_major:
             check_line(op, tile)
@@ -59,13 +59,13 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
     line = line_elements(ws.element_bits(a.element))
     if op.a_order == "km" and a.shape[1] not in (line, rows):
         raise op_error(op, f"expects {line} or {rows} columns of a as km, got {a.shape[1]}")
-    _check_pair(site, op)
+    _check_pair(context, op)
     most = MMA_MAX_COLUMNS
     if rows == HALF_ROWS:
         _check_half(op, a, d)
         most *= 2
-    transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
-    step = (NARROW_MN_STEP if transposed else MMA_COLUMN_STEP) * op.cta_count
+    transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == FP8_BITS
+    step = (FP8_MN_STEP if transposed else MMA_COLUMN_STEP) * op.cta_count
     if op.cta_count == ws.PAIR and a.space == "tensor":
         step = PAIR_TENSOR_STEP
     if op.is_stacked:
@@ -78,7 +78,7 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
 
 
 def _check_half(op: ws.MmaOp, a: ws.TileType, d: ws.TileType) -> None:
-    """Products of 64 rows: a in shared memory, one CTA, and d from where its lanes begin."""
+    """Checks a product of 64 rows: a in shared memory, one CTA, d from a first column of lanes."""
     if a.space != "shared":
         raise op_error(op, f"expects a of {HALF_ROWS} rows in shared memory, got {a}")
     if op.cta_count > 1:
@@ -95,9 +95,9 @@ def _first_cta_count(kernel: ws.KernelOp) -> int:
     return next(products_of(kernel)).cta_count
 
 
-def _check_pair(site: Site, op: ws.MmaOp) -> None:
-    """Checks a product of a pair: one thread of the first CTA issues all, and all are of pairs."""
-    role, kernel = site.role, site.role.operation.parent.opview
+def _check_pair(context: OpContext, op: ws.MmaOp) -> None:
+    """Checks a product of a pair: the first CTA issues it, and all products are of pairs."""
+    role, kernel = context.role, context.role.operation.parent.opview
     if op.cta_count != analysed(_first_cta_count, kernel):
         raise op_error(op, "expects products of one CTA or of pairs in a kernel, not both")
     if op.cta_count == 1:
@@ -108,21 +108,21 @@ def _check_pair(site: Site, op: ws.MmaOp) -> None:
         raise op_error(op, f"expects a role of even ranks, got {role.ranks} in {role.label}")
 
 
-@covers(ws.LoadOp)
-def _check_load(site: Site, op: ws.LoadOp) -> None:
-    _check_tensor_access(site, op, op.source)
+@legality_check(ws.LoadOp)
+def _check_load(context: OpContext, op: ws.LoadOp) -> None:
+    _check_tensor_access(context, op, op.source)
 
 
-@covers(ws.StoreOp)
-def _check_store(site: Site, op: ws.StoreOp) -> None:
-    _check_tensor_access(site, op, op.target)
+@legality_check(ws.StoreOp)
+def _check_store(context: OpContext, op: ws.StoreOp) -> None:
+    _check_tensor_access(context, op, op.target)
 
 
-def _check_tensor_access(site: Site, op: Any, accessed: Any) -> None:
+def _check_tensor_access(context: OpContext, op: Any, accessed: Any) -> None:
     tile, left = ws.TileType(accessed.type), cut_from(accessed)[0]
     if tile.space != "tensor":
         return
-    check_warpgroups(site, op, "a fragment of tensor memory")
+    check_warpgroups(context, op, "a fragment of tensor memory")
     bits = ws.element_bits(tile.element)
     if tile.shape[0] == HALF_ROWS:
         _check_half_access(op, tile, left)
@@ -141,9 +141,7 @@ def _check_tensor_access(site: Site, op: Any, accessed: Any) -> None:
 
 
 def _check_half_access(op: Any, tile: ws.TileType, left: int) -> None:
-    """A tile of 64 rows is moved as f32, and not across the place where it goes on in other
-    lanes.
-    """
+    """Checks an access to a tile of 64 rows: f32, and not across the column where lanes change."""
     columns = tile.shape[1]
     if not isinstance(tile.element, ir.F32Type):
         raise op_error(op, f"expects f32 in a tile of {HALF_ROWS} rows, got {tile}")

@@ -1,4 +1,4 @@
-"""Checks of what the lowering covers of copies between global and shared memory.
+"""Legality checks of copies between global and shared memory.
 
 Source of the numbers: CUDA driver API, cuTensorMapEncodeTiled (box extents).
 """
@@ -16,27 +16,20 @@ from ..rings.clusters import number_in
 from ..rings.slot_users import slot_of
 from ..state.checks import (
     COLUMN_BITS,
-    Site,
+    OpContext,
     check_dense_columns,
     check_one_thread,
-    covers,
     cut_from,
+    legality_check,
 )
 from ..state.tensors import MAX_MAP_RANK
 
 MAX_BOX_ROWS = 256
-REDUCED = (
-    "f32",
-    "f16",
-    "bf16",
-    "i32",
-)  # element types that can be added; PTX ISA, cp.reduce.async.bulk.tensor
+REDUCED = ("f32", "f16", "bf16", "i32")  # element types; PTX ISA, cp.reduce.async.bulk.tensor
 
 
 def _check_limit(op: Any, tensor: Any) -> None:
-    """Checks that only the rows' dimension ends early, and that the map can have one dimension
-    more.
-    """
+    """Checks that only the rows' dimension ends early, and that the map has a free dimension."""
     owner = tensor.owner
     if not isinstance(owner, ws.LimitOp):
         return
@@ -47,9 +40,9 @@ def _check_limit(op: Any, tensor: Any) -> None:
         raise op_error(op, f"expects a limited tensor of at most 4 dimensions, got {rank}")
 
 
-@covers(ws.CollapseOp)
-def _check_collapse(_: Site, op: ws.CollapseOp) -> None:
-    """Dimensions of an argument, and copies by the copy engine alone: others have no bounds."""
+@legality_check(ws.CollapseOp)
+def _check_collapse(_: OpContext, op: ws.CollapseOp) -> None:
+    """Checks a merge of an argument's dimensions: only TMA copies use it, others have no bounds."""
     if not isinstance(op.source.owner, ir.Block):
         raise op_error(op, "expects a tensor argument, got a view of one")
     if op.dim.value + 2 == ir.MemRefType(op.source.type).rank:
@@ -60,19 +53,19 @@ def _check_collapse(_: Site, op: ws.CollapseOp) -> None:
             raise op_error(op, f"expects uses by copies of the copy engine, got {name}")
 
 
-@covers(ws.PitchOp)
-def _check_pitch(_: Site, op: ws.PitchOp) -> None:
+@legality_check(ws.PitchOp)
+def _check_pitch(_: OpContext, op: ws.PitchOp) -> None:
     if not isinstance(op.source.owner, ir.Block):
         raise op_error(op, "expects a tensor argument, got a view of one")
 
 
-@covers(ws.StoreGlobalOp)
-def _check_store_global(_: Site, op: ws.StoreGlobalOp) -> None:
+@legality_check(ws.StoreGlobalOp)
+def _check_store_global(_: OpContext, op: ws.StoreGlobalOp) -> None:
     _check_fragment(op, op.target)
 
 
-@covers(ws.LoadGlobalOp)
-def _check_load_global(_: Site, op: ws.LoadGlobalOp) -> None:
+@legality_check(ws.LoadGlobalOp)
+def _check_load_global(_: OpContext, op: ws.LoadGlobalOp) -> None:
     _check_fragment(op, op.source)
     kind, dims = ws.FragmentType(op.fragment.type), list[int](op.dims)
     if len(dims) != len(kind.shape):
@@ -88,8 +81,8 @@ def _check_fragment(op: Any, tensor: Any) -> None:
         check_dense_columns(op, tensor)
 
 
-def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
-    check_one_thread(site, op)
+def _check_copy(context: OpContext, op: Any, tensor: Any, tile: Any) -> None:
+    check_one_thread(context, op)
     _check_limit(op, tensor)
     kind = ws.TileType(tile.type)
     if len(kind.shape) != 2 or ws.element_bits(kind.element) not in COLUMN_BITS:
@@ -104,8 +97,8 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
     left, whole = cut_from(tile)
     columns, all_columns = kind.shape[1], ws.TileType(whole.type).shape[1]
     line = line_elements(ws.element_bits(kind.element), kind.line_bytes)
-    ends_apart = columns % line and left + columns < all_columns
-    if left % line or ends_apart:
+    cuts_a_line = columns % line and left + columns < all_columns
+    if left % line or cuts_a_line:
         raise op_error(
             op,
             f"expects columns in {line}s, a line of {kind.line_bytes} bytes each, got "
@@ -113,35 +106,35 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
         )
 
 
-@covers(ws.CopyInOp)
-def _check_copy_in(site: Site, op: Any) -> None:
-    _check_copy(site, op, op.source, op.target)
+@legality_check(ws.CopyInOp)
+def _check_copy_in(context: OpContext, op: Any) -> None:
+    _check_copy(context, op, op.source, op.target)
     slot = slot_of(op.target)
     if not isinstance(slot.owner, ws.AcquireOp):
         raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
-    _check_counted(op, slot)
+    _check_copy_engine_slot(op, slot)
 
 
-@covers(ws.GatherInOp)
-def _check_gather_in(site: Site, op: ws.GatherInOp) -> None:
-    _check_copy_in(site, op)
+@legality_check(ws.GatherInOp)
+def _check_gather_in(context: OpContext, op: ws.GatherInOp) -> None:
+    _check_copy_in(context, op)
     if not isinstance(op.source.owner, ir.Block | ws.CollapseOp):
         raise op_error(op, "expects a tensor argument or its ws.collapse, got another view of one")
 
 
-def _check_counted(op: Any, slot: Any) -> None:
+def _check_copy_engine_slot(op: Any, slot: Any) -> None:
     """Checks that a slot is committed by the copy engine, after every copy that fills it."""
     for commit in (use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)):
         if commit.by.value != "copy_engine":
             raise op_error(
                 op, f"expects a slot that is committed by copy_engine, got {commit.by.value}"
             )
-        if _stands_before(commit, op):
+        if _precedes(commit, op):
             raise op_error(op, "expects a slot that has not been committed")
 
 
-def _stands_before(first: Any, second: Any) -> bool:
-    """Whether an operation, or one that encloses it, stands before another in the same block.
+def _precedes(first: Any, second: Any) -> bool:
+    """Whether an operation, or one that encloses it, precedes another in the same block.
 
     Operations in different branches of one `scf.if` do not.
     """
@@ -159,9 +152,9 @@ def _stands_before(first: Any, second: Any) -> bool:
     return False
 
 
-@covers(ws.CopyRowsOp)
-def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
-    role, kind = site.role, ws.TileType(op.target.type)
+@legality_check(ws.CopyRowsOp)
+def _check_copy_rows(context: OpContext, op: ws.CopyRowsOp) -> None:
+    role, kind = context.role, ws.TileType(op.target.type)
     if role.lane_count == 1:
         raise op_error(op, "expects a role of whole warps, got one thread")
     bits = ws.element_bits(kind.element)
@@ -185,17 +178,15 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
         _check_lines(op, kind, threads)
     _check_limit(op, op.source)
     check_dense_columns(op, op.source)
-    _check_units_of_rows(site, op, kind, step)
+    _check_units_of_rows(context, op, kind, step)
 
 
 def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
-    """Checks copies that threads wait for: lines of known columns, and as many rows for each
-    thread.
-    """
+    """Checks copies that threads wait for: static columns, and equally many rows per thread."""
     bits = ws.element_bits(kind.element)
     line, (left, whole) = line_elements(bits), cut_from(op.target)
-    ends_apart = left + kind.shape[1] < ws.TileType(whole.type).shape[1]
-    if left % line or (ends_apart and kind.shape[1] % line):
+    cuts_a_line = left + kind.shape[1] < ws.TileType(whole.type).shape[1]
+    if left % line or (cuts_a_line and kind.shape[1] % line):
         raise op_error(op, f"expects columns in {line}s where threads wait for copies, got {kind}")
     if kind.shape[0] * line // unit_elements(bits) % threads:
         raise op_error(
@@ -207,33 +198,34 @@ def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
         raise op_error(op, "expects a static number of columns where threads wait for copies")
 
 
-def _check_units_of_rows(site: Site, op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
-    """Checks that columns are whole 16-byte units,
-    and within the tensor as far as that is known.
-    """
+def _check_units_of_rows(
+    context: OpContext, op: ws.CopyRowsOp, kind: ws.TileType, step: int
+) -> None:
+    """Checks that columns are whole 16-byte units, and within a tensor of static extent."""
     tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
     first = op.coords[column_dim]
-    if (known := _multiple_of(first)) % step:
+    if (multiple := _multiple_of(first)) % step:
         raise op_error(
             op,
-            f"expects a first column that is known to be a multiple of {step}, got one of {known}",
+            f"expects a first column that is known to be a multiple of {step}, got one of "
+            f"{multiple}",
         )
     if tensor.is_dynamic_dim(column_dim):
         return
     columns = tensor.get_dim_size(column_dim)
-    begins = [number_in(first, rank) for rank in site.role.ranks]
-    known_begins = [begin for begin in begins if begin is not None and begin >= 0]
-    if len(known_begins) < len(begins):
+    begins = [number_in(first, rank) for rank in context.role.ranks]
+    static_begins = [begin for begin in begins if begin is not None and begin >= 0]
+    if len(static_begins) < len(begins):
         got = "a value that is computed" if None in begins else min(filter(None, begins))
         raise op_error(op, f"expects a constant first column of {columns} static ones, got {got}")
-    if columns < (end := max(known_begins) + kind.shape[1]):
+    if columns < (end := max(static_begins) + kind.shape[1]):
         raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
     if columns % step:
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")
 
 
 def _multiple_of(value: Any) -> int:
-    """A number that an i32 is known to be a multiple of; 0 if it is known to be 0."""
+    """A static divisor of an i32; 0 if it is the constant 0."""
     match value.owner:
         case arith.ConstantOp() as op:
             return abs(ir.IntegerAttr(op.value).value)
@@ -245,23 +237,23 @@ def _multiple_of(value: Any) -> int:
             return 1
 
 
-@covers(ws.CopyOutOp)
-def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
-    _check_boxes_out(site, op)
+@legality_check(ws.CopyOutOp)
+def _check_copy_out(context: OpContext, op: ws.CopyOutOp) -> None:
+    _check_boxes_out(context, op)
 
 
-@covers(ws.ReduceOutOp)
-def _check_reduce_out(site: Site, op: ws.ReduceOutOp) -> None:
-    _check_boxes_out(site, op)
-    site.check_inout(op, op.target)
+@legality_check(ws.ReduceOutOp)
+def _check_reduce_out(context: OpContext, op: ws.ReduceOutOp) -> None:
+    _check_boxes_out(context, op)
+    context.check_inout(op, op.target)
     element = str(ws.TileType(op.source.type).element)
     if element not in REDUCED:
         raise op_error(op, f"expects elements of {', '.join(REDUCED)}, got {element}")
 
 
-def _check_boxes_out(site: Site, op: Any) -> None:
+def _check_boxes_out(context: OpContext, op: Any) -> None:
     """Checks that columns of a box's last line that are not the tile's lie outside the tensor."""
-    _check_copy(site, op, op.target, op.source)
+    _check_copy(context, op, op.target, op.source)
     kind, tensor = ws.TileType(op.source.type), ir.MemRefType(op.target.type)
     columns, line = kind.shape[1], line_elements(ws.element_bits(kind.element), kind.line_bytes)
     last = tensor.rank - 1
@@ -273,7 +265,7 @@ def _check_boxes_out(site: Site, op: Any) -> None:
         )
 
 
-@covers(ws.ClaimOp)
-def _check_claim(site: Site, op: ws.ClaimOp) -> None:
-    check_one_thread(site, op)
-    _check_counted(op, op.slot)
+@legality_check(ws.ClaimOp)
+def _check_claim(context: OpContext, op: ws.ClaimOp) -> None:
+    check_one_thread(context, op)
+    _check_copy_engine_slot(op, op.slot)
