@@ -201,7 +201,7 @@ def _bundle(
     request: Request | None = None,
 ) -> bytes:
     """Runs stages over a module and returns the bundle of the kernel `name`."""
-    with analyses.kept():
+    with analyses.cached():
         for stage in stages_left:
             report.passes(stage, module)
     ptx = ptx_of(module)[name]

@@ -73,77 +73,69 @@ def _pipeline_text(parts: tuple[Stage, ...]) -> str:
     return ",".join(stage.text for stage in parts)
 
 
-@register_pipeline
 @dataclass(frozen=True)
-class AttnToWs:
-    """`attn` operations to warp-specialised kernels with proven rings.
+class _FromAttn:
+    """A pipeline that begins with `attn` operations.
 
     Attributes:
       target: the chip; the module's, or sm_100a, where none is named.
       configure: further options of `attn-configure`, in braces.
     """
 
-    name: ClassVar[str] = "attn-to-ws"
     target: str = ""
     configure: str = ""
+
+    def first(self, count: int) -> str:
+        """Pipeline text of the first `count` stages."""
+        return _pipeline_text(stages(target=self.target, configure=self.configure)[:count])
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class AttnToWs(_FromAttn):
+    """`attn` operations to warp-specialised kernels with proven rings."""
+
+    name: ClassVar[str] = "attn-to-ws"
 
     def expand(self) -> str:
         """Configuration, schedule, ring proof."""
-        return _pipeline_text(stages(target=self.target, configure=self.configure)[:1])
+        return self.first(1)
 
 
 @register_pipeline
 @dataclass(frozen=True)
-class AttnToNvvm:
-    """`attn` operations to kernels at the NVVM level.
-
-    Attributes:
-      target: the chip; the module's, or sm_100a, where none is named.
-      configure: further options of `attn-configure`, in braces.
-    """
+class AttnToNvvm(_FromAttn):
+    """`attn` operations to kernels at the NVVM level."""
 
     name: ClassVar[str] = "attn-to-nvvm"
-    target: str = ""
-    configure: str = ""
 
     def expand(self) -> str:
         """As `attn-to-ws`, then memory planning, then conversion to instructions."""
-        return _pipeline_text(stages(target=self.target, configure=self.configure)[:2])
+        return self.first(2)
 
 
 @register_pipeline
 @dataclass(frozen=True)
-class AttnToPtx:
-    """`attn` operations to a `gpu.binary` that holds PTX.
-
-    Attributes:
-      target: the chip; the module's, or sm_100a, where none is named.
-      configure: further options of `attn-configure`, in braces.
-    """
+class AttnToPtx(_FromAttn):
+    """`attn` operations to a `gpu.binary` that holds PTX."""
 
     name: ClassVar[str] = "attn-to-ptx"
-    target: str = ""
-    configure: str = ""
 
     def expand(self) -> str:
         """As `attn-to-nvvm`, then upstream passes and the NVPTX backend."""
-        return _pipeline_text(stages(target=self.target, configure=self.configure))
+        return self.first(4)
 
 
 @register_pipeline
 @dataclass(frozen=True)
-class AttnToBundle:
+class AttnToBundle(_FromAttn):
     """`attn` operations to a bundle file.
 
     Attributes:
-      target: the chip; the module's, or sm_100a, where none is named.
-      configure: further options of `attn-configure`, in braces.
       output: the file; with several kernels in the module, a folder.
     """
 
     name: ClassVar[str] = "attn-to-bundle"
-    target: str = ""
-    configure: str = ""
     output: str = "kernel.attn"
 
     def expand(self) -> str:

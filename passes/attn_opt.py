@@ -1,4 +1,4 @@
-"""`attn-opt`: reads IR, runs passes on it, prints it; behaves as `mlir-opt` does.
+"""`attn-opt`: reads IR, runs passes on it and prints it, as `mlir-opt` does.
 
 Exit status: 0 fine, 1 a diagnosed failure, 2 a usage error. Diagnostics go to stderr as
 `file:line:col: error: text`; with `--split-input-file` lines count from the start of the file.
@@ -55,10 +55,10 @@ class _Run:
 
     Attributes:
       options: the flags.
-      pipeline: what runs on each chunk.
+      pipeline: pipeline text for each chunk.
       verify_each: whether modules are verified after each pass.
       watchers: observers that last for the whole run, by name.
-      progress: an observer that says elsewhere which pass is running, or None.
+      progress: an observer that shows the running pass elsewhere, or None.
     """
 
     options: argparse.Namespace
@@ -77,7 +77,7 @@ class _Run:
             self.watchers["times"] = Times()
         if self.options.mlir_pass_statistics:
             self.watchers["statistics"] = Statistics()
-        if dumps.wanted:
+        if dumps.is_active:
             self.watchers["dumps"] = dumps
 
     def context(self) -> Any:
@@ -106,11 +106,11 @@ class _Run:
         from attn_mlir.passes.infrastructure.parse import parse_module
         from attn_mlir.passes.infrastructure.pipeline import build
 
-        found: list[diagnostics.Diagnostic] = []
+        reported: list[diagnostics.Diagnostic] = []
         context = self.context()
 
         def handle(diagnostic: Any) -> bool:
-            found.append(diagnostics.convert(diagnostic))
+            reported.append(diagnostics.convert(diagnostic))
             return True
 
         handler = context.attach_diagnostic_handler(handle)
@@ -131,14 +131,14 @@ class _Run:
             except (ir.MLIRError, AttnError) as error:
                 cause = error.__cause__
                 if isinstance(cause, ir.MLIRError) and cause.error_diagnostics:
-                    found.extend(diagnostics.diagnostics_of(cause))
+                    reported.extend(diagnostics.diagnostics_of(cause))
                 else:
-                    found.extend(diagnostics.diagnostics_of(error))
+                    reported.extend(diagnostics.diagnostics_of(error))
         handler.detach()
-        return text, found
+        return text, reported
 
     def _check_input(self, module: Any) -> None:
-        """Raises VerifyError for what `--dialects` and `--verify-roundtrip` refuse."""
+        """Raises VerifyError for a module that `--dialects` or `--verify-roundtrip` refuses."""
         from attn_mlir.passes.infrastructure import legality
 
         if self.options.dialects is not None:
@@ -152,16 +152,16 @@ class _Run:
         from attn_mlir.passes.infrastructure.pipeline import run_steps
         from attn_mlir.passes.opt.reproducer import Recorder
 
-        asked = self.options
+        options = self.options
         observers = [] if self.progress is None else [self.progress]
         observers += self.watchers.values()
-        file = asked.mlir_pass_pipeline_crash_reproducer or asked.mlir_generate_reproducer
+        file = options.mlir_pass_pipeline_crash_reproducer or options.mlir_generate_reproducer
         if file is None:
             run_steps(module, steps, observers)
             return
-        local = asked.mlir_pass_pipeline_local_reproducer
-        keep = asked.mlir_generate_reproducer is not None
-        recorder = Recorder(Path(file), local, self.verify_each, keep)
+        local = options.mlir_pass_pipeline_local_reproducer
+        always = options.mlir_generate_reproducer is not None
+        recorder = Recorder(Path(file), local, self.verify_each, always)
         recorder.begin(steps, module)
         run_steps(module, steps, [recorder, *observers])
         recorder.end()
@@ -185,10 +185,10 @@ class _Run:
 
 
 def check_roundtrip(module: Any) -> None:
-    """Checks that a module's text, in both forms, and its bytecode stand for the same module.
+    """Checks that a module's text, in both forms, and its bytecode parse to the same module.
 
     Raises:
-      VerifyError: with the first line that differs, or what the parser says of it.
+      VerifyError: with the first line that differs, or the parser's message.
     """
     from attn_mlir.dialect._mlir import ir
     from attn_mlir.dialect.diagnostics import op_error
@@ -219,8 +219,12 @@ def _main(options: argparse.Namespace, pipeline: str, progress: Any = None) -> i
     text = _text(options.input)
     verify_each = options.verify_each
     if options.run_reproducer:
-        found = reproducer.read(text, file)
-        text, pipeline, verify_each = found.text, found.pipeline, found.verify_each
+        diagnostics = reproducer.read(text, file)
+        text, pipeline, verify_each = (
+            diagnostics.text,
+            diagnostics.pipeline,
+            diagnostics.verify_each,
+        )
     for name in (options.mlir_print_ir_before, options.mlir_print_ir_after):
         for part in filter(None, (name or "").split(",")):
             check_name(part.strip(), [])
@@ -230,15 +234,17 @@ def _main(options: argparse.Namespace, pipeline: str, progress: Any = None) -> i
     outputs: list[str | bytes] = []
     failed = False
     for chunk in chunks:
-        output, found = run.process(chunk)
+        output, diagnostics = run.process(chunk)
         outputs.append(output)
         if options.verify_diagnostics:
             only_expected = options.verify_diagnostics == "only-expected"
-            found = verify_diagnostics.check(chunk.text, found, only_expected=only_expected)
-            failed |= bool(found)
+            diagnostics = verify_diagnostics.check(
+                chunk.text, diagnostics, only_expected=only_expected
+            )
+            failed |= bool(diagnostics)
         else:
-            failed |= any(diagnostic.severity == "error" for diagnostic in found)
-        for diagnostic in found:
+            failed |= any(diagnostic.severity == "error" for diagnostic in diagnostics)
+        for diagnostic in diagnostics:
             print(diagnostic.render(file), file=sys.stderr)
     run.report()
     if not (failed and len(chunks) == 1) and not options.verify_diagnostics:
@@ -292,7 +298,7 @@ def _show(options: argparse.Namespace) -> str | None:
     if options.version:
         return _version()
     if options.list_passes:
-        from attn_mlir.passes.opt.listing import list_passes
+        from attn_mlir.passes.opt.reports import list_passes
 
         return list_passes()
     if options.show_dialects:
@@ -304,9 +310,9 @@ def _show(options: argparse.Namespace) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the tool in a process of its own and returns its exit status; see `recovery`."""
-    given = sys.argv[1:] if arguments is None else arguments
-    file = next((text for text in given if not text.startswith("-")), "<stdin>")
-    return recovered(lambda progress: run(given, progress), file)
+    argv = sys.argv[1:] if arguments is None else arguments
+    file = next((text for text in argv if not text.startswith("-")), "<stdin>")
+    return recovered(lambda progress: run(argv, progress), file)
 
 
 def run(arguments: Sequence[str], progress: Any = None) -> int:
@@ -314,7 +320,7 @@ def run(arguments: Sequence[str], progress: Any = None) -> int:
 
     Args:
       arguments: the command line.
-      progress: an observer that is told which pass is running, or None.
+      progress: an observer that shows the running pass elsewhere, or None.
     """
     try:
         options, pipeline = read(arguments)

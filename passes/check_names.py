@@ -1,6 +1,4 @@
-"""`attn-check-names`: arguments and results of attention functions have the names of a bundle's
-tensors.
-"""
+"""`attn-check-names`: checks the names of arguments and results, of which a bundle has tensors."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,7 +20,7 @@ class CheckNames:
         """Changes nothing.
 
         Raises:
-          VerifyError: a name that is missing, wrong or there twice; it names the argument.
+          VerifyError: a missing, malformed or duplicate name; the message names the argument.
         """
         for function in ir.get_ops_of_type(module, func.FuncOp):
             entry = function.sym_name.value  # of the kernel, and of its file beside others

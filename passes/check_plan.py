@@ -1,8 +1,8 @@
-"""Checks a memory plan that is already in the module, as `ws-plan-memory` would have left it.
+"""Checks the memory plan of a module, as `ws-plan-memory` attaches it.
 
-Lowering may start from a planned kernel, so its plan may have been written or changed by hand. The
-rings are not proved again. Checked are: every entry is there; what is placed lies in the memory
-that the kernel asks for, aligned; barriers expect as many arrivals as the roles make.
+Lowering may start from a planned kernel whose plan was written or changed by hand. The rings are
+not proved again. The checks: all entries are present; offsets are aligned and within the kernel's
+memory; barriers expect the number of arrivals that the roles make.
 """
 
 from collections.abc import Iterable
@@ -29,13 +29,13 @@ from .plan_memory import (
     sides,
 )
 
-_PLACE = ("offset", "slot_step")
-_KERNEL = ("smem_bytes", "tensor_cols", "tensor_address")
+_ITEM_ENTRIES = ("offset", "slot_step")
+_KERNEL_ENTRIES = ("smem_bytes", "tensor_cols", "tensor_address")
 MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, mbarrier object
 
 
 def check_plan(kernel: ws.KernelOp, target: Target) -> None:
-    """Checks the plan of a kernel and of all that it declares.
+    """Checks the plan of a kernel, its rings and its buffers.
 
     Raises:
       VerifyError: on the operation whose plan is absent, incomplete or impossible.
@@ -43,37 +43,39 @@ def check_plan(kernel: ws.KernelOp, target: Target) -> None:
     """
     check_cluster(kernel, target)
     check_registers(kernel, target)
-    whole = _entries(kernel, _KERNEL)
+    kernel_plan = _entries(kernel, _KERNEL_ENTRIES)
     for name, limit in (("smem_bytes", target.smem_bytes), ("tensor_cols", target.tensor_columns)):
-        if whole[name] > limit:
-            raise _impossible(kernel, name, f"at most {limit}", whole[name])
-    cols = whole["tensor_cols"]
+        if kernel_plan[name] > limit:
+            raise _impossible(kernel, name, f"at most {limit}", kernel_plan[name])
+    cols = kernel_plan["tensor_cols"]
     if cols and (cols < MIN_TENSOR_COLS or cols & (cols - 1)):
         raise _impossible(
             kernel, "tensor_cols", f"0 or a power of two from {MIN_TENSOR_COLS}", cols
         )
-    _check_bytes(kernel, "tensor_address", whole, ADDRESS_CELL_BYTES, whole["smem_bytes"])
+    _check_bytes(
+        kernel, "tensor_address", kernel_plan, ADDRESS_CELL_BYTES, kernel_plan["smem_bytes"]
+    )
     members = analysed(processes, kernel)
     for op in kernel.body.blocks[0].operations:
         item = placed_item(op)
         if item is not None:
-            _check_item(item, whole, members)
+            _check_item(item, kernel_plan, members)
 
 
-def _check_item(item: Item, whole: dict[str, int], members: list[Process]) -> None:
+def _check_item(item: Item, kernel_plan: dict[str, int], members: list[Process]) -> None:
     barriers = sides(item.op) if isinstance(item.op, ws.AllocRingOp) else ()
-    plan = _entries(item.op, (*_PLACE, *barriers, *(f"{side}_count" for side in barriers)))
+    plan = _entries(item.op, (*_ITEM_ENTRIES, *barriers, *(f"{side}_count" for side in barriers)))
     if plan["slot_step"] != item.slot:
         raise _impossible(item.op, "slot_step", str(item.slot), plan["slot_step"])
     if plan["offset"] % item.alignment:
         raise _impossible(item.op, "offset", f"a multiple of {item.alignment}", plan["offset"])
-    limit = whole["smem_bytes" if item.space == "shared" else "tensor_cols"]
+    limit = kernel_plan["smem_bytes" if item.space == "shared" else "tensor_cols"]
     if plan["offset"] + item.total > limit:
         raise _impossible(item.op, "offset", f"at most {limit - item.total}", plan["offset"])
     if item.lender is not None:
-        theirs = planned_offset(item.lender.owner)
-        if plan["offset"] != theirs:
-            allowed = f"{theirs}, as of ring {item.lender.owner.label}"
+        lender_offset = planned_offset(item.lender.owner)
+        if plan["offset"] != lender_offset:
+            allowed = f"{lender_offset}, as of ring {item.lender.owner.label}"
             raise _impossible(item.op, "offset", allowed, plan["offset"])
     counts = arrivals(item.value, members) if barriers else ()
     for side, count in zip(barriers, counts, strict=False):
@@ -81,7 +83,7 @@ def _check_item(item: Item, whole: dict[str, int], members: list[Process]) -> No
         if plan[name] != count or not 0 < count <= MAX_ARRIVALS:
             raise _impossible(item.op, name, str(count), plan[name])
     for side in barriers:
-        _check_bytes(item.op, side, plan, item.count * BARRIER_BYTES, whole["smem_bytes"])
+        _check_bytes(item.op, side, plan, item.count * BARRIER_BYTES, kernel_plan["smem_bytes"])
 
 
 def _check_bytes(op: Any, name: str, plan: dict[str, int], length: int, limit: int) -> None:
@@ -96,17 +98,17 @@ def _entries(op: Any, names: Iterable[str]) -> dict[str, int]:
     attributes = op.operation.attributes
     if PLAN not in attributes:
         raise op_error(op, f"has no '{PLAN}': run ws-plan-memory first")
-    found = attributes[PLAN]
-    if not isinstance(found, ir.DictAttr):
-        raise op_error(op, f"expects '{PLAN}' to be a dictionary, got {found}")
+    plan = attributes[PLAN]
+    if not isinstance(plan, ir.DictAttr):
+        raise op_error(op, f"expects '{PLAN}' to be a dictionary, got {plan}")
     names = tuple(names)
-    unknown = [entry.name for entry in found if entry.name not in names]
+    unknown = [entry.name for entry in plan if entry.name not in names]
     if unknown:
-        known = ", ".join(names)
-        raise op_error(op, f"has unknown entry '{unknown[0]}' in '{PLAN}': known are {known}")
+        allowed = ", ".join(names)
+        raise op_error(op, f"has unknown entry '{unknown[0]}' in '{PLAN}': known are {allowed}")
     numbers: dict[str, int] = {}
     for name in names:
-        entry = found[name] if name in found else None
+        entry = plan[name] if name in plan else None
         if not isinstance(entry, ir.IntegerAttr) or entry.value < 0:
             got = "nothing" if entry is None else entry
             raise op_error(op, f"expects '{PLAN}' to say {name}, a number from 0 on, got {got}")

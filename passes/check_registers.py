@@ -1,8 +1,8 @@
-"""Registers of a kernel: how many each warpgroup asks for, and whether the CTA has that many.
+"""Register budgets of a kernel's warpgroups, and whether the CTA has enough registers for them.
 
-The planner, hand-written plans and lowering share this rule: the warpgroups of a CTA divide the
-registers that it is launched with. A warpgroup that asks for nothing keeps an equal share, and so
-does one without a role.
+The planner, hand-written plans and the lowering share this rule: the warpgroups of a CTA divide the
+registers that it is launched with. A warpgroup without a budget, or without a role, keeps an equal
+share.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ def warpgroup_count(kernel: ws.KernelOp) -> int:
 
 
 def budget_of(roles: Sequence[ws.RoleOp], first: int, end: int) -> int:
-    """Registers per thread that the roles of warps `first` to `end` - 1 ask for; 0 for no request.
+    """The register budget per thread of the roles in warps `first` to `end` - 1; 0 for none.
 
     Raises:
-      VerifyError: they ask for different numbers.
+      VerifyError: their budgets differ.
     """
     budgets = {role.register_count for role in roles}
     if len(budgets) > 1:
@@ -37,23 +37,23 @@ def budget_of(roles: Sequence[ws.RoleOp], first: int, end: int) -> int:
 
 
 def check_registers(kernel: ws.KernelOp, target: Target) -> None:
-    """Checks that what all warpgroups of a CTA ask for does not exceed what the CTA owns.
+    """Checks that the budgets of all warpgroups do not exceed the registers of a CTA.
 
     Raises:
-      VerifyError: roles of one warpgroup ask for different numbers.
-      ResourceError: lists what each asks for.
+      VerifyError: the budgets of one warpgroup's roles differ.
+      ResourceError: the sum is too large; the message lists the budgets.
     """
     count = warpgroup_count(kernel)
     share, pool = target.launch_registers(count), target.register_pool(count)
-    wanted: list[tuple[str, int]] = []
+    budgets: list[tuple[str, int]] = []
     for first in range(0, count * WARPGROUP_WARPS, WARPGROUP_WARPS):
         end = first + WARPGROUP_WARPS
         roles = roles_within(kernel, first, end)
         label = roles[0].label if roles else f"warps {first}..{end - 1}"
-        wanted.append((label, budget_of(roles, first, end) or share))
-    total = sum(registers for _, registers in wanted)
+        budgets.append((label, budget_of(roles, first, end) or share))
+    total = sum(registers for _, registers in budgets)
     if total > pool:
-        parts = ", ".join(f"{label} {registers}" for label, registers in wanted)
+        parts = ", ".join(f"{label} {registers}" for label, registers in budgets)
         raise ResourceError(
             f"the {count} warpgroups need {total} registers per thread together, a CTA of their "
             f"size on {target.chip} gives {pool}: {parts}; lower the budget of a role",

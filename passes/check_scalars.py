@@ -1,11 +1,10 @@
-"""The scalar operations that kernels may hold: those that the way down and the NVPTX backend have
-code for.
+"""The scalar operations that kernels may hold: those with a lowering down to the NVPTX backend.
 
 The backend aborts the process at an operation that it cannot select (`math.tan`, `math.exp2` of
-f64, measured with LLVM 23), so others are refused, at the line where they stand: in regions of
-`attn` operations before these become kernels, elsewhere before a kernel is lowered. Some, such as
-`math.sin`, are expanded before they reach the backend (`lowering/compute/approximations.py`), into
-steps of f32.
+f64, measured with LLVM 23), so other operations are refused at their location: in regions of `attn`
+operations before these become kernels, elsewhere before a kernel is lowered. Some, such as
+`math.sin`, are expanded to f32 operations before they reach the backend
+(`lowering/compute/approximations.py`).
 """
 
 from collections.abc import Sequence
@@ -49,13 +48,13 @@ def check_name(op: Any) -> None:
     name = op.operation.name
     if name not in SCALAR_OPS:
         dialect = name.partition(".")[0]
-        known = DIALECTS.get(dialect)
-        instead = f": of {dialect} there are {', '.join(known)}" if known else ""
+        supported = DIALECTS.get(dialect)
+        instead = f": of {dialect} there are {', '.join(supported)}" if supported else ""
         raise op_error(op, f"has no code in a kernel{instead}")
 
 
 def check_scalar(op: Any, floats: Sequence[str] = (*FLOATS, *NARROW_MLIR)) -> None:
-    """Raises VerifyError for a scalar operation that is not in the table, or has none of its types.
+    """Raises VerifyError for a scalar operation that is not in the table, or of another type.
 
     Args:
       floats: the floating-point types that may occur at all.
@@ -80,7 +79,7 @@ def check_regions(op: Any) -> None:
     """Checks the scalar operations in the regions of an `attn` operation.
 
     Raises:
-      VerifyError: on the first for which kernels have no code.
+      VerifyError: on the first operation without a lowering.
     """
     for region in op.operation.regions:
         for inner in (inner for block in region.blocks for inner in block.operations):
@@ -91,10 +90,10 @@ def check_regions(op: Any) -> None:
 
 
 def _check_region_types(op: Any) -> None:
-    """A region is evaluated for one score, on numbers; its coordinates are i32 in a kernel."""
+    """Refuses shapes and computed indices: a region is evaluated per score, on i32 and floats."""
     for value in (*op.operation.results, *op.operation.operands):
         if isinstance(value.type, ir.ShapedType):
             raise op_error(op, f"expects numbers in a region, got {value.type}")
-    is_moved = op.operation.name in ("arith.index_cast", "arith.constant")
-    if not is_moved and any(isinstance(x.type, ir.IndexType) for x in op.operation.results):
+    may_have_index = op.operation.name in ("arith.index_cast", "arith.constant")
+    if not may_have_index and any(isinstance(x.type, ir.IndexType) for x in op.operation.results):
         raise op_error(op, "expects i32 in a region, got index: arith.index_cast comes last")

@@ -35,20 +35,20 @@ class _Configure:
           VerifyError: an operation without a kernel, or an impossible configuration.
           SpecError: an option that no schedule has.
         """
-        found = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
-        target = target_of(module, self.target, keep=bool(found))
-        asked = {
+        attn_ops = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
+        target = target_of(module, self.target, keep=bool(attn_ops))
+        requested = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name != "target" and getattr(self, field.name) != field.default
         }
-        unused = dict(asked)
-        chosen = [(op, schedule_for(op, target)) for op in found]
+        unused = dict(requested)
+        chosen = [(op, schedule_for(op, target)) for op in attn_ops]
         for op, schedule in chosen:
             check_regions(op)
-            known = {knob.name for knob in schedule.policy.options}
-            configure(op, schedule, target, {n: v for n, v in asked.items() if n in known})
-            unused = {n: v for n, v in unused.items() if n not in known}
+            knobs = {knob.name for knob in schedule.policy.options}
+            configure(op, schedule, target, {n: v for n, v in requested.items() if n in knobs})
+            unused = {n: v for n, v in unused.items() if n not in knobs}
         if chosen and unused:
             names = ", ".join(schedule.policy.name for _, schedule in chosen)
             options = ", ".join(name.replace("_", "-") for name in unused)
@@ -56,22 +56,20 @@ class _Configure:
 
 
 def _options() -> dict[str, tuple[Any, Any]]:
-    """Types and defaults of the options of all schedules;
-    options of one name are the same option.
-    """
-    found: dict[str, tuple[Any, Any]] = {}
+    """Types and defaults of the options of all schedules; an option is identified by its name."""
+    options: dict[str, tuple[Any, Any]] = {}
     for policy in sorted(POLICIES, key=lambda policy: policy.name):
         for knob in policy.options:
             kind = bool if knob.is_flag else type(knob.default)
             option = (kind, kind())
-            assert found.setdefault(knob.name, option) == option, knob.name
-    return found
+            assert options.setdefault(knob.name, option) == option, knob.name
+    return options
 
 
 def _texts() -> str:
     """The lines of a docstring that describe the options of all schedules.
 
-    Where schedules mean different things by an option, each text names its schedules.
+    If an option has several meanings, each text names its schedules.
     """
     meant: dict[str, dict[str, list[str]]] = {}  # option -> text -> schedules
     for policy in POLICIES:

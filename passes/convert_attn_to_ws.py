@@ -1,6 +1,4 @@
-"""`convert-attn-to-ws`: replaces a function that is one `attn` operation by its schedule's
-kernel.
-"""
+"""`convert-attn-to-ws`: replaces a function of one `attn` operation by its schedule's kernel."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,10 +19,10 @@ from attn_mlir.schedules.registry import operations
 class ConvertAttnToWs:
     """Replaces each function that computes one operation by the `ws.kernel` of its schedule.
 
-    The function may hold storage operations beside it. Arguments after the operation's operands are
-    read by these and by the score modifier. The operation must carry `attn.config` if its schedule
-    has a configuration. The kernel takes the function's name; what an `attn.mha` computes is kept
-    as an attribute of the module.
+    The function may also hold storage operations. They and the score modifier use the arguments
+    after the operation's operands. The operation must carry `attn.config` if its schedule has a
+    configuration. The kernel gets the function's name; the request of an `attn.mha` is stored as an
+    attribute of the module.
 
     Attributes:
       target: the chip; the module's, or sm_100a, where none is named.
@@ -38,9 +36,8 @@ class ConvertAttnToWs:
 
         Raises:
           TargetError: no schedule of an operation applies to the target.
-          VerifyError: a function that computes something else as well, names that are wrong or
-            given twice, a region with something for which kernels have no code, or an operation
-            that the schedule does not cover.
+          VerifyError: a function with other operations, malformed or duplicate names, a region with
+            an operation without a lowering, or an operation that the schedule does not support.
         """
         functions = list(ir.get_ops_of_type(module, func.FuncOp))
         target = target_of(module, self.target, keep=bool(functions))
@@ -55,11 +52,11 @@ class ConvertAttnToWs:
 
 
 def _only_operation(function: Any) -> Any:
-    """The one operation of a function for which there are schedules."""
+    """The one operation of a function that has schedules."""
     block = list(function.body.blocks[0].operations)
-    found = [op for op in block if isinstance(op, operations())]
-    if len(found) != 1:
-        known = " or ".join(sorted(kind.OPERATION_NAME for kind in operations()))
+    attn_ops = [op for op in block if isinstance(op, operations())]
+    if len(attn_ops) != 1:
+        supported = " or ".join(sorted(kind.OPERATION_NAME for kind in operations()))
         names = ", ".join(op.operation.name for op in block)
-        raise op_error(function, f"expects one {known} and func.return, got {names}")
-    return found[0]
+        raise op_error(function, f"expects one {supported} and func.return, got {names}")
+    return attn_ops[0]

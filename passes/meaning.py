@@ -1,4 +1,4 @@
-"""What a function of attention computes, kept on the module for the bundle that is made of it."""
+"""The request of an attention function, stored on the module for its bundle."""
 
 import json
 from typing import Any
@@ -13,22 +13,22 @@ Request = dict[str, Any]
 
 
 def record_meaning(module: Any, function: Any) -> None:
-    """Keeps mask and score modifier of a function of `attn.mha` whose operands are its arguments.
+    """Stores mask and score modifier of a function of `attn.mha` whose operands are its arguments.
 
-    So a bundle made from text says what it computes: `op`, `mask`, and `modifier` with the region
-    as a program, or `unread` with the operation that no program has.
+    A bundle made from text then has a request: `op`, `mask`, and `modifier` with the region as a
+    program, or `unread` with an operation that programs do not support.
     """
     if (meaning := _meaning(function)) is None:
         return
     attributes = module.operation.attributes
-    known = ir.DictAttr(attributes[MEANINGS]) if MEANINGS in attributes else ()
-    texts = {named.name: named.attr for named in known}
+    recorded = ir.DictAttr(attributes[MEANINGS]) if MEANINGS in attributes else ()
+    texts = {named.name: named.attr for named in recorded}
     texts[function.sym_name.value] = ir.StringAttr.get(json.dumps(meaning))
     attributes[MEANINGS] = ir.DictAttr.get(texts)
 
 
 def recorded_meaning(module: Any, kernel: str) -> Request:
-    """What was kept for a kernel; empty if that is nothing."""
+    """The request stored for a kernel; empty without one."""
     attributes = module.operation.attributes
     if MEANINGS not in attributes or kernel not in ir.DictAttr(attributes[MEANINGS]):
         return {}
@@ -36,13 +36,15 @@ def recorded_meaning(module: Any, kernel: str) -> Request:
 
 
 def _meaning(function: Any) -> Request | None:
-    """What a function computes, if it is one of `attn.mha` on tensors."""
+    """The request of a function, if it is one `attn.mha` on its arguments."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    found = [op for op in body if isinstance(op, MhaOp)]
+    attn_ops = [op for op in body if isinstance(op, MhaOp)]
     arguments = list(function.arguments)
-    if len(found) != 1 or any(x not in arguments for x in (found[0].q, found[0].k, found[0].v)):
+    if len(attn_ops) != 1 or any(
+        x not in arguments for x in (attn_ops[0].q, attn_ops[0].k, attn_ops[0].v)
+    ):
         return None
-    (op,) = found
+    (op,) = attn_ops
     names = {value: name for value, name in zip(arguments, names_of(function), strict=True) if name}
     request: Request = {"op": MhaOp.OPERATION_NAME, "mask": str(op.mask_rule), "modifier": None}
     try:

@@ -1,21 +1,21 @@
-"""`ws-record-clocks`: a kernel that also writes down when it does what, for one of its roles.
+"""`ws-record-clocks`: makes a kernel record clock readings of one of its roles.
 
 The kernel gets one more output, `clocks` [coordinates of the work tile, groups, entries] of i32.
-Each group of the role writes what it reads from the cycle counter, in this order:
+Each group of the role writes its readings of the cycle counter:
 
 | entry | when |
 | --- | --- |
 | 0 | the work tile begins |
 | 1 | the first product outside of loops may begin: its operands have arrived |
 | 2 | the first loop begins |
-| 3 + 2 i | loop i has ended; entry 4 + 2 i says how many turns it had |
-| the last but one | a place for the output is asked for, outside of loops |
-| the last | the output is handed over |
+| 3 + 2 i | loop i has ended; entry 4 + 2 i is its number of iterations |
+| the last but one | before the output slot is acquired, outside of loops |
+| the last | the output slot is committed |
 
-Loops are those that lie in no other one. Nothing is written within them, so that their turns take
-as long as in the kernel without clocks, but for registers that the compiler assigns otherwise. A
-role that has no product outside of loops writes entry 1 as entry 2, and one without an output there
-the last two at the end of the work tile: so for roles that only copy.
+Loops are the outermost ones. Nothing is written within them, so that an iteration takes as long as
+in the kernel without clocks, apart from other register assignments. A role without a product
+outside of loops writes entry 1 as entry 2, and one without an output there writes the last two at
+the end of the work tile, as roles that only copy do.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ FIXED_ENTRIES = 5
 
 
 def entry_count(loops: int) -> int:
-    """Entries of a group for a role with so many loops."""
+    """Entries of a group for a role with this number of loops."""
     return FIXED_ENTRIES + 2 * loops
 
 
@@ -45,7 +45,7 @@ class RecordClocks:
     """Adds the output `clocks` to each kernel that has the role.
 
     Attributes:
-      role: the role that is watched.
+      role: the role that is recorded.
     """
 
     name: ClassVar[str] = "ws-record-clocks"
@@ -71,23 +71,23 @@ class RecordClocks:
 
 
 def _record(kernel: ws.KernelOp, role: ws.RoleOp) -> None:
-    """Adds the output, and what writes to it."""
+    """Adds the output and the stores to it."""
     tiles = next((op for op in ws.inside(role) if isinstance(op, ws.TilesOp)), None)
     if tiles is None:
         raise op_error(role, "expects a loop over work tiles, whose times are recorded")
-    outside = [op for op in ws.inside(tiles) if not _is_nested(op)]  # of inner loops
-    products = [op for op in outside if isinstance(op, ws.ProductOp | ws.MmaOp | ws.DotOp)]
-    loops = [op for op in outside if isinstance(op, scf.ForOp)]
-    outputs = [op for op in outside if isinstance(op, ws.AcquireOp)]
-    handed = [op for op in outside if isinstance(op, ws.CommitOp)]
+    outer_ops = [op for op in ws.inside(tiles) if not _is_nested(op)]  # of inner loops
+    products = [op for op in outer_ops if isinstance(op, ws.ProductOp | ws.MmaOp | ws.DotOp)]
+    loops = [op for op in outer_ops if isinstance(op, scf.ForOp)]
+    outputs = [op for op in outer_ops if isinstance(op, ws.AcquireOp)]
+    commits = [op for op in outer_ops if isinstance(op, ws.CommitOp)]
     if not loops:
         raise op_error(tiles, "expects a loop in a role whose times are recorded")
     coordinates = list(tiles.body.blocks[0].arguments)
     clocks = _argument(kernel, len(coordinates), role.group_count, entry_count(len(loops)))
-    place = [*coordinates, role.body.blocks[0].arguments[0]]
+    position = [*coordinates, role.body.blocks[0].arguments[0]]
 
     def put(value: Any, entry: int) -> None:
-        ws.StoreEntryOp(value, clocks, [*place, constant(entry)])
+        ws.StoreEntryOp(value, clocks, [*position, constant(entry)])
 
     def read(entry: int) -> None:
         put(ws.ClockOp().cycles, entry)
@@ -101,14 +101,14 @@ def _record(kernel: ws.KernelOp, role: ws.RoleOp) -> None:
     for number, loop in enumerate(loops):
         with ir.InsertionPoint.after(loop):
             read(LOOPS + 1 + 2 * number)
-            turns = arith.SubIOp(loop.upperBound, loop.lowerBound).result
-            turns = arith.MaxSIOp(turns, constant(0)).result
-            put(turns, LOOPS + 2 + 2 * number)
+            iterations = arith.SubIOp(loop.upperBound, loop.lowerBound).result
+            iterations = arith.MaxSIOp(iterations, constant(0)).result
+            put(iterations, LOOPS + 2 + 2 * number)
     last = entry_count(len(loops)) - 1
     end = ir.InsertionPoint(tiles.body.blocks[0])
     with ir.InsertionPoint(outputs[-1]) if outputs else end:
         read(last - 1)
-    with ir.InsertionPoint.after(handed[-1]) if handed else end:
+    with ir.InsertionPoint.after(commits[-1]) if commits else end:
         read(last)
 
 
@@ -137,5 +137,5 @@ def _argument(kernel: ws.KernelOp, coordinates: int, groups: int, entries: int) 
 
 
 def _append(kernel: ws.KernelOp, name: str, value: Any) -> None:
-    held: Sequence[Any] = list(ir.ArrayAttr(kernel.operation.attributes[name]))
-    kernel.operation.attributes[name] = ir.ArrayAttr.get([*held, value])
+    entries: Sequence[Any] = list(ir.ArrayAttr(kernel.operation.attributes[name]))
+    kernel.operation.attributes[name] = ir.ArrayAttr.get([*entries, value])

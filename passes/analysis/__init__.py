@@ -1,1 +1,1 @@
-"""Analyses: what is computed about a kernel without changing it."""
+"""Analyses of kernels, which change nothing."""

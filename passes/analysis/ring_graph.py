@@ -1,6 +1,5 @@
-"""Which roles of a kernel hand tiles to which, and through which rings."""
+"""The ring graph of a kernel: its rings with their producer and consumer roles."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,17 +8,17 @@ from attn_mlir.dialect import ws
 
 @dataclass(frozen=True)
 class RingEdges:
-    """A ring, and the roles on both sides of it.
+    """A ring with its producer and consumer roles.
 
     Attributes:
       ring: its name.
-      holds: what a slot holds, such as `128x64 bf16`; `token` for a signal without data.
+      holds: the tile of a slot, such as `128x64 bf16`; `token` for a signal without data.
       space: `shared` or `tensor` memory; empty for tokens.
       stages: slots of an instance.
-      instances: rings of this kind, one for each query tile, say.
-      producers: roles that fill slots, each with what completes its writes: `load (copy_engine)`.
+      instances: instances of the ring, one for each query tile, say.
+      producers: roles that fill slots, each with the agent of its commits: `load (copy_engine)`.
       consumers: roles that wait for full slots.
-      inside: the ring in whose slots these lie; empty if they have a place of their own.
+      inside: the ring whose slots contain these; empty if they have their own memory.
     """
 
     ring: str
@@ -32,7 +31,7 @@ class RingEdges:
     inside: str = ""
 
     def record(self) -> dict[str, Any]:
-        """Its fields as JSON has them, without those that are empty."""
+        """Its fields for JSON, without empty ones."""
         return {name: value for name, value in asdict(self).items() if value != ""}
 
 
@@ -42,11 +41,11 @@ def ring_graph(kernel: ws.KernelOp) -> list[RingEdges]:
     producers: dict[str, dict[str, None]] = {op.label: {} for op in rings}
     consumers: dict[str, dict[str, None]] = {op.label: {} for op in rings}
     for role in kernel.roles():
-        for op in _operations(role):
+        for op in ws.inside(role):
             if isinstance(op, ws.AcquireOp):
                 agents = [use.owner.opview for use in op.slot.uses]
-                found = [x.by.value for x in agents if isinstance(x, ws.CommitOp)]
-                for agent in found:
+                commits = [x.by.value for x in agents if isinstance(x, ws.CommitOp)]
+                for agent in commits:
                     producers[_label(op.ring)][f"{role.label} ({agent})"] = None
             elif isinstance(op, ws.WaitOp):
                 consumers[_label(op.ring)][role.label] = None
@@ -64,14 +63,5 @@ def _edges(op: Any, producers: tuple[str, ...], consumers: tuple[str, ...]) -> R
 
 
 def _label(ring: Any) -> str:
-    """The name of the ring that a value is."""
+    """The name of a ring value."""
     return ring.owner.label
-
-
-def _operations(op: Any) -> Iterator[Any]:
-    """All operations below one, in order."""
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner
-                yield from _operations(inner)

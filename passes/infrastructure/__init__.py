@@ -1,1 +1,1 @@
-"""The table of passes, pipelines and diagnostics: what every pass stands on."""
+"""The infrastructure of passes: registry, pipelines, legality and parsing."""

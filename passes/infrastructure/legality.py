@@ -1,7 +1,7 @@
-"""Which operations each stage of the way down may hold.
+"""Legality of operations at each stage of the lowering.
 
-A stage is checked after the passes that lead to it. So an operation that a pass has forgotten is
-reported right there and by its name, not ten passes later as something else.
+A stage is checked after the passes that lead to it. An operation that a pass did not convert is
+reported there by its name, not ten passes later as something else.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ _REGISTER_LEVEL = (*_SCALAR, "vector.", "scf.", "ub.")
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage may hold.
+    """The legal operations of a stage.
 
     Attributes:
-      name: as `attn-check-stage{stage=...}` takes it.
+      name: the stage's name in `attn-check-stage{stage=...}`.
       allowed: dialects, as prefixes that end in a dot, and single operations.
       forbidden: exceptions from `allowed`, written in the same way.
     """
@@ -59,7 +59,7 @@ STAGES = {stage.name: stage for stage in (ATTN, WS, NVVM, LLVM, BINARY)}
 
 def illegal_operations(module: Any, stage: Stage) -> list[Any]:
     """Returns the operations of an ir.Module that a stage does not permit, outermost first."""
-    found: list[Any] = []
+    illegal: list[Any] = []
     permits: dict[str, bool] = {}  # a module has thousands of operations, but only dozens of names
 
     def visit(operation: Any) -> Any:
@@ -68,29 +68,29 @@ def illegal_operations(module: Any, stage: Stage) -> list[Any]:
         if permitted is None:
             permitted = permits[name] = stage.permits(name)
         if not permitted:
-            found.append(operation)
+            illegal.append(operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return illegal
 
 
 def check_stage(module: Any, stage: Stage) -> None:
     """Checks that a module is at a stage.
 
     Raises:
-      VerifyError: it holds an operation that the stage does not permit. It names the first one,
-        and as notes up to nine more.
+      VerifyError: it holds an operation that the stage does not permit; the message names the
+        first one, the notes up to nine more.
     """
-    found = illegal_operations(module, stage)
-    if not found:
+    illegal = illegal_operations(module, stage)
+    if not illegal:
         return
     others = (
-        diagnostics_of(op_error(operation, "is not legal either")) for operation in found[1:10]
+        diagnostics_of(op_error(operation, "is not legal either")) for operation in illegal[1:10]
     )
     dialects = ", ".join(prefix.rstrip(".") for prefix in stage.allowed)
     raise op_error(
-        found[0],
+        illegal[0],
         f"is not legal at stage '{stage.name}', which holds {dialects}",
         notes=tuple(diagnostic.render() for (diagnostic,) in others),
     )

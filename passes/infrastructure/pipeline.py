@@ -1,8 +1,8 @@
-"""Pipelines: their text, and running them over a module.
+"""Parses pipelines and runs them over a module.
 
 `builtin.module(attn-configure{tile-n=64},attn-to-ws,gpu.module(convert-scf-to-cf),cse)` mixes our
 passes and upstream's. Ours run as Python calls on the `builtin.module`; runs of upstream's go to
-a PassManager as text. Everything is looked up before anything runs.
+a PassManager as text. All names are resolved before anything runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,11 +42,11 @@ class Step:
     """One thing to run: a pass of ours, or one or more upstream elements as text.
 
     Attributes:
-      name: what reports call it.
+      name: its name in reports.
       run: rewrites an ir.Module.
-      text: pipeline text that stands for it, with all options.
+      text: its pipeline text, with all options.
       passes: names of the passes in it.
-      changes: whether it may rewrite the module; kept analyses are dropped if so.
+      changes: whether it may rewrite the module; if so, cached analyses are dropped after it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Observer(Protocol):
         ...
 
     def failed(self, step: Step, module: Any) -> None:
-        """A step has failed; `module` is what it left."""
+        """A step has failed; `module` may be half rewritten."""
         ...
 
 
@@ -91,15 +91,15 @@ class _Parser:
 
     def elements(self, end: str) -> tuple[Element, ...]:
         """Parses elements up to `end` (`)` or `""`), which is consumed."""
-        found: list[Element] = []
+        parsed: list[Element] = []
         while self.peek() != end:
-            if found:
+            if parsed:
                 if self.peek() != ",":
                     raise self.fail(f"expected ',' or '{end or 'the end'}'")
                 self.at += 1
-            found.append(self.element())
+            parsed.append(self.element())
         self.at += 1
-        return tuple(found)
+        return tuple(parsed)
 
     def element(self) -> Element:
         """Parses `name`, `name{options}` or `name(elements)`."""
@@ -120,7 +120,7 @@ class _Parser:
         return Element(name, options, nested)
 
     def options(self) -> str:
-        """Parses `{...}`, braces within balanced, and returns what is between."""
+        """Parses `{...}` with balanced braces, and returns the text between them."""
         start, depth = self.at + 1, 0
         while self.at < len(self.text):
             depth += {"{": 1, "}": -1}.get(self.text[self.at], 0)
@@ -176,13 +176,13 @@ def _expand(elements: Sequence[Element], chain: tuple[str, ...] = ()) -> list[El
             continue
         if element.nested is not None:
             raise SpecError(f"'{element.name}' is a pass and takes no '(...)'")
-        made = registry.make(entry, parse_options(element.options or ""))
-        if isinstance(made, registry.Pass):
-            expanded.append(made)
+        instance = registry.make(entry, parse_options(element.options or ""))
+        if isinstance(instance, registry.Pass):
+            expanded.append(instance)
         else:
             if element.name in chain:
                 raise SpecError(f"pipelines hold each other: {' > '.join((*chain, element.name))}")
-            inner = parse_elements(made.expand())
+            inner = parse_elements(instance.expand())
             expanded.extend(_expand(inner, (*chain, element.name)))
     return expanded
 
@@ -199,7 +199,7 @@ def _refuse_ours_within(element: Element) -> None:
 
 
 def _names(element: Element) -> list[str]:
-    """Names of the passes in an element; the operations that nests are anchored on are left out."""
+    """Names of the passes in an element, without the anchors of nests."""
     if element.nested is None:
         return [element.name]
     return [name for inner in element.nested for name in _names(inner)]
@@ -252,8 +252,8 @@ def build(text: str, *, verify_each: bool = True, fuse: bool = True) -> list[Ste
     Args:
       text: the pipeline.
       verify_each: verify the module after each pass.
-      fuse: run neighbouring upstream passes in one PassManager; without, one step each, which
-        is what dumps and timings by pass want.
+      fuse: run adjacent upstream passes in one PassManager; otherwise each is a step, as dumps and
+        timings by pass need.
 
     Raises:
       SpecError: an unknown pass (with near misses) or option, or text that is no pipeline.
@@ -286,7 +286,7 @@ def verify(module: Any) -> None:
 
 def run_steps(module: Any, steps: Sequence[Step], observers: Sequence[Observer] = ()) -> None:
     """Runs steps over a module, in place, as `run_pipeline`. Needs a current context."""
-    with analyses.kept():
+    with analyses.cached():
         for step in steps:
             _run_step(module, step, observers)
 
@@ -321,7 +321,7 @@ def run_pipeline(
       module: an ir.Module of a context from `make_context`.
       text: the pipeline, with or without `builtin.module(...)`.
       verify_each, fuse: as `build`.
-      observers: are told of each step, in this order.
+      observers: called for each step, in this order.
 
     Raises:
       AttnError: SpecError before anything ran; VerifyError, ResourceError or TargetError of a

@@ -2,9 +2,9 @@
 
 MLIR cannot register Python passes by name, so names are ours: a pass is a frozen dataclass whose
 fields are its options, registered by `@register`; a named pipeline is text, or a frozen dataclass
-with `expand`, registered by `register_pipeline`. Modules of the layers above that register some are
-listed by name in `OWN_MODULES`, so that nothing here imports them; those of other projects come by
-`plugins`.
+with `expand`, registered by `register_pipeline`. `BUILTIN_MODULES` lists the modules that register
+ours by name, so that nothing here imports the layers above; `plugins` loads those of other
+projects.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 from attn_mlir.dialect._mlir import ir, passmanager
 from attn_mlir.errors import SpecError
 
-OWN_MODULES = [
+BUILTIN_MODULES = [
     "attn_mlir.passes.configure",
     "attn_mlir.passes.infrastructure.legality",
     "attn_mlir.passes.check_names",
@@ -107,7 +107,7 @@ _PassT = TypeVar("_PassT", bound=type[Any])
 
 _passes: dict[str, type[Any]] = {}
 _pipelines: dict[str, type[Any] | TextPipeline] = {}
-_own_loaded = False
+_builtin_loaded = False
 
 
 def register(cls: _PassT) -> _PassT:
@@ -117,17 +117,17 @@ def register(cls: _PassT) -> _PassT:
       SpecError: it is no Pass, or another has the name.
     """
     _check_entry(cls, "pass", "run")
-    known = _passes.setdefault(cls.name, cls)
-    if known.__qualname__ != cls.__qualname__:
+    registered = _passes.setdefault(cls.name, cls)
+    if registered.__qualname__ != cls.__qualname__:
         raise _taken(cls.name)
     return cls
 
 
 def _check_entry(cls: type[Any], kind: str, method: str) -> None:
-    """Refuses what is no pass or pipeline; other projects register theirs too.
+    """Refuses a class that is no pass or pipeline, which other projects may register.
 
     Raises:
-      SpecError: names the class.
+      SpecError: the message names the class.
     """
     name: object = getattr(cls, "name", None)
     if not (isinstance(name, str) and callable(getattr(cls, method, None))):
@@ -167,33 +167,33 @@ def register_pipeline(
     else:
         _check_entry(pipeline, "pipeline", "expand")
         entry, name = pipeline, pipeline.name
-    known = _pipelines.setdefault(name, entry)
-    if getattr(known, "__qualname__", known) != getattr(entry, "__qualname__", entry):
+    registered = _pipelines.setdefault(name, entry)
+    if getattr(registered, "__qualname__", registered) != getattr(entry, "__qualname__", entry):
         raise _taken(name)
     return pipeline
 
 
-def _load_own() -> None:
-    global _own_loaded
-    if not _own_loaded:
-        _own_loaded = True
-        for module in OWN_MODULES:
+def _load_builtin() -> None:
+    global _builtin_loaded
+    if not _builtin_loaded:
+        _builtin_loaded = True
+        for module in BUILTIN_MODULES:
             importlib.import_module(module)
 
 
 def _load_all() -> None:
-    """Loads our modules and the plug-ins that are installed."""
+    """Loads our modules and the installed plug-ins."""
     from attn_mlir.passes.infrastructure import plugins
 
-    _load_own()
+    _load_builtin()
     plugins.load_installed()
 
 
-def load_plugin(named: str) -> None:
-    """Loads a plug-in; ours and those that are installed come first, and keep their names.
+def load_plugin(plugin: str) -> None:
+    """Loads a plug-in, after our modules and the installed plug-ins, whose names have priority.
 
     Args:
-      named: a module or a file, as of `plugins.load`.
+      plugin: a module or a file, as of `plugins.load`.
 
     Raises:
       SpecError: it cannot be loaded, or registers something else than new passes and pipelines.
@@ -201,7 +201,7 @@ def load_plugin(named: str) -> None:
     from attn_mlir.passes.infrastructure import plugins
 
     _load_all()
-    plugins.load(named)
+    plugins.load(plugin)
 
 
 def passes() -> dict[str, type[Any]]:
@@ -217,15 +217,13 @@ def pipelines() -> dict[str, type[Any] | TextPipeline]:
 
 
 def find(name: str) -> type[Any] | TextPipeline | None:
-    """Returns the pass class, pipeline class or text pipeline of a name, None if it is upstream's
-    or nobody's.
+    """Returns the pass class, pipeline class or text pipeline of a name; None for other names.
 
-    Plug-ins are looked for only under names that are not ours, so that none takes part in a
-    compile.
+    Plug-ins are loaded only for names that are not ours, so that compiling uses none.
     """
     if not _NAME.fullmatch(name):
         return None  # the operation on which a nest of a pipeline is anchored
-    for load in (_load_own, _load_all):
+    for load in (_load_builtin, _load_all):
         if name in _passes or name in _pipelines or name in UPSTREAM_NAMES:
             break
         load()
@@ -300,9 +298,7 @@ def make(entry: type[Any] | TextPipeline, options: dict[str, str]) -> Any:
 
 
 def spelled(instance: Any) -> str:
-    """The pipeline text of a pass of ours with all options,
-    from which `make` builds an equal one.
-    """
+    """The pipeline text of a pass of ours with all options, from which `make` rebuilds it."""
     options: list[str] = []
     for field in dataclasses.fields(instance):
         text = _spelled_value(getattr(instance, field.name))

@@ -1,10 +1,10 @@
-"""`--verify-diagnostics`: compares the diagnostics that a test file expects with those it got.
+"""`--verify-diagnostics`: compares the diagnostics of a test file with those it expects.
 
 An expectation is a comment: `// expected-error @below {{text}}`. Kinds are error, warning, remark
 and note; with `-re` the parts of the text in further braces are regular expressions, as in
-`// expected-error-re @below {{got {{[0-9]+}} bytes}}`; the place is `@above`, `@below` (the nearest
+`// expected-error-re @below {{got {{[0-9]+}} bytes}}`; the line is `@above`, `@below` (the nearest
 line without an expectation), `@+2`, `@-1`, `@unknown`, or the line of the comment itself. The text
-must occur in the message. What is produced must be expected, and the other way round.
+must occur in the message. Each diagnostic must be expected, and each expectation must be met.
 """
 
 import re
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from attn_mlir.dialect.diagnostics import Diagnostic
 
-_PLACE = r"[ \t]*(?:@(above|below|unknown|[+-]\d+))?[ \t]*"
+_POSITION = r"[ \t]*(?:@(above|below|unknown|[+-]\d+))?[ \t]*"
 _PATTERN = r"\{\{(.*?)\}\}(?=\}\}(?!\})|(?!\}))"  # a regular expression within the text
 _EXPECTATION = re.compile(
     rf"expected-(error|warning|remark|note)"
-    rf"(?:{_PLACE}\{{\{{(.*?)\}}\}}(?!\}})|-re{_PLACE}"
+    rf"(?:{_POSITION}\{{\{{(.*?)\}}\}}(?!\}})|-re{_POSITION}"
     rf"\{{\{{((?:\{{\{{.*?\}}\}}(?=\}}\}}(?!\}})|(?!\}}))|(?!\}}\}}(?!\}})).)*)\}}\}}(?!\}}))"
 )
 
@@ -56,7 +56,7 @@ def _regex(text: str) -> str:
 
 
 def line_of(diagnostic: Diagnostic) -> int | None:
-    """Returns the 1-based line of a diagnostic, None where it has no place in the input."""
+    """Returns the 1-based line of a diagnostic; None without a location in the input."""
     match = re.fullmatch(r".*:(\d+):\d+", diagnostic.location or "")
     line = int(match.group(1)) if match else 0
     return line or None
@@ -66,45 +66,45 @@ def expectations(text: str) -> list[Expectation]:
     """Returns the expectations of a chunk, in order."""
     lines = text.splitlines()
     marked = {number for number, line in enumerate(lines, 1) if _EXPECTATION.search(line)}
-    found: list[Expectation] = []
+    expected: list[Expectation] = []
     for number, line in enumerate(lines, 1):
         for match in _EXPECTATION.finditer(line):
-            severity, place, message, regex_place, regex = match.groups()
-            target = _target(place or regex_place, number, marked)
+            severity, position, message, regex_position, regex = match.groups()
+            target = _target(position or regex_position, number, marked)
             text_of = message if regex is None else regex
-            found.append(Expectation(severity, target, text_of, regex is not None, number))
-    return found
+            expected.append(Expectation(severity, target, text_of, regex is not None, number))
+    return expected
 
 
-def _target(place: str | None, line: int, marked: set[int]) -> int | None:
+def _target(position: str | None, line: int, marked: set[int]) -> int | None:
     """Returns the line that `@below`, `@+2` and the like mean, given the line of the comment."""
-    if place is None:
+    if position is None:
         return line
-    if place == "unknown":
+    if position == "unknown":
         return None
-    if place in ("above", "below"):
-        step = 1 if place == "below" else -1
+    if position in ("above", "below"):
+        step = 1 if position == "below" else -1
         line += step
         while line in marked:
             line += step
         return line
-    return line + int(place)
+    return line + int(position)
 
 
-def _flat(found: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
-    for diagnostic in found:
+def _flat(diagnostics: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+    for diagnostic in diagnostics:
         yield diagnostic
         yield from _flat(diagnostic.notes)
 
 
 def check(
-    text: str, found: Sequence[Diagnostic], *, only_expected: bool = False
+    text: str, diagnostics: Sequence[Diagnostic], *, only_expected: bool = False
 ) -> list[Diagnostic]:
-    """Compares what a chunk expects with what it got.
+    """Compares a chunk's diagnostics with its expectations.
 
     Args:
       text: the chunk, with the line numbers that the diagnostics use.
-      found: its diagnostics.
+      diagnostics: its diagnostics.
       only_expected: ignore diagnostics that no comment expects.
 
     Returns:
@@ -113,7 +113,7 @@ def check(
     """
     waiting = expectations(text)
     complaints: list[Diagnostic] = []
-    for diagnostic in _flat(found):
+    for diagnostic in _flat(diagnostics):
         match = next((item for item in waiting if item.accepts(diagnostic)), None)
         if match is not None:
             waiting.remove(match)

@@ -18,18 +18,22 @@ _QUOTES = ("''", '""', "{}")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The argument parser of all flags but those that name passes; `read` converts switches."""
-    made = argparse.ArgumentParser(
+    """The argument parser of all flags except those that name passes; `read` converts switches."""
+    flag_parser = argparse.ArgumentParser(
         prog="attn-opt",
         description="Reads MLIR, runs passes on it and prints it.",
         epilog="A pass or pipeline runs by --NAME or --NAME='{key=value ...}', several in that "
         "order; --list-passes shows them with their options.",
         allow_abbrev=False,
     )
-    made.add_argument("input", nargs="?", default="-", help="file to read; - for standard input")
-    made.add_argument("-o", dest="output", default="-", help="file to write; - for standard output")
+    flag_parser.add_argument(
+        "input", nargs="?", default="-", help="file to read; - for standard input"
+    )
+    flag_parser.add_argument(
+        "-o", dest="output", default="-", help="file to write; - for standard output"
+    )
 
-    group = made.add_argument_group("what runs")
+    group = flag_parser.add_argument_group("what runs")
     add = group.add_argument
     add("--pass-pipeline", metavar="TEXT", help="such as builtin.module(attn-configure,cse)")
     add(
@@ -45,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--verify-roundtrip", **_switch("check that the input prints and parses to itself"))
     add("--mlir-disable-threading", **_switch("accepted; there is one thread"))
 
-    group = made.add_argument_group("input")
+    group = flag_parser.add_argument_group("input")
     add = group.add_argument
     split = f"modules are separated by '{SPLIT_MARKER}', or by MARKER"
     add("--split-input-file", metavar="MARKER", nargs="?", const=SPLIT_MARKER, help=split)
@@ -55,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     add("--allow-unregistered-dialect", **_switch("accept unknown operations"))
     add("--dialects", metavar="A,B", help="only these dialects; everything else is an error")
 
-    group = made.add_argument_group("output")
+    group = flag_parser.add_argument_group("output")
     add = group.add_argument
     add("--output-split-marker", metavar="MARKER", help="between modules; as they were split")
     add("--emit-bytecode", **_switch("write bytecode"))
@@ -69,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     add("--mlir-elide-elementsattrs-if-larger", type=int, metavar="N", help="elide such constants")
     add("--mlir-elide-resource-strings-if-larger", type=int, metavar="N", help="and resources")
 
-    group = made.add_argument_group("watching, to stderr")
+    group = flag_parser.add_argument_group("watching, to stderr")
     add = group.add_argument
     add("--mlir-print-ir-before", metavar="P,P", help="print the IR before these passes")
     add("--mlir-print-ir-after", metavar="P,P", help="print the IR after these passes")
@@ -87,12 +91,12 @@ def parser() -> argparse.ArgumentParser:
     add("--mlir-pass-pipeline-local-reproducer", **_switch("with that pass alone"))
     add("--mlir-generate-reproducer", metavar="FILE", help="write one, whatever happens")
 
-    group = made.add_argument_group("instead of running")
+    group = flag_parser.add_argument_group("instead of running")
     add = group.add_argument
     add("--list-passes", **_switch("print passes and pipelines"))
     add("--show-dialects", **_switch("print the known dialects"))
     add("--version", **_switch("print the versions of attn-mlir and MLIR"))
-    return made
+    return flag_parser
 
 
 def _switch(text: str, default: str = "0") -> dict[str, Any]:
@@ -107,9 +111,11 @@ def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
       SpecError: a value that a switch does not have, two pipelines, a second input, an argument
         that is no flag, or a plug-in that cannot be loaded.
     """
-    made = parser()
-    ours = {option: action for action in made._actions for option in action.option_strings}
-    options, extra = made.parse_known_args([_spelled(argument, ours) for argument in arguments])
+    flag_parser = parser()
+    ours = {option: action for action in flag_parser._actions for option in action.option_strings}
+    options, extra = flag_parser.parse_known_args(
+        [_spelled(argument, ours) for argument in arguments]
+    )
     for name, action in ours.items():
         if action.metavar == "BOOL":
             value = getattr(options, action.dest).lower()
@@ -125,7 +131,7 @@ def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
 
 
 def _spelled(argument: str, ours: dict[str, argparse.Action]) -> str:
-    """An argument as argparse needs it: two dashes, and a switch without a value gets one."""
+    """An argument in argparse's form: two dashes, and a value for a switch without one."""
     if re.fullmatch(r"-[a-zA-Z][\w-]+(=.*)?", argument, re.DOTALL) and argument[:3] != "-o=":
         argument = f"-{argument}"
     argument = argument.replace("-o=", "-o", 1) if argument.startswith("-o=") else argument
@@ -166,9 +172,7 @@ def check_name(name: str, flags: Sequence[str]) -> None:
 
 
 def _options(text: str) -> str:
-    """Options as pipeline text has them, from `a=1,b=2` or `a=1 b=2`, bare,
-    in braces or in quotes.
-    """
+    """Pipeline text of the options `a=1,b=2` or `a=1 b=2`, bare, in braces or in quotes."""
     text = text.strip()
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()

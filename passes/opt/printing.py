@@ -1,4 +1,4 @@
-"""How `attn-opt` prints modules, at the end and between passes."""
+"""Printing of modules by `attn-opt`, at the end and between passes."""
 
 import argparse
 import sys
@@ -48,17 +48,17 @@ class Dumps:
         self.after_names = _names(self.options.mlir_print_ir_after)
 
     @property
-    def wanted(self) -> bool:
+    def is_active(self) -> bool:
         """Whether anything is to be printed between passes."""
-        asked = self.options
+        options = self.options
         return bool(
             self.before_names
             or self.after_names
-            or asked.mlir_print_ir_before_all
-            or asked.mlir_print_ir_after_all
-            or asked.mlir_print_ir_after_change
-            or asked.mlir_print_ir_after_failure
-            or asked.mlir_print_ir_tree_dir
+            or options.mlir_print_ir_before_all
+            or options.mlir_print_ir_after_all
+            or options.mlir_print_ir_after_change
+            or options.mlir_print_ir_after_failure
+            or options.mlir_print_ir_tree_dir
         )
 
     def before(self, step: Step, module: Any) -> None:
@@ -70,20 +70,20 @@ class Dumps:
 
     def after(self, step: Step, module: Any) -> None:
         """Called after each pass that did not fail."""
-        asked = self.options
-        if asked.mlir_print_ir_after_failure:
+        options = self.options
+        if options.mlir_print_ir_after_failure:
             return
-        if asked.mlir_print_ir_after_change and str(module) == self.last:
+        if options.mlir_print_ir_after_change and str(module) == self.last:
             return
         if self.after_names:
-            chosen = bool(self.after_names & set(step.passes))
+            is_selected = bool(self.after_names & set(step.passes))
         else:
-            chosen = bool(
-                asked.mlir_print_ir_after_all
-                or asked.mlir_print_ir_after_change
-                or (asked.mlir_print_ir_tree_dir and not self._only_before)
+            is_selected = bool(
+                options.mlir_print_ir_after_all
+                or options.mlir_print_ir_after_change
+                or (options.mlir_print_ir_tree_dir and not self._only_before)
             )
-        if chosen:
+        if is_selected:
             self._write("After", step.name, "", module)
 
     @property
@@ -91,7 +91,7 @@ class Dumps:
         return bool(self.before_names or self.options.mlir_print_ir_before_all)
 
     def failed(self, step: Step, module: Any) -> None:
-        """Called after a pass that failed, with the module that it left."""
+        """Called after a pass that failed, with the module as it is then."""
         if not self._only_before or self.options.mlir_print_ir_after_failure:
             self._write("After", step.name, " Failed", module)
 

@@ -1,7 +1,7 @@
 """Runs the tool in a child process, so that a crash becomes a diagnosed failure.
 
 Much of MLIR and LLVM assumes valid input and aborts the process otherwise, and hand-written text
-may be invalid. Where there is no `fork` the work is done in this process.
+may be invalid. Without `fork` the tool runs in this process.
 """
 
 import ctypes
@@ -71,9 +71,7 @@ def recovered(work: Callable[[Progress], int], file: str) -> int:
 
 
 def _wait(child: int) -> int:
-    """Waits for the child; of a keyboard interrupt, which reaches both, only the child takes
-    notice.
-    """
+    """Waits for the child, and leaves keyboard interrupts, which reach both processes, to it."""
     while True:
         try:
             return os.waitpid(child, 0)[1]

@@ -1,12 +1,17 @@
-"""Reports of `attn-opt` after all passes: time per pass, and operations added and removed."""
+"""Texts that `attn-opt` prints: the list of passes, and times and statistics of a run."""
 
+import inspect
+import re
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.infrastructure import registry
 from attn_mlir.passes.infrastructure.pipeline import Step
+
+_ENTRY = re.compile(r"^  ([\w, ]+): (.*(?:\n   .*)*)", re.MULTILINE)
 
 
 @dataclass
@@ -42,7 +47,7 @@ class Times:
 
 @dataclass
 class Statistics:
-    """How many operations of each name every pass has added or removed."""
+    """Operations that each pass has added or removed, by name."""
 
     lines: list[str] = field(default_factory=list[str])
     _counted: Counter[str] = field(default_factory=Counter[str])
@@ -84,3 +89,37 @@ def _operations(module: Any) -> Counter[str]:
 
     module.operation.walk(visit)
     return counted
+
+
+def list_passes() -> str:
+    """One line per pass and pipeline, with a line for the meaning of each option below it."""
+    lines: list[str] = []
+    for title, entries in (("Passes", registry.passes()), ("Pipelines", registry.pipelines())):
+        lines.append(f"{title}:")
+        for name, entry in entries.items():
+            lines.append(f"  --{name:<28} {_summary(entry)}")
+            if isinstance(entry, type):
+                meanings = option_texts(entry)
+                for option, spec in registry.option_fields(entry).items():
+                    default = "required" if spec.default is MISSING else repr(spec.default)
+                    text = f"      {option}={default}"
+                    meaning = meanings.get(spec.name, "")
+                    lines.append(f"{text:<32} {meaning}".rstrip())
+    return "\n".join(lines)
+
+
+def option_texts(entry: type[Any]) -> dict[str, str]:
+    """The text of each field under `Attributes:` in the docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(entry.__mro__):
+        _, _, fields = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")
+        for names, text in _ENTRY.findall(fields):
+            one_line = " ".join(text.split())
+            texts |= dict.fromkeys((name.strip() for name in names.split(",")), one_line)
+    return texts
+
+
+def _summary(entry: Any) -> str:
+    """The first line of the docstring of a pass or pipeline."""
+    summary = (inspect.getdoc(entry) or "").partition("\n\n")[0]
+    return getattr(entry, "help", None) or " ".join(summary.split())

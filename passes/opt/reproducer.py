@@ -47,12 +47,16 @@ def read(text: str, file: str) -> Reproducer:
     Raises:
       SpecError: the text holds no pipeline.
     """
-    for found in _METADATA.finditer(text):
-        if pipeline := _PIPELINE.search(found.group()):
-            verify = _VERIFY_EACH.search(found.group())
-            own = text[: found.start()] + "\n" * found.group().count("\n") + text[found.end() :]
+    for metadata in _METADATA.finditer(text):
+        if pipeline := _PIPELINE.search(metadata.group()):
+            verify = _VERIFY_EACH.search(metadata.group())
+            module_text = (
+                text[: metadata.start()]
+                + "\n" * metadata.group().count("\n")
+                + text[metadata.end() :]
+            )
             is_verified = verify is None or verify.group(1) == "true"
-            return Reproducer(own, json.loads(pipeline.group(1)), is_verified)
+            return Reproducer(module_text, json.loads(pipeline.group(1)), is_verified)
     raise SpecError(f"{file} is no reproducer: it has no 'mlir_reproducer' with a pipeline")
 
 

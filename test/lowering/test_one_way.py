@@ -147,7 +147,7 @@ def test_a_result_is_of_its_analysis_and_operation() -> None:
 
     assert (analyses.analysed(one, first), analyses.analysed(one, first)) == (1, 2)
     calls.clear()
-    with analyses.kept():
+    with analyses.cached():
         found = [analyses.analysed(f, op) for f in (one, other) for op in (first, second, first)]
         assert found == [1, 2, 1, -3, -4, -3]
         analyses.forget()

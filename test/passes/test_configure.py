@@ -17,7 +17,7 @@ from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import Configure
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
-from attn_mlir.passes.opt.listing import option_texts
+from attn_mlir.passes.opt.reports import option_texts
 from attn_mlir.schedules.attention.keys_in_rows.kernel import SwappedConfig
 from attn_mlir.schedules.attention.streaming.kernel import StreamConfig
 from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
