@@ -7,16 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.adapters import adapter
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.merging import merged, torch
-from attn_mlir.flashinfer.options import NO_LIMIT, TORCH_DTYPES, operand_dtype
-from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.options import TORCH_DTYPES, operand_dtype
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
-from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
+from attn_mlir.flashinfer.table import NO_LIMIT, ROTATION, SCORES, with_arguments
 from attn_mlir.runtime.call.scalars import as_int, flag, integer
 
 BUFFERS = (
@@ -77,14 +75,12 @@ class MultiLevelCascadeAttentionWrapper:
     ) -> None:
         """Does nothing: there are no workspaces."""
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self qo_indptr_arr paged_kv_indptr_arr paged_kv_indices_arr paged_kv_last_page_len "
         "num_qo_heads num_kv_heads head_dim page_size causal pos_encoding_mode "
         f"use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} q_data_type "
         "kv_data_type",
-        options=Problem.scored,
+        options=SCORES,
     )
     def plan(
         self,

@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from attn_mlir.adapters import adapter
-from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.flashinfer.options import NO_LIMIT
+from attn_mlir.adapters import Options, passed
 from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.flashinfer.table import NEUTRAL, OF_PAGED_RUN, ROTATION
+from attn_mlir.flashinfer.table import (
+    DECODE_FORWARD,
+    DECODE_RUN,
+    NO_LIMIT,
+    OF_PAGED_RUN,
+    ROTATION,
+    SCORES,
+    with_arguments,
+)
 from attn_mlir.flashinfer.wrapper import Wrapper, check_as_planned
 from attn_mlir.runtime.call.scalars import flag, integer
 
@@ -27,12 +33,11 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     layer.
     """
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self float_workspace_buffer kv_layout use_cuda_graph use_tensor_cores "
         "paged_kv_indptr_buffer "
         "paged_kv_indices_buffer paged_kv_last_page_len_buffer backend jit_args",
+        options=Options(passed(" ".join(BUFFERS))),
     )
     def __init__(
         self,
@@ -40,9 +45,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         kv_layout: str = "NHD",
         use_cuda_graph: bool = False,
         use_tensor_cores: bool = False,
-        paged_kv_indptr_buffer: Any = None,
-        paged_kv_indices_buffer: Any = None,
-        paged_kv_last_page_len_buffer: Any = None,
+        **buffers: Any,
     ) -> None:
         """A wrapper for one layout.
 
@@ -58,9 +61,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         Raises:
           SpecError: an argument is wrong.
         """
-        given = (paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer)
-        named: dict[str, Any] = dict(zip(BUFFERS, given, strict=True))
-        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
+        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, BUFFERS, buffers)
         self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
         self._tensor_cores = flag("use_tensor_cores", use_tensor_cores)
         self._rows = 0
@@ -70,14 +71,12 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """What the wrapper was made with."""
         return self._tensor_cores
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size "
         "pos_encoding_mode window_left logits_soft_cap q_data_type kv_data_type o_data_type "
         f"data_type sm_scale {ROTATION} non_blocking block_tables seq_lens fixed_split_size "
         "disable_split_kv q_len_per_req",
-        options=Problem.scored,
+        options=SCORES,
     )
     def plan(
         self,
@@ -148,23 +147,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         self._keep(problem, rows * len(told.lengths), frozen)
         self._rows = rows
 
-    @outside_graphs
-    @adapter(NEUTRAL, "self q paged_kv_cache", OF_PAGED_RUN)
-    def run(
-        self,
-        q: Any,
-        paged_kv_cache: Any,
-        *,
-        q_scale: float | None = None,
-        k_scale: Any = None,
-        v_scale: Any = None,
-        out: Any = None,
-        lse: Any = None,
-        return_lse: bool = False,
-        window_left: int | None = None,
-        sinks: Any = None,
-        q_len_per_req: int | None = None,
-    ) -> Any:
+    @with_arguments("self q paged_kv_cache", OF_PAGED_RUN, options=DECODE_RUN)
+    def run(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
         """Attention of the next tokens to the cache.
 
         Args:
@@ -184,48 +168,25 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        problem = self._planned(q).within(window_left)
-        check_as_planned("q_len_per_req", q_len_per_req, self._rows)
-        factors = problem.factors(q, q_scale, k_scale, v_scale)
-        return problem.attend(
-            q,
-            self._pages.cache(problem, paged_kv_cache, factors),
-            None,
-            factors,
-            rows=self._rows,
-            out=out,
-            lse=lse,
-            return_lse=flag("return_lse", return_lse),
-            sinks=sinks,
-        )
+        problem = self._planned(q).within(given.get("window_left"))
+        check_as_planned("q_len_per_req", given.get("q_len_per_req"), self._rows)
+        factors = problem.factors(q, given)
+        cache = self._pages.cache(problem, paged_kv_cache, factors)
+        return problem.attend(q, cache, None, factors, given, rows=self._rows)
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left "
         f"logits_soft_cap sm_scale {ROTATION}",
-        options=Problem.scored,
+        options=DECODE_FORWARD,
     )
-    def forward(
-        self,
-        q: Any,
-        paged_kv_cache: Any,
-        q_scale: float | None = None,
-        k_scale: Any = None,
-        v_scale: Any = None,
-        *,
-        return_lse: bool = False,
-        **scores: Any,
-    ) -> Any:
+    def forward(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
         """`run`, and what its scores are: from then on that counts in the place of what `plan` was
         told.
 
         Args:
           others: see `plan` and `run`.
         """
-        self._score(q, **scores)
-        factors = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
-        return self.run(q, paged_kv_cache, return_lse=return_lse, **factors)
+        return self.run(q, paged_kv_cache, **self._score(q, given))
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)

@@ -10,6 +10,7 @@ from attn_mlir.caches import LAYOUTS
 from attn_mlir.compiling.dtypes import DTYPES, OUT_DTYPES, dtype_name
 from attn_mlir.element_types import ELEMENT_TYPES, NARROW
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.flashinfer.table import NO_LIMIT
 from attn_mlir.library import in_i32
 from attn_mlir.masks import Mask, sliding_window
 from attn_mlir.runtime.call.scalars import as_float, as_int, flag
@@ -18,7 +19,6 @@ from attn_mlir.runtime.call.tensors import check_has_memory, view
 torch: Any = importlib.import_module("torch")
 
 LOG2_E = math.log2(math.e)
-NO_LIMIT = -1
 TORCH_DTYPES = {name: getattr(torch, ELEMENT_TYPES[name].torch) for name in (*OUT_DTYPES, *NARROW)}
 
 

@@ -19,7 +19,6 @@ from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, parts_schedule, 
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     LOG2_E,
-    NO_LIMIT,
     TORCH_DTYPES,
     mask_of,
     number,
@@ -27,6 +26,7 @@ from attn_mlir.flashinfer.options import (
     output_dtype,
     tensor,
 )
+from attn_mlir.flashinfer.table import NO_LIMIT
 from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import softcap
@@ -242,8 +242,11 @@ class Problem:
                 f"{self.head_dim}: call plan with these sizes"
             )
 
-    def factors(self, q: Any, q_scale: Any, k_scale: Any, v_scale: Any) -> Factors:
-        """Where the factors of a call go.
+    def factors(self, q: Any, given: Mapping[str, Any]) -> Factors:
+        """The factors of a call as numbers and tables.
+
+        Args:
+          given: `q_scale`, `k_scale` and `v_scale`, where there are any.
 
         Raises:
           SpecError: one that is no number, for operands of 16 bits.
@@ -252,15 +255,16 @@ class Problem:
         tables: list[Any] = [None, None, None]
         dtypes = (self.dtype, self.kv_dtype, self.kv_dtype)
         products = [1.0, 1.0, 1.0]
-        given = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
-        for i, (name, value) in enumerate(given.items()):
+        names = ("q_scale", "k_scale", "v_scale")
+        for i, name in enumerate(names):
+            value = given.get(name)
             if dtypes[i] not in NARROW_DTYPES:
                 products[i] = number(name, value, 1.0)
             elif isinstance(value, torch.Tensor):
                 tables[i] = value.to(q.device, torch.float32)
             else:
                 tables[i] = torch.full((1,), number(name, value, 1.0), device=q.device)
-        factors = [name for name, x in zip(given, products[:2], strict=False) if x != 1.0]
+        factors = [name for name, x in zip(names, products[:2], strict=False) if x != 1.0]
         called = " * ".join(["sm_scale", *factors])
         scale = check_scale(scale * products[0] * products[1], name=called)
         return Factors(scale, products[2], *tables)
@@ -271,12 +275,9 @@ class Problem:
         k: Any,
         v: Any,
         factors: Factors,
+        given: Mapping[str, Any],
         *,
         rows: int | None = None,
-        out: Any = None,
-        lse: Any = None,
-        return_lse: bool = False,
-        sinks: Any = None,
         **lengths: Any,
     ) -> Any:
         """O, with `return_lse` also LSE, as FlashInfer has them.
@@ -284,14 +285,16 @@ class Problem:
         Args:
           q: [tokens, heads, head_dim].
           k, v: of `attention`; a cache holds its own factors.
-          rows: queries of each sequence, of which q holds one after the other; None: `lengths`
-            tells.
-          out: [tokens, heads, v_head_dim], memory for O; lse: [tokens, heads] f32, memory for LSE.
+          given: `return_lse`, `sinks`, `out` [tokens, heads, v_head_dim], memory for O, and `lse`
+            [tokens, heads] f32, memory for LSE, where there are any.
+          rows: queries of each sequence, all of them one behind the other; None: see `lengths`.
 
         Returns:
           [tokens, heads, v_head_dim], and [tokens, heads] in base 2, which counts a sink.
         """
         tokens = q.shape[0]
+        out, lse, sinks = (given.get(name) for name in ("out", "lse", "sinks"))
+        return_lse = flag("return_lse", given.get("return_lse", False))
         if lse is not None:
             others = {"q": q, "out": out} if out is not None else {"q": q}
             views = {name: view(tensor(x, name, 3), name) for name, x in others.items()}

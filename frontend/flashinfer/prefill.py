@@ -5,22 +5,26 @@ that for ragged keys.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attn_mlir.adapters import adapter
-from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.adapters import Options, passed
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
-from attn_mlir.flashinfer.options import (
-    NO_LIMIT,
-    indices,
-)
+from attn_mlir.flashinfer.options import indices
 from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.flashinfer.table import NEUTRAL, OF_PAGED_RUN, OF_PREFILL_RUN, ROTATION
+from attn_mlir.flashinfer.table import (
+    OF_PAGED_RUN,
+    OF_PREFILL_RUN,
+    PAGED_FORWARD,
+    PAGED_RUN,
+    PREFILL_PLAN,
+    ROTATION,
+    scores_of,
+    with_arguments,
+)
 from attn_mlir.flashinfer.wrapper import Wrapper, lengths_of
-from attn_mlir.runtime.call.scalars import flag
 
 ROWS = ("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len")
 BUFFERS = ("paged_kv_indptr_buf", "paged_kv_indices_buf", "paged_kv_last_page_len_buf")
@@ -35,32 +39,18 @@ class PrefillWrapper(Wrapper):
         qo_indptr: Any,
         sk: Sequence[int],
         room: int,
+        given: Mapping[str, Any],
         page: int = 1,
-        *,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim_qk: int,
-        head_dim_vo: int | None = None,
-        custom_mask: Any = None,
-        packed_custom_mask: Any = None,
-        causal: bool = False,
-        sm_scale: float | None = None,
-        window_left: int = NO_LIMIT,
-        logits_soft_cap: float | None = None,
-        q_data_type: object = "float16",
-        kv_data_type: object = None,
-        o_data_type: object = None,
-        fixed_split_size: int | None = None,
-        disable_split_kv: bool = False,
     ) -> Problem:
-        """What both plans have in common, and their arguments by name.
+        """Plans the queries of both wrappers.
 
         Args:
           sk: keys of each sequence; room: no sequence has more, see `Told.room`.
+          given: the options of the call by name, those of `PREFILL_PLAN`.
           page: positions of a page.
-          others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
         """
-        masks = (custom_mask, packed_custom_mask)
+        said = PREFILL_PLAN.ours(given)
+        masks = (said["custom_mask"], said["packed_custom_mask"])
         offsets = indices(qo_indptr, "qo_indptr")
         sq = lengths_of("qo_indptr", offsets)
         if len(sq) != len(sk):
@@ -76,19 +66,16 @@ class PrefillWrapper(Wrapper):
         longest = tokens if self._captured else max(sq, default=0)
         mask_mod = mask_mod_of(*masks, device, sq, sk)
         problem = Problem.of(
-            (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
-            (q_data_type, kv_data_type, o_data_type),
+            (said["num_qo_heads"], said["num_kv_heads"], said["head_dim_qk"], said["head_dim_vo"]),
+            (said["q_data_type"], said["kv_data_type"], said["o_data_type"]),
             mask_mod=mask_mod,
-            causal=causal,
-            window_left=window_left,
-            logits_soft_cap=logits_soft_cap,
-            sm_scale=sm_scale,
+            **scores_of(said),
         ).with_parts(
             device,
             {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)},
             room=room,
-            fixed_split_size=fixed_split_size,
-            disable_split_kv=disable_split_kv,
+            fixed_split_size=said["fixed_split_size"],
+            disable_split_kv=said["disable_split_kv"],
             page_size=page,
         )
         self._buffers.check(QUERIES, offsets, whole=True)
@@ -106,22 +93,18 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
     layer.
     """
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf paged_kv_indptr_buf "
         "paged_kv_indices_buf paged_kv_last_page_len_buf custom_mask_buf mask_indptr_buf backend "
         "jit_args jit_kwargs variant_owns_mask",
+        options=Options(passed(f"{QUERIES} {' '.join(BUFFERS)}")),
     )
     def __init__(
         self,
         float_workspace_buffer: Any,
         kv_layout: str = "NHD",
         use_cuda_graph: bool = False,
-        qo_indptr_buf: Any = None,
-        paged_kv_indptr_buf: Any = None,
-        paged_kv_indices_buf: Any = None,
-        paged_kv_last_page_len_buf: Any = None,
+        **buffers: Any,
     ) -> None:
         """A wrapper for one layout; see `BatchDecodeWithPagedKVCacheWrapper`.
 
@@ -133,26 +116,18 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: an argument is wrong.
         """
-        given = (
-            qo_indptr_buf,
-            paged_kv_indptr_buf,
-            paged_kv_indices_buf,
-            paged_kv_last_page_len_buf,
-        )
-        named: dict[str, Any] = dict(zip((QUERIES, *BUFFERS), given, strict=True))
-        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
+        names = (QUERIES, *BUFFERS)
+        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, names, buffers)
         self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads "
         "num_kv_heads head_dim_qk page_size head_dim_vo custom_mask packed_custom_mask causal "
         f"pos_encoding_mode use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} "
         "q_data_type kv_data_type o_data_type non_blocking prefix_len_ptr token_pos_in_items_ptr "
         "token_pos_in_items_len max_item_len_ptr seq_lens seq_lens_q block_tables "
         "max_token_per_sequence max_sequence_kv fixed_split_size disable_split_kv uniform_q_len",
-        options=PrefillWrapper._plan_queries,
+        options=PREFILL_PLAN,
     )
     def plan(
         self,
@@ -161,7 +136,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         paged_kv_indices: Any,
         paged_kv_last_page_len: Any,
         page_size: int,
-        **options: Any,
+        **given: Any,
     ) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
@@ -183,30 +158,15 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         told = self._pages.told(
             page_size, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         )
-        lengths = (told.lengths, told.room, told.page_size)
-        problem = self._plan_queries(qo_indptr, *lengths, **options)
+        problem = self._plan_queries(qo_indptr, told.lengths, told.room, given, told.page_size)
         self._pages.keep(told, bounded=problem.split_size is not None)
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self q paged_kv_cache",
         f"{OF_PREFILL_RUN} {OF_PAGED_RUN} use_fp16_softmax uses_spcompress",
+        options=PAGED_RUN,
     )
-    def run(
-        self,
-        q: Any,
-        paged_kv_cache: Any,
-        *,
-        q_scale: Any = None,
-        k_scale: Any = None,
-        v_scale: Any = None,
-        out: Any = None,
-        lse: Any = None,
-        return_lse: bool = False,
-        window_left: int | None = None,
-        sinks: Any = None,
-    ) -> Any:
+    def run(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
         """Attention of the queries to the cache.
 
         Args:
@@ -221,38 +181,17 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        problem = self._planned(q).within(window_left)
-        factors = problem.factors(q, q_scale, k_scale, v_scale)
-        return problem.attend(
-            q,
-            self._pages.cache(problem, paged_kv_cache, factors),
-            None,
-            factors,
-            out=out,
-            lse=lse,
-            return_lse=flag("return_lse", return_lse),
-            sinks=sinks,
-            **self._queries(),
-        )
+        problem = self._planned(q).within(given.get("window_left"))
+        factors = problem.factors(q, given)
+        cache = self._pages.cache(problem, paged_kv_cache, factors)
+        return problem.attend(q, cache, None, factors, given, **self._queries())
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale "
         f"window_left logits_soft_cap sm_scale {ROTATION}",
-        options=Problem.scored,
+        options=PAGED_FORWARD,
     )
-    def forward(
-        self,
-        q: Any,
-        paged_kv_cache: Any,
-        causal: bool = False,
-        k_scale: Any = None,
-        v_scale: Any = None,
-        *,
-        return_lse: bool = False,
-        **scores: Any,
-    ) -> Any:
+    def forward(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
         """`run`, and what its scores are: from then on that counts in the place of what `plan` was
         told.
 
@@ -260,8 +199,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
           causal: counts where `plan` was told no mask of the caller's.
           others: see `plan` and `run`.
         """
-        self._score(q, causal, **scores)
-        return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
+        return self.run(q, paged_kv_cache, **self._score(q, given))
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)

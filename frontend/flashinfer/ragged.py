@@ -7,18 +7,20 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from attn_mlir.adapters import adapter
-from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.adapters import Options, passed
 from attn_mlir.errors import SpecError
-from attn_mlir.flashinfer.options import (
-    by_position,
-    indices,
-)
-from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.options import by_position, indices
 from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper
-from attn_mlir.flashinfer.table import NEUTRAL, OF_PREFILL_RUN, OF_RUN, ROTATION
+from attn_mlir.flashinfer.table import (
+    OF_PREFILL_RUN,
+    OF_RUN,
+    PREFILL_PLAN,
+    RAGGED_FORWARD,
+    RAGGED_RUN,
+    ROTATION,
+    with_arguments,
+)
 from attn_mlir.flashinfer.wrapper import lengths_of
-from attn_mlir.runtime.call.scalars import flag
 
 KEYS = "kv_indptr_buf"
 
@@ -28,19 +30,17 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
     other.
     """
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self float_workspace_buffer kv_layout use_cuda_graph qo_indptr_buf kv_indptr_buf "
         "custom_mask_buf mask_indptr_buf backend jit_args jit_kwargs variant_owns_mask",
+        options=Options(passed(f"{QUERIES} {KEYS}")),
     )
     def __init__(
         self,
         float_workspace_buffer: Any,
         kv_layout: str = "NHD",
         use_cuda_graph: bool = False,
-        qo_indptr_buf: Any = None,
-        kv_indptr_buf: Any = None,
+        **buffers: Any,
     ) -> None:
         """A wrapper for one layout; see `BatchPrefillWithPagedKVCacheWrapper`.
 
@@ -51,22 +51,20 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: an argument is wrong.
         """
-        named = {QUERIES: qo_indptr_buf, KEYS: kv_indptr_buf}
-        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
+        names = (QUERIES, KEYS)
+        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, names, buffers)
         self._keys = self._longest_k = 0
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self qo_indptr kv_indptr num_qo_heads num_kv_heads head_dim_qk head_dim_vo custom_mask "
         "packed_custom_mask causal pos_encoding_mode use_fp16_qk_reduction window_left "
         f"logits_soft_cap sm_scale {ROTATION} q_data_type kv_data_type o_data_type non_blocking "
         "prefix_len_ptr token_pos_in_items_ptr token_pos_in_items_len max_item_len_ptr "
         "fixed_split_size disable_split_kv seq_lens seq_lens_q max_token_per_sequence "
         "max_sequence_kv v_indptr o_indptr uniform_q_len",
-        options=PrefillWrapper._plan_queries,
+        options=PREFILL_PLAN,
     )
-    def plan(self, qo_indptr: Any, kv_indptr: Any, **options: Any) -> None:
+    def plan(self, qo_indptr: Any, kv_indptr: Any, **given: Any) -> None:
         """What the following calls of `run` have in common. Reads the index tensors back.
 
         Args:
@@ -81,25 +79,12 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         sk = lengths_of("kv_indptr", keys)
         self._buffers.check(KEYS, keys, whole=True)
         longest = int(keys[-1]) if self._captured else max(sk, default=0)
-        self._plan_queries(qo_indptr, sk, longest, **options)
+        self._plan_queries(qo_indptr, sk, longest, given)
         self._buffers.keep(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
-    @outside_graphs
-    @adapter(NEUTRAL, "self q k v", f"o_scale {OF_PREFILL_RUN} {OF_RUN}")
-    def run(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        q_scale: Any = None,
-        k_scale: Any = None,
-        v_scale: Any = None,
-        out: Any = None,
-        lse: Any = None,
-        return_lse: bool = False,
-    ) -> Any:
+    @with_arguments("self q k v", f"o_scale {OF_PREFILL_RUN} {OF_RUN}", options=RAGGED_RUN)
+    def run(self, q: Any, k: Any, v: Any, **given: Any) -> Any:
         """Attention of the queries to the keys.
 
         Args:
@@ -121,39 +106,18 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
             raise SpecError(
                 f"k has {k.shape[0]} rows, plan was told {self._keys}: call plan with these sizes"
             )
-        return problem.attend(
-            q,
-            k,
-            v,
-            problem.factors(q, q_scale, k_scale, v_scale),
-            out=out,
-            lse=lse,
-            return_lse=flag("return_lse", return_lse),
-            cu_seqlens_k=self._buffers.kept[KEYS],
-            max_seqlen_k=self._longest_k,
-            **self._queries(),
-        )
+        lengths = {"cu_seqlens_k": self._buffers.kept[KEYS], "max_seqlen_k": self._longest_k}
+        lengths |= self._queries()
+        return problem.attend(q, k, v, problem.factors(q, given), given, **lengths)
 
-    @outside_graphs
-    @adapter(
-        NEUTRAL,
+    @with_arguments(
         "self q k v causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap "
         f"sm_scale {ROTATION}",
-        options=Problem.scored,
+        options=RAGGED_FORWARD,
     )
-    def forward(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        causal: bool = False,
-        *,
-        return_lse: bool = False,
-        **scores: Any,
-    ) -> Any:
+    def forward(self, q: Any, k: Any, v: Any, **given: Any) -> Any:
         """As `BatchPrefillWithPagedKVCacheWrapper.forward`."""
-        self._score(q, causal, **scores)
-        return self.run(q, k, v, return_lse=return_lse)
+        return self.run(q, k, v, **self._score(q, given))
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)

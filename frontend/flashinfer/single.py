@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from attn_mlir.adapters import adapter
-from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import by_position, tensor
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.flashinfer.table import NEUTRAL, ROTATION
-from attn_mlir.runtime.call.scalars import flag
+from attn_mlir.flashinfer.table import (
+    DECODE_FORWARD,
+    ROTATION,
+    SINGLE_PREFILL,
+    scores_of,
+    with_arguments,
+)
 
 
-@outside_graphs
-@adapter(
-    NEUTRAL,
+@with_arguments(
     "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left "
     f"logits_soft_cap sm_scale {ROTATION} return_lse",
-    options=Problem.scored,
+    options=DECODE_FORWARD,
 )
 def single_decode_with_kv_cache(
-    q: Any,
-    k: Any,
-    v: Any,
-    kv_layout: str = "NHD",
-    q_scale: float | None = None,
-    k_scale: Any = None,
-    v_scale: Any = None,
-    return_lse: bool = False,
-    **scores: Any,
+    q: Any, k: Any, v: Any, kv_layout: str = "NHD", **given: Any
 ) -> Any:
     """As `flashinfer.single_decode_with_kv_cache`: one query.
 
@@ -45,43 +38,25 @@ def single_decode_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    found = _attend(
-        tensor(q, "q", 2).unsqueeze(0),
-        k,
-        v,
-        kv_layout,
-        (q_scale, k_scale, v_scale),
-        return_lse,
-        causal=True,
-        **scores,
-    )
-    return tuple(x[0] for x in found) if return_lse else found[0]
+    found = _attend(tensor(q, "q", 2).unsqueeze(0), k, v, kv_layout, given, causal=True)
+    return tuple(x[0] for x in found) if given.get("return_lse") else found[0]
 
 
-@outside_graphs
-@adapter(
-    NEUTRAL,
+@with_arguments(
     "q k v scale_q scale_k scale_v o_dtype custom_mask packed_custom_mask causal kv_layout "
     f"pos_encoding_mode use_fp16_qk_reduction sm_scale window_left logits_soft_cap {ROTATION} "
     "backend return_lse kv_cache_sf k_scale v_scale",
-    options=Problem.scored,
+    options=SINGLE_PREFILL,
 )
 def single_prefill_with_kv_cache(
     q: Any,
     k: Any,
     v: Any,
-    scale_q: Any = None,
-    scale_k: Any = None,
-    scale_v: Any = None,
     o_dtype: object = None,
     custom_mask: Any = None,
     packed_custom_mask: Any = None,
-    causal: bool = False,
     kv_layout: str = "NHD",
-    return_lse: bool = False,
-    k_scale: Any = None,
-    v_scale: Any = None,
-    **scores: Any,
+    **given: Any,
 ) -> Any:
     """As `flashinfer.single_prefill_with_kv_cache`: queries of one sequence.
 
@@ -101,25 +76,11 @@ def single_prefill_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    for first, second in (("scale_k", "k_scale"), ("scale_v", "v_scale")):
-        both = {"scale_k": scale_k, "k_scale": k_scale, "scale_v": scale_v, "v_scale": v_scale}
-        if both[first] is not None and both[second] is not None:
-            raise SpecError(f"{first} and {second} are two names of one factor: pass one")
     masks = (custom_mask, packed_custom_mask)
     if custom_mask is not None:
         masks = (tensor(custom_mask, "custom_mask", 2, "bool").flatten(), packed_custom_mask)
-    return _attend(
-        tensor(q, "q", 3),
-        k,
-        v,
-        kv_layout,
-        (scale_q, k_scale if scale_k is None else scale_k, v_scale if scale_v is None else scale_v),
-        return_lse,
-        masks=masks,
-        o_dtype=o_dtype,
-        causal=causal,
-        **scores,
-    )
+    said = SINGLE_PREFILL.ours(given)
+    return _attend(tensor(q, "q", 3), k, v, kv_layout, said, masks=masks, o_dtype=o_dtype)
 
 
 def _attend(
@@ -127,14 +88,18 @@ def _attend(
     k: Any,
     v: Any,
     kv_layout: str,
-    factors: tuple[Any, Any, Any],
-    return_lse: object,
+    given: Mapping[str, Any],
     *,
     masks: tuple[Any, Any] = (None, None),
     o_dtype: object = None,
     **scores: Any,
 ) -> Any:
-    """O [tokens, heads, head_dim], with `return_lse` also LSE; `scores` as of `Problem.of`."""
+    """O [tokens, heads, head_dim], with `return_lse` also LSE.
+
+    Args:
+      given: the options of the call by name.
+      scores: as of `Problem.of`; further ones are given.
+    """
     k, v = by_position(k, "k", kv_layout), by_position(v, "v", kv_layout)
     problem = Problem.of(
         (q.shape[1], k.shape[1], q.shape[2], v.shape[2]),
@@ -142,12 +107,7 @@ def _attend(
         called=("q", "k", "o_dtype"),
         mask_mod=mask_mod_of(*masks, q.device, [q.shape[0]], [k.shape[0]]),
         **scores,
+        **scores_of(given),
     )
-    return problem.attend(
-        q,
-        k[None],
-        v[None],
-        problem.factors(q, *factors),
-        rows=q.shape[0],
-        return_lse=flag("return_lse", return_lse),
-    )
+    factors = problem.factors(q, given)
+    return problem.attend(q, k[None], v[None], factors, given, rows=q.shape[0])

@@ -1,8 +1,12 @@
-"""Arguments of FlashInfer that have no effect here."""
+"""Arguments of FlashInfer: those that have no effect here, and options of several functions."""
 
 from __future__ import annotations
 
-from attn_mlir.adapters import Table, neutral
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attn_mlir.adapters import REQUIRED, Options, Table, adapter, neutral, passed, used
+from attn_mlir.api.outside_graphs import outside_graphs
 
 _HERE = "the kernel decides by itself"
 _ITEMS = "pass a custom_mask"
@@ -46,3 +50,52 @@ OF_PREFILL_RUN = "lse_base lse_layout"
 ROTATION = "rope_scale rope_theta"
 """Further arguments of `run`, which are passed by name, and two that follow one another everywhere.
 """
+
+NO_LIMIT = -1
+_SCALES = passed("q_scale k_scale v_scale")
+_LSE = passed("return_lse", False)
+_CAUSAL = passed("causal", False)
+_SCORES = [*passed("window_left", NO_LIMIT), *passed("logits_soft_cap sm_scale")]
+_RESULTS = [*_SCALES, *passed("out lse"), *_LSE]
+
+SCORES = Options(_SCORES)
+DECODE_RUN = Options([*_RESULTS, *passed("window_left sinks q_len_per_req")])
+PAGED_RUN = Options([*_RESULTS, *passed("window_left sinks")])
+RAGGED_RUN = Options(_RESULTS)
+DECODE_FORWARD = Options([*_SCALES, *_SCORES, *_LSE])
+PAGED_FORWARD = Options([*_CAUSAL, *passed("k_scale v_scale"), *_SCORES, *_LSE])
+RAGGED_FORWARD = Options([*_CAUSAL, *_SCORES, *_LSE])
+SINGLE_PREFILL = Options(
+    [
+        used("q_scale", scale_q=None),
+        used("k_scale", scale_k=None, k_scale=None),
+        used("v_scale", scale_v=None, v_scale=None),
+        *_CAUSAL,
+        *_SCORES,
+        *_LSE,
+    ]
+)
+PREFILL_PLAN = Options(
+    [
+        *passed("num_qo_heads num_kv_heads head_dim_qk", REQUIRED),
+        *passed("head_dim_vo custom_mask packed_custom_mask"),
+        *_CAUSAL,
+        *_SCORES,
+        *passed("q_data_type", "float16"),
+        *passed("kv_data_type o_data_type fixed_split_size"),
+        *passed("disable_split_kv", False),
+    ]
+)
+
+
+def with_arguments(
+    positions: str, by_name: str = "", *, options: Options | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a function FlashInfer's arguments, as `adapter`; PyTorch's compiler does not trace it."""
+    adapted = adapter(NEUTRAL, positions, by_name, options=options)
+    return lambda function: outside_graphs(adapted(function))
+
+
+def scores_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some options that say what the scores of a call are."""
+    return {name: given[name] for name in ("causal", *SCORES.defaults) if name in given}

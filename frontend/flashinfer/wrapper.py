@@ -11,6 +11,7 @@ from typing import Any
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import checked_layout, tensor
 from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.table import scores_of
 from attn_mlir.runtime.call.scalars import as_int, flag
 
 torch: Any = importlib.import_module("torch")
@@ -32,17 +33,17 @@ class Buffers:
     kept: dict[str, Any]
 
     @staticmethod
-    def of(workspace: Any, use_cuda_graph: bool, given: Mapping[str, Any]) -> Buffers:
+    def of(workspace: Any, is_captured: bool, given: Mapping[str, Any]) -> Buffers:
         """Those of a wrapper.
 
         Args:
-          workspace: says on which device calls will be.
+          workspace: lies on the device of the calls.
 
         Raises:
           SpecError: no workspace, or a buffer is missing where graphs are captured.
         """
         device = tensor(workspace, "float_workspace_buffer", 1).device
-        if not use_cuda_graph:
+        if not is_captured:
             return Buffers(device, None, {})
         for name, buffer in given.items():
             tensor(buffer, name, 1, "i32")
@@ -87,15 +88,21 @@ class Wrapper:
       workspace: says on which device calls are; nothing is written to it.
       kv_layout: NHD or HND.
       use_cuda_graph: calls are captured, and `buffers` are read.
-      buffers: the caller's index tensors by name.
+      names: of the caller's index tensors; given: those that there are.
 
     Raises:
       SpecError: an argument is wrong.
     """
 
     def __init__(
-        self, workspace: Any, kv_layout: str, use_cuda_graph: bool, buffers: Mapping[str, Any]
+        self,
+        workspace: Any,
+        kv_layout: str,
+        use_cuda_graph: bool,
+        names: Sequence[str],
+        given: Mapping[str, Any],
     ) -> None:
+        buffers = {name: given.get(name) for name in names}
         self._layout = checked_layout(kv_layout)
         self._captured = flag("use_cuda_graph", use_cuda_graph)
         self._buffers = Buffers.of(workspace, self._captured, buffers)
@@ -145,18 +152,22 @@ class Wrapper:
             )
         return self._problem
 
-    def _score(self, q: Any, causal: object = False, **scores: Any) -> None:
-        """Puts what the scores of a call are in the place of what `plan` was told, as `forward`
-        does.
+    def _score(self, q: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Replaces the planned scores by those of a call of `forward`.
 
         Args:
-          causal, scores: see `Problem.scored`.
+          given: the options of the call by name.
+
+        Returns:
+          The options of `run` among them.
 
         Raises:
           SpecError: one that has no meaning, or `plan` was not called for this q; nothing is
             changed.
         """
-        self._problem = self._planned(q).scored(causal, **scores)
+        scores = scores_of(given)
+        self._problem = self._planned(q).scored(**scores)
+        return {name: value for name, value in given.items() if name not in scores}
 
 
 def check_as_planned(name: str, value: object, planned: object) -> None:
