@@ -84,9 +84,9 @@ def is_attention(bundle: Bundle) -> bool:
     """Whether a bundle is of a kernel that can be tried here: dense causal attention in bf16."""
     manifest, request = bundle.manifest, bundle.manifest.request
     tensors = [(x.name, x.role, x.dtype, len(x.shape)) for x in manifest.tensors]
-    said = (request.get("op"), request.get("mask"), request.get("modifier"))
+    described = (request.get("op"), request.get("mask"), request.get("modifier"))
     sizes_known = set(manifest.symbols) <= {"batch", "sq", "sk"}
-    return tensors == _ARGUMENTS and said == ("mha", "causal", None) and sizes_known
+    return tensors == _ARGUMENTS and described == ("mha", "causal", None) and sizes_known
 
 
 def try_attention(bundle: Bundle, device: Device) -> list[AttentionRun]:

@@ -84,7 +84,7 @@ class Kernel:
         *tensors: object,
         device: DeviceChoice = None,
         stream: object | None = None,
-        **named: object,
+        **keywords: object,
     ) -> Launch:
         """Checks the arguments and launches.
 
@@ -94,14 +94,15 @@ class Kernel:
             the available devices, with a line on stderr if that is the emulator.
           stream: a stream of a GPU: an int, or any object with `__cuda_stream__`; None for the
             default stream.
-          named: the bundle's scalars, such as `scale=`, and arrays that are not passed by position.
+          keywords: the bundle's scalars, such as `scale=`, and arrays that are not passed by
+            position.
 
         Raises:
           SpecError: an argument is wrong; nothing was launched.
           TargetError: the device cannot run this bundle; nothing was launched.
           LaunchError: the launch failed.
         """
-        return self._launch(tensors, named, device, stream)
+        return self._launch(tensors, keywords, device, stream)
 
     def launch(
         self,
@@ -118,30 +119,30 @@ class Kernel:
     def _launch(
         self,
         tensors: Sequence[object],
-        named: Mapping[str, object],
+        keywords: Mapping[str, object],
         device: DeviceChoice,
         stream: object | None,
     ) -> Launch:
-        if is_tracing() and any(map(is_tensor, (*tensors, *named.values()))):
+        if is_tracing() and any(map(is_tensor, (*tensors, *keywords.values()))):
             raise SpecError(
                 f"{self.bundle.entry} cannot be recorded by torch.jit.trace, make_fx and "
                 "torch.export, nor "
                 "transformed by torch.func: call attn_mlir.attention there, which is an operator"
             )
-        signature = Signature(len(tensors), *named)
+        signature = Signature(len(tensors), *keywords)
         where = (device, chosen_for_all())
-        is_read = _reader.add(signature, (*tensors, *named.values(), *where))
+        is_read = _reader.add(signature, (*tensors, *keywords.values(), *where))
         key = tuple(signature.key)
         if is_read and (plan := self._plans.get(key)) is not None:
             launched = plan.launch(signature.addresses, stream)
             if launched is not None:
                 return launched
-        chosen, bound, bundle = self._bound(tensors, named, device)
+        chosen, bound, bundle = self._bound(tensors, keywords, device)
         launched = chosen.launch(bundle, bound, stream)
         if is_read:
             arrays = [
                 *list(bound.tensors)[: len(tensors)],
-                *(x for x in named if x in bound.tensors),
+                *(x for x in keywords if x in bound.tensors),
             ]
             # otherwise a scalar is an array, whose value may change
             if len(arrays) == len(signature.arrays):
@@ -149,7 +150,7 @@ class Kernel:
         return launched
 
     def _bound(
-        self, tensors: Sequence[object], named: Mapping[str, object], device: DeviceChoice
+        self, tensors: Sequence[object], keywords: Mapping[str, object], device: DeviceChoice
     ) -> tuple[Device, Bound, Bundle]:
         """A checked call with its device and the bundle that has code for it.
 
@@ -159,13 +160,13 @@ class Kernel:
         """
         bundle = self.bundle
         if len(self.bundles) == 1:
-            bound = bind(bundle.manifest, tensors, named)
+            bound = bind(bundle.manifest, tensors, keywords)
             return choose_device(bundle, device, bound), bound, bundle
         name = bundle.manifest.tensors[0].name
-        value = tensors[0] if tensors else named.get(name)
+        value = tensors[0] if tensors else keywords.get(name)
         place = None if value is None else view(value, name)
         chosen, bundle = _choose(self.bundles, device, place)
-        return chosen, bind(bundle.manifest, tensors, named), bundle
+        return chosen, bind(bundle.manifest, tensors, keywords), bundle
 
 
 def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
@@ -303,8 +304,8 @@ def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:
     else:
         chosen = named_device("cuda" if device is None else device, tensor.device_index)
     if isinstance(chosen, CudaDevice):
-        known = [target for target in chosen.gpu.targets if target in TARGETS]
-        return Machine(known[-1] if known else None, chosen.gpu.sm_count)
+        targets = [target for target in chosen.gpu.targets if target in TARGETS]
+        return Machine(targets[-1] if targets else None, chosen.gpu.sm_count)
     if isinstance(chosen, EmulatorDevice):
         return Machine(chosen.target, chosen.multiprocessors)
     target = chosen.target if isinstance(chosen, IdleDevice) else None

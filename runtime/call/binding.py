@@ -79,17 +79,17 @@ class KernelParam:
     value: int | float | bytes
 
 
-def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, object]) -> Bound:
+def bind(manifest: Manifest, tensors: Sequence[object], keywords: Mapping[str, object]) -> Bound:
     """Checks tensors and numbers against the bundle.
 
     Args:
-      tensors: arrays in the bundle's order; the remaining ones are in `named`.
-      named: arrays and numbers by name; a number that is None or absent takes its default.
+      tensors: arrays in the bundle's order; the remaining ones are in `keywords`.
+      keywords: arrays and numbers by name; a number that is None or absent takes its default.
 
     Raises:
       SpecError: names the argument, what was got and what is allowed.
     """
-    arrays, scalars = _by_name(manifest, tensors, named)
+    arrays, scalars = _by_name(manifest, tensors, keywords)
     views: dict[str, TensorView] = {}
     symbols: dict[str, int] = {}
     told_by: dict[str, str] = {}
@@ -102,18 +102,18 @@ def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, obje
     _check_devices(views)
     _check_aliases(manifest, views)
     numbers = _scalars(manifest, scalars)
-    known = symbols | {
+    sizes = symbols | {
         scalar.name: int(numbers[scalar.name])
         for scalar in manifest.scalars
         if scalar.dtype != "f32"
     }
-    bound = Bound(manifest, views, symbols, numbers, _grid(manifest, known))
-    _check_work(bound, known)
+    bound = Bound(manifest, views, symbols, numbers, _grid(manifest, sizes))
+    _check_work(bound, sizes)
     return bound
 
 
 def _by_name(
-    manifest: Manifest, tensors: Sequence[object], named: Mapping[str, object]
+    manifest: Manifest, tensors: Sequence[object], keywords: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
     """The arrays and numbers of a call, by name.
 
@@ -121,7 +121,7 @@ def _by_name(
       SpecError: arrays that are missing, too many, or passed twice.
     """
     names = [tensor.name for tensor in manifest.tensors]
-    by_name = {name: value for name, value in named.items() if name in names}
+    by_name = {name: value for name, value in keywords.items() if name in names}
     missing = [name for name in names[len(tensors) :] if name not in by_name]
     if len(tensors) > len(names) or missing:
         got = f"got {len(tensors)}" + (f" and {', '.join(by_name)}" if by_name else "")
@@ -129,7 +129,7 @@ def _by_name(
     if twice := [name for name in names[: len(tensors)] if name in by_name]:
         raise SpecError(f"{manifest.entry} got {', '.join(twice)} twice: by position and by name")
     arrays = dict(zip(names, tensors, strict=False)) | by_name
-    return arrays, {name: value for name, value in named.items() if name not in names}
+    return arrays, {name: value for name, value in keywords.items() if name not in names}
 
 
 def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
@@ -254,17 +254,17 @@ def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
     """Refuses an output that shares memory with another tensor."""
     for out in manifest.tensors:
         if out.is_written:
-            others = {name: other for name, other in views.items() if name != out.name}
-            check_apart(out.name, views[out.name], others)
+            tensors = {name: other for name, other in views.items() if name != out.name}
+            check_apart(out.name, views[out.name], tensors)
 
 
-def check_apart(name: str, output: TensorView, others: Mapping[str, TensorView]) -> None:
+def check_apart(name: str, output: TensorView, tensors: Mapping[str, TensorView]) -> None:
     """Refuses an output that shares memory with another tensor.
 
     Raises:
       SpecError: names both.
     """
-    for other, tensor in others.items():
+    for other, tensor in tensors.items():
         if overlap(output, tensor):
             raise SpecError(
                 f"{name} is an output, but it shares memory with {other}: pass {name} memory of "
@@ -323,9 +323,9 @@ def _grid(manifest: Manifest, symbols: Mapping[str, int]) -> tuple[int, int, int
     for axis, (rule, limit) in enumerate(zip(manifest.grid, GRID_LIMITS, strict=True)):
         size = evaluate(rule, symbols)
         if not 0 <= size <= limit:
-            values = ", ".join(f"{name} = {value}" for name, value in symbols.items())
+            text = ", ".join(f"{name} = {value}" for name, value in symbols.items())
             raise SpecError(
-                f"the grid's axis {'xyz'[axis]} would have {show(rule)} = {size} CTAs for {values}, "
+                f"the grid's axis {'xyz'[axis]} would have {show(rule)} = {size} CTAs for {text}, "
                 f"allowed are 0 to {limit}"
             )
         sizes.append(size)

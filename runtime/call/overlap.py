@@ -25,8 +25,8 @@ def overlaps_itself(tensor: TensorView) -> bool:
     array = _placed(tensor)
     # Of two elements that differ along an axis, one can be taken to be its first.
     for axis in range(array.ndim):
-        first, others = np.split(array, [1], axis)
-        if _share(first, others):
+        first, rest = np.split(array, [1], axis)
+        if _share(first, rest):
             return True
     return False
 

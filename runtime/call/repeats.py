@@ -24,7 +24,7 @@ class Repeats(Generic[T]):
         self._most = most
         self._lock = threading.Lock()
         self._made: OrderedDict[Hashable, T] = OrderedDict()
-        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+        self._candidates: OrderedDict[Hashable, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._made)
@@ -45,11 +45,11 @@ class Repeats(Generic[T]):
             one.
         """
         with self._lock:
-            if key not in self._seen:
-                self._seen[key] = None
-                _trim(self._seen, self._most)
+            if key not in self._candidates:
+                self._candidates[key] = None
+                _trim(self._candidates, self._most)
                 return
-            del self._seen[key]
+            del self._candidates[key]
         made = make()
         if made is not None:
             with self._lock:
@@ -60,7 +60,7 @@ class Repeats(Generic[T]):
         """Forgets everything."""
         with self._lock:
             self._made.clear()
-            self._seen.clear()
+            self._candidates.clear()
 
 
 def _trim(entries: OrderedDict[Hashable, T], most: int) -> None:

@@ -98,7 +98,7 @@ class Reader:
         bits.
         """
         if not _OF_TORCH and "torch" in sys.modules:
-            _know_torch()
+            _register_torch()
         key = signature.key
         for value in values:
             cls = type(value)
@@ -133,12 +133,12 @@ def address_of(array: object) -> int:
     return 0 if kind is None else kind.address(array)
 
 
-def _know_torch() -> None:
+def _register_torch() -> None:
     """Registers torch's tensors and parameters, and its dtypes as values, if torch is loaded."""
     torch: Any = sys.modules["torch"]
     layout_of = layout_reader()
-    for known in (torch.Tensor, torch.nn.Parameter):
-        _KINDS[known] = Kind(layout_of, known.data_ptr)
+    for tensor_class in (torch.Tensor, torch.nn.Parameter):
+        _KINDS[tensor_class] = Kind(layout_of, tensor_class.data_ptr)
     _OF_TORCH.add(torch.dtype)
 
 

@@ -169,8 +169,8 @@ def _merged_size(name: str, merged: Merged, sizes: list[int], strides: list[int]
         return 0
     count, pitch = sizes[inner], 0
     if sizes[outer] > 1:
-        pitch, rest = divmod(strides[outer], strides[inner]) if strides[inner] else (0, 1)
-        if rest:
+        pitch, remainder = divmod(strides[outer], strides[inner]) if strides[inner] else (0, 1)
+        if remainder:
             raise SpecError(
                 f"{name} has strides of {strides[outer]} and {strides[inner]} bytes along the axes "
                 f"{outer} and {inner}, which its tensor map walks as one: the first must be a "

@@ -103,7 +103,7 @@ class TensorView:
 
     def reshaped(self, shape: Sequence[int], strides: Sequence[int]) -> TensorView:
         """The same memory with other dimensions; strides in elements."""
-        return dataclasses.replace(self, shape=tuple(shape), strides=_settle(shape, strides))
+        return dataclasses.replace(self, shape=tuple(shape), strides=_normalised(shape, strides))
 
     def moved(self, elements: int) -> TensorView:
         """The same dimensions, so many elements further on in memory."""
@@ -141,7 +141,7 @@ def described(tensor: Any, name: str) -> Described:
     return Described(
         dtype=dtype,
         shape=shape,
-        strides=_settle(shape, tensor.stride()),
+        strides=_normalised(shape, tensor.stride()),
         address=0,
         device="cuda" if tensor.device.type == "cuda" else "cpu",
         device_index=tensor.device.index or 0,
@@ -235,17 +235,17 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _settle(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+def _normalised(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Strides with those of axes of extent 0 or 1, which mean nothing, replaced by dense ones."""
     if 0 in shape:
         return dense_strides(shape)
-    settled = list(strides)
+    normal = list(strides)
     step = 1
     for axis in reversed(range(len(shape))):
         if shape[axis] == 1:
-            settled[axis] = step
-        step = settled[axis] * shape[axis]
-    return tuple(settled)
+            normal[axis] = step
+        step = normal[axis] * shape[axis]
+    return tuple(normal)
 
 
 def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
@@ -278,7 +278,7 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
         TensorView(
             dtype=dtype,
             shape=array.shape,
-            strides=_settle(array.shape, [stride // item for stride in array.strides]),
+            strides=_normalised(array.shape, [stride // item for stride in array.strides]),
             address=array.ctypes.data,
             device="cpu",
             device_index=0,
@@ -348,7 +348,7 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
     view = TensorView(
         dtype=export.dtype,
         shape=export.shape,
-        strides=_settle(export.shape, strides),
+        strides=_normalised(export.shape, strides),
         address=export.address,
         device="cuda" if device == "cuda" else "cpu",
         device_index=index,
@@ -416,7 +416,7 @@ def _from_cuda_array_interface(value: object, name: str) -> TensorView:
     view = TensorView(
         dtype=dtype,
         shape=shape,
-        strides=_settle(shape, strides),
+        strides=_normalised(shape, strides),
         address=address,
         device="cuda",
         device_index=0,

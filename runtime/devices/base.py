@@ -59,17 +59,17 @@ def fitting(bundles: Sequence[Bundle], device: Device) -> Bundle | str:
     It is the one for the target that the device names, as an emulator may, and otherwise the first
     that the device does not refuse.
     """
-    wanted = getattr(device, "target", None)
+    target = getattr(device, "target", None)
     refusals: list[str] = []
-    for bundle in sorted(bundles, key=lambda bundle: bundle.target != wanted):
+    for bundle in sorted(bundles, key=lambda bundle: bundle.target != target):
         reason = device.refusal(bundle)
         if reason is None:
             return bundle
         refusals.append(reason)
-    if len(told := list(dict.fromkeys(refusals))) == 1:
-        return told[0]
+    if len(causes := list(dict.fromkeys(refusals))) == 1:
+        return causes[0]
     targets = " and ".join(bundle.target for bundle in bundles)
-    reasons = "; ".join(told)
+    reasons = "; ".join(causes)
     return (
         f"{bundles[0].entry} has code for {targets}, and {device.name} runs none of it: {reasons}"
     )

@@ -59,7 +59,7 @@ class _Pool:
         count = -(-count // ALIGNMENT) * ALIGNMENT
         if self._chunk is None or self._taken + count > self._chunk.shape[0]:
             self._chunk, self._taken = _zeros(max(count, CHUNK), self.index), 0
-            _kept.append(self._chunk)
+            _retained.append(self._chunk)
         address = self._chunk.address + 4 * self._taken
         self._taken += count
         return TensorView("i32", (count,), (1,), address, "cuda", self.index, False, self._chunk)
@@ -72,10 +72,10 @@ def _zeros(count: int, index: int) -> TensorView:
     before = driver.call("cuThreadExchangeStreamCaptureMode", relaxed)
     try:
         made = memory.empty("i32", (count,), index)
-        own = driver.call("cuStreamCreate", cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        driver.call("cuMemsetD32Async", made.address, 0, count, own, what="set counters to 0")
-        driver.call("cuStreamSynchronize", own)
-        driver.call("cuStreamDestroy", own)
+        stream = driver.call("cuStreamCreate", cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        driver.call("cuMemsetD32Async", made.address, 0, count, stream, what="set counters to 0")
+        driver.call("cuStreamSynchronize", stream)
+        driver.call("cuStreamDestroy", stream)
     finally:
         driver.call("cuThreadExchangeStreamCaptureMode", before)
     return made
@@ -89,7 +89,7 @@ def _is_per_thread() -> bool:
     return os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0")
 
 
-_kept: list[TensorView] = []
+_retained: list[TensorView] = []
 _pools: dict[int, _Pool] = {}
 _lock = threading.Lock()
 

@@ -65,10 +65,10 @@ class CudaDevice:
                 f"{self.name} is a {gpu.name} ({', '.join(gpu.targets)}), the bundle is for "
                 f"{bundle.target}"
             )
-        needed, present = _assembler_major(bundle), driver.driver_version()
-        if needed is not None and present[0] < needed:
+        needed, own = _assembler_major(bundle), driver.driver_version()
+        if needed is not None and own[0] < needed:
             return (
-                f"the driver of {self.name} supports CUDA {present[0]}.{present[1]}, the bundle was "
+                f"the driver of {self.name} supports CUDA {own[0]}.{own[1]}, the bundle was "
                 f"assembled for CUDA {needed}: install a newer driver"
             )
         if bundle.manifest.smem_bytes > gpu.shared_bytes:
@@ -159,11 +159,11 @@ class CudaDevice:
             return None
         function, entry = self.prepare(bundle), bundle.entry
         stream_type = driver.api().CUstream
-        held = dataclasses.replace(bound, tensors={})  # a plan keeps no tensors
+        plain = dataclasses.replace(bound, tensors={})  # a plan keeps no tensors
 
         def pack(params: Sequence[KernelParam]) -> _Queued:
             count = driver.gpus()[self.index].sm_count
-            return _Queued(params, _config(bundle, held, 0, count))
+            return _Queued(params, _config(bundle, plain, 0, count))
 
         def start(queued: _Queued, stream: object | None) -> None:
             handle = stream_handle(stream)

@@ -111,9 +111,9 @@ class EmulatorDevice:
             recording=self.recording,
         )
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
-        told = waiting_for(f"emulating {bundle.entry}", emulator.state)
+        progress = waiting_for(f"emulating {bundle.entry}", emulator.state)
         try:
-            with told:
+            with progress:
                 stats = emulator.launch(
                     bundle.ptx,
                     bundle.entry,

@@ -115,11 +115,11 @@ class LaunchPlan(Generic[P]):
         for address, (mask, low) in zip(addresses, self._low_bits, strict=True):
             if address & mask != low or address <= self._least:
                 return None
-        for index, span, others in self._written:
+        for index, span, other_spans in self._written:
             begin = addresses[index]
-            for other, length, checked in others:
-                behind = addresses[other] - begin
-                if -length < behind < span and behind != checked:
+            for other, length, checked in other_spans:
+                distance = addresses[other] - begin
+                if -length < distance < span and distance != checked:
                     return None
         try:
             packed = self._idle.pop()

@@ -166,8 +166,10 @@ def _unzip(data: bytes, name: str) -> dict[str, bytes]:
 
     def choose(names: Sequence[str]) -> list[str]:
         if missing := sorted({PTX, MANIFEST} - set(names)):
-            held = [member for member in names if member.endswith(SUFFIX)]
-            several = f", but holds {', '.join(held):.80}: FatBundle.load reads it" if held else ""
+            bundles = [member for member in names if member.endswith(SUFFIX)]
+            several = (
+                f", but holds {', '.join(bundles):.80}: FatBundle.load reads it" if bundles else ""
+            )
             raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}{several}")
         return [PTX, MANIFEST, *(member for member in (CUBIN, SOURCE) if member in names)]
 

@@ -109,8 +109,8 @@ class Cache:
         except FileNotFoundError:
             return None
         except (AttnError, OSError, ValueError) as error:
-            told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
-            warn(f"the cache entry {entry} is not used: {told}")
+            problem = reason(error) if isinstance(error, OSError | ValueError) else str(error)
+            warn(f"the cache entry {entry} is not used: {problem}")
             return None
 
     def put(self, key: Key, data: bytes) -> Path | None:
@@ -226,8 +226,8 @@ def _read(entry: Path, key: Key) -> Bundle:
       AttnError: it is damaged.
     """
     data = read_regular(entry / BUNDLE_FILE, MAX_BUNDLE_BYTES)
-    told = read_regular(entry / KEY_FILE, MAX_KEY_BYTES)
-    if told != _key_text(key, data).encode():
+    key_text = read_regular(entry / KEY_FILE, MAX_KEY_BYTES)
+    if key_text != _key_text(key, data).encode():
         raise ValueError(f"{KEY_FILE} is not that of this kernel and this {BUNDLE_FILE}")
     return Bundle.from_bytes(data, path=entry / BUNDLE_FILE, is_checked=True)
 

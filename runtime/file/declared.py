@@ -83,9 +83,9 @@ def check_declared(manifest: Manifest, ptx: str) -> None:
     _check_boxes(manifest, ptx, [declared.name for declared in params])
 
 
-def _differs(field: str, told: object, declared: object) -> SpecError:
+def _differs(field: str, expected: object, declared: object) -> SpecError:
     return SpecError(
-        f"bundle.json: {field} does not fit kernel.ptx: it says {told}, the PTX has {declared}"
+        f"bundle.json: {field} does not fit kernel.ptx: it says {expected}, the PTX has {declared}"
     )
 
 
@@ -185,20 +185,20 @@ def _check_boxes(manifest: Manifest, ptx: str, names: list[str]) -> None:
     A map is followed from its parameter through the moves that compilers make; a map that is used
     in other ways is not compared.
     """
-    held: dict[str, str] = {}  # register -> name of the parameter whose address it holds
+    maps: dict[str, str] = {}  # register -> name of the parameter whose address it holds
     for register, name in _MOVE.findall(ptx):
         if name in names:
-            held[register] = name
+            maps[register] = name
     for register, source in _CVTA.findall(ptx):
-        if source in held:
-            held[register] = held[source]
+        if source in maps:
+            maps[register] = maps[source]
     written = {param.tensor for param in manifest.params if isinstance(param, PointerParam)}
     unknown = set(names)
     for box in _BOX.finditer(ptx):
         operand = _MAP_OPERAND.search(box["operands"])
-        if operand is None or operand[1] not in held:
+        if operand is None or operand[1] not in maps:
             continue
-        name = held[operand[1]]
+        name = maps[operand[1]]
         unknown.discard(name)
         number = names.index(name)
         param = manifest.params[number]
@@ -224,5 +224,5 @@ def _check_box(
         raise _differs(f"{where}.dims", f"{len(param.dims)} dimensions", f"boxes of {rank}")
     role = manifest.tensor(param.tensor).role
     if role != "inout" and is_store != (role == "out"):
-        told = f"a map of '{param.tensor}', an {role}put"
-        raise _differs(where, told, f"boxes that are {'stored' if is_store else 'loaded'}")
+        description = f"a map of '{param.tensor}', an {role}put"
+        raise _differs(where, description, f"boxes that are {'stored' if is_store else 'loaded'}")

@@ -50,7 +50,7 @@ class FatBundle:
             if bundle.target == target:
                 return bundle
         raise TargetError(
-            f"{_named(self.path)} has no code for {shown(target, 40)}: it is for "
+            f"{_file_names(self.path)} has no code for {shown(target, 40)}: it is for "
             f"{' and '.join(self.targets)}"
         )
 
@@ -82,17 +82,17 @@ class FatBundle:
     @staticmethod
     def from_bytes(data: bytes, *, path: Path | None = None) -> FatBundle:
         """Checks the bytes of the file of a fat bundle and unpacks them; errors as `load`."""
-        name = _named(path)
+        name = _file_names(path)
 
         def choose(names: Sequence[str]) -> list[str]:
-            held = [member for member in names if member.endswith(SUFFIX)]
-            if not held or len(held) < len(names) or len(names) > MAX_TARGETS:
+            bundles = [member for member in names if member.endswith(SUFFIX)]
+            if not bundles or len(bundles) < len(names) or len(names) > MAX_TARGETS:
                 raise SpecError(
                     f"{name} is not a fat bundle: it must consist of 1 to {MAX_TARGETS} bundle "
                     f"files, each named after its target, as sm_90a{SUFFIX}, got "
                     f"{', '.join(names) or 'none':.80}"
                 )
-            return held
+            return bundles
 
         what = f"bundle files such as sm_90a{SUFFIX}"
         parts = read_members(data, name, what=what, choose=choose)
@@ -120,7 +120,7 @@ def read_bundles(data: bytes, *, path: Path | None = None) -> Bundle | FatBundle
         is_fat = any(name.endswith(SUFFIX) for name in names)
         return []
 
-    read_members(data, _named(path), what="kernel.ptx and bundle.json", choose=choose)
+    read_members(data, _file_names(path), what="kernel.ptx and bundle.json", choose=choose)
     return (FatBundle if is_fat else Bundle).from_bytes(data, path=path)
 
 
@@ -134,7 +134,7 @@ def bundles_of(bundle: Bundle | FatBundle) -> tuple[Bundle, ...]:
     return bundle.bundles if isinstance(bundle, FatBundle) else (bundle,)
 
 
-def _named(path: Path | None) -> str:
+def _file_names(path: Path | None) -> str:
     return f"'{path}'" if path is not None else "the data"
 
 
@@ -151,11 +151,11 @@ def _checked(bundles: Sequence[Bundle], name: str) -> tuple[Bundle, ...]:
         raise SpecError(f"{name} has two bundles for one target: {', '.join(targets)}")
     first = bundles[0]
     for bundle in bundles[1:]:
-        for what, told in _interface(bundle.manifest).items():
-            if told != (wanted := _interface(first.manifest)[what]):
+        for what, text in _interface(bundle.manifest).items():
+            if text != (expected := _interface(first.manifest)[what]):
                 raise SpecError(
-                    f"{name} holds two kernels: {what} for {bundle.target} {shown(told, 200)}, for "
-                    f"{first.target} {shown(wanted, 200)}"
+                    f"{name} holds two kernels: {what} for {bundle.target} {shown(text, 200)}, for "
+                    f"{first.target} {shown(expected, 200)}"
                 )
     return tuple(bundles)
 

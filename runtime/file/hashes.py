@@ -22,7 +22,7 @@ from attn_mlir.runtime.file.trust import read_regular
 HASH_LENGTH = 64  # characters of a sha256 in hex
 SETTLED_SECONDS = 2.0  # ns; a file that changed more recently may change again with the same ctime
 
-_known: dict[tuple[str, ...], str] = {}  # hashes found in this process
+_hashes: dict[tuple[str, ...], str] = {}  # hashes found in this process
 
 
 def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
@@ -37,7 +37,7 @@ def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
     status = path.stat()
     numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     identity = (os.fspath(path), *map(str, numbers))
-    if identity not in _known:
+    if identity not in _hashes:
         is_settled = time.time() - status.st_ctime > SETTLED_SECONDS
         folder = memory() if is_settled else None
         digest = None if folder is None else _recall(folder, identity)
@@ -45,11 +45,11 @@ def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
             with open(open_regular(path), "rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
             if folder is not None:
-                _keep(folder, identity, digest)
+                _store(folder, identity, digest)
         if not is_settled:
             return digest
-        _known[identity] = digest
-    return _known[identity]
+        _hashes[identity] = digest
+    return _hashes[identity]
 
 
 def _name(identity: tuple[str, ...]) -> str:
@@ -63,6 +63,6 @@ def _recall(folder: Path, identity: tuple[str, ...]) -> str | None:
     return None
 
 
-def _keep(folder: Path, identity: tuple[str, ...], digest: str) -> None:
+def _store(folder: Path, identity: tuple[str, ...], digest: str) -> None:
     with contextlib.suppress(SpecError):
         write_file(folder / _name(identity), digest)

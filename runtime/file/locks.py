@@ -49,7 +49,7 @@ class Lock:
         """
         begin = time.monotonic()
         pause, longest_pause = PAUSES_SECONDS
-        has_told = False
+        has_reported = False
         while True:
             descriptor, holder = _try(self.path)
             if descriptor is not None or holder is None:
@@ -62,8 +62,8 @@ class Lock:
                     "without the lock",
                 )
                 return None
-            if waited > WORD_SECONDS and not has_told:
-                has_told = True
+            if waited > WORD_SECONDS and not has_reported:
+                has_reported = True
                 env.log(
                     "warning",
                     f"waiting for {holder}, which compiles the same kernel (it holds {self.path}), "
@@ -91,8 +91,8 @@ def _try(path: Path) -> tuple[int | None, str | None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = os.read(descriptor, 200).decode(errors="replace").strip()
-            return None, told or "another process"
+            content = os.read(descriptor, 200).decode(errors="replace").strip()
+            return None, content or "another process"
         except OSError:
             return None, None
         if not _is_at(path, descriptor):
@@ -102,8 +102,8 @@ def _try(path: Path) -> tuple[int | None, str | None]:
             )  # the holder released the lock and removed the file: try again
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
-        held, descriptor = descriptor, -1
-        return held, None
+        lock, descriptor = descriptor, -1
+        return lock, None
     finally:
         if descriptor >= 0:
             os.close(descriptor)

@@ -234,8 +234,8 @@ def parse_manifest(value: object) -> Manifest:
     bound = {extent for tensor in tensors for extent in tensor.shape if isinstance(extent, str)}
     if missing := sorted(set(symbols) - bound):
         raise top.wrong("symbols", f"extents of tensors; no tensor tells {missing}")
-    known = [*symbols, *(scalar.name for scalar in scalars if scalar.dtype != "f32")]
-    grid = [from_list(item, known, where="grid") for item in top.items("grid")]
+    symbol_names = [*symbols, *(scalar.name for scalar in scalars if scalar.dtype != "f32")]
+    grid = [from_list(item, symbol_names, where="grid") for item in top.items("grid")]
     if len(grid) != 3:
         raise top.wrong("grid", "three expressions")
     versions = {

@@ -97,8 +97,8 @@ def read_tensor_map(
       SpecError: names the field, what was got and what is allowed.
     """
     merged = _merged(reader, rank, symbols)
-    named = symbols if merged is None else (*symbols, merged.extent)
-    dims = tuple(_dim(dim, rank, named) for dim in reader.objects("dims"))
+    symbol_names = symbols if merged is None else (*symbols, merged.extent)
+    dims = tuple(_dim(dim, rank, symbol_names) for dim in reader.objects("dims"))
     box = reader.integers("box", 1, MAX_BOX_EXTENT)
     if not 1 <= len(dims) <= MAX_MAP_RANK or len(box) != len(dims):
         allowed = f"as long as dims (1 to {MAX_MAP_RANK}), which has {len(dims)} entries"
@@ -107,16 +107,16 @@ def read_tensor_map(
         raise reader.wrong("dims", f"led by the unit-stride axis {dense}, step 1")
     if merged is not None and merged.outer in [dim.axis for dim in dims]:
         raise reader.wrong("dims", f"without axis {merged.outer}, which is merged")
-    own = reader.text("dtype", MAP_DTYPES) if "dtype" in reader.fields else None
-    if own is None and dtype not in MAP_DTYPES:
+    stated = reader.text("dtype", MAP_DTYPES) if "dtype" in reader.fields else None
+    if stated is None and dtype not in MAP_DTYPES:
         raise reader.wrong("tensor", f"a tensor of {', '.join(MAP_DTYPES)}")
     swizzle = reader.text("swizzle", tuple(SWIZZLE_BYTES))
-    width_bytes, widest = box[0] * DTYPE_BYTES[own or dtype], SWIZZLE_BYTES[swizzle]
+    width_bytes, widest = box[0] * DTYPE_BYTES[stated or dtype], SWIZZLE_BYTES[swizzle]
     if width_bytes % BOX_WIDTH_MULTIPLE_BYTES or width_bytes > widest:
         allowed = f"a multiple of {BOX_WIDTH_MULTIPLE_BYTES} bytes wide, at most {widest}"
         raise reader.wrong("box", f"{allowed} with swizzle {swizzle}")
     l2 = reader.text("l2", L2_PROMOTIONS) if "l2" in reader.fields else "128B"
-    return TensorMapParam(tensor, box, swizzle, dims, own, l2, merged)
+    return TensorMapParam(tensor, box, swizzle, dims, stated, l2, merged)
 
 
 def _dim(reader: Reader, rank: int, symbols: Sequence[str]) -> MapDim:

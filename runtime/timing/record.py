@@ -257,8 +257,8 @@ class Recorder(PartialInspector):
         """The clusters that run."""
         count = int(np.prod([g // c for g, c in zip(grid, cluster, strict=True)]))
         self.count = count
-        kept = range(self.numbers.start, min(self.numbers.stop, count), self.numbers.step)
-        return Unstarted(grid, cluster, kept)
+        clusters = range(self.numbers.start, min(self.numbers.stop, count), self.numbers.step)
+        return Unstarted(grid, cluster, clusters)
 
     def launched(self, launch: Launch) -> None:
         """Nothing to do before the first cluster."""
@@ -290,8 +290,8 @@ class Recorder(PartialInspector):
         if layout.is_branch:
             warp.outcomes.setdefault(layout.line, []).append(_outcome(layout, s, following, mask))
         elif layout.is_exit:
-            left = following < 0
-            warp.outcomes.setdefault(layout.line, []).append(TAKEN if left else PASSED)
+            has_ended = following < 0
+            warp.outcomes.setdefault(layout.line, []).append(TAKEN if has_ended else PASSED)
         self._executed += self.program.counts[number]
         if self._executed > self.limit:
             self.reached_limit = True

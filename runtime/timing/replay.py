@@ -293,9 +293,9 @@ class Replay:
         for number in one.control.waits:
             needed += warp.boards[number]
         if cost.action == "groups":
-            left = _GROUPS_LEFT.search(one.operands)
-            kept = int(left[1], 0) if left else 0
-            needed += warp.groups[: max(0, len(warp.groups) - kept)]
+            match = _GROUPS_LEFT.search(one.operands)
+            allowed = int(match[1], 0) if match else 0
+            needed += warp.groups[: max(0, len(warp.groups) - allowed)]
         elif cost.action == "depbar":
             needed += self._depbar(warp, one)
         elif cost.action == "product":
@@ -313,9 +313,9 @@ class Replay:
         for number in one.control.waits:
             warp.boards[number].clear()
         if cost.action == "groups":
-            left = _GROUPS_LEFT.search(one.operands)
-            kept = int(left[1], 0) if left else 0
-            del warp.groups[: max(0, len(warp.groups) - kept)]
+            match = _GROUPS_LEFT.search(one.operands)
+            allowed = int(match[1], 0) if match else 0
+            del warp.groups[: max(0, len(warp.groups) - allowed)]
         warp.gate = None
         warp.ready, warp.cause = ready, cause
         self._queue(warp.partition, ready)
@@ -326,8 +326,8 @@ class Replay:
         operands = re.search(r"SB(\d+), (0x[0-9a-f]+|\d+)", one.operands)
         if operands is None:
             return []
-        listed = warp.boards[int(operands[1])]
-        return listed[: max(0, len(listed) - int(operands[2], 0))]
+        pending = warp.boards[int(operands[1])]
+        return pending[: max(0, len(pending) - int(operands[2], 0))]
 
     def _issue(self, warp: _Warp, now: float) -> None:
         issue = warp.current
@@ -382,16 +382,16 @@ class Replay:
                 times.waits.append(Wait(warp.after, warp.ready, warp.cause, line))
         beyond = now - warp.ready
         if beyond > 0:
-            held = 0.0
+            unit_wait = 0.0
             if cost.unit != NONE:
                 available = warp.partition.free[cost.unit]
                 if cost.either:
                     available = min(available, warp.partition.free[LITE])
-                held = min(beyond, max(0.0, available - warp.ready))
-            if held:
-                times.lost[f"{UNIT_NAMES[cost.unit]} taken"] += held
-            if beyond > held:
-                times.lost["issue slot"] += beyond - held
+                unit_wait = min(beyond, max(0.0, available - warp.ready))
+            if unit_wait:
+                times.lost[f"{UNIT_NAMES[cost.unit]} taken"] += unit_wait
+            if beyond > unit_wait:
+                times.lost["issue slot"] += beyond - unit_wait
 
     def _raise(
         self, warp: _Warp, one: Instruction, cost: Cost, now: float, result: Cell | None
@@ -490,18 +490,18 @@ class Replay:
     @staticmethod
     def _later(over: Cell, now: float, least: float, extra: float) -> Cell:
         """The time at which a warp sees that a phase is over."""
-        seen = Cell(over.label)
+        cell = Cell(over.label)
 
         def know() -> None:
             assert over.time is not None
             late = over.time + extra if over.time > now else now
-            seen.resolve(max(late, now + least))
+            cell.resolve(max(late, now + least))
 
         if over.time is None:
             over.waiters.append(know)
         else:
             know()
-        return seen
+        return cell
 
     def _product(self, warp: _Warp, one: Instruction, now: float) -> None:
         group = warp.group

@@ -157,7 +157,7 @@ def parse(text: str) -> dict[str, Function]:
                 raise TargetError(f"line {number} of nvdisasm's text has a word of no instruction")
             _add(blocks, pending, line, decode(int(second[1], 16)))
             pending = None
-    functions = {name: _connected(name, listed) for name, listed in blocks_of.items()}
+    functions = {name: _connected(name, parsed) for name, parsed in blocks_of.items()}
     functions = {name: one for name, one in functions.items() if one.blocks}
     if not functions:
         raise TargetError("nvdisasm's text has no instructions with their words")
@@ -180,26 +180,28 @@ def _add(blocks: list[Block], first: re.Match[str], line: int, control: Control)
         blocks.append(Block(len(blocks)))
 
 
-def _connected(name: str, listed: list[Block]) -> Function:
+def _connected(name: str, parsed: list[Block]) -> Function:
     """Drops empty blocks, whose labels move to the next one, and draws the edges."""
     blocks: list[Block] = []
     index: dict[str, int] = {}
     pending: list[str] = []
-    for block in listed:
+    for block in parsed:
         pending += block.labels
         if block.instructions:
             index.update(dict.fromkeys(pending, len(blocks)))
             block.labels, pending = pending, []
             block.number = len(blocks)
             blocks.append(block)
-    meets = _convergence_targets(blocks, index)
+    convergence = _convergence_targets(blocks, index)
     for number, block in enumerate(blocks):
         last = block.last
         for one in block.instructions:
             one.block = number
         names = last.targets
         if last.base == "BSYNC":
-            block.targets = [meets[last.convergence]] if last.convergence in meets else []
+            block.targets = (
+                [convergence[last.convergence]] if last.convergence in convergence else []
+            )
         elif last.base not in ("CALL", "BREAK"):
             block.targets = [index[label] for label in names if label in index]
         ends = last.base in ("EXIT", "RET", "BRX", "JMX", "KILL", "BRA", "JMP", "BSYNC")

@@ -13,7 +13,7 @@ import pytest
 from attn_mlir.runtime.emulator.isa import families
 from attn_mlir.runtime.emulator.isa.registry import RUNTIME
 from attn_mlir.runtime.emulator.native import Weaver, machine
-from attn_mlir.runtime.emulator.native.machine import _keep, _kept
+from attn_mlir.runtime.emulator.native.machine import _read_object, _write_object
 from attn_mlir.runtime.emulator.ptx.kinds import KINDS, constant
 from attn_mlir.validation.differential import chains, ops, warps
 from attn_mlir.validation.differential.emulate import run
@@ -233,8 +233,8 @@ def test_a_local_of_python_stays_in_python() -> None:
 def test_damaged_object_code_is_not_used(tmp_path: Path) -> None:
     """A cached file whose digest differs counts as none."""
     path = tmp_path / "emulator" / "code.o"
-    _keep(path, b"some object code")
-    assert _kept(path) == b"some object code"
+    _write_object(path, b"some object code")
+    assert _read_object(path) == b"some object code"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert _kept(path) is None
-    assert _kept(tmp_path / "none") is None
+    assert _read_object(path) is None
+    assert _read_object(tmp_path / "none") is None

@@ -267,7 +267,7 @@ def test_hashes_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert one == hashlib.sha256(b"one").hexdigest()
 
     def next_process() -> None:
-        monkeypatch.setattr(hashes, "_known", {})
+        monkeypatch.setattr(hashes, "_hashes", {})
 
     reads: list[object] = []
     digest = hashlib.file_digest
@@ -295,7 +295,7 @@ def test_hashes_are_not_taken_from_folders_of_everybody(
     for kept in (tmp_path / "cache" / "programs").iterdir():
         kept.write_text("0" * 64)
     (tmp_path / "cache" / "programs").chmod(0o777)
-    monkeypatch.setattr(hashes, "_known", {})
+    monkeypatch.setattr(hashes, "_hashes", {})
     assert cache.hash_of(program) == one
 
 

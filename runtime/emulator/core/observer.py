@@ -23,7 +23,7 @@ SyncKey = tuple[Any, ...]  # ("bar", CTA rank, number), ("mbarrier", CTA rank, o
 LaunchT = TypeVar("LaunchT", contravariant=True)
 ClusterT = TypeVar("ClusterT", contravariant=True)
 CtaT = TypeVar("CtaT", contravariant=True)
-ContextT = TypeVar("StrandT", contravariant=True)
+ContextT = TypeVar("ContextT", contravariant=True)
 
 
 class Observer(Protocol):

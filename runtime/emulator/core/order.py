@@ -15,11 +15,11 @@ class Scope(IntEnum):
     GPU = 2
     SYS = 3
 
-    def includes(self, own: CtaId, other: CtaId) -> bool:
-        """Whether a thread at `other` is in the scope of one at `own`."""
-        if own == other:
+    def includes(self, here: CtaId, there: CtaId) -> bool:
+        """Whether a thread at `there` is in the scope of one at `here`."""
+        if here == there:
             return True
-        return self >= (Scope.CLUSTER if own[0] == other[0] else Scope.GPU)
+        return self >= (Scope.CLUSTER if here[0] == there[0] else Scope.GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ _SCOPES["gl"] = Scope.GPU
 
 
 def _order(parts: tuple[str, ...], scope: Scope) -> Order:
-    named = next((_SCOPES[part] for part in parts if part in _SCOPES), scope)
+    stated = next((_SCOPES[part] for part in parts if part in _SCOPES), scope)
     both = "acq_rel" in parts or "sc" in parts
-    return Order(named, both or "acquire" in parts, both or "release" in parts)
+    return Order(stated, both or "acquire" in parts, both or "release" in parts)
 
 
 @lru_cache(maxsize=256)

@@ -135,41 +135,41 @@ def _interrupts_held() -> Generator[None]:
 def _shared(memory: GlobalMemory) -> Generator[None]:
     """Mapped arrays that kernels may write are in memory that forks share."""
     before = memory.ranges
-    shared = {id(held): held for held in before}
-    moved: list[tuple[ByteRange, ByteRange]] = []
+    shared = {id(mapping): mapping for mapping in before}
+    copies: list[tuple[ByteRange, ByteRange]] = []
     for group in _overlapping(before):
-        first = min(_host(held) for held in group)
-        size = max(_host(held) + held.data.size for held in group) - first
+        first = min(_host(mapping) for mapping in group)
+        size = max(_host(mapping) + mapping.data.size for mapping in group) - first
         block = np.frombuffer(mmap.mmap(-1, size), np.uint8)
-        for held in group:
-            start = _host(held) - first
-            part = block[start : start + held.data.size]
-            part[:] = held.data
-            shared[id(held)] = ByteRange(held.base, part)
-            moved.append((held, shared[id(held)]))
-    memory.ranges = [shared[id(held)] for held in before]
+        for mapping in group:
+            start = _host(mapping) - first
+            part = block[start : start + mapping.data.size]
+            part[:] = mapping.data
+            shared[id(mapping)] = ByteRange(mapping.base, part)
+            copies.append((mapping, shared[id(mapping)]))
+    memory.ranges = [shared[id(mapping)] for mapping in before]
     try:
         yield
     finally:
         memory.ranges = before
-        for held, copy in moved:
-            held.data[:] = copy.data
+        for mapping, copy in copies:
+            mapping.data[:] = copy.data
 
 
-def _host(held: ByteRange) -> int:
+def _host(mapping: ByteRange) -> int:
     """Where the first byte of a mapping lies in this process."""
-    return held.data.ctypes.data
+    return mapping.data.ctypes.data
 
 
 def _overlapping(ranges: list[ByteRange]) -> list[list[ByteRange]]:
     """Writable mappings, together with those that have bytes of this process in common."""
     groups: list[list[ByteRange]] = []
     end = 0
-    for held in sorted((r for r in ranges if r.data.size and r.data.flags.writeable), key=_host):
-        if not groups or _host(held) >= end:
+    for mapping in sorted((r for r in ranges if r.data.size and r.data.flags.writeable), key=_host):
+        if not groups or _host(mapping) >= end:
             groups.append([])
-        groups[-1].append(held)
-        end = max(end, _host(held) + held.data.size)
+        groups[-1].append(mapping)
+        end = max(end, _host(mapping) + mapping.data.size)
     return groups
 
 

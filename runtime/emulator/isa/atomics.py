@@ -10,7 +10,7 @@ from ..ptx.ast import Instruction, Operand, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import WARP_LANES, Lanes, select
 from .floating import minmax_values
-from .memory import is_wide, ordered, pieces, polls, space_of
+from .memory import is_wide, ordered, polls, space_of, split_access
 from .registry import COMMON_TYPES, instruction, runtime
 from .rounding import f64_to_half, flush, half_to_f64
 
@@ -36,8 +36,8 @@ def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: b
     if ptx_type.startswith(("f16", "bf16")):
         is_bf16 = ptx_type.startswith("bf16")
         x, y = (half_to_f64(v.view(np.uint16), is_bf16) for v in (old, new))
-        united = x + y if op == "add" else minmax_values(op, [x, y], False)
-        return f64_to_half(united, is_bf16).view(old.dtype)
+        result = x + y if op == "add" else minmax_values(op, [x, y], False)
+        return f64_to_half(result, is_bf16).view(old.dtype)
     if op == "add":
         return _sum(ptx_type, old, new, in_global)
     if op == "exch":
@@ -51,20 +51,20 @@ def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: b
     return np.minimum(old, new) if op == "min" else np.maximum(old, new)
 
 
-def _turns(address: Lanes, lanes: Any, byte_count: int) -> list[Any]:
+def _disjoint_lanes(address: Lanes, lanes: Any, byte_count: int) -> list[Any]:
     """Lanes in groups with disjoint bytes; lanes with the same bytes are in ascending order."""
-    places = address[lanes].tolist()
-    if len(set(places)) == len(places) and not any(place % byte_count for place in places):
+    addresses = address[lanes].tolist()
+    if len(set(addresses)) == len(addresses) and not any(start % byte_count for start in addresses):
         return [lanes]
-    turns: list[list[int]] = []
-    times: dict[int, int] = {}
-    for lane, place in zip(lanes.tolist(), places, strict=True):
-        turn = len(turns) if place % byte_count else times.get(place, 0)
-        times[place] = turn + 1
-        while len(turns) <= turn:
-            turns.append([])
-        turns[turn].append(lane)
-    return [np.array(turn, np.intp) for turn in turns if turn]
+    groups: list[list[int]] = []
+    counts: dict[int, int] = {}
+    for lane, start in zip(lanes.tolist(), addresses, strict=True):
+        number = len(groups) if start % byte_count else counts.get(start, 0)
+        counts[start] = number + 1
+        while len(groups) <= number:
+            groups.append([])
+        groups[number].append(lane)
+    return [np.array(number, np.intp) for number in groups if number]
 
 
 @runtime
@@ -89,10 +89,12 @@ def atomic(
     dtype = values[0].dtype
     old_values = np.zeros((len(values), WARP_LANES), dtype)
     changed = False
-    for lanes in _turns(address, np.flatnonzero(s.lanes if k is None else k), width * len(values)):
+    for lanes in _disjoint_lanes(
+        address, np.flatnonzero(s.lanes if k is None else k), width * len(values)
+    ):
         for element, value in enumerate(values):
             at = address + address.dtype.type(element * width)
-            for memory, index, inner in pieces(s, space, at, lanes):
+            for memory, index, inner in split_access(s, space, at, lanes):
                 if s.launch.inspector is not None and s.order is not None:
                     s.launch.inspector.strong_access(
                         s, index, memory, inner, width, "update", s.order
@@ -121,7 +123,7 @@ def atomic_wide(
     changed = False
     for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
         one = np.array([lane])
-        ((memory, _, inner),) = pieces(s, space, address, one)
+        ((memory, _, inner),) = split_access(s, space, address, one)
         if s.launch.inspector is not None and s.order is not None:
             s.launch.inspector.strong_access(s, one, memory, inner, 16, "update", s.order)
         old = memory.load(inner, 16).view(np.uint64).reshape(2)
@@ -138,7 +140,7 @@ def atomic_wide(
     return old_values
 
 
-_ATOMIC_WORDS = (
+_MODIFIERS = (
     "global shared shared::cta shared::cluster relaxed acquire release acq_rel cta cluster gpu sys "
     "add min max and or xor exch cas inc dec noftz ftz v2 v4 v8 L2::cache_hint"
 )
@@ -162,8 +164,8 @@ def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[O
             raise e.error(f"'{i.opcode}' is no 128-bit atomic: exch and cas are")
         with e.effect(), ordered(e, i):
             third = e.src(operands[2], kind) if op == "cas" else "None"
-            place = f"{space!r}, {op!r}, {address}, {e.src(b, kind)}, {third}"
-            e.dst(d, kind, f"atomic_wide(s, {e.k}, {place})")
+            start = f"{space!r}, {op!r}, {address}, {e.src(b, kind)}, {third}"
+            e.dst(d, kind, f"atomic_wide(s, {e.k}, {start})")
         return
     items = b.items if isinstance(b, Vec) else (b,)
     values = ", ".join(e.src(item, kind) for item in items)
@@ -179,13 +181,13 @@ def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[O
             e.dst(item, kind, f"{rows}[{position}]")
 
 
-@instruction("atom", modifiers=_ATOMIC_WORDS, boundary=True)
+@instruction("atom", modifiers=_MODIFIERS, boundary=True)
 def emit_atom(e: Emitter, i: Instruction) -> None:
     """atom d, [a], b{, c}."""
     _emit_atomic(e, i, i.operands[0], list(i.operands[1:]))
 
 
-@instruction("red", modifiers=_ATOMIC_WORDS, boundary=True)
+@instruction("red", modifiers=_MODIFIERS, boundary=True)
 def emit_red(e: Emitter, i: Instruction) -> None:
     """red [a], b."""
     _emit_atomic(e, i, None, list(i.operands))

@@ -42,9 +42,9 @@ def _present(cta: Cta, barrier: NamedBarrier) -> int:
     total = 0
     for index, warp in enumerate(cta.warps):
         times = barrier.arrived.get(index, ())
-        gone = ~warp.alive & ALL_LANES
-        total += sum((mask | gone).bit_count() for mask in times)
-        if everyone and not times and gone == ALL_LANES:
+        exited = ~warp.alive & ALL_LANES
+        total += sum((mask | exited).bit_count() for mask in times)
+        if everyone and not times and exited == ALL_LANES:
             total += WARP_LANES
     return total
 
@@ -163,7 +163,7 @@ def _emit_bar(e: Emitter, i: Instruction, operands: tuple[Operand, ...], wait: b
         e.line(f"if not {text}: return {BLOCKED}" if wait else text)
 
 
-_BAR_WORDS = "cta aligned"
+_MODIFIERS = "cta aligned"
 
 
 @instruction(
@@ -171,7 +171,7 @@ _BAR_WORDS = "cta aligned"
     "bar.cta.sync",
     "barrier.sync",
     "barrier.cta.sync",
-    modifiers=_BAR_WORDS,
+    modifiers=_MODIFIERS,
     boundary=True,
 )
 def emit_bar_sync(e: Emitter, i: Instruction) -> None:
@@ -184,7 +184,7 @@ def emit_bar_sync(e: Emitter, i: Instruction) -> None:
     "bar.cta.arrive",
     "barrier.arrive",
     "barrier.cta.arrive",
-    modifiers=_BAR_WORDS,
+    modifiers=_MODIFIERS,
     boundary=True,
 )
 def emit_bar_arrive(e: Emitter, i: Instruction) -> None:

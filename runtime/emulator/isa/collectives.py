@@ -70,16 +70,16 @@ def check_members(s: WarpContext, k: Any, opcode: str, members: Lanes, source: A
     """
     if s.launch.inspector is None:
         return
-    here = active_mask(s, k)
+    present = active_mask(s, k)
     for lane in active_lanes(s, k):
-        named = int(members[lane])
+        mask = int(members[lane])
         message = ""
-        if not named >> lane & 1:
-            message = f"lane {lane} executes it and is not in its member mask 0x{named:x}"
-        elif named & s.warp.alive & ~here:
-            away = lanes_text(named & s.warp.alive & ~here)
-            message = f"its member mask 0x{named:x} names lanes {away}, which do not execute it"
-        elif source is not None and not (named & here) >> int(source[lane]) & 1:
+        if not mask >> lane & 1:
+            message = f"lane {lane} executes it and is not in its member mask 0x{mask:x}"
+        elif mask & s.warp.alive & ~present:
+            away = lanes_text(mask & s.warp.alive & ~present)
+            message = f"its member mask 0x{mask:x} names lanes {away}, which do not execute it"
+        elif source is not None and not (mask & present) >> int(source[lane]) & 1:
             message = f"lane {lane} reads from lane {int(source[lane])}, which does not take part"
         if message:
             s.launch.inspector.misused_members(s, opcode, message)
@@ -159,15 +159,15 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
         e.namespace[name] = shuffle_source(
             mode, np.full(WARP_LANES, int(b.value)), np.full(WARP_LANES, int(c.value))
         )
-        moved, inside = f"{value}[{name}[0]]", f"{name}[1]"
+        shuffled, inside = f"{value}[{name}[0]]", f"{name}[1]"
         emit_members(e, i, members, f"{name}[0]")
     else:
         lanes, clamp = (f"{e.src(x, 'u32')}.astype(int64)" for x in (b, c))
         where = f"shuffle_source({mode!r}, {lanes}, {clamp})[0]"
         emit_members(e, i, members, where)
         pair = e.hold(f"shuffle({value}, {mode!r}, {e.src(b, 'u32')}, {e.src(c, 'u32')})")
-        moved, inside = f"{pair}[0]", f"{pair}[1]"
-    e.dst(first, kind, moved)
+        shuffled, inside = f"{pair}[0]", f"{pair}[1]"
+    e.dst(first, kind, shuffled)
     if isinstance(d, Pair):
         e.dst(d.second, "pred", inside)
 

@@ -130,13 +130,13 @@ def exit_lanes(s: WarpContext, k: Any) -> int:
     """Lanes leave the kernel. FINISHED when the context has none left, else 0."""
     mask = s.mask if k is None else mask_of_lanes(k)
     scheduler = s.launch.scheduler
-    rest = s.mask & ~mask
-    if rest:
-        s.set_mask(rest)
+    remaining = s.mask & ~mask
+    if remaining:
+        s.set_mask(remaining)
     else:
         s.warp.contexts.remove(s)
     scheduler.exited(s, mask)
-    return 0 if rest else FINISHED
+    return 0 if remaining else FINISHED
 
 
 @runtime

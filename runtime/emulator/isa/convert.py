@@ -75,10 +75,10 @@ def integer_to_float(x: Lanes, name: str, mode: str) -> Any:
 def _odd_f64(value: int) -> float:
     magnitude = abs(value)
     excess = max(0, magnitude.bit_length() - 53)
-    kept = magnitude >> excess
+    truncated = magnitude >> excess
     if magnitude & ((1 << excess) - 1):
-        kept |= 1
-    return float((-kept if value < 0 else kept) << excess)
+        truncated |= 1
+    return float((-truncated if value < 0 else truncated) << excess)
 
 
 def _directed_f64(value: int, mode: str) -> float:
@@ -222,9 +222,9 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
     if i.has("rs"):
         emit_stochastic(e, i)
         return
-    known = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "relu", "satfinite"}
+    allowed = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "relu", "satfinite"}
     for part in i.parts[1:-2]:
-        if part not in known and part not in _ROUND_TO_INTEGER:
+        if part not in allowed and part not in _ROUND_TO_INTEGER:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
     if len(i.parts) < 3:
         raise e.error(f"'{i.opcode}' lacks a type")

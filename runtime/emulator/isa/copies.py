@@ -26,7 +26,7 @@ def _line(s: WarpContext) -> int:
     return s.launch.program.segments[s.pc].line
 
 
-def _seen(
+def _observe(
     s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int, is_write: bool
 ) -> None:
     """Tell the observer that an engine read or wrote shared memory for a context's copy."""
@@ -37,7 +37,7 @@ def _seen(
         observer.access(who, line, "async", "shared", cta.rank, where, byte_count, is_write)
 
 
-def _landed(s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int) -> None:
+def _complete_tx(s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int) -> None:
     """Credit bytes to an mbarrier, and tell the observer."""
     observer = s.launch.observer
     if observer is not None:
@@ -111,8 +111,8 @@ def tensor_load(
             engine = tma.gather4 if mode == "gather4" else tma.load_tile
             for cta, offset, signal, where in goals:
                 byte_count = engine(tmap, at, memory, cta.shared, offset)
-                _seen(s, line, cta, offset, byte_count, True)
-                _landed(s, line, signal, where, byte_count)
+                _observe(s, line, cta, offset, byte_count, True)
+                _complete_tx(s, line, signal, where, byte_count)
                 s.launch.count("tensor_load_bytes", byte_count)
 
         s.launch.scheduler.post(None, run, None, s, line, lane=lane)
@@ -206,7 +206,7 @@ def tensor_store(
             group: AsyncGroup = group,
             key: Any = key,
         ) -> None:
-            _seen(s, line, cta, offset, tmap.box_bytes, False)
+            _observe(s, line, cta, offset, tmap.box_bytes, False)
             if reduction:
                 tma.reduce_tile(tmap, at, memory, cta.shared, offset, reduction)
             elif mode == "scatter4":
@@ -276,12 +276,12 @@ def wait_group(s: WarpContext, k: Any, bulk: bool, newest: int, read_only: bool)
         while groups and not groups[0].writes:
             groups.pop(0)
         older = groups[: len(groups) - max(newest, 0)]
-        left = sum(1 for group in older if (group.reads if read_only else group.writes))
-        if left:
+        unfinished = sum(1 for group in older if (group.reads if read_only else group.writes))
+        if unfinished:
             s.launch.scheduler.block(
                 s,
                 _bulk_key(s) if bulk else ("copy", id(warp)),
-                lambda left=left: f"waits for {left} groups of {what}",
+                lambda unfinished=unfinished: f"waits for {unfinished} groups of {what}",
             )
             return False
     if s.launch.inspector is not None:
@@ -366,8 +366,8 @@ def bulk_load(
                     bulk.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
                 else:
                     bulk.bulk_copy(cta.shared, offset, space, start, count)
-                _seen(s, line, cta, offset, count, True)
-                _landed(s, line, signal, where, count)
+                _observe(s, line, cta, offset, count, True)
+                _complete_tx(s, line, signal, where, count)
 
         launch.scheduler.post(None, run, None, s, line, lane=lane)
 
@@ -390,7 +390,7 @@ def bulk_store(
     for lane in active_lanes(s, k):
         cta, offset = shared_target(s, int(source[lane]), False)
         goal, count = int(address[lane]), int(size[lane])
-        keep = None if byte_mask is None else int(byte_mask[lane]) & 0xFFFF
+        byte_bits = None if byte_mask is None else int(byte_mask[lane]) & 0xFFFF
         group = _open(s.warp.bulk_open, lane)
         group.reads += 1
         group.writes += 1
@@ -402,16 +402,16 @@ def bulk_store(
             offset: int = offset,
             goal: int = goal,
             count: int = count,
-            keep: int | None = keep,
+            byte_bits: int | None = byte_bits,
             group: AsyncGroup = group,
             key: Any = key,
         ) -> None:
-            _seen(s, line, cta, offset, count, False)
+            _observe(s, line, cta, offset, count, False)
             if reduction:
                 bulk.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)
-            elif keep is not None:
+            elif byte_bits is not None:
                 lanes = np.arange(count) % 16
-                chosen = (keep >> lanes & 1) == 1
+                chosen = (byte_bits >> lanes & 1) == 1
                 target = launch.memory.view(goal, count, writing=True)
                 target[chosen] = cta.shared.view(offset, count)[chosen]
             else:
@@ -533,10 +533,10 @@ def copy_async(
 @instruction("cp.async", boundary=True)
 def emit_cp_async(e: Emitter, i: Instruction) -> None:
     """cp.async.{ca,cg}.shared.global [dst], [src], size{, source size}{, policy}."""
-    known = "ca cg shared shared::cta global L2::cache_hint L2::64B L2::128B L2::256B".split()
+    allowed = "ca cg shared shared::cta global L2::cache_hint L2::64B L2::128B L2::256B".split()
     level = e.modifier(i, "ca cg")
     for part in i.parts[2:]:
-        if part not in known:
+        if part not in allowed:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
     generic = not i.has("shared", "shared::cta")
     address = e.address(i.operands[0], generic)
@@ -544,23 +544,23 @@ def emit_cp_async(e: Emitter, i: Instruction) -> None:
     size = immediate(e, i.operands[2], "the copy size")
     if size not in ((4, 8, 16) if level == "ca" else (16,)):
         raise e.error(f"cp.async cannot copy {size} bytes")
-    rest = i.operands[3:-1] if i.has("L2::cache_hint") else i.operands[3:]
+    optional = i.operands[3:-1] if i.has("L2::cache_hint") else i.operands[3:]
     with e.effect():
-        source_size = e.src(rest[0], "u32") if rest else "None"
+        source_size = e.src(optional[0], "u32") if optional else "None"
         e.line(f"copy_async(s, {e.k}, {size}, {generic}, {address}, {source}, {source_size})")
 
 
 @runtime
-def copy_arrive(s: WarpContext, k: Any, address: Lanes, counted: bool) -> None:
+def copy_arrive(s: WarpContext, k: Any, address: Lanes, is_counted: bool) -> None:
     """cp.async.mbarrier.arrive: arrive when the thread's earlier cp.async have completed.
 
     Args:
-      counted: `.noinc`: the barrier's count already includes this arrival.
+      is_counted: `.noinc`: the barrier's count already includes this arrival.
     """
     scheduler = s.launch.scheduler
     for lane in active_lanes(s, k):
         cta, offset = shared_target(s, int(address[lane]), False)
-        if not counted:
+        if not is_counted:
             cta.mbarriers.add_pending(offset)
 
         def run(payloads: list[Any], cta: Cta = cta, offset: int = offset) -> None:

@@ -345,9 +345,9 @@ def minmax_values(op: str, values: list[Any], keep_nan: bool) -> Any:
     choose = np.minimum if op == "min" else np.maximum
     result = values[0]
     for value in values[1:]:
-        united = choose(result, value)
+        best = choose(result, value)
         if not keep_nan:  # not np.fmin, which keeps signalling ones
-            united = select(value != value, result, select(result != result, value, united))
+            best = select(value != value, result, select(result != result, value, best))
         zeros = (result == 0) & (value == 0)
         if zeros.any():
             negative = (
@@ -355,9 +355,9 @@ def minmax_values(op: str, values: list[Any], keep_nan: bool) -> Any:
                 if op == "min"
                 else np.signbit(result) & np.signbit(value)
             )
-            zero = select(negative, united.dtype.type(-0.0), united.dtype.type(0.0))
-            united = select(zeros, zero, united)
-        result = united
+            zero = select(negative, best.dtype.type(-0.0), best.dtype.type(0.0))
+            best = select(zeros, zero, best)
+        result = best
     return result
 
 

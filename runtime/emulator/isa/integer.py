@@ -21,8 +21,8 @@ def saturating(a: Lanes, b: Lanes, is_sub: bool) -> Any:
 
 
 @runtime
-def add_carry(s: Any, a: Lanes, b: Lanes, use: bool, keep: bool, is_sub: bool) -> Any:
-    """add/sub with carry in (`use`) and out (`keep`); the carry flag lives with the warp.
+def add_carry(s: Any, a: Lanes, b: Lanes, carry_in: bool, carry_out: bool, is_sub: bool) -> Any:
+    """add/sub with carry in (`carry_in`) and out (`carry_out`); the carry flag lives with the warp.
 
     For a subtraction the flag is the borrow.
     """
@@ -34,11 +34,11 @@ def add_carry(s: Any, a: Lanes, b: Lanes, use: bool, keep: bool, is_sub: bool) -
     out = np.empty_like(a)
     flags = np.zeros(a.size, np.int64)
     for lane in range(a.size):
-        other = int(b[lane]) + (int(carry[lane]) if use else 0)
+        other = int(b[lane]) + (int(carry[lane]) if carry_in else 0)
         total = int(a[lane]) - other if is_sub else int(a[lane]) + other
         flags[lane] = not 0 <= total < limit
         out[lane] = total % limit
-    if keep:
+    if carry_out:
         s.warp.carry = np.where(s.lanes, flags, carry)
     return out
 
@@ -50,9 +50,9 @@ def emit_add(e: Emitter, i: Instruction) -> None:
     d, a, b = i.operands
     if head.endswith("c") or i.has("cc"):
         kind = e.kind_of("u" + i.type[1:])
-        use, keep = head.endswith("c"), i.has("cc")
+        carry_in, carry_out = head.endswith("c"), i.has("cc")
         a_text, b_text = e.src(a, kind), e.src(b, kind)
-        e.dst(d, kind, f"add_carry(s, {a_text}, {b_text}, {use}, {keep}, {is_sub})")
+        e.dst(d, kind, f"add_carry(s, {a_text}, {b_text}, {carry_in}, {carry_out}, {is_sub})")
         return
     if i.has("sat"):
         e.dst(d, "s32", f"saturating({e.src(a, 's32')}, {e.src(b, 's32')}, {is_sub})")
@@ -109,12 +109,12 @@ def emit_mul(e: Emitter, i: Instruction) -> None:
 def emit_mad(e: Emitter, i: Instruction) -> None:
     """mad and madc of integers."""
     kind, product = _product(e, i)
-    use, keep = i.parts[0] == "madc", i.has("cc")
-    if use or keep:
+    carry_in, carry_out = i.parts[0] == "madc", i.has("cc")
+    if carry_in or carry_out:
         unsigned = e.kind_of("u" + kind[1:])
         dtype = KINDS[unsigned][0].__name__
         c = e.src(i.operands[3], unsigned)
-        text = f"add_carry(s, ({product}).view({dtype}), {c}, {use}, {keep}, False)"
+        text = f"add_carry(s, ({product}).view({dtype}), {c}, {carry_in}, {carry_out}, False)"
         e.dst(i.operands[0], unsigned, text)
         return
     c = e.src(i.operands[3], kind)
@@ -165,8 +165,8 @@ def divide(a: Lanes, b: Lanes, remainder: bool) -> Any:
     safe = np.where(zero, np.ones_like(b), b)
     quotient = a // safe
     if a.dtype.kind == "i":
-        rest = a - quotient * safe
-        quotient = quotient + ((rest != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)
+        remainder_ = a - quotient * safe
+        quotient = quotient + ((remainder_ != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)
     result = a - quotient * safe if remainder else quotient
     ones = np.full_like(a, -1 if a.dtype.kind == "i" else np.iinfo(a.dtype).max)
     return np.where(zero, ones, result)

@@ -131,7 +131,7 @@ def _mask(lanes: list[int]) -> int:
     return sum(1 << lane for lane in lanes)
 
 
-def _tell_waiting(
+def _report_waiting(
     s: WarpContext,
     inspector: LaunchInspector,
     lanes: list[int],
@@ -167,12 +167,12 @@ def mbarrier_wait(
     lanes = active_lanes(s, k)
     inspector = s.launch.inspector
     if inspector is not None and by_parity:
-        _tell_waiting(s, inspector, lanes, space, address, state)
+        _report_waiting(s, inspector, lanes, space, address, state)
     result = np.zeros(WARP_LANES, np.bool_)
-    seen: dict[tuple[int, int], bool] = {}
+    completed: dict[tuple[int, int], bool] = {}
     for lane in lanes:
         key = (int(address[lane]), int(state[lane]))
-        done = seen.get(key)
+        done = completed.get(key)
         if done is None:
             cta, offset = barrier_at(s, key[0], space)
             if cta is not s.cta:
@@ -181,30 +181,30 @@ def mbarrier_wait(
                 )
             table = cta.mbarriers
             done = table.test_parity(offset, key[1]) if by_parity else table.test(offset, key[1])
-            seen[key] = done
+            completed[key] = done
         result[lane] = done
     scheduler = s.launch.scheduler
-    if any(seen.values()):
+    if any(completed.values()):
         if blocking and s.sync is None and scheduler.spurious():
             return np.zeros(WARP_LANES, np.bool_)
         s.sync = None
-        for key in seen:
+        for key in completed:
             cta, offset = barrier_at(s, key[0], space)
             observe(s, "wait", cta, offset)
-            if inspector is not None and seen[key]:
+            if inspector is not None and completed[key]:
                 through = [x for x in lanes if (int(address[x]), int(state[x])) == key]
                 inspector.left(s, _mask(through), ("mbarrier", cta.rank, offset), order)
         return result
-    if not blocking or len(seen) > 1:
+    if not blocking or len(completed) > 1:
         polls(s)
         return result
     if s.sync == "expired" or scheduler.spurious():
         s.sync = None
         return result
-    ((where, wanted),) = seen
+    ((where, phase),) = completed
     cta, offset = barrier_at(s, where, space)
     barrier = cta.mbarriers.get(offset)
-    what = f"parity {wanted}" if by_parity else f"token 0x{wanted:x}"
+    what = f"parity {phase}" if by_parity else f"token 0x{phase:x}"
     scheduler.block(
         s,
         ("mbarrier", cta.where_rank, offset),

@@ -23,7 +23,7 @@ OFFSET_MASK = 0xFF_FFFF  # offset part of a shared::cluster address; spec-ptx 8
 LOCAL_WINDOW_END = LOCAL_WINDOW + (1 << 32)
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param")
 _TYPES = "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
-_CACHE_WORDS = frozenset(
+_MODIFIERS = frozenset(
     "weak relaxed acquire release acq_rel volatile mmio cta cluster gpu sys nc ca cg cs lu cv wb "
     "wt L1::no_allocate L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged "
     "L2::evict_first L2::evict_last L2::evict_normal L2::cache_hint L2::64B L2::128B L2::256B "
@@ -56,7 +56,9 @@ def shared_target(s: WarpContext, address: int, cluster: bool) -> tuple[Cta, int
 Access = Callable[[SharedMemory | Any, Any, Any], None]
 
 
-def pieces(s: WarpContext, space: str, address: Lanes, lanes: Any) -> list[tuple[Any, Any, Any]]:
+def split_access(
+    s: WarpContext, space: str, address: Lanes, lanes: Any
+) -> list[tuple[Any, Any, Any]]:
     """(memory, lane indices or None for all 32, addresses in that memory) of an access.
 
     Raises:
@@ -91,11 +93,11 @@ def pieces(s: WarpContext, space: str, address: Lanes, lanes: Any) -> list[tuple
     if in_shared.any():
         inner = np.zeros(WARP_LANES, np.uint64)
         inner[index[in_shared]] = chosen[in_shared] - np.uint64(SHARED_WINDOW)
-        result += pieces(s, "shared::cluster", inner, index[in_shared])
+        result += split_access(s, "shared::cluster", inner, index[in_shared])
     if in_local.any():
         inner = np.zeros(WARP_LANES, np.uint64)
         inner[index[in_local]] = chosen[in_local] - np.uint64(LOCAL_WINDOW)
-        result += pieces(s, "local", inner, index[in_local])
+        result += split_access(s, "local", inner, index[in_local])
     return result
 
 
@@ -111,14 +113,14 @@ def grow_local(s: WarpContext, byte_count: int) -> Any:
             "out-of-bounds",
             f"calls need {byte_count} B of local memory per thread, {MAX_LOCAL_BYTES} B are there",
         )
-    have = 0 if warp.local is None else warp.local.shape[1]
-    if warp.local is None or have < byte_count:
-        more = max(1, byte_count, 2 * have) - have
+    present = 0 if warp.local is None else warp.local.shape[1]
+    if warp.local is None or present < byte_count:
+        more = max(1, byte_count, 2 * present) - present
         former = np.zeros((WARP_LANES, 0), np.uint8) if warp.local is None else warp.local
         warp.local = np.concatenate([former, np.zeros((WARP_LANES, more), np.uint8)], axis=1)
         if s.launch.track_initialised:
-            known = warp.local_written
-            former = np.zeros((WARP_LANES, 0), np.bool_) if known is None else known
+            written = warp.local_written
+            former = np.zeros((WARP_LANES, 0), np.bool_) if written is None else written
             added = np.zeros((WARP_LANES, more), np.bool_)
             warp.local_written = np.concatenate([former, added], axis=1)
     return warp.local
@@ -225,7 +227,7 @@ def load_bytes(
     lanes = None if k is None else np.flatnonzero(k)
     if space == "global":
         s.launch.count("thread_load_bytes", width * (WARP_LANES if lanes is None else len(lanes)))
-    targets = pieces(s, space, address, lanes)
+    targets = split_access(s, space, address, lanes)
     if s.launch.is_watched:
         for memory, index, inner in targets:
             for start, size in used if used is not None else ((0, width),):
@@ -250,7 +252,7 @@ def store_bytes(
     lanes = None if k is None else np.flatnonzero(k)
     width = values.shape[1]
     s.launch.scheduler.progress += 1
-    for memory, index, inner in pieces(s, space, address, lanes):
+    for memory, index, inner in split_access(s, space, address, lanes):
         chosen = values if index is None else values[index]
         if s.launch.is_watched:
             observe_access(s, memory, index, inner, width, True, chosen, element_bytes)
@@ -356,18 +358,18 @@ def space_of(e: Emitter, i: Instruction) -> str:
     return space or "generic"
 
 
-def _check_words(e: Emitter, i: Instruction, first: int) -> None:
+def _check_modifiers(e: Emitter, i: Instruction, first: int) -> None:
     for part in i.parts[first:-1]:
-        if part not in _CACHE_WORDS and part not in _SPACES:
+        if part not in _MODIFIERS and part not in _SPACES:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
 
 
 def _elements(e: Emitter, i: Instruction, operand: Operand) -> tuple[Operand, int]:
     """The operands of a load or store, and its elements per lane: N of `.vN`, else 1."""
     count = next((int(part[1:]) for part in i.parts if part in ("v2", "v4", "v8")), 1)
-    given = len(operand.items) if isinstance(operand, Vec) else 1
-    if given != count:
-        raise e.error(f"'{i.opcode}' moves {count} elements per thread, got {given}")
+    operand_count = len(operand.items) if isinstance(operand, Vec) else 1
+    if operand_count != count:
+        raise e.error(f"'{i.opcode}' moves {count} elements per thread, got {operand_count}")
     if count * KINDS[e.kind_of(i.type)][1] > MAX_ACCESS_BYTES:
         raise e.error(f"'{i.opcode}' moves more than {MAX_ACCESS_BYTES} bytes per thread")
     if isinstance(operand, Vec) and count == 1:
@@ -380,7 +382,7 @@ def is_wide(space: str) -> bool:
     return space in ("generic", "global", "const", "param")
 
 
-_POLLING_WORDS = ("volatile", "relaxed", "acquire", "mmio")
+_POLLING_MODIFIERS = ("volatile", "relaxed", "acquire", "mmio")
 
 
 def order_name(e: Emitter, order: Order) -> str:
@@ -432,7 +434,7 @@ def _all_set(mask: int, count: int) -> bool:
 @instruction("ld", "ldu", types=_TYPES)
 def emit_ld(e: Emitter, i: Instruction) -> None:
     """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
-    _check_words(e, i, 1)
+    _check_modifiers(e, i, 1)
     d, a = i.operands[:2]
     space = space_of(e, i)
     kind = e.kind_of(i.type)
@@ -443,20 +445,20 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         return
     address = e.address(a, is_wide(space))
     used = _used_parts(i, width * count)
-    rest = "" if used is None else f", used={used}"
+    used_text = "" if used is None else f", used={used}"
     with e.effect(), ordered(e, i):
-        if i.has(*_POLLING_WORDS):
+        if i.has(*_POLLING_MODIFIERS):
             e.line("polls(s)")
         if kind == "u128":
-            e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address}{rest})")
+            e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address}{used_text})")
         elif isinstance(d, Vec):
-            given = f"{space!r}, {address}, {dtype.__name__}, {width}, {count}{rest}"
-            text = f"load_many(s, {e.k}, {given})"
+            arguments = f"{space!r}, {address}, {dtype.__name__}, {width}, {count}{used_text}"
+            text = f"load_many(s, {e.k}, {arguments})"
             rows = e.hold(text)
             for position, item in enumerate(d.items):
                 e.dst(item, kind, f"{rows}[{position}]")
         else:
-            text = f"load_one(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}{rest})"
+            text = f"load_one(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}{used_text})"
             e.dst(d, kind, text)
 
 
@@ -472,7 +474,7 @@ def _emit_param(e: Emitter, d: Operand, a: Mem, kind: str) -> None:
 @instruction("st", types=_TYPES)
 def emit_st(e: Emitter, i: Instruction) -> None:
     """st{.semantics}{.space}{.cache}{.vec}.type [a], b."""
-    _check_words(e, i, 1)
+    _check_modifiers(e, i, 1)
     a, b = i.operands[:2]
     space = space_of(e, i)
     if space in ("const", "param"):

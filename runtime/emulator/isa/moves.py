@@ -114,7 +114,7 @@ def in_space(address: Lanes, space: str) -> Any:
 _ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 _COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"
-_COMPARISON_WORDS = f"{_COMPARISONS} and or xor ftz relu"
+_COMPARISON_MODIFIERS = f"{_COMPARISONS} and or xor ftz relu"
 
 _SIGNS = {"and": "&", "or": "|", "xor": "^"}
 
@@ -153,8 +153,8 @@ def _comparison(e: Emitter, op: str, ptx_type: str, a: Operand, b: Operand, ftz:
 
 def _compare(e: Emitter, op: str, x: str, y: str, is_float: bool) -> str:
     if op in ("num", "nan"):
-        united = f"({x} != {x}) | ({y} != {y})"
-        return f"~({united})" if op == "num" else f"({united})"
+        unordered = f"({x} != {x}) | ({y} != {y})"
+        return f"~({unordered})" if op == "num" else f"({unordered})"
     if op in _UNSIGNED:
         return f"({x} {_UNSIGNED[op]} {y})"
     if op in _ORDERED:
@@ -172,7 +172,7 @@ def _compare(e: Emitter, op: str, x: str, y: str, is_float: bool) -> str:
     raise e.error(f"unknown comparison '.{op}'")
 
 
-@instruction("setp", modifiers=_COMPARISON_WORDS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
+@instruction("setp", modifiers=_COMPARISON_MODIFIERS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
 def emit_setp(e: Emitter, i: Instruction) -> None:
     """setp.cmp{.bool}.type p{|q}, a, b{, c}."""
     d, a, b = i.operands[:3]
@@ -199,7 +199,7 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}  # 1.0
 
 
-@instruction("set", modifiers=_COMPARISON_WORDS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
+@instruction("set", modifiers=_COMPARISON_MODIFIERS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
 def emit_set(e: Emitter, i: Instruction) -> None:
     """set.cmp{.bool}.dtype.stype d, a, b{, c}: all ones (or 1.0) where the comparison holds."""
     d, a, b = i.operands[:3]

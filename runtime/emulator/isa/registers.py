@@ -20,13 +20,13 @@ class Pool:
     """What the warps of a CTA hold, in registers of each thread.
 
     Attributes:
-      initial: of every warp at the entry. free: given back and not taken. held: by warp, once
+      initial: of every warp at the entry. free: given back and not taken. by_warp: by warp, once
         changed.
     """
 
     initial: int
     free: int = 0
-    held: dict[int, int] = field(default_factory=dict[int, int])
+    by_warp: dict[int, int] = field(default_factory=dict[int, int])
 
 
 def registers_at_entry(kernel: Kernel, threads: int) -> int | None:
@@ -57,7 +57,7 @@ def set_registers(s: WarpContext, count: int) -> bool:
     pool: Pool = cta.register_pool
     if not pool.initial:
         return True
-    more = count - pool.held.get(s.warp.index, pool.initial)
+    more = count - pool.by_warp.get(s.warp.index, pool.initial)
     key = ("registers", cta.where_rank)
     if more > pool.free:
         free = pool.free
@@ -68,7 +68,7 @@ def set_registers(s: WarpContext, count: int) -> bool:
         )
         return False
     pool.free -= more
-    pool.held[s.warp.index] = count
+    pool.by_warp[s.warp.index] = count
     if more < 0:
         s.launch.scheduler.wake(key)
     return True

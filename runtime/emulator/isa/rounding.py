@@ -172,8 +172,8 @@ def _f32_odd(x: F64) -> F32:
         return y
     step = select((x > wide) == (wide > 0), np.int32(1), np.int32(-1))
     from_zero = select(x > 0, np.int32(1), np.int32(-(2**31) + 1))
-    moved = select(wide == 0, from_zero, bits + step)
-    return select(fix, moved, bits).view(np.float32)
+    stepped = select(wide == 0, from_zero, bits + step)
+    return select(fix, stepped, bits).view(np.float32)
 
 
 @runtime

@@ -36,24 +36,24 @@ def random_numbers(name: str, bits: Lanes) -> list[Any]:
     orders = _PAIR_ORDERS.get(name) or (_NIBBLE_ORDERS if name == "e2m1" else _BYTE_ORDERS)
     numbers: list[Any] = []
     for order in orders:
-        places = np.array(list(order), np.uint32)
-        chosen = (bits[:, None] >> places & 1).astype(np.float64)
-        numbers.append(chosen @ np.ldexp(1.0, -1 - np.arange(places.size)))
+        positions = np.array(list(order), np.uint32)
+        chosen = (bits[:, None] >> positions & 1).astype(np.float64)
+        numbers.append(chosen @ np.ldexp(1.0, -1 - np.arange(positions.size)))
     return numbers
 
 
 def round_by(name: str, values: Any, numbers: Any, saturate: bool) -> Any:
     """Codes of float32 values rounded by random numbers in [0, 1)."""
     f = formats.FORMATS[name]
-    kept = 13 if name == "f16" else 16  # leading bits that decide
+    bit_count = 13 if name == "f16" else 16  # leading bits that decide
     x = values.astype(np.float64)
     finite = np.where(np.isfinite(x), np.abs(x), 0.0)
     _, exponent = np.frexp(finite)
     quantum = np.maximum(exponent - 1, f.min_exponent) - f.fraction_bits
     scaled = np.ldexp(finite, -quantum)
     whole = np.floor(scaled)
-    rest = np.floor(np.ldexp(scaled - whole, kept)) * 2.0**-kept
-    rounded = np.ldexp(whole + (rest + numbers >= 1.0), quantum)
+    fraction = np.floor(np.ldexp(scaled - whole, bit_count)) * 2.0**-bit_count
+    rounded = np.ldexp(whole + (fraction + numbers >= 1.0), quantum)
     exact = np.where(np.isfinite(x), np.copysign(rounded, x), x)
     return formats.encode(name, exact, "rn", saturate)
 

@@ -62,8 +62,8 @@ def check_target(text: str, instruction: Instruction, target: str) -> None:
       PtxError: naming the targets that have it.
     """
     extension = extension_of(instruction)
-    known = CHIPS[target].extensions if target in CHIPS else frozenset[Extension]()
-    if not target or extension is None or extension in known:
+    extensions = CHIPS[target].extensions if target in CHIPS else frozenset[Extension]()
+    if not target or extension is None or extension in extensions:
         return
     needed = " or ".join(chips_with(extension))
     message = f"{target} has no '{instruction.opcode}': it needs {needed}"

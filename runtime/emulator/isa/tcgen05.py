@@ -38,19 +38,19 @@ def tensor_mma(
     idesc: Lanes,
     enable: Lanes,
     mask: tuple[Lanes, ...],
-    others: dict[str, Lanes],
+    further: dict[str, Lanes],
 ) -> None:
     """tcgen05.mma by each active lane (normally one).
 
     Args:
       fixed: fields of `Mma` that the opcode and immediates decide.
-      others: further fields that come from registers.
+      further: further fields that come from registers.
     """
     launch = s.launch
     group = fixed["cta_group"]
     ctas = pair_of(s, group)
     for lane in active_lanes(s, k):
-        fields: dict[str, Any] = {**fixed, **{name: int(v[lane]) for name, v in others.items()}}
+        fields: dict[str, Any] = {**fixed, **{name: int(v[lane]) for name, v in further.items()}}
         op = Mma(
             idesc=int(idesc[lane]),
             d=int(d[lane]),
@@ -100,40 +100,40 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
     fixed.update(ws=i.has("ws"), sparse=i.has("sp"), ashift=i.has("ashift"))
     operands = list(i.operands)
     d, a, b = operands[:3]
-    rest = operands[3:]
-    others: dict[str, str] = {}
+    left = operands[3:]
+    further: dict[str, str] = {}
     if fixed["sparse"]:
-        others["metadata"] = e.address(rest.pop(0), False)
-    idesc = rest.pop(0)
+        further["metadata"] = e.address(left.pop(0), False)
+    idesc = left.pop(0)
     mask: list[Operand] = []
     if i.has("block_scale"):
-        others["sfa"], others["sfb"] = (e.address(rest.pop(0), False) for _ in range(2))
+        further["sfa"], further["sfb"] = (e.address(left.pop(0), False) for _ in range(2))
         vector = next((p for p in i.parts if p.startswith("scale_vec::")), None)
         fixed["scale_vec"] = int(vector[-2]) if vector else 0
         if i.has("block16"):
             fixed["scale_vec"] = 4
-    if rest and isinstance(rest[0], Vec):
-        operand = rest.pop(0)
+    if left and isinstance(left[0], Vec):
+        operand = left.pop(0)
         assert isinstance(operand, Vec)
         mask = list(operand.items)
-    enable = rest.pop(0)
-    if rest:
+    enable = left.pop(0)
+    if left:
         if fixed["ws"]:
-            others["zero_mask"] = e.src(rest.pop(0), "u64")
+            further["zero_mask"] = e.src(left.pop(0), "u64")
         else:
-            fixed["scale_d"] = immediate(e, rest.pop(0), "scale-input-d")
-    if rest:
-        raise e.error(f"'{i.opcode}' has {len(rest)} operands too many")
+            fixed["scale_d"] = immediate(e, left.pop(0), "scale-input-d")
+    if left:
+        raise e.error(f"'{i.opcode}' has {len(left)} operands too many")
     fixed["a_in_tmem"] = isinstance(a, Mem)
     name = e.bind("MMA", fixed)
     a_text = e.address(a, False) if isinstance(a, Mem) else e.src(a, "u64")
     enable_text = e.src(Imm(bool(enable.value)) if isinstance(enable, Imm) else enable, "pred")
     mask_text = "".join(f"{e.src(item, 'u32')}, " for item in mask)
-    others_text = ", ".join(f"{key!r}: {value}" for key, value in others.items())
+    further_text = ", ".join(f"{key!r}: {value}" for key, value in further.items())
     with e.effect():
         e.line(
             f"tensor_mma(s, {e.k}, {name}, {e.address(d, False)}, {a_text}, {e.src(b, 'u64')}, "
-            f"{e.src(idesc, 'u32')}, {enable_text}, ({mask_text}), {{{others_text}}})"
+            f"{e.src(idesc, 'u32')}, {enable_text}, ({mask_text}), {{{further_text}}})"
         )
 
 

@@ -57,14 +57,14 @@ def map_replace(
 @instruction("tensormap.replace", needs="tile")
 def emit_replace(e: Emitter, i: Instruction) -> None:
     """tensormap.replace.tile.FIELD{.global,.shared::cta}.b1024.TYPE [map], {dimension,} value."""
-    others = [
+    modifiers = [
         part for part in i.parts[2:-1] if part not in ("tile", "global", "shared::cta", "b1024")
     ]
-    field = i.first_of(FIELDS) or "".join(others[:1])
+    field = i.first_of(FIELDS) or "".join(modifiers[:1])
     if field not in FIELDS:
         raise e.error(f"tensormap.replace knows no field '{field}': {', '.join(FIELDS)}")
-    if others != [field]:
-        unknown = next((part for part in others if part != field), field)
+    if modifiers != [field]:
+        unknown = next((part for part in modifiers if part != field), field)
         raise e.error(f"unknown modifier '.{unknown}' of '{i.opcode}'")
     is_wide = field in ("global_address", "global_stride")
     if i.type != ("b64" if is_wide else "b32"):

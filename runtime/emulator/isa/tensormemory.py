@@ -212,14 +212,14 @@ def uniform(s: WarpContext, value: Lanes, what: str) -> int:
     return first
 
 
-def _own_cells(s: WarpContext, address: Lanes, rank: int) -> int:
+def _own_lane_address(s: WarpContext, address: Lanes, rank: int) -> int:
     """The address of a tcgen05.ld or .st in the warp's own quarter; tells the inspector of
     another's.
     """
-    named = uniform(s, address, "the tensor-memory address")
-    taddr = own_address(named, rank)
-    if taddr != named and s.launch.inspector is not None:
-        s.launch.inspector.named_foreign_lane(s, named, taddr)
+    given = uniform(s, address, "the tensor-memory address")
+    taddr = own_address(given, rank)
+    if taddr != given and s.launch.inspector is not None:
+        s.launch.inspector.named_foreign_lane(s, given, taddr)
     return taddr
 
 
@@ -241,7 +241,7 @@ def tmem_load(
     shape, count, packed, half = form
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
-    taddr = _own_cells(s, address, rank)
+    taddr = _own_lane_address(s, address, rank)
     if s.launch.inspector is not None:
         boxes = tmem.footprint(shape, count, taddr, packed, half)
         s.launch.inspector.tensor_access(s, boxes, False)
@@ -359,7 +359,7 @@ def tmem_store(
     shape, count, unpacked, half = form
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
-    taddr = _own_cells(s, address, rank)
+    taddr = _own_lane_address(s, address, rank)
     rows = np.array(values)
     if s.launch.inspector is not None:
         boxes = tmem.footprint(shape, count, taddr, unpacked, half)

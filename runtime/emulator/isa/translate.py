@@ -55,7 +55,7 @@ class Translation(Program):
     def generate(self, segment: Segment, masked: bool) -> Generated:
         emitter = Emitter(self.module.text, self.storage, self._normal, self._namespace, masked)
         code = self.kernel.instructions
-        ended = False
+        is_closed = False
         for at in range(segment.first, segment.last):
             instruction = code[at]
             is_last = at == segment.last - 1
@@ -63,19 +63,19 @@ class Translation(Program):
                 if at in self._marks:
                     self._emit_mark(emitter, instruction, self._marks[at])
                 if at in self.kernel.calls:
-                    ended = self._emit_call(emitter, segment, at)
+                    is_closed = self._emit_call(emitter, segment, at)
                 elif at in self.kernel.ends:
                     emitter.line("return leave(s)")
-                    ended = True
+                    is_closed = True
                 elif instruction.parts[0] in ("bra", "brx"):
                     assert is_last
                     self._emit_branch(emitter, instruction, segment, masked)
-                    ended = True
+                    is_closed = True
                 elif is_exit(instruction):
-                    ended = self._emit_exit(emitter, instruction, segment)
+                    is_closed = self._emit_exit(emitter, instruction, segment)
                 else:
                     self._emit_plain(emitter, instruction)
-        if not ended:
+        if not is_closed:
             emitter.line(f"return {self._next(segment)}")
         name = f"<ptx {self.kernel.name} {segment.number}{'m' if masked else ''}>"
         lines, ptx_lines = emitter.lines, emitter.ptx_lines
@@ -132,8 +132,8 @@ class Translation(Program):
         head = instruction.parts[0]
         is_trap = head == "trap"
         if instruction.guard is None:
-            leave = f"trap(s, None, {instruction.line})" if is_trap else "exit_lanes(s, None)"
-            emitter.line(f"return {leave}")
+            jump = f"trap(s, None, {instruction.line})" if is_trap else "exit_lanes(s, None)"
+            emitter.line(f"return {jump}")
             return True
         with emitter.effect():
             emitter.line(
@@ -178,6 +178,6 @@ class Translation(Program):
         emitter.line("b = g.tobytes()")
         full = "s.lane_bytes" if masked else "ALL_BYTES"
         for condition, goal in ((f"b == {full}", taken), ("b == NO_BYTES", other)):
-            leave = str(goal) if goal >= 0 else "exit_lanes(s, None)"
-            emitter.line(f"if {condition}: return {leave}")
+            jump = str(goal) if goal >= 0 else "exit_lanes(s, None)"
+            emitter.line(f"if {condition}: return {jump}")
         emitter.line(f"return diverge(s, g, {taken}, {other}, {meet_segment})")

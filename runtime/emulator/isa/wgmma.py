@@ -145,7 +145,7 @@ def wgmma_issue(
         before = state.pending.get(index)
         if before is not None:
             if registers[index] is not None:
-                _tell_changes(s, state, before[0] + 1)
+                _report_changes(s, state, before[0] + 1)
             sources.append(_Earlier(group.operations[before[0]], before[1]))
         else:
             value = registers[index]
@@ -203,7 +203,7 @@ def wgmma_commit(s: WarpContext) -> None:
         s.launch.inspector.group_closed(s, [0], "wgmma")
 
 
-def _tell_changes(s: WarpContext, state: WarpState, bound: int) -> None:
+def _report_changes(s: WarpContext, state: WarpState, bound: int) -> None:
     """Tell the inspector of registers of products below `bound` that were written since their
     issue.
     """
@@ -233,7 +233,7 @@ def wgmma_wait(s: WarpContext, newest: int) -> bool:
         s.launch.scheduler.block(s, _key(s), lambda: "waits for wgmma groups to complete")
         return False
     registers = s.warp.registers
-    _tell_changes(s, state, bound)
+    _report_changes(s, state, bound)
     for index, (number, position, dtype) in list(state.pending.items()):
         if number < bound:
             row = operations[number].results[s.warp.index % GROUP_WARPS, position]

@@ -86,8 +86,8 @@ def _bits(value: int, low: int, high: int) -> int:
 
 def _pick(table: dict[int, str], code: int, what: str, idesc: int, kind: str) -> str:
     if code not in table:
-        known = ", ".join(f"{c} ({n})" for c, n in table.items())
-        raise _reject(idesc, kind, f"{what} code {code} is not one of {known}")
+        choices = ", ".join(f"{c} ({n})" for c, n in table.items())
+        raise _reject(idesc, kind, f"{what} code {code} is not one of {choices}")
     return table[code]
 
 

@@ -107,8 +107,10 @@ class MBarrierTable:
         """
         barrier = self._barriers.get(offset)
         if barrier is None:
-            known = ", ".join(f"0x{o:x}" for o in self.offsets()) or "none"
-            raise self._fault(offset, f"no initialised mbarrier here; live barriers: {known}")
+            offsets_text = ", ".join(f"0x{o:x}" for o in self.offsets()) or "none"
+            raise self._fault(
+                offset, f"no initialised mbarrier here; live barriers: {offsets_text}"
+            )
         return barrier
 
     def arrive(self, offset: int, count: int = 1) -> int:

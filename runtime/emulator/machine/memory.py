@@ -154,7 +154,7 @@ class GlobalMemory:
 
     @ranges.setter
     def ranges(self, ranges: list[ByteRange]) -> None:
-        assert [held.base for held in ranges] == self._bases
+        assert [mapped.base for mapped in ranges] == self._bases
         self._ranges = list(ranges)
         self._last = None
 

@@ -215,8 +215,8 @@ def scale_operand(
     tmem.check_written(written | ~used, column, columns, what=what)
     words = np.ascontiguousarray(tmem.cells[window]).reshape(shape)
     data = words.view(np.uint8).reshape(*shape, 4)[..., first_byte : first_byte + per_row]
-    own = data[reads.argmax(axis=0), :, np.arange(columns)]  # [columns, 32, per_row]
-    differs = (data != own.transpose(1, 0, 2)).any(axis=-1)
+    from_reader = data[reads.argmax(axis=0), :, np.arange(columns)]  # [columns, 32, per_row]
+    differs = (data != from_reader.transpose(1, 0, 2)).any(axis=-1)
     if (differs & used).any():
         raise Fault("tmem", f"{what}: lane partitions hold different scales", address=column)
     if tmem.watch is not None and ((differs | ~written) & rows_here & ~used).any():
@@ -226,7 +226,7 @@ def scale_operand(
             column,
             columns,
         )
-    return decode(scale_format, own.reshape(columns * 32, per_row)[:count])
+    return decode(scale_format, from_reader.reshape(columns * 32, per_row)[:count])
 
 
 def _watch_scales(

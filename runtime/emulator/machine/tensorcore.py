@@ -124,7 +124,7 @@ class TensorCore:
             if self.numeric == "float32" and ops[first].is_plain():
                 while last < len(ops) and _continues(ops[first], ops[last]):
                     last += 1
-                if last > first + 1 and _reads_what_it_writes(ops[first:last], ctas):
+                if last > first + 1 and _accumulator_overlaps_a(ops[first:last], ctas):
                     last = first + 1
             self._run(tuple(ops[first:last]), ctas)
             first = last
@@ -179,7 +179,7 @@ def _continues(first: Mma, op: Mma) -> bool:
     )
 
 
-def _reads_what_it_writes(ops: Sequence[Mma], ctas: Sequence[Cta]) -> bool:
+def _accumulator_overlaps_a(ops: Sequence[Mma], ctas: Sequence[Cta]) -> bool:
     """Does a later step read, as A, columns of D that an earlier one wrote?"""
     op = ops[0]
     if not op.a_in_tmem:
@@ -330,10 +330,10 @@ def _fetch_scales(op: Mma, ins: Instruction, cta: Cta) -> tuple[F32, F32]:
         )
 
     columns = -(-ins.rows_per_cta // 32)
-    own = np.ones((4, columns), np.bool_)
+    own_quarter = np.ones((4, columns), np.bool_)
     if ins.layout in ("A", "B", "D"):  # rows 32 c and up lie in quarter c, and in c + 2 of layout B
-        own = np.arange(4)[:, None] % columns == np.arange(columns)
-    a = fetch(op.sfa, ins.sfa_id, ins.rows_per_cta, 0, own, "scales of A")
+        own_quarter = np.arange(4)[:, None] % columns == np.arange(columns)
+    a = fetch(op.sfa, ins.sfa_id, ins.rows_per_cta, 0, own_quarter, "scales of A")
     parts = 2 if ins.layout == "B" else 1
     all_of = np.ones((4 // parts, -(-ins.n // parts // 32)), np.bool_)
     b = [
@@ -394,8 +394,8 @@ def _scaled_product(a: F32, b: F32, a_scale: F32, b_scale: F32) -> F32:
     """Block-scaled product in float64, because a scaled operand can leave float32's range."""
     repeat = a.shape[-1] // a_scale.shape[-1]
     scaled_a = a * np.repeat(a_scale.astype(np.float64), repeat, axis=-1)
-    spread_b = np.repeat(b_scale.astype(np.float64), repeat, axis=-1)
-    scaled_b = b * spread_b.reshape(b.shape)
+    repeated_b = np.repeat(b_scale.astype(np.float64), repeat, axis=-1)
+    scaled_b = b * repeated_b.reshape(b.shape)
     return (scaled_a @ scaled_b.transpose(0, 2, 1)).astype(np.float32)
 
 
@@ -455,7 +455,7 @@ def _write(op: Mma, ins: Instruction, cta: Cta, rank: int, result: npt.NDArray[n
         written[...] |= not op.enable_d
         return
     words = np.array(op.lane_mask[4 * rank : 4 * rank + 4], np.uint32)
-    kept = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
-    keep = lane_view(kept[:, None], ins.layout, lane, 0, 1)
-    cells[...] = np.where(keep, cells, result)
-    written[...] |= ~keep & (not op.enable_d)
+    masked_out = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
+    masked_rows = lane_view(masked_out[:, None], ins.layout, lane, 0, 1)
+    cells[...] = np.where(masked_rows, cells, result)
+    written[...] |= ~masked_rows & (not op.enable_d)

@@ -130,8 +130,8 @@ def _row_units(
     linear = address + np.arange(rows)[:, None] * pitch + np.arange(0, row_bytes, 16)[None, :]
     placed = xor_addresses(linear.reshape(-1), swizzle)
     units = (placed >> 4).astype(np.intp)
-    swapped = placed & 8 != 0 if SWIZZLES[swizzle].flips_8_bytes else None
-    return units, swapped, int(units.min()), int(units.max()) + 1
+    flipped = placed & 8 != 0 if SWIZZLES[swizzle].flips_8_bytes else None
+    return units, flipped, int(units.min()), int(units.max()) + 1
 
 
 def _check_shared_address(tmap: TensorMap, address: int) -> None:
@@ -147,13 +147,13 @@ def _check_shared_address(tmap: TensorMap, address: int) -> None:
 def _write_rows(shared: SharedMemory, tmap: TensorMap, address: int, rows: Bytes) -> None:
     """Place rows uint8[n, shared_row_bytes] in shared memory."""
     _check_shared_address(tmap, address)
-    units, swapped, low, high = _row_units(
+    units, flipped, low, high = _row_units(
         address, rows.shape[0], rows.shape[1], tmap.pitch_bytes, tmap.swizzle
     )
     shared.check_units(low, high, what="the box in shared memory")
     values = rows.view(np.uint64).reshape(-1, 2)
-    if swapped is not None:
-        values = np.where(swapped[:, None], values[:, ::-1], values)
+    if flipped is not None:
+        values = np.where(flipped[:, None], values[:, ::-1], values)
     shared.units[units] = values
     shared.mark_units_written(units)
 
@@ -200,9 +200,9 @@ def _fetch(tmap: TensorMap, window: _Window) -> Bytes:
     rows = box.reshape(tmap.row_count, tmap.global_row_bytes)
     if tmap.is_packed and tmap.global_row_bytes != tmap.shared_row_bytes:
         groups = tmap.shared_row_bytes // 16
-        spread = np.zeros((tmap.row_count, groups, 16), np.uint8)
-        spread[..., : tmap.global_row_bytes // groups] = rows.reshape(tmap.row_count, groups, -1)
-        rows = spread.reshape(tmap.row_count, -1)
+        padded = np.zeros((tmap.row_count, groups, 16), np.uint8)
+        padded[..., : tmap.global_row_bytes // groups] = rows.reshape(tmap.row_count, groups, -1)
+        rows = padded.reshape(tmap.row_count, -1)
     return rows
 
 

@@ -363,8 +363,8 @@ class TensorMemory:
           source_format: "" or "b6x16_p32" / "b4x16_p64" (decompression to one byte per element).
         """
         if (shape, multicast) not in _COPY_ROWS:
-            known = ", ".join(f"{s}{'.' + m if m else ''}" for s, m in _COPY_ROWS)
-            raise Fault("tmem", f"tcgen05.cp.{shape}.{multicast} is not one of {known}")
+            shapes_text = ", ".join(f"{s}{'.' + m if m else ''}" for s, m in _COPY_ROWS)
+            raise Fault("tmem", f"tcgen05.cp.{shape}.{multicast} is not one of {shapes_text}")
         rows, row_bytes = _COPY_ROWS[(shape, multicast)]
         columns = row_bytes // 4
         lane0, column0 = address >> 16, address & 0xFFFF

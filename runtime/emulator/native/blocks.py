@@ -181,7 +181,7 @@ class Weaver:
         if len(set(names)) != len(names):
             order = {name: number for number, name in enumerate(dict.fromkeys(names))}
             numbers, names = tuple(order[name] for name in names), list(order)
-        known = self._kinds
+        cached = self._kinds
         kinds: list[Kind | None] = []
         for name in names:
             if name[0] == "t":
@@ -191,9 +191,9 @@ class Weaver:
                     return None
                 kinds.append(Kind(kind.element) if kind is not None and row else kind)
                 continue
-            if name not in known:
-                known[name] = self._kind(name)
-            kind = known[name]
+            if name not in cached:
+                cached[name] = self._kind(name)
+            kind = cached[name]
             if kind is None:
                 return None
             kinds.append(kind)
@@ -202,17 +202,17 @@ class Weaver:
 
     def _add(self, block: _Block, plan: Plan, names: list[str]) -> None:
         """Appends a statement's operations to a block."""
-        known = block.places
+        offsets = block.places
         places = [0]
         for name in names[1:]:
-            place = known.get(name)
+            place = offsets.get(name)
             if place is None:
                 place = self._first_read(block, name)
             places.append(place)
         result = names[0]
-        place = known.get(result)
+        place = offsets.get(result)
         if place is None or result[0] == "t":
-            place = known[result] = block.end
+            place = offsets[result] = block.end
             block.end += _room(plan.kind)
             if result[0] == "t":
                 block.locals[result] = plan.kind

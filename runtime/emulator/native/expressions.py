@@ -199,8 +199,8 @@ class Planner:
     def plan(self, root: ast.expr) -> Plan:
         """The plan of an expression whose value operand 0 receives."""
         value = self.value(root)
-        wanted = self.kinds[0]
-        if wanted is not None and wanted != value.kind:
+        expected = self.kinds[0]
+        if expected is not None and expected != value.kind:
             raise NotNative
         if not self.redirect(value):
             self.copy(value, (0, 0))

@@ -85,13 +85,13 @@ def machine() -> Machine | None:
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.o" if folder else None
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), target)
 
-    def keep(_: Any, code: bytes) -> None:
-        _keep(path, code)
+    def cache_object(_: Any, code: bytes) -> None:
+        _write_object(path, code)
 
-    def kept(_: Any) -> bytes | None:
-        return _kept(path)
+    def cached_object(_: Any) -> bytes | None:
+        return _read_object(path)
 
-    engine.set_object_cache(keep, kept)
+    engine.set_object_cache(cache_object, cached_object)
     engine.finalize_object()
     return Machine(engine)
 
@@ -103,7 +103,7 @@ def _folder() -> Path | None:
     return root / "emulator" if root is not None else None
 
 
-def _kept(path: Path | None) -> bytes | None:
+def _read_object(path: Path | None) -> bytes | None:
     """The object code, behind its SHA-256; None when there is none, or it is damaged or of another
     user.
     """
@@ -117,7 +117,7 @@ def _kept(path: Path | None) -> bytes | None:
     return code if hashlib.sha256(code).digest() == digest else None
 
 
-def _keep(path: Path | None, code: bytes) -> None:
+def _write_object(path: Path | None, code: bytes) -> None:
     if path is None:
         return
     try:

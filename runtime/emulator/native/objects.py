@@ -80,7 +80,7 @@ def builtin_maker(address: int) -> Callable[[bytes], Callable[..., int]]:
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     place = ctypes.addressof(definition)
 
-    def make(first: bytes, _kept: Any = definition) -> Callable[..., int]:
+    def make(first: bytes, _owner: Any = definition) -> Callable[..., int]:
         return new(place, first, None)
 
     return make

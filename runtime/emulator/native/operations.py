@@ -142,8 +142,8 @@ def _words() -> None:
     # A packed pair lies in two rows of 32 floats; 64 bits of a lane hold element 0 in their low
     # half.
     pair, alternate = vector("u32*2"), ", ".join(f"i32 {i // 2 + i % 2 * 32}" for i in range(64))
-    turn = f"shufflevector {pair} %w, {pair} poison, <64 x i32> <{alternate}>"
-    _add("pair_to_bits", "u64", "u32*2", f"%w = or {pair} %a, {splat('u32*2', '0')}\n%x = {turn}\n"
+    swap = f"shufflevector {pair} %w, {pair} poison, <64 x i32> <{alternate}>"
+    _add("pair_to_bits", "u64", "u32*2", f"%w = or {pair} %a, {splat('u32*2', '0')}\n%x = {swap}\n"
          f"%r = bitcast {pair} %x to {i64}")  # fmt: skip
     rows = ", ".join(f"i32 {i % 32 * 2 + i // 32}" for i in range(64))
     _add("bits_to_pair", "u32*2", "u64", f"%w = bitcast {i64} %a to {pair}\n"

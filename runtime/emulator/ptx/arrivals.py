@@ -60,9 +60,9 @@ def hands_on(
                 data &= ~written(instruction)
         else:
             for goal in block.successors:
-                known = common.get(goal)
-                if goal != EXIT and (known is None or known & data != known):
-                    common[goal] = data if known is None else known & data
+                at_goal = common.get(goal)
+                if goal != EXIT and (at_goal is None or at_goal & data != at_goal):
+                    common[goal] = data if at_goal is None else at_goal & data
                     todo.append((blocks[goal].first, blocks[goal], common[goal]))
     return False
 

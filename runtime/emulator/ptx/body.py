@@ -1,8 +1,8 @@
 """The body of a function: its statements, blocks, labels and registers."""
 
-from .asides import LINE_STATEMENTS, SKIPPED_STATEMENTS, Asides
 from .ast import REGISTER_BITS, Instruction, Kernel, Label, Name, Operand, Register, Target, Vec
 from .cursor import Cursor
+from .debug import LINE_STATEMENTS, SKIPPED_STATEMENTS, DebugDirectives
 from .errors import PtxError
 from .lexer import Token
 from .opcodes import split_opcode
@@ -16,20 +16,20 @@ class Body:
 
     Args:
       cursor: behind its opening brace.
-      asides: what parses statements beside the program.
+      debug: what parses statements beside the program.
       kernel: what is found is added to it.
-      outside: the scope of the module.
+      globals_: the scope of the module.
 
     Attributes:
       used_bytes: what a pragma said about the next instruction.
       parts: of each opcode so far.
     """
 
-    def __init__(self, cursor: Cursor, asides: Asides, kernel: Kernel, outside: Scope):
+    def __init__(self, cursor: Cursor, debug: DebugDirectives, kernel: Kernel, globals_: Scope):
         self.cursor = cursor
-        self.asides = asides
+        self.debug = debug
         self.kernel = kernel
-        self.globals = outside
+        self.globals = globals_
         self.operands = Operands(cursor, kernel)
         self.used_bytes: int | None = None
         self.parts: dict[str, tuple[str, ...]] = {}
@@ -55,12 +55,12 @@ class Body:
                     kernel.variables.append(variable)
                 cursor.expect(";")
             elif text in LINE_STATEMENTS:
-                self.asides.line()
+                self.debug.line()
             elif text == ".pragma":
-                used = self.asides.pragma()
+                used = self.debug.pragma()
                 self.used_bytes = self.used_bytes if used is None else used
             elif text in SKIPPED_STATEMENTS:
-                self.asides.skip()
+                self.debug.skip()
             elif text == ";":
                 continue
             elif token.kind == "word" and cursor.peek() == ":":

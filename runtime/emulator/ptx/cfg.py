@@ -100,15 +100,15 @@ def _find_post_dominators(blocks: list[Block]) -> None:
         for successor in block.successors:
             predecessors.setdefault(successor, []).append(number)
     order: list[int] = []  # postorder of the reversed graph
-    seen = {EXIT}
+    visited = {EXIT}
     stack: list[tuple[int, int]] = [(EXIT, 0)]
     while stack:
         node, position = stack.pop()
         before = predecessors.get(node, [])
         if position < len(before):
             stack.append((node, position + 1))
-            if before[position] not in seen:
-                seen.add(before[position])
+            if before[position] not in visited:
+                visited.add(before[position])
                 stack.append((before[position], 0))
         else:
             order.append(node)

@@ -91,14 +91,14 @@ def _before(
         for successor in blocks[number].successors:
             if successor == EXIT:
                 continue
-            known = into[successor]
-            if known is None or known | state != known:
-                into[successor] = state if known is None else known | state
+            at_block = into[successor]
+            if at_block is None or at_block | state != at_block:
+                into[successor] = state if at_block is None else at_block | state
                 todo.append(successor)
     result = [0] * len(code)
     for number, block in enumerate(blocks):
-        known = into[number]
-        state = unreached if known is None else known
+        at_block = into[number]
+        state = unreached if at_block is None else at_block
         for at in range(block.first, block.last):
             result[at] = state
             state = step(code[at], state)

@@ -43,8 +43,8 @@ def reached(module: Module, kernel: Kernel) -> list[Variable]:
             for name, callee in module.kernels.items()
             if name in function.functions and callee not in functions
         ]
-    own = [variable for function in functions for variable in function.variables]
-    return [variable for variable in (*module.variables, *own) if variable in named]
+    variables = [variable for function in functions for variable in function.variables]
+    return [variable for variable in (*module.variables, *variables) if variable in named]
 
 
 def lay_out_shared(module: Module, kernel: Kernel) -> tuple[int, int]:

@@ -138,25 +138,28 @@ class _Linker:
     def _site(self, position: int, caller: Kernel, call: Instruction) -> CallSite:
         name = _callee(call)
         at = next((n for n, o in enumerate(call.operands) if isinstance(o, Name)), 0)
-        given, taken = _listed(call.operands[at + 1 : at + 2]), _listed(call.operands[:at])
+        arguments, results = (
+            _variables(call.operands[at + 1 : at + 2]),
+            _variables(call.operands[:at]),
+        )
         callee = self.module.kernels.get(name)
         is_inside = callee is not None and not callee.is_entry
         site = CallSite(name, -1, position + 1, caller.frame_bytes)
         if not name:
             site.refusal = "calls a function that the text does not name, which is not supported"
-        elif given is None or taken is None:
+        elif arguments is None or results is None:
             site.refusal = f"calls '{name}' with other than variables of the .param space"
         elif not is_inside:
-            site.arguments = tuple((v.address, 0, v.byte_count) for v in given)
-            site.results = tuple((0, v.address, v.byte_count) for v in taken)
+            site.arguments = tuple((v.address, 0, v.byte_count) for v in arguments)
+            site.results = tuple((0, v.address, v.byte_count) for v in results)
         else:
             assert callee is not None
-            site.refusal = _mismatch(callee, given, taken)
+            site.refusal = _mismatch(callee, arguments, results)
             if not site.refusal:
                 site.start, site.frame_bytes = self.starts[name], callee.frame_bytes
                 site.registers = self.registers[name]
-                site.arguments = _pairs(given, callee.params)
-                site.results = _pairs(callee.results, taken)
+                site.arguments = _pairs(arguments, callee.params)
+                site.results = _pairs(callee.results, results)
         return site
 
 
@@ -164,13 +167,13 @@ def _pairs(sources: list[Variable], goals: list[Variable]) -> tuple[tuple[int, i
     return tuple((a.address, b.address, a.byte_count) for a, b in zip(sources, goals, strict=True))
 
 
-def _mismatch(callee: Kernel, given: list[Variable], taken: list[Variable]) -> str:
+def _mismatch(callee: Kernel, arguments: list[Variable], results: list[Variable]) -> str:
     """Why a call does not fit the function, or ""."""
     if callee.has_register_params:
         return f"calls '{callee.name}', which has parameters in registers"
     for what, have, want in (
-        ("arguments", given, callee.params),
-        ("results", taken, callee.results),
+        ("arguments", arguments, callee.params),
+        ("results", results, callee.results),
     ):
         if [v.byte_count for v in have] != [v.byte_count for v in want]:
             sizes = ", ".join(f"{v.byte_count} B" for v in want) or "none"
@@ -269,11 +272,13 @@ def _callee(call: Instruction) -> str:
     return named[0].name if named and isinstance(named[0], Name) else ""
 
 
-def _listed(lists: tuple[Operand, ...]) -> list[Variable] | None:
+def _variables(lists: tuple[Operand, ...]) -> list[Variable] | None:
     """The variables that a call hands over or gets back, in order; None where there is anything
     else.
     """
-    items = [item for given in lists for item in (given.items if isinstance(given, Vec) else ())]
+    items = [
+        item for operand in lists for item in (operand.items if isinstance(operand, Vec) else ())
+    ]
     variables = [item.variable for item in items if isinstance(item, Sym) and not item.offset]
     is_known = len(variables) == len(items) and all(v.space == "local" for v in variables)
     return variables if is_known else None

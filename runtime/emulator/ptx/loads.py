@@ -54,7 +54,7 @@ def _is_read_early(kernel: Kernel, graph: Graph, load: int) -> bool:
     code, blocks = kernel.instructions, graph.blocks
     loaded = written(code[load])
     home = next(block for block in blocks if block.first <= load < block.last)
-    seen: set[int] = set()
+    visited: set[int] = set()
     todo = [(load + 1, home)]
     while todo:
         first, block = todo.pop()
@@ -65,7 +65,7 @@ def _is_read_early(kernel: Kernel, graph: Graph, load: int) -> bool:
                 return True
         else:
             for goal in block.successors:
-                if goal != EXIT and goal not in seen:
-                    seen.add(goal)
+                if goal != EXIT and goal not in visited:
+                    visited.add(goal)
                     todo.append((blocks[goal].first, blocks[goal]))
     return False

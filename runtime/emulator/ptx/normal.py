@@ -27,7 +27,7 @@ def normal_registers(kernel: Kernel) -> int:
     moves: list[tuple[int, tuple[Operand, ...]]] = []
     suspect = 0
     for instruction in kernel.instructions:
-        results, sources = written(instruction), _moved(instruction)
+        results, sources = written(instruction), _copied_words(instruction)
         if sources:
             moves.append((results, sources))
         elif not _is_flushed(instruction):
@@ -65,7 +65,7 @@ def _is_normal_number(number: Imm) -> bool:
     return all(word & _EXPONENT or not word & _FRACTION for word in words)
 
 
-def _moved(instruction: Instruction) -> tuple[Operand, ...]:
+def _copied_words(instruction: Instruction) -> tuple[Operand, ...]:
     """What an instruction copies to its result; nothing where that is not whole words."""
     ends = _MOVES.get(instruction.parts[0])
     if ends is None or instruction.type not in _WHOLE:

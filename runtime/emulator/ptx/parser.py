@@ -1,9 +1,9 @@
 """PTX text to a `Module`: what stands outside of functions, and their heads."""
 
-from .asides import LINE_STATEMENTS, SKIPPED_STATEMENTS, Asides
 from .ast import Instruction, Kernel, Module, Variable
 from .body import Body
 from .cursor import Cursor
+from .debug import LINE_STATEMENTS, SKIPPED_STATEMENTS, DebugDirectives
 from .lexer import Token
 from .scopes import Scope
 from .variables import SPACES, variables
@@ -29,7 +29,7 @@ class _Parser:
         self.cursor = Cursor(text)
         self.globals = Scope()
         self.module = Module(text, "", "", [], {})
-        self.asides = Asides(self.cursor, self.module.lines)
+        self.debug = DebugDirectives(self.cursor, self.module.lines)
 
     def parse(self) -> Module:
         cursor = self.cursor
@@ -45,9 +45,9 @@ class _Parser:
                 if cursor.integer() != 64:
                     raise cursor.error("only .address_size 64 is supported", token)
             elif token.text in LINE_STATEMENTS:
-                self.asides.line()
+                self.debug.line()
             elif token.text in SKIPPED_STATEMENTS:
-                self.asides.skip()
+                self.debug.skip()
             else:
                 cursor.at -= 1
                 self._declaration()
@@ -95,7 +95,7 @@ class _Parser:
         if cursor.accept(";"):
             return
         cursor.expect("{")
-        body = Body(cursor, self.asides, kernel, self.globals)
+        body = Body(cursor, self.debug, kernel, self.globals)
         with cursor.nested():
             body.block(scope)
         if kernel.is_entry:

@@ -8,7 +8,7 @@ LINE_STATEMENTS = frozenset((".loc", ".file"))
 _USED_BYTES = "used_bytes_mask"
 
 
-class Asides:
+class DebugDirectives:
     """Parses them.
 
     Args:
