@@ -125,7 +125,7 @@ def _mean(cycles: npt.NDArray[np.int64], turns: npt.NDArray[np.int32]) -> float 
 
 def compiled(cell: Cell, folder: Path) -> Entry:
     """Compiles the kernel of a cell with clocks to a folder."""
-    from attn_mlir.compiling.sizes import with_tiles
+    from attn_mlir.compiling.routes import attention_choice, chosen
     from attn_mlir.compiling.spec import mha
     from attn_mlir.dialect.targets.limits import target_named
     from attn_mlir.lowering.compile import compile_with_clocks
@@ -136,7 +136,7 @@ def compiled(cell: Cell, folder: Path) -> Entry:
         mask=MASKS[cell.mask](), return_lse=False, schedule=SCHEDULE,
     )  # fmt: skip
     longest = {"batch": cell.batch, "sq": cell.length, "sk": cell.length}
-    spec = with_tiles(spec, longest, Machine(TARGET, 0))
+    spec = chosen(spec, attention_choice(spec, longest, Machine(TARGET, 0)))
     bundle = Bundle.from_bytes(compile_with_clocks(spec, target=TARGET))
     groups = bundle.manifest.tensor("clocks").shape[-2]
     assert isinstance(groups, int)

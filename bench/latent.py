@@ -33,6 +33,7 @@ from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import launching_on
+from attn_mlir.schedules.policy.registry import choose
 
 COLUMNS, VALUES, PAGE = 576, 512, 64
 SCALE = 192**-0.5  # of a model whose heads have 128 columns and 64 that are rotated
@@ -227,8 +228,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, help="replays that count")
     given = parser.parse_args()
     if given.schedule:
-        choice = "attn_mlir.api.mla_decode.decode_schedule"
-        mock.patch(choice, return_value=given.schedule).start()
+        asked = functools.partial(choose, asked=given.schedule)
+        mock.patch("attn_mlir.compiling.routes.choose", asked).start()
     if given.write is not None:
         write(given.write, given.target or ["sm_90a"], given.heads, given.queries, given.topk)
         return 0

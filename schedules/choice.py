@@ -12,6 +12,7 @@ from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.core.entries import CONFIG, given_entries, to_attr
 from attn_mlir.schedules.core.facts import facts_of
 from attn_mlir.schedules.policy.base import Call
+from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom, no_kernel
 from attn_mlir.schedules.policy.registry import choose, of_operation
 from attn_mlir.schedules.registry import Schedule, schedules
@@ -31,7 +32,7 @@ def schedule_for(op: Any, target: Target) -> Schedule:
     known = [policy.name for policy in of_operation(facts.operation)]
     if named is not None and named not in known:
         raise op_error(op, f"expects {SCHEDULE} of {', '.join(known)}, got {named}")
-    policy = choose(facts, Call(target), named, refused=partial(op_error, op))
+    policy = choose(facts, Call(target), named, refused=partial(op_error, op)).policy
     return next(schedule for schedule in schedules() if schedule.policy is policy)
 
 
@@ -53,7 +54,7 @@ def configure(op: Any, schedule: Schedule, target: Target, asked: Mapping[str, A
     entries = given_entries(op, policy.defaults)
     settings = {name: int(x) if isinstance(x, bool) else x for name, x in asked.items()}
     try:
-        knobs = policy.set(facts_of(op), Call(target), settings, entries)
+        knobs = Choice(policy, facts_of(op), Call(target, asked=settings)).set(entries)
     except NoRoom as error:
         raise op_error(op, no_kernel([f"{policy.name}: {error.reason}"])) from error
     if isinstance(knobs, Mismatch):

@@ -19,18 +19,18 @@ from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refused_dtype
-from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.sizes import combined_tiles, folded, for_other_sizes, with_tiles
+from attn_mlir.compiling.routes import attention_choice, chosen
 from attn_mlir.compiling.spec import MhaSpec, mha
-from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
+from attn_mlir.compiling.splits import PARTIAL, fixed_split, split_count
+from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import MAX_SCALE
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import f32_number
 from attn_mlir.runtime.call.tensors import TensorView, view
-from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
@@ -149,9 +149,11 @@ def attention(call: AttentionCall) -> Plan:
     operands = {name: view(value, name) for name, value in {"q": call.q, **given}.items()}
     told = told_by(operands, call, cache=cache)
     out_dtype = out_dtype_of(call.out, call.out_dtype)
-    spec = spec_of(operands, call.mask, out_dtype=out_dtype, return_lse=call.return_lse, told=told)
-    chosen = {"query_tiles": call.query_tiles, "tile_order": call.tile_order}
-    spec = dataclasses.replace(spec, schedule=call.schedule, **chosen)
+    asked: dict[str, Any] = {
+        name: getattr(call, name)
+        for name in ("return_lse", "schedule", "query_tiles", "tile_order")
+    }
+    spec = spec_of(operands, call.mask, out_dtype=out_dtype, told=told, **asked)
     factors = (call.q_descale, k_descale, v_descale)
     descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
     if call.sinks is not None:
@@ -164,8 +166,8 @@ def attention(call: AttentionCall) -> Plan:
         spec, mask_mod, lists = of_call(
             call.block_mask, spec, mask_mod, call.mask, call.q, operands, machine
         )
-    spec = routed(spec, told.sizes["sq"], machine, in_parts=call.split_size is not None)
-    split = _split(call, spec, told, machine)
+    choice = attention_choice(spec, told.sizes, machine, in_parts=call.split_size is not None)
+    split = _split(call, choice)
     own_sinks = call.sinks if split is None or split.joined else None
     modifier, captured = trace(call.score_mod, mask_mod, own_sinks)
     for mod in (call.score_mod, mask_mod):
@@ -176,9 +178,11 @@ def attention(call: AttentionCall) -> Plan:
     return planned(
         call.q,
         operands,
-        dataclasses.replace(spec, modifier=modifier),
+        spec,
         {**descales, **lists, **captured},
         told,
+        choice=choice,
+        modifier=modifier,
         split=split,
         out=call.out,
         scale=scale,
@@ -190,14 +194,14 @@ def attention(call: AttentionCall) -> Plan:
 plan = only_planned(attention)
 
 
-def _split(call: AttentionCall, spec: MhaSpec, told: Told, machine: Machine) -> Split | None:
+def _split(call: AttentionCall, choice: Choice) -> Split | None:
     """How the keys of a call are split; None if they are not. Errors as `attention`."""
     if call.split_size is not None:
-        size, count = fixed_split(call.split_size, call.num_splits, spec, told.sizes, machine)
-        is_empty = 0 in told.sizes.values()
+        size, count = fixed_split(call.split_size, call.num_splits, choice)
+        is_empty = 0 in choice.call.sizes.values()
         return None if is_empty else Split(count, call.sinks, joined=True, size=size)
-    count = split_count(call.num_splits, spec, told.sizes, lambda: machine)
-    return Split(count, call.sinks, joins_parts(spec)) if count > 1 else None
+    count = split_count(call.num_splits, choice)
+    return Split(count, call.sinks, choice.combines_splits) if count > 1 else None
 
 
 def planned(
@@ -207,6 +211,8 @@ def planned(
     given: Mapping[str, object],
     told: Told | None = None,
     *,
+    choice: Choice | None = None,
+    modifier: Program | None = None,
     split: Split | None = None,
     out: object = None,
     scale: float | None = None,
@@ -221,6 +227,8 @@ def planned(
       given: other tensors of the kernel by name: factors of 8-bit operands, lists of blocks,
         tensors that the modifier reads.
       told: the lengths of the sequences; by default those of the operands.
+      choice: of the schedule; by default the one for this request and these sizes.
+      modifier: of scores, where the request does not have it.
       split: how the keys are split; None if they are not.
       out: as in `attention`.
     """
@@ -233,26 +241,29 @@ def planned(
     told = told_by(operands) if told is None else told
     for name in ("q",) if told.cache is not None else ("q", "k", "v"):  # pools have been checked
         check_copyable(operands[name], told.name(name))
-    machine = machine_of(device, q)
-    target = machine.target or DEFAULT_TARGET
-    spec = routed(spec, told.sizes["sq"], machine)
-    kernel, others = _kernels(spec, told.sizes, machine, parts=0 if split is None else split.count)
-    sizes = named_extents(kernel, operands)
+    if choice is None:
+        choice = attention_choice(spec, told.sizes, machine_of(device, q))
+    target = choice.call.target.chip
+    modified = {} if modifier is None else {"modifier": modifier}
+    own: dict[str, object] = {}
+    if split is not None and split.joined:
+        own = {"joined": True, "split_size": split.size}
+    elif split is not None:
+        own = PARTIAL
+    kernel = chosen(spec, choice.in_parts(0 if split is None else split.count), **modified, **own)
+    sizes = named_extents(spec, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given_o)
     arguments = {**operands, **told.arrays, **told.scalars, **given}
     arguments["scale"] = check_scale(scale, spec.head_dim)
     workspace: list[Allocation] = []
     if split is not None and split.joined:
-        kernel = dataclasses.replace(kernel, joined=True, split_size=split.size)
-        tiles = combined_tiles(kernel, told.sizes, target)
-        extents = {"splits": split.count, "tiles": tiles}
+        extents = {"splits": split.count, "tiles": choice.combined_tiles()}
         memory = _memory(kernel, extents)
         seen = [(x.name, x) for x in (*results, *memory)]
         step = Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})
         return Plan([step], results, memory, model, q, device, stream, target)
     if split is not None:
-        kernel = part_spec(kernel)
         sizes |= {"parts": split.count * sizes["batch"]} if "batch" in sizes else {}
         sizes |= {"part_rows": split.count * sizes["total_q"]} if "total_q" in sizes else {}
         outputs = [x for x in kernel.tensors if x.role == "out"]
@@ -262,22 +273,11 @@ def planned(
     steps = [Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})]
     if split is not None:
         steps.append(combination(spec, split, sizes))
+    others: list[MhaSpec] = []
+    if collects_for_other_sizes() and split is None:
+        found = (chosen(spec, x, **modified) for x in choice.for_other_sizes())
+        others = list(dict.fromkeys(found))
     return Plan(steps, results, [*workspace, *memory], model, q, device, stream, target, others)
-
-
-def _kernels(
-    spec: MhaSpec, sizes: Mapping[str, int], machine: Machine, *, parts: int
-) -> tuple[MhaSpec, list[MhaSpec]]:
-    """The request with its tiles, and those of other sizes where bundles are collected for them.
-
-    Args:
-      parts: of the keys; 0 if they are not split.
-    """
-    in_parts = parts > 0
-    collects = collects_for_other_sizes() and not in_parts
-    kernel = with_tiles(spec, sizes, machine, in_parts=in_parts)
-    kernel = folded(kernel, sizes, parts=max(parts, 1))
-    return kernel, for_other_sizes(spec, sizes, machine) if collects else []
 
 
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:
@@ -292,8 +292,9 @@ def spec_of(
     out_dtype: object = None,
     return_lse: bool = True,
     told: Told = NONE_TOLD,
+    **asked: Any,
 ) -> MhaSpec:
-    """The request for these operands.
+    """The request for these operands, and the knobs that are asked for.
 
     Raises:
       SpecError: ranks, shapes, dtypes or sizes that do not fit together or have no kernel.
@@ -335,6 +336,7 @@ def spec_of(
         return_lse=return_lse,
         lengths=told.kinds,
         cache=told.cache,
+        **asked,
     )
 
 

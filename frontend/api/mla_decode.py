@@ -18,17 +18,12 @@ from attn_mlir.api.packed_rows import format_named, packed_cached
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents, results_of
 from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
-from attn_mlir.compiling.decode_routes import (
-    check_scope_splits,
-    decode_schedule,
-    decode_splits,
-    decode_tiles,
-)
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
+from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import LSE_TERMS
+from attn_mlir.compiling.splits import check_num_splits, split_count
 from attn_mlir.dialect.attn.latent_formats import PLAIN
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.tensors import TensorView, view
@@ -223,14 +218,15 @@ def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, 
     """
     q, out = shared["q"], call.out
     machine = machine_of(call.device, q)
-    target = machine.target or DEFAULT_TARGET
-    schedules = [decode_schedule(x.spec, target, scope_count=len(scopes)) for x in scopes]
+    changed = {"partial": True} if len(scopes) > 1 else {}  # each scope has results for parts
+    choices = [choice_of(x.spec, x.sizes, machine, **changed) for x in scopes]
+    target = choices[0].call.target.chip
     specs = [
-        dataclasses.replace(x.spec, schedule=y) for x, y in zip(scopes, schedules, strict=True)
+        dataclasses.replace(x.spec, schedule=y.name) for x, y in zip(scopes, choices, strict=True)
     ]
     scopes = [dataclasses.replace(x, spec=y) for x, y in zip(scopes, specs, strict=True)]
-    splits = check_scope_splits(call.num_splits, len(scopes))
-    counts = [decode_splits(splits, x.spec, x.sizes, machine) for x in scopes]
+    splits = check_num_splits(call.num_splits, len(scopes))
+    counts = [split_count(splits, choice) for choice in choices]
     spec, rows = scopes[0].spec, {"q": q, **scopes[0].rows}
     sizes = named_extents(spec, rows)
     if out is not None:
@@ -243,7 +239,7 @@ def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, 
         steps, memory = _combined(scopes, shared, results, counts)
     else:
         spec = dataclasses.replace(spec, joined=counts[0] > 1)
-        extents = {"splits": counts[0], "tiles": decode_tiles(spec, scopes[0].sizes)}
+        extents = {"splits": counts[0], "tiles": choices[0].work_tiles()}
         memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
         seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
         given = {**shared, **scopes[0].rows, **scopes[0].arrays, **seen}

@@ -18,12 +18,10 @@ import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
 from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size, listed
-from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.sizes import kernel_block
+from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.lengths import DENSE
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.runtime.call.scalars import integer
@@ -381,9 +379,10 @@ def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block
     Raises:
       SpecError: there is no such kernel.
     """
-    spec = routed(spec, sq, machine, listed=True)
-    block = kernel_block(spec, sq, machine.target or DEFAULT_TARGET, listed=True)
-    return dataclasses.replace(spec, block=block), block
+    choice = attention_choice(spec, {"sq": sq}, machine, listed=True)
+    block = choice.block()
+    schedule = choice.name if choice.policy.word else spec.schedule
+    return dataclasses.replace(spec, schedule=schedule, block=block), block
 
 
 def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:

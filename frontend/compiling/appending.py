@@ -205,8 +205,7 @@ class AppendSpec(Request):
         name = "_".join(filter(None, words))
         return f"attn_append_{name}_h{self.heads}_d{self.head_dim}{values}"
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Of the cache and the tokens."""
         return Facts(
             operation=self.operation,

@@ -91,8 +91,7 @@ class CombineSpec(Request):
         """The dtype of O, the heads and their size."""
         return f"attn_combine_{self.out_dtype}_h{self.heads}_d{self.v_head_dim}"
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Of the parts, which are in f32."""
         return Facts(
             operation=self.operation,

@@ -224,7 +224,7 @@ def recording(record: Callable[[Asked], None], *, for_other_sizes: bool = False)
 
     Args:
       for_other_sizes: whether calls also request the kernels that they would with another batch or
-        number of keys (`sizes.for_other_sizes`).
+        number of keys (`Choice.for_other_sizes`).
     """
     _recorders.append(record)
     _collecting.append(for_other_sizes)

@@ -258,8 +258,7 @@ class MlaSpec(GroupedRequest):
         sizes = f"d{self.nope_dim}r{self.rope_dim}v{self.v_head_dim}"
         return f"attn_mla_{'_'.join(filter(None, words))}_{sizes}"
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Of the attention; scales of positions are those of operands of 8 bits."""
         return Facts(
             operation=self.operation,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from attn_mlir.compiling import options
@@ -15,7 +15,6 @@ from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.base import Policy
-from attn_mlir.schedules.policy.knobs import Setting
 from attn_mlir.schedules.policy.registry import named, unnamed
 
 
@@ -46,19 +45,9 @@ class MhaOptions(GroupedRequest):
     split_size: int | None = option(converter=options.split_size, default=None)
     partial: bool = option(converter=partial(flag, "partial"), default=False)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """Of its schedule; where it names none, of that which needs no name."""
         if self.schedule is None:
             return unnamed(self.operation)
         return named(self.operation, self.schedule)
-
-    @property
-    def asked(self) -> dict[str, Setting]:
-        """The knobs that it sets, by the names that policies have for them."""
-        found: dict[str, Setting] = {}
-        if self.query_tiles is not None:
-            found["q_tiles"] = self.query_tiles
-        if self.tile_order is not None:
-            found["tile_order"] = self.tile_order
-        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
@@ -21,9 +21,7 @@ from attn_mlir.masks import full
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.registry import named, of_operation, schedule_words
-from attn_mlir.schedules.policy.splits import SplitPolicy
-from attn_mlir.schedules.policy.tiling import Pieces
+from attn_mlir.schedules.policy.registry import combining, named, schedule_words
 
 HEAD_STEP = 8
 MAX_HEADS = 1024
@@ -131,13 +129,13 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             other = "joined parts" if self.joined else "sinks, which belong to what combines them"
             raise SpecError(f"partial results exclude {other}")
         if self.joined and not self.combines_splits:
-            names = " or ".join(x.name for x in of_operation(self.operation) if _combines(x))
+            names = " or ".join(combining(self.operation))
             raise SpecError(
                 f"joined parts of the keys need schedule {names}, got {self.schedule}: others have "
                 "partial results"
             )
 
-    @property
+    @cached_property
     def policy(self) -> Policy | None:
         """Of its schedule; None where it names none."""
         return None if self.schedule is None else named(self.operation, self.schedule)
@@ -145,7 +143,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
     @property
     def combines_splits(self) -> bool:
         """Whether the kernel combines parts of the keys by itself."""
-        return self.policy is not None and _combines(self.policy)
+        return self.policy is not None and self.policy.combines_splits
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -171,13 +169,15 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             *topk_length,
             *((Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()),
             *self.index_operands,
-            *(self._workspace() if self.joined else ()),
+            *self._workspace(),
             *others,
         )
 
     def _workspace(self) -> tuple[Operand, ...]:
         """Memory that parts of the keys are put together in, for the schedule."""
-        return workspace(Pieces.of(LATENT_COLUMNS).workspace())
+        if not self.joined or self.policy is None:
+            return ()
+        return workspace(self.policy.workspace(self.facts, None))
 
     @property
     def kernel_name(self) -> str:
@@ -197,8 +197,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         )
         return f"attn_mla_decode_{'_'.join(filter(None, words))}"
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Of attention to one head of keys, in whose rows the values lie."""
         return Facts(
             operation=self.operation,
@@ -235,8 +234,3 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         if self.schedule is not None:
             name_schedule(op, self.schedule)
         return {"o": op.o, "lse": op.lse}
-
-
-def _combines(policy: Policy) -> bool:
-    """Whether kernels of a policy combine parts of the keys by themselves."""
-    return isinstance(policy, SplitPolicy) and policy.combines_splits

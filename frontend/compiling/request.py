@@ -66,10 +66,14 @@ class Request(ABC):
     def operands(self) -> tuple[Operand, ...]:
         """The tensors and scalars of the kernel, in the order of the call."""
 
-    @property
     @abstractmethod
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """What policies choose by; equal to the facts of the operation that `emit` builds."""
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """`problem`, computed once."""
+        return self.problem()
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
@@ -109,7 +113,7 @@ class Request(ABC):
         """The operand of that name; None if the kernel has none."""
         return next((operand for operand in self.operands if operand.name == name), None)
 
-    @property
+    @functools.cached_property
     def tensors(self) -> tuple[Operand, ...]:
         """The operands that are tensors, in the order of the call."""
         return tuple(operand for operand in self.operands if operand.role != "scalar")

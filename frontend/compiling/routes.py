@@ -1,53 +1,97 @@
-"""Chooses the schedule of an attention call that names none.
+"""The schedule that a call gets, and the request for its kernel.
 
-It depends on the machine and on the number of rows that share keys (heads of a group times queries
-of the longest sequence), never on the contents of device arrays, so that recorded launches stay
-valid.
+Both depend on the machine and on sizes, never on the contents of device arrays, so that recorded
+launches stay valid.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
-from attn_mlir.compiling.schedules import check_registers, check_tensor
+from attn_mlir.compiling.schedules import check_target
+from attn_mlir.compiling.sequences import SequenceRequest
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
-from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.policy.base import Call
-from attn_mlir.schedules.policy.registry import choose
+from attn_mlir.schedules.policy.choice import Choice
+from attn_mlir.schedules.policy.registry import choose, named
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 
 
-def routed(
-    spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False, listed: bool = False
-) -> MhaSpec:
-    """The request with its schedule.
+def choice_of(
+    spec: SequenceRequest, sizes: Mapping[str, int], machine: Machine, **changed: Any
+) -> Choice:
+    """The choice for a call: of the schedule that its request names, or of the best one.
 
     Args:
-      spec: the request; a schedule that it names is kept. None is kept where sums lie in tensor
-        memory and the tiled kernel is taken.
-      sq: queries of the longest sequence.
-      machine: the machine that the call runs on.
+      spec: the request.
+      sizes: `batch`, and the longest `sq` and `sk`.
+      machine: that the call runs on.
+      changed: facts of its kernel that the request does not have.
+
+    Raises:
+      SpecError: no schedule has a kernel.
+      TargetError: no such chip.
+    """
+    target = target_named(machine.target or DEFAULT_TARGET)
+    is_cached = spec.cache is not None
+    call = Call(target, machine.multiprocessors, sizes, spec.asked, cached=is_cached)
+    schedule: str | None = getattr(spec, "schedule", None)
+    if schedule is not None:
+        return Choice(named(spec.operation, schedule), spec.facts, call)
+    if not changed:
+        return choose(spec.facts, call)
+    policy = choose(dataclasses.replace(spec.facts, **changed), call).policy
+    return Choice(policy, spec.facts, call)
+
+
+def attention_choice(
+    spec: MhaSpec,
+    sizes: Mapping[str, int],
+    machine: Machine,
+    *,
+    in_parts: bool = False,
+    listed: bool = False,
+) -> Choice:
+    """The choice for a call of `attention`.
+
+    Args:
+      spec, sizes, machine: as of `choice_of`.
       in_parts: whether the keys are split into parts of a fixed size, which only schedules for few
         queries put together in an order of their own.
-      listed: whether lists name the key tiles, which that schedule does not support.
+      listed: whether lists name the key tiles, which these schedules do not support.
 
     Raises:
       SpecError: an option that no schedule of the machine supports.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
-    if Feature.TENSOR_MEMORY in target.features:
-        check_tensor(spec, target.chip)
-    else:
-        check_registers(spec, target.chip)
-    if spec.schedule is not None:
-        return spec
-    facts = spec.facts
-    if in_parts:
-        facts = dataclasses.replace(facts, split_size=STREAM_KEYS)
-    if listed and facts.block is None:
-        facts = dataclasses.replace(facts, block=Block(target.rows_per_product, 1, STREAM_KEYS))
-    policy = choose(facts, Call(target, machine.multiprocessors, {"sq": sq}, spec.asked))
-    return dataclasses.replace(spec, schedule=policy.name) if policy.word else spec
+    check_target(spec, target)
+    changed: dict[str, Any] = {"split_size": STREAM_KEYS} if in_parts else {}
+    if listed and spec.block is None:
+        changed["block"] = Block(target.rows_per_product, 1, STREAM_KEYS)
+    return choice_of(spec, sizes, machine, **changed)
+
+
+def chosen(spec: MhaSpec, choice: Choice, **options: Any) -> MhaSpec:
+    """The request for a kernel: with its schedule, and the knobs that a call's sizes decide.
+
+    None leaves a knob to the schedule.
+
+    Args:
+      spec: the request of the call.
+      choice: for the call.
+      options: further options of the kernel.
+
+    Raises:
+      SpecError: the request asks for knobs that no kernel has.
+    """
+    if choice.policy.word:
+        options["schedule"] = choice.name
+    knobs = choice.sized
+    options |= {"query_tiles": knobs.get("q_tiles"), "tile_order": knobs.get("tile_order")}
+    changed = {name: value for name, value in options.items() if getattr(spec, name) != value}
+    return dataclasses.replace(spec, **changed) if changed else spec

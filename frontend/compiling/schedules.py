@@ -15,19 +15,16 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
 from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, Target, target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules.policy.attention import AttentionPolicy
 from attn_mlir.schedules.policy.base import first_mismatch
 from attn_mlir.schedules.policy.refusal import no_kernel
 from attn_mlir.schedules.policy.tiling import (
-    MAX_Q_TILES,
+    MAX_F32_HEAD_DIM,
     SCALE_GROUPS,
     has_scale_groups,
     row_lines,
 )
-
-MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 
 
 def check_stored(spec: MhaOptions) -> None:
@@ -116,7 +113,7 @@ def check_schedule(spec: MhaOptions) -> None:
     policy, target = spec.policy, target_named(DEFAULT_TARGET)
     mismatch = policy.mismatch(spec.facts, target)
     if mismatch is None:
-        asked = spec.asked
+        asked = dict(spec.asked)
         if policy.claims.answered and spec.tile_order in ANSWERED_ORDERS:
             del asked["tile_order"]  # the target decides
         domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
@@ -166,22 +163,25 @@ def check_query_tiles(spec: MhaOptions) -> None:
     Raises:
       SpecError: says what is allowed.
     """
-    policy = spec.policy
-    most = policy.most_query_tiles if isinstance(policy, AttentionPolicy) else MAX_Q_TILES
-    if (spec.query_tiles or 0) > most:
+    if (spec.query_tiles or 0) > spec.policy.most_query_tiles:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
 
 
-def check_registers(spec: MhaOptions, target: str) -> None:
-    """Refuses what no kernel of a target whose products leave their sums in registers computes.
+def check_target(spec: MhaOptions, target: Target) -> None:
+    """Refuses what no kernel of a target computes, by where its products leave their sums.
 
     Raises:
       SpecError: names the option.
     """
+    has_memory = Feature.TENSOR_MEMORY in target.features
+    if has_memory and spec.tile_order == "counter":
+        raise SpecError(f"{target.chip} has no kernel for tile_order counter: it has clc")
+    if has_memory:
+        return
     if spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
-        raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
-    check_claimed(spec.tile_order, target)
-    check_no_stages(spec, target)
+        raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
+    check_claimed(spec.tile_order, target.chip)
+    check_no_stages(spec, target.chip)
 
 
 def check_no_stages(spec: GroupedRequest, target: str) -> None:
@@ -231,13 +231,3 @@ def check_output(out_dtype: str, v_head_dim: int) -> None:
             f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {v_head_dim}: O "
             "and two key tiles would exceed shared memory"
         )
-
-
-def check_tensor(spec: MhaOptions, target: str) -> None:
-    """Refuses what no kernel of a target with tensor memory computes.
-
-    Raises:
-      SpecError: names the option.
-    """
-    if spec.tile_order == "counter":
-        raise SpecError(f"{target} has no kernel for tile_order counter: it has clc")

@@ -22,7 +22,9 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.schedules.policy.base import NO_KNOBS
 from attn_mlir.schedules.policy.facts import Scales
+from attn_mlir.schedules.policy.knobs import Knobs
 
 MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
@@ -55,6 +57,11 @@ class SequenceRequest(Request):
     def completed(self) -> Mapping[str, object]:
         """All keys of a sequence."""
         return {"mask": full()}
+
+    @property
+    def asked(self) -> Knobs:
+        """The knobs that it sets, by the names that policies have for them."""
+        return NO_KNOBS
 
     @property
     def mask_name(self) -> str:
@@ -129,6 +136,12 @@ class GroupedRequest(SequenceRequest):
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
+
+    @property
+    def asked(self) -> Knobs:
+        """Query tiles and the order of work tiles."""
+        wishes = {"q_tiles": self.query_tiles, "tile_order": self.tile_order}
+        return {name: value for name, value in wishes.items() if value is not None}
 
     @property
     def group(self) -> int:

@@ -146,8 +146,7 @@ class SparseMlaSpec(PackedRequest):
         sizes += [f"h{self.heads}", f"d{self.head_dim}"]
         return "_".join(["attn_sparse_mla", self.dtype, *sizes, *words, *self.format_words])
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Of attention to one head of keys, in whose rows the values lie."""
         return Facts(
             operation=self.operation,

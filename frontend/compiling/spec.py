@@ -27,7 +27,6 @@ from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules.policy.attention import FewRowsPolicy
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts, Modifier
 from attn_mlir.schedules.policy.registry import (
@@ -91,7 +90,7 @@ class MhaSpec(MhaOptions):
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       cache: how k and v lie where they are a cache; None for tensors of their own.
       block: positions, heads and keys of the blocks of scores that lists name, as
-        `sizes.kernel_block` says; None for a kernel without lists.
+        `Choice.block` says; None for a kernel without lists.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
         combines; see `splits`.
       joined: whether the keys are split into parts that the kernel puts together by itself, in
@@ -210,8 +209,7 @@ class MhaSpec(MhaOptions):
         """Memory that parts of the keys are put together in."""
         policy = self.policy
         if self.schedule is None:
-            policy = choose(self.facts, Call(target_named(DEFAULT_TARGET)))
-        assert isinstance(policy, FewRowsPolicy)
+            policy = choose(self.facts, Call(target_named(DEFAULT_TARGET))).policy
         return workspace(policy.workspace(self.facts, self.query_tiles))
 
     def _descale(self, name: str) -> Operand:
@@ -244,8 +242,7 @@ class MhaSpec(MhaOptions):
         values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
         return f"attn_mha_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Of the attention; its answers are the schedule, query tiles and order."""
         return Facts(
             operation=self.operation,

@@ -13,7 +13,7 @@ from attn_mlir.api.attention import check_scale
 from attn_mlir.arrays import check_memory
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
-from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import mha
 from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, parts_schedule, split_count
 from attn_mlir.errors import SpecError
@@ -207,8 +207,8 @@ class Problem:
             keys = _keys_of_part(fixed_split_size, page_size, room)
             return dataclasses.replace(self, num_splits=1, split_size=keys)
         machine = machine_of(None, view(torch.empty(0, device=device), "device"))
-        spec = routed(spec, sizes["sq"], machine)
-        return dataclasses.replace(self, num_splits=split_count(0, spec, sizes, lambda: machine))
+        choice = attention_choice(spec, sizes, machine)
+        return dataclasses.replace(self, num_splits=split_count(0, choice))
 
     def check(self, q: Any) -> None:
         """Refuses a q that `plan` was not made for.

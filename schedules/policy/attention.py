@@ -10,51 +10,58 @@ from itertools import product
 from typing import ClassVar
 
 from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.knobs import Setting
-from attn_mlir.schedules.policy.refusal import NoRoom, no_kernel
+from attn_mlir.schedules.policy.knobs import Knobs, Setting
+from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom, no_kernel
 from attn_mlir.schedules.policy.splits import SplitPolicy
 from attn_mlir.schedules.policy.tiling import (
-    MAX_Q_TILES,
+    MAX_F32_HEAD_DIM,
     Tiling,
     packed_heads,
     query_tiles_for,
 )
 
-Extents = tuple[tuple[int | str, ...], ...]
-
+LAST_AXIS_CTAS = 65535  # of the last axis of a grid; CUDA programming guide
 LEAST_COUNTED = 160  # work tiles: machines of the targets have a CTA for each of fewer
 LONG_KEYS = 8192  # in longer sequences, a tile's begin and end count for little
 
 
 class AttentionPolicy(SplitPolicy):
-    """The policy of a schedule of attention.
-
-    Attributes:
-      most_query_tiles: of a work tile, that a request may ask for.
-    """
-
-    most_query_tiles: ClassVar[int] = MAX_Q_TILES
+    """The policy of a schedule of attention."""
 
     @abstractmethod
     def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
         """Heads and positions of queries of a work tile of a call."""
 
     @abstractmethod
-    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
-        """What is asked for, with what the sizes of a call decide.
+    def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
+        """As of `sized`: query tiles, and the order of work tiles if it goes by their number."""
 
-        A knob that is left out is left to the schedule.
+    def sized(self, facts: Facts, call: Call) -> Knobs:
+        """As of `tiled`, with work tiles on the first axis of the grid where the last has no room.
 
-        Raises:
-          SpecError: there is no kernel.
+        Dense sequences are the last axis. CTAs that loop over work tiles have them all on the first.
         """
+        found = self.tiled(facts, call)
+        count = call.sizes["batch"] * max(call.parts, 1)
+        if count <= LAST_AXIS_CTAS or facts.ragged_q or "tile_order" in found:
+            return found
+        loops = self.defaults["tile_order"] in LOOPING_ORDERS
+        return found if loops else {**found, "tile_order": "persistent"}
 
-    @abstractmethod
-    def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
-        """Sizes of calls with as many queries that have every result of `sized` among them."""
+    def split_refusal(self, facts: Facts) -> str:
+        """Lists of blocks have no parts, whose O is f32 where another kernel combines them."""
+        if facts.block is not None:
+            return no_kernel([str(Mismatch("block_mask", "left out", None))])
+        if self.combines_splits or facts.v_head_dim <= MAX_F32_HEAD_DIM:
+            return ""
+        return (
+            f"needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {facts.v_head_dim}: the parts' O "
+            "is f32 and would exceed shared memory"
+        )
 
     def work_tiles(self, facts: Facts, call: Call) -> int:
         """Number of work tiles without parts, as if all sequences had the longest length.
@@ -72,18 +79,6 @@ class FewRowsPolicy(AttentionPolicy):
     """
 
     combines_splits: ClassVar[bool] = True
-
-    @abstractmethod
-    def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
-        """Extents of the memory in which parts of the keys are combined.
-
-        Args:
-          query_tiles: of a work tile; None where the request names no number.
-        """
-
-    def combined_tiles(self, facts: Facts, call: Call) -> int:
-        """Number of tiles that are combined one by one: those of the workspace."""
-        return self.work_tiles(facts, call)
 
     def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
         """A batch that has a multiprocessor for each work tile, and one that has not."""
@@ -128,7 +123,7 @@ class ManyRowsPolicy(AttentionPolicy):
         block = self.block(facts, call, listed=facts.block is not None)
         return block.heads, block.positions
 
-    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+    def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """Query tiles by the number of rows, but for blocks that lists name."""
         found = dict(call.asked)
         if "q_tiles" in found:

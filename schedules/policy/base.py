@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
+from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.element_types import NARROW, WIDE, type_bits
+from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, Setting, multiple_of, one_of
 from attn_mlir.schedules.policy.refusal import Mismatch
-from attn_mlir.schedules.policy.tiling import PAGE_STEP, goes_with_pages
+from attn_mlir.schedules.policy.tiling import MAX_Q_TILES, PAGE_STEP, goes_with_pages
 
 STRIDE_BITS = 128  # tensor maps need strides of 16 bytes
 
 
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 NO_KNOBS: Knobs = MappingProxyType({})
+Extents = tuple[tuple[int | str, ...], ...]
 
 
 class Call(NamedTuple):
@@ -33,7 +36,7 @@ class Call(NamedTuple):
       multiprocessors: of the machine; 0 where only the operation is there.
       sizes: `batch`, and the longest `sq` and `sk`; nothing where only the operation is there.
       asked: knobs that the caller has set, by name.
-      in_parts: whether the keys are computed in parts.
+      parts: of the keys, which are computed side by side; 0 if the keys are not split.
       cached: whether keys and values lie in a cache, with pages or without.
     """
 
@@ -41,7 +44,7 @@ class Call(NamedTuple):
     multiprocessors: int = 0
     sizes: Mapping[str, int] = NO_SIZES
     asked: Knobs = NO_KNOBS
-    in_parts: bool = False
+    parts: int = 0
     cached: bool = False
 
     def has_rows(self, facts: Facts, *, least: int = 0, most: int) -> bool:
@@ -148,6 +151,9 @@ class Policy(ABC):
       claims: what it has kernels for.
       knobs: what can be turned.
       by_name: whether a problem that it does not take gets it only where it is asked for.
+      most_query_tiles: of a work tile, that a request may ask for.
+      combines_splits: whether the kernel combines parts of the keys by itself; else another kernel
+        does.
     """
 
     name: ClassVar[str]
@@ -157,6 +163,8 @@ class Policy(ABC):
     claims: ClassVar[Claims] = Claims()
     knobs: ClassVar[tuple[Knob, ...]] = ()
     by_name: ClassVar[bool] = False
+    most_query_tiles: ClassVar[int] = MAX_Q_TILES
+    combines_splits: ClassVar[bool] = False
 
     @abstractmethod
     def takes(self, facts: Facts, call: Call) -> bool:
@@ -200,6 +208,66 @@ class Policy(ABC):
         domains = self.domains(facts, call.target, knobs)
         checks = ((name, knobs[name], domains.get(name) or one_of(chosen[name])) for name in knobs)
         return first_mismatch(checks) or knobs
+
+    def sized(self, facts: Facts, call: Call) -> Knobs:
+        """What is asked for, with what the sizes of a call decide.
+
+        A knob that is left out is left to `choose`.
+
+        Raises:
+          SpecError: there is no kernel.
+        """
+        del facts
+        return call.asked
+
+    def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
+        """Sizes of calls with as many queries that have every result of `sized` among them."""
+        del call
+        return ()
+
+    def work_tiles(self, facts: Facts, call: Call) -> int:
+        """Number of work tiles without parts, as if all sequences had the longest length.
+
+        Raises:
+          SpecError: there is no kernel, or work tiles are not known before there is one.
+        """
+        raise SpecError(f"schedule {self.name} does not say how many work tiles a call has")
+
+    def combined_tiles(self, facts: Facts, call: Call) -> int:
+        """Number of tiles whose parts are combined one by one: those of the workspace."""
+        return self.work_tiles(facts, call)
+
+    def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
+        """Extents of the memory in which the kernel combines parts of the keys.
+
+        Args:
+          query_tiles: of a work tile; None where the request names no number.
+        """
+        del facts, query_tiles
+        return ()
+
+    def splits(self, facts: Facts, call: Call) -> int:
+        """The number of parts of the keys, by the sizes of a call and its machine."""
+        del facts, call
+        return 1
+
+    def split_refusal(self, facts: Facts) -> str:
+        """Why a problem has no kernels with parts of the keys, behind the argument that asks for
+        them; empty where it has, or where `mismatch` says why.
+        """
+        del facts
+        return ""
+
+    def block(self, facts: Facts, call: Call, *, listed: bool = False) -> Block:
+        """The extents of the block of scores of one work tile and one key tile.
+
+        Args:
+          listed: whether lists name the key tiles.
+
+        Raises:
+          SpecError: there is no kernel, or no kernel whose tiles lists could name.
+        """
+        raise SpecError(f"schedule {self.name} has no blocks that lists could name")
 
     @property
     def options(self) -> tuple[Knob, ...]:

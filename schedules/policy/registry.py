@@ -23,9 +23,9 @@ from attn_mlir.schedules.latent.decode.policy import (
 from attn_mlir.schedules.latent.prefill.policy import LATENT, LATENT_WARPGROUPS
 from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE_PAIR_THREADS
 from attn_mlir.schedules.policy.base import Call, Policy
+from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.refusal import no_kernel
-from attn_mlir.schedules.policy.splits import SplitPolicy
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,
@@ -84,7 +84,7 @@ def widening(operation: str) -> Policy:
 def combining(operation: str) -> list[str]:
     """The names of an operation's schedules whose kernels combine parts of the keys."""
     policies = of_operation(operation)
-    return sorted(x.name for x in policies if isinstance(x, SplitPolicy) and x.combines_splits)
+    return sorted(x.name for x in policies if x.combines_splits)
 
 
 def schedule_words(operation: str) -> dict[str, str]:
@@ -98,8 +98,8 @@ def choose(
     asked: str | None = None,
     *,
     refused: Callable[[str], Exception] | None = None,
-) -> Policy:
-    """The policy for a problem: the one that is asked for, the first that takes it, or one that
+) -> Choice:
+    """The schedule for a problem: the one that is asked for, the first that takes it, or one that
     can.
 
     Args:
@@ -124,13 +124,15 @@ def choose(
     able: list[Policy] = []
     for policy in applying:
         mismatch = policy.mismatch(facts, target)
-        if mismatch is None:
-            able.append(policy)
-        else:
+        if mismatch is not None:
             reasons.append(f"{policy.name}: {mismatch}")
-    best = [policy for policy in able if asked is not None or policy.takes(facts, call)]
-    for policy in (*best, *(x for x in able if not x.by_name)):
-        return policy
+        elif asked is not None or policy.takes(facts, call):
+            return Choice(policy, facts, call)
+        else:
+            able.append(policy)
+    for policy in able:
+        if not policy.by_name:
+            return Choice(policy, facts, call)
     reasons += [f"{policy.name}: it must be asked for by name" for policy in able]
     text = no_kernel(reasons)
     raise SpecError(f"{target.chip} {text}") if refused is None else refused(text)

@@ -1,7 +1,6 @@
 """Splits of the keys: how many parts a call is worth, by its sizes alone."""
 
 import math
-from abc import abstractmethod
 from typing import ClassVar
 
 from attn_mlir.dialect.attn.masks import INTS, Mask
@@ -19,18 +18,12 @@ class SplitPolicy(Policy):
     """The policy of a schedule whose keys may be computed in parts.
 
     Attributes:
-      combines_splits: whether the kernel combines the parts by itself; else another kernel does.
       splits_per_tile: parts that cost as much time where they are combined as a tile of 128 keys of
         one part does; 0 where nothing but multiprocessors limits them. The sum of both times is
         least with sqrt(splits_per_tile x tiles) parts.
     """
 
-    combines_splits: ClassVar[bool] = False
     splits_per_tile: ClassVar[int] = 0
-
-    @abstractmethod
-    def work_tiles(self, facts: Facts, call: Call) -> int:
-        """Number of work tiles without parts, as if all sequences had the longest length."""
 
     def most_splits(self, facts: Facts, call: Call) -> int:
         """Parts of the keys that there are multiprocessors for, or 0."""

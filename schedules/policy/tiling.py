@@ -23,6 +23,7 @@ MAX_PAGES = 8  # of a key tile; a copying thread has no registers for the number
 PAGE_SIZES = "8, 16, 32, and multiples of 64"
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
+MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns

@@ -21,6 +21,7 @@ from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import VerifyError
+from attn_mlir.schedules.policy.registry import choose
 from attn_mlir.validation.numerics.decode import OUTSIDE, DecodeProblem
 from attn_mlir.validation.numerics.stored import Form
 
@@ -69,8 +70,7 @@ def results(problem: str) -> tuple[Any, Any]:
 @pytest.fixture(autouse=True)
 def streamed() -> Iterator[None]:
     """Calls are computed by the schedule, also where it is not the one that sequences get."""
-    planner = "attn_mlir.api.mla_decode.decode_schedule"
-    with mock.patch(planner, return_value=STREAMED):
+    with mock.patch("attn_mlir.compiling.routes.choose", functools.partial(choose, asked=STREAMED)):
         yield
 
 

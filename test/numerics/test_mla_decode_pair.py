@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.decode_routes import decode_schedule, decode_tiles
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.compiling.routes import choice_of
 from attn_mlir.dialect.attn.latent_formats import FORMATS
 from attn_mlir.reference import check_mla_decode
 from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.validation.numerics.decode import DecodeProblem
 from attn_mlir.validation.numerics.sparse_cases import poison
 from attn_mlir.validation.numerics.stored import Form
@@ -87,18 +89,22 @@ def test_pairs_are_chosen_where_there_is_a_kernel() -> None:
     """As many CTAs as two halves of the heads would be, so the number of parts is the same."""
     listed, sizes = {"indices": True, "heads": HEADS}, {"batch": 3, "sq": 2, "sk": 512}
     spec = MlaDecodeSpec(**listed)
-    assert decode_schedule(spec, "sm_100a") == "mla-decode-pair"
+
+    def chosen(spec: MlaDecodeSpec, target: str = "sm_100a") -> Choice:
+        return choice_of(spec, sizes, Machine(target, 0))
+
+    assert chosen(spec).name == "mla-decode-pair"
     for name in ("mla-decode-pair", "mla-decode"):
-        assert decode_tiles(dataclasses.replace(spec, schedule=name), sizes) == 2 * 3 * 2
-    assert decode_schedule(MlaDecodeSpec(heads=HEADS), "sm_100a") == "mla-decode-pair"
+        assert chosen(dataclasses.replace(spec, schedule=name)).work_tiles() == 2 * 3 * 2
+    assert chosen(MlaDecodeSpec(heads=HEADS)).name == "mla-decode-pair"
     others: tuple[dict[str, Any], ...] = (
         {"heads": 192},
         {"indices": True, "heads": 64},
         {"heads": HEADS, "kv_format": "e4m3", "kv_group": 128},
     )
     for options in others:
-        assert decode_schedule(MlaDecodeSpec(**options), "sm_100a") == "mla-decode"
-    assert decode_schedule(spec, "sm_90a") == "mla-decode-streaming"
+        assert chosen(MlaDecodeSpec(**options)).name == "mla-decode"
+    assert chosen(spec, "sm_90a").name == "mla-decode-streaming"
 
 
 @pytest.mark.long

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.decode_routes import decode_schedule, decode_splits
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.compiling.routes import choice_of
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import VerifyError
@@ -103,18 +103,17 @@ def test_few_rows_of_a_sequence(device: dict[str, Any]) -> None:
 @pytest.mark.parametrize("heads", [8, 16, 56, 64, 128])
 def test_sequences_and_lists_choose_the_schedule(heads: int) -> None:
     """A sequence of 32768 rows took 645 us with 16 heads on an H200 by single warps, and takes 38 by tiles of 64."""
-    assert decode_schedule(MlaDecodeSpec(heads=heads), "sm_90a") == HELD
+    assert choice_of(MlaDecodeSpec(heads=heads), {}, Machine("sm_90a", 132)).name == HELD
     listed = MlaDecodeSpec(heads=heads, indices=True)
-    assert heads % 16 or decode_schedule(listed, "sm_90a") == STREAMED
+    assert heads % 16 or choice_of(listed, {}, Machine("sm_90a", 132)).name == STREAMED
 
 
 @pytest.mark.parametrize(("topk", "parts"), [(512, 1), (2048, 4), (16384, 11)])
 def test_lists_are_put_together_by_the_last_cta(topk: int, parts: int) -> None:
     """Which takes as long for a part as products do for 128 entries."""
     spec = MlaDecodeSpec(heads=16, indices=True, schedule=STREAMED)
-    assert (
-        decode_splits(0, spec, {"batch": 1, "sq": 1, "sk": topk}, Machine("sm_90a", 132)) == parts
-    )
+    sizes = {"batch": 1, "sq": 1, "sk": topk}
+    assert choice_of(spec, sizes, Machine("sm_90a", 132)).splits() == parts
 
 
 @pytest.mark.parametrize(("batch", "keys", "parts"), [(4, 16384, 132 // (4 * 2)), (1, 4096, 22)])
@@ -122,7 +121,7 @@ def test_parts_are_chosen_by_tiles_of_64_rows(batch: int, keys: int, parts: int)
     """And by what a part costs: 32 tiles of 128 keys have 22 parts, the root of 16 x 32."""
     spec = MlaDecodeSpec(heads=128, schedule=HELD)
     sizes = {"batch": batch, "sq": 1, "sk": keys}
-    assert decode_splits(0, spec, sizes, Machine("sm_90a", 132)) == parts
+    assert choice_of(spec, sizes, Machine("sm_90a", 132)).splits() == parts
 
 
 @pytest.mark.ptxas

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.splits import part_spec
+from attn_mlir.compiling.splits import PARTIAL
 from attn_mlir.reference import (
     attention_f64,
     attention_yardstick,
@@ -115,7 +115,8 @@ def test_equal_bits() -> None:
 def test_tile_orders_of_the_parts() -> None:
     """The order of the tiles does not show; one kernel serves any number of parts, one as well."""
     q, k, v = operands(1, 150, 260, 1, 1, 64)
-    spec = part_spec(am.mha(heads=1, head_dim=64, mask=am.causal()))
+    options: dict[str, Any] = {**PARTIAL}
+    spec = am.mha(heads=1, head_dim=64, mask=am.causal(), **options)
 
     def run(order: str, splits: int) -> tuple[Array, Array]:
         o = poisoned((splits, 150, 1, 64), np.dtype(np.float32))

@@ -119,7 +119,7 @@ def test_schedules_of_other_targets_and_names_of_none() -> None:
 
 
 def test_settings_that_are_asked_for_stay_where_a_kernel_can_have_them() -> None:
-    policy = choose(MHA, BLACKWELL)
+    policy = choose(MHA, BLACKWELL).policy
     knobs = policy.set(MHA, BLACKWELL, {"kv_stages": 3}, {"tile_order": "clc"})
     assert not isinstance(knobs, Mismatch)
     assert (knobs["kv_stages"], knobs["tile_order"]) == (3, "clc")

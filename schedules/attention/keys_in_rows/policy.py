@@ -6,8 +6,8 @@ from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.element_types import WIDE, type_bits
 from attn_mlir.schedules.attention.streaming.policy import streamed_order, streamed_orders
-from attn_mlir.schedules.policy.attention import Extents, FewRowsPolicy
-from attn_mlir.schedules.policy.base import Call, Claims
+from attn_mlir.schedules.policy.attention import FewRowsPolicy
+from attn_mlir.schedules.policy.base import Call, Claims, Extents
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -123,7 +123,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
         rows = SwappedRows.of(facts.group, tiles, is_padded=facts.padded_q)
         return rows.heads, rows.positions
 
-    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+    def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """As many query tiles as queries fill, where these are several."""
         count = _query_tiles(facts, call.sizes["sq"])
         return {**({"q_tiles": count} if count > 1 else {}), **call.asked}

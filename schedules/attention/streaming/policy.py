@@ -28,8 +28,8 @@ from typing import ClassVar
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.element_types import NARROW, type_bits
-from attn_mlir.schedules.policy.attention import Extents, FewRowsPolicy
-from attn_mlir.schedules.policy.base import Call, Claims, first_mismatch
+from attn_mlir.schedules.policy.attention import FewRowsPolicy
+from attn_mlir.schedules.policy.base import Call, Claims, Extents, first_mismatch
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -170,12 +170,12 @@ class StreamingPolicy(FewRowsPolicy):
         rows = self.query_rows(facts, int(call.asked.get("q_tiles", 1)))
         return rows.heads, rows.positions
 
-    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+    def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """Two query tiles where that leaves fewer work tiles, of which there are more than
         multiprocessors.
         """
         found = dict(call.asked)
-        if "q_tiles" in found or call.in_parts:
+        if "q_tiles" in found or call.parts:
             return found
         rows = self.query_rows(facts, MAX_Q_TILES)
         fit = fit_two_query_tiles(

@@ -107,10 +107,10 @@ class WarpgroupPolicy(ManyRowsPolicy):
             listed=listed,
         )
 
-    def sized(self, facts: Facts, call: Call) -> dict[str, Setting]:
+    def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """As with many rows; and the counter that work tiles are drawn from, where it is faster."""
-        found = super().sized(facts, call)
-        draws = "tile_order" not in found and not call.in_parts
+        found = super().tiled(facts, call)
+        draws = "tile_order" not in found and not call.parts
         if not draws or not self._is_drawn(facts, call._replace(asked=found)):
             return found
         assert facts.mask is not None

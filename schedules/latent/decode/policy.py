@@ -18,7 +18,7 @@ from attn_mlir.schedules.latent.common.policy import (
     PairSlots,
     pair_mismatch,
 )
-from attn_mlir.schedules.policy.base import Call, Claims
+from attn_mlir.schedules.policy.base import Call, Claims, Extents
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Domain, Knob, Knobs, at_least, half_tile_knobs
 from attn_mlir.schedules.policy.refusal import Mismatch
@@ -148,6 +148,10 @@ class DecodeStreamingPolicy(DecodePolicy):
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """As of attention."""
         return STREAMING.domains(facts, target, knobs)
+
+    def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
+        """As of attention."""
+        return STREAMING.workspace(facts, query_tiles)
 
     def rows(self, facts: Facts) -> tuple[int, int]:
         """Heads and queries of a work tile."""

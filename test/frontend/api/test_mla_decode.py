@@ -11,8 +11,9 @@ import pytest
 import attn_mlir as am
 from attn_mlir.api.mla_decode import plan
 from attn_mlir.compiling.combination import CombineSpec
-from attn_mlir.compiling.decode_routes import decode_splits, decode_tiles
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.compiling.routes import choice_of
+from attn_mlir.compiling.splits import split_count
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
@@ -296,7 +297,8 @@ def test_tensor_memory_has_a_kernel_of_its_own() -> None:
 def test_work_tiles_of_64_rows(heads: int, listed: bool, tiles: int) -> None:
     """Of three queries of a sequence; 72 heads are three times 24, of which two queries fill a tile."""
     spec = MlaDecodeSpec(heads=heads, indices=listed, schedule="mla-decode")
-    assert decode_tiles(spec, {"batch": 1, "sq": 3, "sk": 100}) == tiles
+    sizes = {"batch": 1, "sq": 3, "sk": 100}
+    assert choice_of(spec, sizes, Machine("sm_100a", 0)).work_tiles() == tiles
 
 
 def test_parts_are_chosen_by_sizes() -> None:
@@ -304,7 +306,8 @@ def test_parts_are_chosen_by_sizes() -> None:
     machine = Machine("sm_90a", 132)
 
     def count(batch: int, sk: int, sq: int = 1) -> int:
-        return decode_splits(0, spec, {"batch": batch, "sq": sq, "sk": sk}, machine)
+        sizes = {"batch": batch, "sq": sq, "sk": sk}
+        return split_count(0, choice_of(spec, sizes, machine))
 
     assert count(1, 16384) == 11  # of 8 work tiles of 16 heads, which have room for 16
     assert count(1, 16384, sq=2) == 8

@@ -17,11 +17,12 @@ import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.block_masks.arguments import check_block_count
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask, joins_blocks
-from attn_mlir.compiling.sizes import kernel_block
+from attn_mlir.compiling.routes import choice_of
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.attention.tensor_memory.policy import default_knobs
 
 Array = npt.NDArray[Any]
@@ -211,10 +212,10 @@ def test_the_kernel_walks_what_kernel_block_says() -> None:
             continue
         spec = am.mha(
             heads=4, kv_heads=1, head_dim=head_dim, v_head_dim=v_head_dim, out_dtype=out,
-            tile_order=order,
+            tile_order=order, schedule="mha",
         )  # fmt: skip
         for sq in (1, 32, 33, 4096):
-            block = kernel_block(spec, sq)
+            block = choice_of(spec, {"sq": sq}, Machine(None, 0)).block()
             tile = (block.positions * block.heads // 128, block.keys)
             options: dict[str, Any] = {"output_bits": 32 if out == "f32" else 16}
             options["tile_order"] = order or "single"
@@ -233,7 +234,7 @@ def test_on_hopper_lists_have_tiles_in_every_order_and_type(order: str) -> None:
             heads=4, head_dim=head_dim, dtype=dtype, out_dtype="bf16", tile_order=order,
             schedule="mha-registers",
         )  # fmt: skip
-        block = kernel_block(spec, 300, "sm_90a", listed=True)
+        block = choice_of(spec, {"sq": 300}, Machine("sm_90a", 0)).block()
         assert 128 % block.positions == 0 == 128 % block.keys
         dataclasses.replace(spec, block=block)
 

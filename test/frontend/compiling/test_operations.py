@@ -111,8 +111,7 @@ class RenamedSpec(Request):
         """That of attention."""
         return self.inner.kernel_name
 
-    @property
-    def facts(self) -> Facts:
+    def problem(self) -> Facts:
         """Those of attention."""
         return self.inner.facts
 

@@ -12,8 +12,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.block_masks.blocks import with_block
-from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.sizes import for_other_sizes, with_tiles
+from attn_mlir.compiling.routes import attention_choice, chosen
 from attn_mlir.compiling.splits import split_count
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
@@ -58,7 +57,8 @@ def test_routes(
     schedule: str | None,
 ) -> None:
     spec = am.mha(heads=heads[0], kv_heads=heads[1], **{"head_dim": 64, **options})
-    assert routed(spec, sq, Machine(target, 132)).schedule == schedule
+    choice = attention_choice(spec, {"sq": sq}, Machine(target, 132))
+    assert choice.name == schedule or (schedule is None and choice.name == "mha")
 
 
 @pytest.mark.parametrize("page", [8, 16, 32, 64, 128, 192, 256, 320])
@@ -92,7 +92,8 @@ def test_parts_of_a_fixed_size(
 ) -> None:
     """A call that names no schedule gets one that puts such parts together."""
     spec = am.mha(**{"heads": 8, "kv_heads": 1, "head_dim": 64, **options})
-    assert routed(spec, sq, Machine(target, 132), in_parts=True).schedule == schedule
+    choice = attention_choice(spec, {"sq": sq}, Machine(target, 132), in_parts=True)
+    assert choice.name == schedule
 
 
 @pytest.mark.parametrize(
@@ -182,12 +183,13 @@ def test_few_queries_on_an_h200(
     given = {"heads": 64, "kv_heads": 8, "head_dim": 128, **options}
     spec, machine = am.mha(**given, schedule="mha-streaming"), Machine("sm_90a", 132)
     called = dict(zip(("batch", "sq", "sk"), sizes, strict=True))
-    parts = split_count(0, spec, called, lambda: machine)
-    found = with_tiles(spec, called, machine, in_parts=parts > 1)
+    choice = attention_choice(spec, called, machine)
+    parts = split_count(0, choice)
+    found = chosen(spec, choice.in_parts(parts if parts > 1 else 0))
     assert (found.query_tiles or 1, parts) == expected
-    whole = with_tiles(spec, called, machine)
-    assert whole in (collected := for_other_sizes(spec, called, machine)) and len(collected) <= 2
-    assert with_tiles(spec, called, machine, in_parts=True) == spec
+    collected = {chosen(spec, other) for other in choice.for_other_sizes()}
+    assert chosen(spec, choice) in collected
+    assert chosen(spec, choice.in_parts(2)) == spec
 
 
 @pytest.mark.parametrize(
@@ -212,16 +214,17 @@ def test_orders_on_hopper(
     spec = am.mha(heads=16, head_dim=head_dim, mask=parse_mask(mask), schedule="mha-registers")
     called = {"batch": sizes[0], "sq": sizes[1], "sk": sizes[1]}
     machine = Machine("sm_90a", 132)
-    found = with_tiles(spec, called, machine)
+    choice = attention_choice(spec, called, machine)
+    found = chosen(spec, choice)
     assert (found.query_tiles, found.tile_order) == (tiles, order)
-    assert with_tiles(spec, called, machine, in_parts=True).tile_order is None
-    collected = for_other_sizes(spec, called, machine)
-    assert found in collected and len(collected) == len(set(collected)) <= 3
+    assert chosen(spec, choice.in_parts(2)).tile_order is None
+    collected = {chosen(spec, other) for other in choice.for_other_sizes()}
+    assert found in collected and len(collected) <= 3
     for others in ({"batch": 1}, {"batch": 640}, {"sk": 9000}, {"batch": 3, "sk": 1}):
-        assert with_tiles(spec, {**called, **others}, machine) in collected
+        assert chosen(spec, choice.of_sizes({**called, **others})) in collected
     asked = dataclasses.replace(spec, tile_order="single", query_tiles=1)
-    assert with_tiles(asked, called, machine) == asked
-    assert for_other_sizes(asked, called, machine) == [asked]
+    choice = attention_choice(asked, called, machine)
+    assert {chosen(asked, x) for x in (choice, *choice.for_other_sizes())} == {asked}
 
 
 @pytest.mark.parametrize(

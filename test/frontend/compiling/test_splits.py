@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
 import attn_mlir as am
 from attn_mlir.compiling.combination import CombineSpec
-from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.sizes import work_tiles
+from attn_mlir.compiling.routes import attention_choice, choice_of
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.splits import check_num_splits, part_spec, split_count
+from attn_mlir.compiling.splits import PARTIAL, check_num_splits, split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Machine
@@ -25,8 +25,7 @@ def count(
     num_splits: int, spec: MhaSpec, batch: int, sq: int, sk: int, target: str | None = None
 ) -> int:
     sizes = {"batch": batch, "sq": sq, "sk": sk}
-    machine = Machine(target, B200)
-    return split_count(num_splits, routed(spec, sq, machine), sizes, lambda: machine)
+    return split_count(num_splits, attention_choice(spec, sizes, Machine(target, B200)))
 
 
 @pytest.mark.parametrize(
@@ -60,8 +59,9 @@ def test_the_rule(most: int, key_tiles: int, expected: int) -> None:
 def test_work_tiles(
     heads: int, kv_heads: int, head_dim: int, batch: int, sq: int, expected: int
 ) -> None:
-    spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
-    assert work_tiles(spec, {"batch": batch, "sq": sq, "sk": 1}) == expected
+    spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=head_dim, schedule="mha")
+    choice = choice_of(spec, {"batch": batch, "sq": sq, "sk": 1}, Machine(None, 0))
+    assert choice.work_tiles() == expected
 
 
 @pytest.mark.parametrize("sq", [1, 200])
@@ -94,7 +94,7 @@ def test_parts_of_a_call() -> None:
     assert count(7, spec, 1, 0, 10) == 1  # nothing to split
     listed = dataclasses.replace(spec, block=(64, 4, 128))
     assert count(0, listed, 1, 1, 65536) == 1
-    with pytest.raises(SpecError, match="^num_splits 2 and a block_mask have no kernel"):
+    with pytest.raises(SpecError, match="^num_splits 2 has no kernel: block_mask must be left out"):
         count(2, listed, 1, 1, 65536)
     wide = am.mha(heads=1, head_dim=64, v_head_dim=256)
     assert count(0, wide, 1, 1, 65536) == 1
@@ -102,18 +102,9 @@ def test_parts_of_a_call() -> None:
         count(2, wide, 1, 1, 65536)
 
 
-def test_multiprocessors_are_asked_for_only_where_they_decide() -> None:
-    def fail() -> int:
-        raise AssertionError
-
-    spec = am.mha(heads=1, head_dim=64)
-    sizes = {"batch": 1, "sq": 1, "sk": 1000}
-    assert split_count(1, spec, sizes, fail) == 1
-    assert split_count(9, spec, sizes, fail) == 9
-
-
 def test_requests() -> None:
-    spec = part_spec(am.mha(heads=2, head_dim=64, return_lse=False))
+    options: dict[str, Any] = {**PARTIAL}
+    spec = am.mha(heads=2, head_dim=64, **options)
     assert (spec.out_dtype, spec.return_lse, spec.partial) == ("f32", True, True)
     assert spec.canonical_json() != dataclasses.replace(spec, partial=False).canonical_json()
     with pytest.raises(SpecError, match="^partial results need out_dtype f32 and return_lse"):

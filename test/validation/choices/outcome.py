@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from attn_mlir.api.plan import Plan
-from attn_mlir.compiling.decode_routes import decode_tiles
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
-from attn_mlir.compiling.sizes import work_tiles
+from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import AttnError
 from attn_mlir.passes.infrastructure import pipeline
+from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.choice import schedule_for
 from attn_mlir.schedules.registry import operations
 from attn_mlir.validation.choices.case import Case
@@ -53,10 +53,10 @@ def _planned(plan: Plan, case: Case) -> str:
 def _tiles(request: Request, case: Case) -> str:
     """The number of work tiles that a call counts with to choose splits; nothing where none are chosen."""
     try:
-        if isinstance(request, MhaSpec):
-            return f" tiles={work_tiles(request, case.sizes(), case.target)}"
-        if isinstance(request, MlaDecodeSpec):
-            return f" tiles={decode_tiles(request, case.sizes())}"
+        if isinstance(request, MhaSpec | MlaDecodeSpec):
+            request = dataclasses.replace(request, schedule=request.schedule or "mha")
+            choice = choice_of(request, case.sizes(), Machine(case.target, 0))
+            return f" tiles={choice.work_tiles()}"
     except AttnError as error:
         return f" {_refusal(error)}"
     return ""
