@@ -264,7 +264,7 @@ def _compiled(request: str, target: str, make: Callable[[], bytes]) -> Bundle:
         return Bundle.from_bytes(make())
     cache = Cache(settings.cache_dir or default_root())
     key = cache_key(request, target, cache)
-    name = (str(cache.root), key.digest())
+    name = (str(cache.root), key.target, *key.parts.values())
     bundle = _memory.get(name)
     if bundle is None:
         start = time.perf_counter()

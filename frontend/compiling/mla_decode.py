@@ -21,7 +21,7 @@ from attn_mlir.masks import full
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.registry import combining, named, schedule_words
+from attn_mlir.schedules.policy.registry import combining, named
 
 HEAD_STEP = 8
 MAX_HEADS = 1024
@@ -186,7 +186,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         names = ("indices", "topk_length", "sinks", "joined", "partial")
         words = (
             "" if self.indices else self.mask_name,
-            "" if self.schedule is None else schedule_words(self.operation)[self.schedule],
+            "" if self.policy is None else self.policy.word,
             *(name for name in names if getattr(self, name)),
             cache,
             self.lengths.short_name,

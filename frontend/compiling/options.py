@@ -17,7 +17,7 @@ from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_nam
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import as_int
-from attn_mlir.schedules.policy.registry import schedule_words
+from attn_mlir.schedules.policy.registry import names_of
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,
@@ -80,7 +80,7 @@ def schedule(operation: str, value: object) -> str:
     Raises:
       SpecError: there is none by this name.
     """
-    return one_of("schedule", tuple(schedule_words(operation)), value, optional=True)
+    return one_of("schedule", names_of(operation), value, optional=True)
 
 
 def query_tiles(value: object) -> int:

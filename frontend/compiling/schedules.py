@@ -19,6 +19,7 @@ from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, Target, target_name
 from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.base import first_mismatch
 from attn_mlir.schedules.policy.refusal import no_kernel
+from attn_mlir.schedules.policy.registry import mismatch
 from attn_mlir.schedules.policy.tiling import (
     MAX_F32_HEAD_DIM,
     SCALE_GROUPS,
@@ -111,15 +112,15 @@ def check_schedule(spec: MhaOptions) -> None:
     if spec.schedule is None:
         return
     policy, target = spec.policy, target_named(DEFAULT_TARGET)
-    mismatch = policy.mismatch(spec.facts, target)
-    if mismatch is None:
+    found = mismatch(policy, spec.facts, target)
+    if found is None and spec.asked:
         asked = dict(spec.asked)
         if policy.claims.answered and spec.tile_order in ANSWERED_ORDERS:
             del asked["tile_order"]  # the target decides
         domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
-        mismatch = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
-    if mismatch is not None:
-        raise SpecError(f"schedule {spec.schedule} {no_kernel([str(mismatch)])}")
+        found = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
+    if found is not None:
+        raise SpecError(f"schedule {spec.schedule} {no_kernel([str(found)])}")
 
 
 def check_stages(spec: MhaOptions) -> None:
@@ -128,9 +129,8 @@ def check_stages(spec: MhaOptions) -> None:
     Raises:
       SpecError: names the option.
     """
-    known = {knob.name for knob in spec.policy.options}
     for name in _given_stages(spec):
-        if name not in known:
+        if name not in {knob.name for knob in spec.policy.options}:
             raise SpecError(f"schedule {spec.schedule} has no {name}: leave it out")
     check_order(spec)
     check_key_parts(spec.num_qk_stages, spec.dtype, {"head_dim": spec.head_dim})
@@ -147,9 +147,11 @@ def check_key_parts(count: int | None, dtype: str, sizes: Mapping[str, int]) -> 
     Raises:
       SpecError: none of them can be.
     """
+    if count is None:
+        return
     bits = 8 if dtype in NARROW_DTYPES else 16
     lines = {name: row_lines(columns, bits) for name, columns in sizes.items()}
-    if count is not None and all(n % count for n in lines.values()):
+    if all(n % count for n in lines.values()):
         got = " and ".join(f"{name} {sizes[name]} with {n}" for name, n in lines.items())
         raise SpecError(
             f"num_qk_stages must divide the lines of 128 bytes of a row of keys, got {count} for "

@@ -31,7 +31,6 @@ from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts, Modifier
 from attn_mlir.schedules.policy.registry import (
     choose,
-    schedule_words,
     widening,
 )
 
@@ -229,7 +228,7 @@ class MhaSpec(MhaOptions):
             "part" if self.partial else "",
             "joined" if self.joined else "",
             f"by{self.split_size}" if self.split_size is not None else "",
-            schedule_words(self.operation)[self.schedule] if self.schedule is not None else "",
+            self.policy.word,
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
             "" if self.cache is None else self.cache.short_name,

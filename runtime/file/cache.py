@@ -74,7 +74,13 @@ class Key:
 
 def default_root() -> Path | None:
     """`$XDG_CACHE_HOME/attn-mlir`, else `~/.cache/attn-mlir`; None without a home folder."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
+    return _root_of(os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME"))
+
+
+@functools.cache
+def _root_of(base: str, home: str | None) -> Path | None:
+    """`default_root` by these variables; `Path.home` reads the second."""
+    del home
     if os.path.isabs(base):
         return Path(base) / "attn-mlir"
     try:

@@ -4,8 +4,10 @@ A new schedule has a line here. Those of an operation stand in the order in whic
 asked whether they take a problem.
 """
 
+import functools
 from collections.abc import Callable
 
+from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
@@ -25,7 +27,9 @@ from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE
 from attn_mlir.schedules.policy.base import Call, Policy
 from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.refusal import no_kernel
+from attn_mlir.schedules.policy.refusal import Mismatch, no_kernel
+
+MOST_KEPT = 1024  # problems whose mismatches are remembered, each with a schedule
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,
@@ -49,7 +53,13 @@ POLICIES: list[Policy] = [
 
 def of_operation(operation: str) -> tuple[Policy, ...]:
     """The policies for an operation."""
-    return tuple(policy for policy in POLICIES if policy.operation == operation)
+    return tuple(_by_name(operation, tuple(POLICIES)).values())
+
+
+@functools.cache
+def _by_name(operation: str, policies: tuple[Policy, ...]) -> dict[str, Policy]:
+    """Those of these policies that are for an operation, by the names of their schedules."""
+    return {policy.name: policy for policy in policies if policy.operation == operation}
 
 
 def named(operation: str, name: str) -> Policy:
@@ -58,12 +68,10 @@ def named(operation: str, name: str) -> Policy:
     Raises:
       SpecError: there is none by this name.
     """
-    policies = of_operation(operation)
-    for policy in policies:
-        if policy.name == name:
-            return policy
-    names = ", ".join(policy.name for policy in policies)
-    raise SpecError(f"schedule must be one of {names}, got {name}")
+    policies = _by_name(operation, tuple(POLICIES))
+    if name not in policies:
+        raise SpecError(f"schedule must be one of {', '.join(policies)}, got {name}")
+    return policies[name]
 
 
 def unnamed(operation: str) -> Policy:
@@ -87,9 +95,15 @@ def combining(operation: str) -> list[str]:
     return sorted(x.name for x in policies if x.combines_splits)
 
 
-def schedule_words(operation: str) -> dict[str, str]:
-    """The names of an operation's schedules, each with the word that it adds to a kernel's name."""
-    return {policy.name: policy.word for policy in of_operation(operation)}
+def names_of(operation: str) -> tuple[str, ...]:
+    """The names of an operation's schedules."""
+    return tuple(_by_name(operation, tuple(POLICIES)))
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def mismatch(policy: Policy, facts: Facts, target: Target) -> Mismatch | None:
+    """Why a schedule has no kernel for a problem, kept for calls of the same problem."""
+    return policy.mismatch(facts, target)
 
 
 def choose(
@@ -123,9 +137,8 @@ def choose(
     reasons: list[str] = []
     able: list[Policy] = []
     for policy in applying:
-        mismatch = policy.mismatch(facts, target)
-        if mismatch is not None:
-            reasons.append(f"{policy.name}: {mismatch}")
+        if (found := mismatch(policy, facts, target)) is not None:
+            reasons.append(f"{policy.name}: {found}")
         elif asked is not None or policy.takes(facts, call):
             return Choice(policy, facts, call)
         else:
