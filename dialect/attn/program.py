@@ -4,7 +4,6 @@ A program is a list of nodes in the order of evaluation, without MLIR and numpy.
 `evaluation.evaluate`, which computes it on arrays, defines its meaning.
 """
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +92,8 @@ class Program:
 
     def canonical(self) -> str:
         """JSON text, the same for equal programs; `from_json` reads it."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        lists = {"nodes": [*map(vars, self.nodes)], "tensors": [*map(vars, self.tensors)]}
+        return json.dumps({**vars(self), **lists}, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> "Program":

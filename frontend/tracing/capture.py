@@ -316,6 +316,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
     return [code, *(found for x in inner for found in _codes(x))]
 
 
+@functools.lru_cache(maxsize=256)
 def _global_assignments(code: types.CodeType) -> set[str]:
     return {
         str(step.argval)
