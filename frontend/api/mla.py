@@ -18,7 +18,8 @@ from attn_mlir.arrays import stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
-from attn_mlir.compiling.schedules import check_claimed, check_no_stages
+from attn_mlir.compiling.routes import choice_of, chosen
+from attn_mlir.compiling.schedules import check_target
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
@@ -28,7 +29,6 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.schedules.policy.tiling import query_tiles_for
 
 CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and keys
 
@@ -154,21 +154,13 @@ def mla(call: MlaCall) -> Plan:
     }
     spec = _spec_of(operands, told, options)
     chip = target_named(target)
-    if Feature.TENSOR_MEMORY not in chip.features:
-        check_claimed(call.tile_order, target)
-        check_no_stages(spec, target)
-        if spec.has_helper:
-            allowed = ", ".join(WIDE_DTYPES)
-            name, dtype = (
-                ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)
-            )
-            raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
-    query_tiles = call.query_tiles
-    if query_tiles is None:
-        query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
-        if spec.has_helper and call.tile_order == "clc":
-            query_tiles = 1
-    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=call.tile_order)
+    check_target(spec, chip, call.tile_order)
+    if Feature.TENSOR_MEMORY not in chip.features and spec.has_helper:
+        allowed = ", ".join(WIDE_DTYPES)
+        name, dtype = ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)
+        raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
+    spec = dataclasses.replace(spec, query_tiles=call.query_tiles, tile_order=call.tile_order)
+    spec = chosen(spec, choice_of(spec, told.sizes, machine))
     stream = stream_of(call.stream, call.device, call.q_nope, operands["q_nope"])
     arguments = {
         **operands,

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from attn_mlir.compiling.schedules import check_target
-from attn_mlir.compiling.sequences import SequenceRequest
+from attn_mlir.compiling.sequences import GroupedRequest, SequenceRequest
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
+from attn_mlir.errors import SpecError
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.registry import choose, named
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS
+
+GroupedT = TypeVar("GroupedT", bound=GroupedRequest)
 
 
 def choice_of(
@@ -69,14 +73,19 @@ def attention_choice(
       SpecError: an option that no schedule of the machine supports.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
-    check_target(spec, target)
+    has_memory = Feature.TENSOR_MEMORY in target.features
+    if has_memory and spec.tile_order == "counter":
+        raise SpecError(f"{target.chip} has no kernel for tile_order counter: it has clc")
+    if not has_memory and spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
+        raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
+    check_target(spec, target, spec.tile_order)
     changed: dict[str, Any] = {"split_size": STREAM_KEYS} if in_parts else {}
     if listed and spec.block is None:
         changed["block"] = Block(target.rows_per_product, 1, STREAM_KEYS)
     return choice_of(spec, sizes, machine, **changed)
 
 
-def chosen(spec: MhaSpec, choice: Choice, **options: Any) -> MhaSpec:
+def chosen(spec: GroupedT, choice: Choice, **options: Any) -> GroupedT:
     """The request for a kernel: with its schedule, and the knobs that a call's sizes decide.
 
     None leaves a knob to the schedule.

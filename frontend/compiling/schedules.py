@@ -169,31 +169,23 @@ def check_query_tiles(spec: MhaOptions) -> None:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
 
 
-def check_target(spec: MhaOptions, target: Target) -> None:
-    """Refuses what no kernel of a target computes, by where its products leave their sums.
+def check_target(spec: GroupedRequest, target: Target, tile_order: str | None) -> None:
+    """Refuses options that kernels do not have whose products leave their sums in registers.
+
+    Args:
+      spec: the request.
+      target: the chip.
+      tile_order: that is asked for.
 
     Raises:
       SpecError: names the option.
     """
-    has_memory = Feature.TENSOR_MEMORY in target.features
-    if has_memory and spec.tile_order == "counter":
-        raise SpecError(f"{target.chip} has no kernel for tile_order counter: it has clc")
-    if has_memory:
+    if Feature.TENSOR_MEMORY in target.features:
         return
-    if spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
-        raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
-    check_claimed(spec.tile_order, target.chip)
-    check_no_stages(spec, target.chip)
-
-
-def check_no_stages(spec: GroupedRequest, target: str) -> None:
-    """Refuses stages inside products, on a target whose kernels have none.
-
-    Raises:
-      SpecError: they are asked for.
-    """
+    if tile_order == "clc":
+        raise SpecError(f"{target.chip} has no kernel for tile_order clc")
     for name in _given_stages(spec):
-        raise SpecError(f"{target} has no kernel with {name}: leave it out")
+        raise SpecError(f"{target.chip} has no kernel with {name}: leave it out")
 
 
 def _given_stages(spec: GroupedRequest) -> list[str]:
@@ -210,16 +202,6 @@ def check_order(spec: GroupedRequest) -> None:
     """
     if spec.ordered_softmax and spec.query_tiles == 1:
         raise SpecError("ordered_softmax is for two query tiles, got query_tiles 1")
-
-
-def check_claimed(tile_order: str | None, target: str) -> None:
-    """Refuses work tiles that CTAs claim, on a target that has no such instruction.
-
-    Raises:
-      SpecError: they are asked for.
-    """
-    if tile_order == "clc":
-        raise SpecError(f"{target} has no kernel for tile_order clc")
 
 
 def check_output(out_dtype: str, v_head_dim: int) -> None:

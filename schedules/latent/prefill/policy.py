@@ -32,7 +32,13 @@ from attn_mlir.schedules.policy.knobs import (
     multiple_of,
 )
 from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
-from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, SMEM_FOR_BARRIERS, TILE_N, row_lines
+from attn_mlir.schedules.policy.tiling import (
+    MAX_HEAD_DIM,
+    SMEM_FOR_BARRIERS,
+    TILE_N,
+    query_tiles_for,
+    row_lines,
+)
 
 TYPES = ("bf16", "f16", "e4m3")
 STEP_BYTES = 32  # depth of one product of the tensor core
@@ -149,6 +155,15 @@ class LatentPolicy(Policy):
         ]
         return super().mismatch(facts, target) or first_mismatch(checks)
 
+    def sized(self, facts: Facts, call: Call) -> Knobs:
+        """Query tiles by the number of rows; one where CTAs claim work tiles and warps help."""
+        if "q_tiles" in call.asked:
+            return call.asked
+        count = query_tiles_for(call.target, call.sizes["sq"], facts.group)
+        if has_helper(facts) and call.asked.get("tile_order") == CLAIMED:
+            count = 1
+        return call.asked if count is None else {**call.asked, "q_tiles": count}
+
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """As `set`, without entries."""
         return self._chosen(facts, call.target, asked, {})
@@ -206,6 +221,10 @@ class LatentWarpgroupPolicy(Policy):
         if rope_of(facts).k_type in NARROW:
             return Mismatch("k_rope of 8 bits", "left out", None)
         return LATENT.mismatch(facts, target)
+
+    def sized(self, facts: Facts, call: Call) -> Knobs:
+        """As with tensor memory."""
+        return LATENT.sized(facts, call)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """The tiles that registers and shared memory have room for."""

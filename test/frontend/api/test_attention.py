@@ -12,10 +12,10 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import cli
-from attn_mlir.compiling import sizes
 from attn_mlir.errors import SpecError
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.call import binding
+from attn_mlir.schedules.policy import attention
 from attn_mlir.validation.numerics.operands import Foreign
 
 pytestmark = pytest.mark.slow
@@ -202,5 +202,5 @@ def test_more_sequences_than_an_axis_of_the_grid_holds(monkeypatch: pytest.Monke
     monkeypatch.setattr(binding, "GRID_LIMITS", limits)
     with pytest.raises(SpecError, match="axis z would have batch = 3 CTAs .* allowed are 0 to 2"):
         am.attention(q, k, v, device="emulator")
-    monkeypatch.setattr(sizes, "GRID_LIMITS", limits)
+    monkeypatch.setattr(attention, "LAST_AXIS_CTAS", limits[-1])
     judged(q, k, v)
