@@ -55,6 +55,21 @@ class LaunchError(AttnError):
     """A launch was refused or failed, on a GPU or on the emulator."""
 
 
+def no_kernel(subject: str, *reasons: str, beside: str = "", many: bool = False) -> str:
+    """The one text of a refusal of what kernels could compute and none does.
+
+    Args:
+      subject: what has no kernel: an argument with its value, a chip; empty where the error names
+        the operation.
+      reasons: of each schedule that could have had one, or what there are kernels for.
+      beside: what the subject goes with, such as `for e4m3`.
+      many: whether the subject is several things.
+    """
+    has = "have no kernel" if many else "has no kernel"
+    words = " ".join(filter(None, (subject, has, beside)))
+    return f"{words}: {'; '.join(reasons)}"
+
+
 def shown(value: object, width: int = 60) -> str:
     """A value for messages: its `repr` on one line, cut to `width` characters.
 

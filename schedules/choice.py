@@ -9,11 +9,12 @@ from typing import Any
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.errors import no_kernel
 from attn_mlir.schedules.core.entries import CONFIG, given_entries, to_attr
 from attn_mlir.schedules.core.facts import facts_of
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.choice import Choice
-from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom, no_kernel
+from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
 from attn_mlir.schedules.policy.registry import choose, of_operation
 from attn_mlir.schedules.registry import Schedule, schedules
 
@@ -56,7 +57,7 @@ def configure(op: Any, schedule: Schedule, target: Target, asked: Mapping[str, A
     try:
         knobs = Choice(policy, facts_of(op), Call(target, asked=settings)).set(entries)
     except NoRoom as error:
-        raise op_error(op, no_kernel([f"{policy.name}: {error.reason}"])) from error
+        raise op_error(op, no_kernel("", f"{policy.name}: {error.reason}")) from error
     if isinstance(knobs, Mismatch):
         raise op_error(op, f"expects {knobs.what} to be {knobs.domain}, got {knobs.got}")
     op.attributes[CONFIG] = to_attr(knobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attn_mlir.element_types import NARROW, TYPES, WIDE
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError, no_kernel, shown
 
 NARROW_DTYPES, WIDE_DTYPES = NARROW, WIDE  # of 8 bits, and of 16
 DTYPES = (*WIDE, *NARROW)
@@ -32,7 +32,8 @@ def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
     for text in spellings:
         if isinstance(text, str) and _SPELLINGS.get(text) in allowed:
             return _SPELLINGS[text]
-    raise SpecError(f"{argument} {shown(dtype)} has no kernel: supported are {', '.join(allowed)}")
+    supported = f"supported are {', '.join(allowed)}"
+    raise SpecError(no_kernel(f"{argument} {shown(dtype)}", supported))
 
 
 def refused_dtype(name: str, dtype: str, allowed: Sequence[str]) -> SpecError:

@@ -15,7 +15,7 @@ from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES, ScaleBlock
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.facts import Facts, Rope, Scales
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
@@ -121,10 +121,9 @@ class MlaSpec(GroupedRequest):
         times = 2 if self.has_wide_rope else 1
         if (columns := self.nope_dim + times * self.rope_dim) > MAX_HEAD_DIM:
             counted = f", columns of {self.rope_dtype} twice" if self.has_wide_rope else ""
-            raise SpecError(
-                f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim} have no kernel: together "
-                f"they may be up to {MAX_HEAD_DIM}{counted}, got {columns}"
-            )
+            both = f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim}"
+            reason = f"together they may be up to {MAX_HEAD_DIM}{counted}, got {columns}"
+            raise SpecError(no_kernel(both, reason, many=True))
         check_output(self.out_dtype, self.v_head_dim)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
@@ -158,17 +157,14 @@ class MlaSpec(GroupedRequest):
         types = self.dtype, self.rope_dtype
         is_narrow = types == (WIDE_ROPE, NARROW)
         if self.rope_dtype != self.dtype and not is_narrow and types != (NARROW, WIDE_ROPE):
-            raise SpecError(
-                f"rope_dtype {self.rope_dtype} has no kernel under {self.dtype}: supported are the "
-                f"same, {NARROW} under {WIDE_ROPE} and {WIDE_ROPE} under {NARROW}"
-            )
+            pairs = f"the same, {NARROW} under {WIDE_ROPE} and {WIDE_ROPE} under {NARROW}"
+            name, beside = f"rope_dtype {self.rope_dtype}", f"under {self.dtype}"
+            raise SpecError(no_kernel(name, f"supported are {pairs}", beside=beside))
         steps = NARROW_STEPS | ({"rope_dim": ROPE_STEP} if self.has_wide_rope else {})
         for name, step in steps.items():
             if self.is_narrow and getattr(self, name) % step:
-                raise SpecError(
-                    f"{name} {getattr(self, name)} has no kernel for {NARROW}: supported are "
-                    f"multiples of {step}"
-                )
+                got, reason = f"{name} {getattr(self, name)}", f"supported are multiples of {step}"
+                raise SpecError(no_kernel(got, reason, beside=f"for {NARROW}"))
         has_cache = self.cache is not None
         if self.rope_factors and (has_cache or not is_narrow):
             raise SpecError(f"rope_factors must be False but for k_rope of {NARROW} as a tensor")
@@ -189,10 +185,8 @@ class MlaSpec(GroupedRequest):
                 )
         what = "q_nope" if self.has_wide_rope else "k_rope"
         if self.has_helper and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
-            raise SpecError(
-                f"tile_order clc has no kernel for {what} of {NARROW} with query_tiles "
-                f"{self.query_tiles}: supported is 1"
-            )
+            beside = f"for {what} of {NARROW} with query_tiles {self.query_tiles}"
+            raise SpecError(no_kernel("tile_order clc", "supported is 1", beside=beside))
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -14,7 +14,7 @@ from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import public
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
-from attn_mlir.errors import SpecError, TargetError, shown
+from attn_mlir.errors import SpecError, TargetError, no_kernel, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import as_int
 from attn_mlir.schedules.policy.registry import names_of
@@ -133,10 +133,8 @@ def head_dim(name: str, size: object, step: int, most: int = MAX_HEAD_DIM) -> in
         return found
     above = 0 if found is None else -(-found // step) * step
     hint = f" (pad to {above}?)" if 0 < above <= most else ""
-    raise SpecError(
-        f"{name} {shown(size, 40)} has no kernel: supported are multiples of {step} up to "
-        f"{most}{hint}"
-    )
+    supported = f"supported are multiples of {step} up to {most}{hint}"
+    raise SpecError(no_kernel(f"{name} {shown(size, 40)}", supported))
 
 
 def lengths(value: object) -> Lengths:
@@ -207,7 +205,7 @@ def tiled_page(name: str, size: object) -> int:
     found = as_int(size)
     if found is not None and found > 0 and key_tiles_for(found):
         return found
-    raise SpecError(f"{name} {shown(size, 40)} has no kernel: supported are {PAGE_SIZES}")
+    raise SpecError(no_kernel(f"{name} {shown(size, 40)}", f"supported are {PAGE_SIZES}"))
 
 
 def mask(value: object) -> Mask:
@@ -218,10 +216,8 @@ def mask(value: object) -> Mask:
     """
     if not isinstance(value, Mask):
         made = ", ".join(f"{kind.make.__name__}()" for kind in public() if kind.make is not None)
-        raise SpecError(
-            f"mask {shown(value)} has no kernel: supported are {made} and what &, | and ~ make of "
-            "them"
-        )
+        supported = f"supported are {made} and what &, | and ~ make of them"
+        raise SpecError(no_kernel(f"mask {shown(value)}", supported))
     return value
 
 
@@ -261,11 +257,11 @@ def block(value: object, group: int) -> tuple[int, int, int]:
         positions, heads, keys = extents
         if positions * heads in BLOCK_ROWS and keys in BLOCK_KEYS and group % heads == 0:
             return positions, heads, keys
-    raise SpecError(
-        f"block {shown(cast(object, value), 40)} has no kernel: it must be (positions, heads, "
-        "keys) with "
-        f"positions x heads of {BLOCK_ROWS}, heads that divide {group} and keys of {BLOCK_KEYS}"
+    supported = (
+        f"it must be (positions, heads, keys) with positions x heads of {BLOCK_ROWS}, heads that "
+        f"divide {group} and keys of {BLOCK_KEYS}"
     )
+    raise SpecError(no_kernel(f"block {shown(cast(object, value), 40)}", supported))
 
 
 def check_target(target: str) -> str:

@@ -16,7 +16,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.choice import Choice
@@ -75,7 +75,7 @@ def attention_choice(
     target = target_named(machine.target or DEFAULT_TARGET)
     has_memory = Feature.TENSOR_MEMORY in target.features
     if has_memory and spec.tile_order == "counter":
-        raise SpecError(f"{target.chip} has no kernel for tile_order counter: it has clc")
+        raise SpecError(no_kernel(target.chip, "it has clc", beside="for tile_order counter"))
     if not has_memory and spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
         raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
     check_target(spec, target, spec.tile_order)

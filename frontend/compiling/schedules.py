@@ -16,9 +16,8 @@ from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, Target, target_named
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.schedules.policy.base import first_mismatch
-from attn_mlir.schedules.policy.refusal import no_kernel
 from attn_mlir.schedules.policy.registry import mismatch
 from attn_mlir.schedules.policy.tiling import (
     MAX_F32_HEAD_DIM,
@@ -61,10 +60,8 @@ def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
     for name, (size, count) in sides:
         groups = getattr(cache, name)
         if not has_scale_groups(count, groups):
-            raise SpecError(
-                f"{name} {groups} has no kernel for {size} {count}: factors of a row are "
-                f"{SCALE_GROUPS}"
-            )
+            reason = f"factors of a row are {SCALE_GROUPS}"
+            raise SpecError(no_kernel(f"{name} {groups}", reason, beside=f"for {size} {count}"))
 
 
 def check_results(spec: MhaOptions) -> None:
@@ -120,7 +117,7 @@ def check_schedule(spec: MhaOptions) -> None:
         domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
         found = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
     if found is not None:
-        raise SpecError(f"schedule {spec.schedule} {no_kernel([str(found)])}")
+        raise SpecError(no_kernel(f"schedule {spec.schedule}", str(found)))
 
 
 def check_stages(spec: MhaOptions) -> None:
@@ -183,9 +180,9 @@ def check_target(spec: GroupedRequest, target: Target, tile_order: str | None) -
     if Feature.TENSOR_MEMORY in target.features:
         return
     if tile_order == "clc":
-        raise SpecError(f"{target.chip} has no kernel for tile_order clc")
+        raise SpecError(no_kernel(target.chip, "leave it out", beside="for tile_order clc"))
     for name in _given_stages(spec):
-        raise SpecError(f"{target.chip} has no kernel with {name}: leave it out")
+        raise SpecError(no_kernel(target.chip, "leave it out", beside=f"with {name}"))
 
 
 def _given_stages(spec: GroupedRequest) -> list[str]:

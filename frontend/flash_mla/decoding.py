@@ -10,7 +10,7 @@ from typing import Any, cast
 from attn_mlir.adapters import adapter, check_needs
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import mla_decode
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.flash_mla.table import DECODING, NEUTRAL, V_DIM, mask_of
 from attn_mlir.library import check_one_library
 from attn_mlir.lse import mark_without_keys
@@ -147,7 +147,7 @@ def flash_mla_with_kvcache(
     )
     is_narrow = flag("is_fp8_kvcache", is_fp8_kvcache)
     if is_narrow and indices is None:
-        raise SpecError("is_fp8_kvcache True has no kernel without indices")
+        raise SpecError(no_kernel("is_fp8_kvcache True", "it needs indices"))
     integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
     if not isinstance(cast("object", tile_scheduler_metadata), FlashMLASchedMeta):
         raise SpecError(

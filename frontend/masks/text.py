@@ -17,7 +17,7 @@ from collections.abc import Generator
 from typing import cast
 
 from attn_mlir.dialect.attn.masks import Kind, Mask, public
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError, no_kernel, shown
 
 MAX_DIGITS = 10  # of a number
 MAX_DEPTH = 64  # of nested ~ and ( )
@@ -119,9 +119,7 @@ class _Parser:
         """A context one level of `~` or `( )` deeper; refuses too deep nesting."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise SpecError(
-                f"mask {shown(self._text)} has no kernel: it is nested more than {MAX_DEPTH} deep"
-            )
+            raise self._error(f"it is nested more than {MAX_DEPTH} deep")
         yield
         self._depth -= 1
 
@@ -132,5 +130,6 @@ class _Parser:
             raise self._error()
         return int(word)
 
-    def _error(self) -> SpecError:
-        return SpecError(f"mask {shown(self._text)} has no kernel: supported are {allowed()}")
+    def _error(self, reason: str = "") -> SpecError:
+        reason = reason or f"supported are {allowed()}"
+        return SpecError(no_kernel(f"mask {shown(self._text)}", reason))

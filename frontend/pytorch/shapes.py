@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.element_types import ELEMENT_TYPES, NARROW
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.call.torch_tensors import (
     DIFFERENTIATED,
     NO_GRADIENT,
@@ -87,7 +87,7 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
         if tensor.device != query.device:
             raise SpecError(f"{name} is on {tensor.device}, query is on {query.device}")
         if 0 in tensor.shape[-1:]:
-            raise SpecError(f"{name} has head_dim 0, which has no kernel")
+            raise SpecError(no_kernel(f"{name} of head_dim 0", "a row has an element at least"))
     if key.shape[-1] != query.shape[-1]:
         raise SpecError(f"key has head_dim {key.shape[-1]}, query has {query.shape[-1]}")
     if value.shape[-2] != key.shape[-2]:

@@ -211,7 +211,8 @@ def _check_layout(tensor: TensorArg, output: TensorView) -> None:
         )
     if min(output.strides) < 0:
         raise SpecError(
-            f"{name} has strides {list(output.strides)}: negative strides have no kernel"
+            f"{name} has strides {list(output.strides)}: negative strides must go, copy {name} "
+            "into a dense tensor"
         )
     if output.address % tensor.alignment_bytes:
         raise SpecError(

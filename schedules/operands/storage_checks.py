@@ -6,6 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.errors import no_kernel
 
 from .storage import OperandStorage
 
@@ -33,7 +34,7 @@ def check_storage(
     for name, storage in whole.items():
         check_rows(op, name, storage)
     if k.lists is not None and not shares_rows:
-        raise op_error(op, "has no kernel for rows that lists name, but where they hold values too")
+        raise op_error(op, no_kernel("", "rows that lists name must hold values too"))
     check_alike(op, k=k, v=v)
     check_queries(op, "q", q)
     if q.position_scales is not None:

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.orders import LOOPING_ORDERS
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Knobs, Setting
-from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom, no_kernel
+from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
 from attn_mlir.schedules.policy.splits import SplitPolicy
 from attn_mlir.schedules.policy.tiling import (
     MAX_F32_HEAD_DIM,
@@ -55,7 +55,7 @@ class AttentionPolicy(SplitPolicy):
     def split_refusal(self, facts: Facts) -> str:
         """Lists of blocks have no parts, whose O is f32 where another kernel combines them."""
         if facts.block is not None:
-            return no_kernel([str(Mismatch("block_mask", "left out", None))])
+            return no_kernel("", str(Mismatch("block_mask", "left out", None)))
         if self.combines_splits or facts.v_head_dim <= MAX_F32_HEAD_DIM:
             return ""
         return (
@@ -115,7 +115,7 @@ class ManyRowsPolicy(AttentionPolicy):
         try:
             tiling = self.tiling(facts, call, count, listed=listed)
         except NoRoom as error:
-            raise SpecError(f"{target.chip} {no_kernel([error.reason])}") from error
+            raise SpecError(no_kernel(target.chip, error.reason)) from error
         return Block(tiling.q_tiles * target.rows_per_product // heads, heads, tiling.tile_n)
 
     def rows(self, facts: Facts, call: Call) -> tuple[int, int]:

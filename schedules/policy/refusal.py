@@ -1,6 +1,8 @@
-"""Refusals: why there is no kernel, in one form for requests and operations."""
+"""Reasons why there is no kernel, in one form for requests and operations.
 
-from collections.abc import Iterable
+`errors.no_kernel` makes the text of a refusal of them.
+"""
+
 from typing import NamedTuple
 
 from attn_mlir.errors import SpecError
@@ -23,15 +25,6 @@ class Mismatch(NamedTuple):
         """As part of a sentence."""
         got = "" if self.got is None else f", got {self.got}"
         return f"{self.what} must be {self.domain}{got}"
-
-
-def no_kernel(reasons: Iterable[str]) -> str:
-    """The one text of refusal, behind its subject: a chip, an argument or an operation.
-
-    Args:
-      reasons: of every schedule that could have had a kernel.
-    """
-    return f"has no kernel: {'; '.join(reasons)}"
 
 
 class NoRoom(SpecError):

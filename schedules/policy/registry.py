@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.errors import SpecError, TargetError, no_kernel
 from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
@@ -27,7 +27,7 @@ from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE
 from attn_mlir.schedules.policy.base import Call, Policy
 from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.refusal import Mismatch, no_kernel
+from attn_mlir.schedules.policy.refusal import Mismatch
 
 MOST_KEPT = 1024  # problems whose mismatches are remembered, each with a schedule
 
@@ -147,5 +147,6 @@ def choose(
         if not policy.by_name:
             return Choice(policy, facts, call)
     reasons += [f"{policy.name}: it must be asked for by name" for policy in able]
-    text = no_kernel(reasons)
-    raise SpecError(f"{target.chip} {text}") if refused is None else refused(text)
+    if refused is not None:
+        raise refused(no_kernel("", *reasons))
+    raise SpecError(no_kernel(target.chip, *reasons))

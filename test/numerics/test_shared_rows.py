@@ -65,6 +65,6 @@ func.func @listed(%q: {q}, %k: {rows}, %scale: f32, %lists: {lists}) -> ({q}, {l
     : ({q}, {view}, {view}, f32) -> ({q}, {lse})
   func.return %o, %lse : {q}, {lse}
 }} }}"""
-    told = "has no kernel for rows that lists name, but where they hold values too"
+    told = "has no kernel: rows that lists name must hold values too"
     with make_context() as context, pytest.raises(VerifyError, match=told):
         run_pipeline(ir.Module.parse(text, context), "attn-to-ws")

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 
 from .arithmetic import Arith, ColumnRange, RowRange, TileRange, ordered
 from .base import Edges, Mask
@@ -371,10 +371,8 @@ def _count(mask: Mask) -> int:
 def _joined(kind: type[_Pair], parts: list[Mask]) -> Mask:
     count = sum(map(_count, parts))
     if count > MAX_PARTS:
-        raise SpecError(
-            f"a mask of {count} parts has no kernel: at most {MAX_PARTS} are joined by & and |; "
-            "what they share can be a mask_mod"
-        )
+        reason = f"at most {MAX_PARTS} are joined by & and |; what they share can be a mask_mod"
+        raise SpecError(no_kernel(f"a mask of {count} parts", reason))
     joined = parts[0]
     for part in parts[1:]:
         joined = kind(joined, part)

@@ -44,7 +44,7 @@ LISTS = np.zeros((2, 1, 5), np.int32)
         ),
         ({"block_table": None}, "block_table and cache_seqlens must be given without indices"),
         ({"causal": True, "indices": LISTS}, "causal must be False with indices"),
-        ({"is_fp8_kvcache": True}, "is_fp8_kvcache True has no kernel without indices"),
+        ({"is_fp8_kvcache": True}, "is_fp8_kvcache True has no kernel: it needs indices"),
         (
             {"is_fp8_kvcache": True, "indices": LISTS},
             r"^k_cache must be \[pages, page, 1, 656\] with 1 to .* 'v32', got \[3, 64, 1, 576\]",
