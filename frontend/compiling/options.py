@@ -89,10 +89,7 @@ def query_tiles(value: object) -> int:
     Raises:
       SpecError: neither 1 nor 2, nor 4, which one schedule has (`schedules.check_query_tiles`).
     """
-    tiles = as_int(value)
-    if tiles not in SWAPPED_TILES:
-        raise SpecError(f"query_tiles must be 1, 2 or None, got {shown(value, 40)}")
-    return tiles
+    return _number("query_tiles", value, SWAPPED_TILES, "1, 2")
 
 
 def stage_count(name: str, value: object) -> int:
@@ -101,11 +98,14 @@ def stage_count(name: str, value: object) -> int:
     Raises:
       SpecError: another number than those of `STAGE_COUNTS`.
     """
-    count = as_int(value)
-    if count not in STAGE_COUNTS:
-        allowed = ", ".join(map(str, STAGE_COUNTS))
-        raise SpecError(f"{name} must be {allowed} or None, got {shown(value, 40)}")
-    return count
+    return _number(name, value, STAGE_COUNTS, ", ".join(map(str, STAGE_COUNTS)))
+
+
+def _number(name: str, value: object, allowed: Collection[int], shown_as: str) -> int:
+    found = as_int(value)
+    if found not in allowed:
+        raise SpecError(f"{name} must be {shown_as} or None, got {shown(value, 40)}")
+    return found
 
 
 def split_size(value: object) -> int:

@@ -33,10 +33,6 @@ class AttentionPolicy(SplitPolicy):
     """The policy of a schedule of attention."""
 
     @abstractmethod
-    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
-        """Heads and positions of queries of a work tile of a call."""
-
-    @abstractmethod
     def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """As of `sized`: query tiles, and the order of work tiles if it goes by their number."""
 
@@ -62,15 +58,6 @@ class AttentionPolicy(SplitPolicy):
             f"needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {facts.v_head_dim}: the parts' O "
             "is f32 and would exceed shared memory"
         )
-
-    def work_tiles(self, facts: Facts, call: Call) -> int:
-        """Number of work tiles without parts, as if all sequences had the longest length.
-
-        Raises:
-          SpecError: there is no kernel.
-        """
-        heads, positions = self.rows(facts, call)
-        return call.sizes["batch"] * (facts.heads // heads) * -(-call.sizes["sq"] // positions)
 
 
 class FewRowsPolicy(AttentionPolicy):

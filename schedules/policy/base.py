@@ -217,12 +217,10 @@ class Policy(ABC):
         Raises:
           SpecError: there is no kernel.
         """
-        del facts
         return call.asked
 
     def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
         """Sizes of calls with as many queries that have every result of `sized` among them."""
-        del call
         return ()
 
     def work_tiles(self, facts: Facts, call: Call) -> int:
@@ -243,19 +241,16 @@ class Policy(ABC):
         Args:
           query_tiles: of a work tile; None where the request names no number.
         """
-        del facts, query_tiles
         return ()
 
     def splits(self, facts: Facts, call: Call) -> int:
         """The number of parts of the keys, by the sizes of a call and its machine."""
-        del facts, call
         return 1
 
     def split_refusal(self, facts: Facts) -> str:
         """Why a problem has no kernels with parts of the keys, behind the argument that asks for
         them; empty where it has, or where `mismatch` says why.
         """
-        del facts
         return ""
 
     def block(self, facts: Facts, call: Call, *, listed: bool = False) -> Block:

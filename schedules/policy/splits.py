@@ -1,6 +1,7 @@
 """Splits of the keys: how many parts a call is worth, by its sizes alone."""
 
 import math
+from abc import abstractmethod
 from typing import ClassVar
 
 from attn_mlir.dialect.attn.masks import INTS, Mask
@@ -24,6 +25,17 @@ class SplitPolicy(Policy):
     """
 
     splits_per_tile: ClassVar[int] = 0
+
+    @abstractmethod
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """Heads and positions of queries of a work tile of a call; of a CTA, where a pair has one
+        work tile.
+        """
+
+    def work_tiles(self, facts: Facts, call: Call) -> int:
+        """As of every policy, by the rows of one."""
+        heads, positions = self.rows(facts, call)
+        return call.sizes["batch"] * (facts.heads // heads) * -(-call.sizes["sq"] // positions)
 
     def most_splits(self, facts: Facts, call: Call) -> int:
         """Parts of the keys that there are multiprocessors for, or 0."""

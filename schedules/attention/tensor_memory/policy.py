@@ -1,7 +1,7 @@
 """The policy of attention with S and O in tensor memory: tiles, stages and registers."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
@@ -140,10 +140,17 @@ class TensorMemoryPolicy(ManyRowsPolicy):
             facts.v_head_dim,
             q_tiles=query_tiles,
             tile_order=_asked_order(call.asked) or "single",
-            element_bits=type_bits(facts.q_type),
-            output_bits=type_bits(facts.out_type),
-            page_size=facts.page_size,
+            **_stored(facts),
         )
+
+
+def _stored(facts: Facts) -> dict[str, int]:
+    """What `tiling_for` knows of operands, beside their columns."""
+    return {
+        "element_bits": type_bits(facts.q_type),
+        "output_bits": type_bits(facts.out_type),
+        "page_size": facts.page_size,
+    }
 
 
 def chosen_knobs(
@@ -168,10 +175,8 @@ def chosen_knobs(
         facts.v_head_dim,
         q_tiles=int(asked.get("q_tiles", 0)) or None,
         tile_order=order,
-        element_bits=type_bits(facts.q_type),
-        output_bits=type_bits(facts.out_type),
         prescribed=prescribed,
-        page_size=facts.page_size,
+        **_stored(facts),
     )
     packed = 1 if facts.padded_q else packed_heads(target, facts.group)
     knobs["packed_heads"] = packed if facts.block is None else facts.block.heads
@@ -186,12 +191,9 @@ def default_knobs(
     head_dim: int,
     v_head_dim: int | None = None,
     *,
-    q_tiles: int | None = None,
     tile_order: str = "single",
     element_bits: int = 16,
-    output_bits: int = 16,
-    prescribed: tuple[int, int] | None = None,
-    page_size: int = 0,
+    **others: Any,
 ) -> dict[str, Setting]:
     """Tiles, stages and registers by the sizes.
 
@@ -199,23 +201,14 @@ def default_knobs(
       target: its memory and registers are the limits.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O; `head_dim` when absent.
-      q_tiles, tile_order, element_bits, output_bits, prescribed, page_size: as in `tiling_for`.
+      tile_order, element_bits, others: as in `tiling_for`.
 
     Raises:
       NoRoom: no tiles fit.
     """
     v_head_dim = head_dim if v_head_dim is None else v_head_dim
-    tiles = tiling_for(
-        target,
-        head_dim,
-        v_head_dim,
-        q_tiles=q_tiles,
-        tile_order=tile_order,
-        element_bits=element_bits,
-        output_bits=output_bits,
-        prescribed=prescribed,
-        page_size=page_size,
-    )
+    options: dict[str, Any] = {"tile_order": tile_order, "element_bits": element_bits, **others}
+    tiles = tiling_for(target, head_dim, v_head_dim, **options)
     budgets = next(budget for largest, budget in _BUDGETS if head_dim <= largest)
     if tile_order in LOOPING_ORDERS:
         budgets = _BUDGETS[-1][1]  # the loop over work tiles needs some more in the issuing warps

@@ -53,21 +53,16 @@ class DecodePolicy(SplitPolicy):
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """Packs as many heads into a tile as divide them."""
-        return {**self.defaults, "packed_heads": self.rows(facts)[0], **asked}
+        return {**self.defaults, "packed_heads": self.rows(facts, call)[0], **asked}
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """Slots alone may be others."""
         return {"kv_stages": at_least(1)}
 
-    def rows(self, facts: Facts) -> tuple[int, int]:
-        """Heads and queries of a work tile."""
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """As many heads as divide them, and queries that share keys."""
         has_own_keys = facts.listed or facts.rows is not None
         return HalfTileRows.of(facts.heads, is_listed=has_own_keys)
-
-    def work_tiles(self, facts: Facts, call: Call) -> int:
-        """Number of work tiles without parts; of CTAs, where a pair has one work tile."""
-        heads, positions = self.rows(facts)
-        return call.sizes["batch"] * (facts.heads // heads) * -(-call.sizes["sq"] // positions)
 
 
 class DecodePairPolicy(DecodePolicy):
@@ -153,8 +148,8 @@ class DecodeStreamingPolicy(DecodePolicy):
         """As of attention."""
         return STREAMING.workspace(facts, query_tiles)
 
-    def rows(self, facts: Facts) -> tuple[int, int]:
-        """Heads and queries of a work tile."""
+    def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
+        """Those of one query tile."""
         rows = StreamedRows.of(facts.heads, 1, v_head_dim=facts.v_head_dim)
         return rows.heads, rows.positions
 
