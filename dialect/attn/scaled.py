@@ -29,6 +29,7 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
         [0, columns]    a sequence and head     [batch, kv_heads]
         [1, columns]    a position and head     [batch, sequence, kv_heads, 1]
         [1, 32]         32 columns of one       [batch, sequence, kv_heads, columns / 32]
+        [32, 1]         a column of 32          [batch, sequence / 32, kv_heads, columns]
         [64, 128]       64 x 128 elements       [batch, sequence / 64, kv_heads, columns / 128]
 
     The factors are those of a quantisation: greater than 0 and finite, which is not checked.

@@ -54,13 +54,17 @@ func.func @positions(%pool: tensor<?x16x2x128xf8E4M3FN>, %table: tensor<?x?xi32>
   func.return
 }
 
-// Factors of blocks of 64 positions and 128 columns.
+// Factors of blocks of 64 positions and 128 columns, and of 32 positions of a column.
 
 // CHECK-LABEL: func.func @blocks
 // CHECK: "attn.scaled"(%{{.*}}, %{{.*}}) {block = array<i32: 64, 128>}
-func.func @blocks(%k: tensor<?x200x2x256xf8E4M3FN>, %f: tensor<?x4x1x2xf32>) {
+// CHECK: "attn.scaled"(%{{.*}}, %{{.*}}) {block = array<i32: 32, 1>}
+func.func @blocks(%k: tensor<?x200x2x256xf8E4M3FN>, %f: tensor<?x4x1x2xf32>, %g: tensor<?x7x2x256xf32>) {
   %keys = "attn.scaled"(%k, %f) {block = array<i32: 64, 128>}
     : (tensor<?x200x2x256xf8E4M3FN>, tensor<?x4x1x2xf32>)
+      -> !attn.view<tensor<?x200x2x256xf8E4M3FN>, tensor<?x200x2x256xf8E4M3FN>>
+  %values = "attn.scaled"(%k, %g) {block = array<i32: 32, 1>}
+    : (tensor<?x200x2x256xf8E4M3FN>, tensor<?x7x2x256xf32>)
       -> !attn.view<tensor<?x200x2x256xf8E4M3FN>, tensor<?x200x2x256xf8E4M3FN>>
   func.return
 }

@@ -103,6 +103,9 @@ def test_scales_of_blocks_that_no_kernel_has() -> None:
     facts = changed(MHA, kv_type="e4m3", scales=Scales(ROW, ScaleBlock(3, 64)))
     with pytest.raises(SpecError, match=f"mha-streaming: {wrong}"):
         choose(facts, HOPPER)
+    along_keys = changed(facts, scales=Scales(ROW, ScaleBlock(32, 1)))
+    with pytest.raises(SpecError, match="mha-streaming: v_groups must be one to a row, .*, got 64"):
+        choose(along_keys, HOPPER)
     append = changed(facts, operation="append", scales=Scales(ScaleBlock(2, 64), ROW))
     with pytest.raises(SpecError, match="append: positions that share a scale must be 1, got 2"):
         choose(append, HOPPER)
