@@ -1,4 +1,4 @@
-"""The largest scale of scores, and the factors of 8-bit operands: names and blocks. Without MLIR."""
+"""The largest scale of scores; names and blocks of the factors of 8-bit operands. No MLIR."""
 
 from typing import NamedTuple
 

@@ -2,8 +2,8 @@
 
 They are stored as keys and values are, with groups in place of columns: `k_scale` [pages, page,
 heads, groups] or [rows, positions, heads, groups], in the layout of the cache, and in one array for
-K and V if these are in one. Where a page of factors has fewer positions than one of keys, by a whole
-number, that many neighbouring positions share a factor.
+K and V if these are in one. Where a page or row of factors has fewer positions than one of keys, by
+a whole number, that many neighbouring positions share a factor.
 """
 
 from __future__ import annotations
@@ -96,11 +96,15 @@ def position_scales(
     for side, scale in zip(NAMES, (k, v), strict=True):
         _check_places(side, scale, operands[side], kind, has_table=table is not None)
     own = [(operands[s].shape[1], x.shape[1]) for s, x in zip(NAMES, (k, v), strict=True)]
-    rows = [positions // blocks if kind.page_size else 1 for positions, blocks in own]
+    rows = [positions // blocks if blocks else 1 for positions, blocks in own]
     if rows[0] != rows[1]:
         raise SpecError(
-            f"v_scale is of {rows[1]} neighbouring positions, k_scale of {rows[0]}: both must be of "
-            "as many"
+            f"v_scale is of {rows[1]} neighbouring positions, k_scale of {rows[0]}: both must be "
+            "of as many"
+        )
+    if rows[0] > 1 and kind.padded:
+        raise SpecError(
+            f"leftpad is for factors of each position, k_scale is of {rows[0]} neighbouring ones"
         )
     found = dataclasses.replace(
         kind,
@@ -150,13 +154,14 @@ def _check_places(
 ) -> None:
     """Refuses factors whose extents are not those of the operand."""
     name, got, own = NAMES[side], tuple(scale.shape[:2]), tuple(operand.shape[:2])
-    if not kind.page_size and got != own:
+    is_divided = own[1] % got[1] == 0 if got[1] else not own[1]
+    if not kind.page_size and (got[0] != own[0] or not is_divided):
         raise SpecError(
             f"{name} has {got[0]} rows of {got[1]} positions, {side} has {own[0]} of {own[1]}"
         )
     if scale.empty and (kind.page_size or (kind.selected and got[1])):
         raise SpecError(f"{name} has no element: shape {list(scale.shape)}")
-    if kind.page_size and own[1] % got[1]:
+    if kind.page_size and not is_divided:
         raise SpecError(f"{name} has pages of {got[1]} positions, {side} has pages of {own[1]}")
     if kind.page_size and got[0] != own[0] and not has_table:
         raise SpecError(f"{name} has {got[0]} pages, {side} has {own[0]} (pass scale_table?)")

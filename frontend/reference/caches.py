@@ -26,7 +26,9 @@ def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array
         row = b if cache.batch_idx is None else int(cache.batch_idx[b])
         begin = 0 if cache.leftpad is None else int(cache.leftpad[b])
         span = np.s_[row, begin : _length(cache, b, queries, cache.k.shape[1])]
-        return _real(cache.k[span], cache.k_scale, span), _real(cache.v[span], cache.v_scale, span)
+        k, v = cache.k[span], cache.v[span]
+        place = row, np.arange(begin, begin + len(k)) // _shared(cache)
+        return _real(k, cache.k_scale, place), _real(v, cache.v_scale, place)
     keys_in, values_in = pages_of(cache, b)
     k, v = stored(cache)
     size, count = k.shape[1], len(keys_in)
@@ -39,8 +41,7 @@ def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array
     if (scales := stored_scales(cache)) is None:
         return keys, values
     own = (keys_in, values_in) if cache.scale_table is None else (cache.scale_table[b],) * 2
-    rows = size // scales[0].shape[1]  # that share a factor
-    places = [(x[number], row // rows) for x in own]
+    places = [(x[number], row // _shared(cache)) for x in own]
     return _real(keys, scales[0], places[0]), _real(values, scales[1], places[1])
 
 
@@ -68,6 +69,13 @@ def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
     if k is None or np.ndim(k) < stored(cache)[0].ndim:
         return None
     return (k, v) if isinstance(cache, ContiguousKV) else _sides(cache, k, v)
+
+
+def _shared(cache: ContiguousKV | PagedKV) -> int:
+    """Neighbouring positions that share their factors."""
+    scales = stored_scales(cache)
+    blocks = 0 if scales is None else scales[0].shape[1]
+    return stored(cache)[0].shape[1] // blocks if blocks else 1
 
 
 def _sides(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Array]:

@@ -104,9 +104,11 @@ def test_queries(q: Any) -> None:
         (Form(64, layout="HND"), 8, (256, 256), (2, 2), "sm_100a", 1),
         (Form(32, scales_apart=True), 4, (64, 64), (2, 1), "sm_90a", 2),
         (Form(128, compressed=True), 128, (64, 64), (1, 2), "sm_90a", 0),
+        (Form(selected=True), 32, (64, 128), (1, 2), "sm_90a", 1),
+        (Form(), 2, (64, 64), (2, 2), "sm_100a", 0),
     ],
 )  # fmt: skip
-@pytest.mark.long("form1-*", "form3-*")
+@pytest.mark.long("form1-*", "form3-*", "form5-*")
 def test_blocks_of_positions(
     form: Form,
     rows: int,

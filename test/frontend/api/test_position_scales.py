@@ -62,6 +62,11 @@ WRONG = {
         paged(k_scale=ones(6, 8, 2, 2)),
         "^v_scale is of 1 neighbouring positions, k_scale of 2: both must be of as many",
     ),
+    "rows of more": (rows(k_scale=ones(2, 24, 2, 1)), "^v_scale is of 1 neighbouring positions, k_scale of 2"),
+    "padding before blocks": (
+        rows(k_scale=ones(2, 24, 2, 1), v_scale=ones(2, 24, 2, 1), leftpad=np.zeros(2, np.int32)),
+        "^leftpad is for factors of each position, k_scale is of 2 neighbouring ones",
+    ),
     "other pages": (paged(v_scale=ones(7, 16, 2, 2)), r"^v_scale has 7 pages, v has 6 \(pass scale_table\?\)"),
     "heads": (paged(v_scale=ones(6, 16, 1, 2)), "^v_scale has 1 heads, v has 2"),
     "the other layout": (paged(layout="HND", k_pages=ones(6, 2, 16, 64, dtype=E4M3),
@@ -148,9 +153,9 @@ def test_layouts_are_strides() -> None:
         ({"scale_dtype": "f32", "k_groups": 1, "v_groups": 3}, "^v_groups 3 has no kernel for v_head_dim 64"),
         (
             {"scale_dtype": "f32", "k_groups": 1, "v_groups": 1, "scale_rows": 3},
-            "^scale_rows of a cache must divide a page with factors of positions, got 3 for page_size 16",
+            "^scale_rows of a cache must divide its pages, .* got 3 for page_size 16",
         ),
-        ({"scale_rows": 4}, "^scale_rows of a cache must divide a page with factors"),
+        ({"scale_rows": 4}, "^scale_rows of a cache must divide its pages"),
         ({"scale_dtype": "f32"}, "^k_groups 0 has no kernel for head_dim 64"),
     ],
 )  # fmt: skip

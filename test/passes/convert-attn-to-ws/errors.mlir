@@ -318,3 +318,21 @@ func.func @f(%q: tensor<?x?x1x64xbf16>, %k: tensor<?x?x1x576xbf16>, %v: tensor<?
     : (tensor<?x?x1x64xbf16>, !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x576xbf16>>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x1x64xbf16>, tensor<?x1x?xf32>)
   func.return %o, %lse : tensor<?x?x1x64xbf16>, tensor<?x1x?xf32>
 }
+
+// -----
+
+// Factors that 16 positions share, where sequences may begin within 16.
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xf8E4M3FN>, %scale: f32, %factors: tensor<?x?x2x1xf32>,
+             %padding: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %rows = "attn.trimmed"(%k, %padding) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
+  %own = "attn.trimmed"(%factors, %padding) : (tensor<?x?x2x1xf32>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x1xf32>, tensor<?x?x2x1xf32>>
+  %keys = "attn.scaled"(%rows, %own) {block = array<i32: 16, 64>} : (!attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>, !attn.view<tensor<?x?x2x1xf32>, tensor<?x?x2x1xf32>>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
+  // expected-error @below {{'attn.mha' op expects sequences of k to begin with a block of 16 positions}}
+  %o, %lse = "attn.mha"(%q, %keys, %keys, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>, !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
