@@ -65,17 +65,17 @@ def check_plan(kernel: ws.KernelOp, target: Target) -> None:
 def _check_item(item: Item, kernel_plan: dict[str, int], members: list[Process]) -> None:
     barriers = sides(item.op) if isinstance(item.op, ws.AllocRingOp) else ()
     plan = _entries(item.op, (*_ITEM_ENTRIES, *barriers, *(f"{side}_count" for side in barriers)))
-    if plan["slot_step"] != item.slot:
-        raise _impossible(item.op, "slot_step", str(item.slot), plan["slot_step"])
+    if plan["slot_step"] != item.step:
+        raise _impossible(item.op, "slot_step", str(item.step), plan["slot_step"])
     if plan["offset"] % item.alignment:
         raise _impossible(item.op, "offset", f"a multiple of {item.alignment}", plan["offset"])
     limit = kernel_plan["smem_bytes" if item.space == "shared" else "tensor_cols"]
     if plan["offset"] + item.total > limit:
         raise _impossible(item.op, "offset", f"at most {limit - item.total}", plan["offset"])
     if item.lender is not None:
-        lender_offset = planned_offset(item.lender.owner)
-        if plan["offset"] != lender_offset:
-            allowed = f"{lender_offset}, as of ring {item.lender.owner.label}"
+        place = planned_offset(item.lender) + item.first
+        if plan["offset"] != place:
+            allowed = f"{place}, in the place of ring {item.lender.label}"
             raise _impossible(item.op, "offset", allowed, plan["offset"])
     counts = arrivals(item.value, members) if barriers else ()
     for side, count in zip(barriers, counts, strict=False):

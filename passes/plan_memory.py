@@ -1,26 +1,22 @@
 """`ws-plan-memory`: where every ring, buffer and barrier of a kernel lies.
 
 Two rings may occupy the same bytes if, in every run of the ring proof, the last use of one comes
-before the first use of the other: O is staged where Q was, once the last product has read Q. A ring
-that borrows its place (`ws.alloc_inside`) lies where its lender does, and neither has empty
-barriers. All others are disjoint. The largest is placed first, each at the lowest offset that is
+before the first use of the other: O is staged where Q was, once the last product has read Q. Rings
+that borrow their place (`ws.alloc_inside`) lie in that of their lender, which is in use while any
+of them is. All others are disjoint. The largest is placed first, each at the lowest offset that is
 free during its use.
 """
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import location_text, op_error
-from attn_mlir.dialect.targets.limits import (
-    WARP_THREADS,
-    Target,
-    shared_tile_bytes,
-    tensor_tile_columns,
-)
+from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
 from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.analysis.protocol.skeleton import (
@@ -38,8 +34,6 @@ from .check_registers import check_registers
 from .verify_rings import prove
 
 PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer
-TILE_ALIGNMENT = 1024  # swizzled tiles: the pattern repeats every 8 lines of 128 bytes
-VECTOR_ALIGNMENT = 16
 BARRIER_BYTES = 8  # PTX ISA, mbarrier object
 BY_EVERY_THREAD = ("threads", "thread_copies")  # agents that arrive once per thread
 ADDRESS_CELL_BYTES = 8  # where tcgen05.alloc leaves the address, padded
@@ -56,24 +50,28 @@ class Item:
       label: name for memory maps and messages.
       space: shared or tensor.
       extent: bytes of one slot, or its columns of tensor memory.
+      step: from the begin of a slot to that of the next one.
       count: slots in all ways.
       alignment: of the first slot, in bytes or columns.
-      lender: the ring whose place it borrows; None for a place of its own.
+      lender: the declaration of the ring whose place it borrows; None for a place of its own.
+      first: where the first slot begins in the lender's place.
     """
 
     op: Any
     value: Any
     label: str
     space: str
-    slot: int
+    extent: int
+    step: int
     count: int
     alignment: int
-    lender: Any = None
+    lender: ws.AllocRingOp | None = None
+    first: int = 0
 
     @property
     def total(self) -> int:
-        """Bytes or columns of all slots."""
-        return self.slot * self.count
+        """Bytes or columns from the first slot to the end of the last one."""
+        return self.step * (self.count - 1) + self.extent
 
 
 @dataclass(frozen=True)
@@ -132,13 +130,17 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     items = [item for op in kernel.body.blocks[0].operations if (item := placed_item(op))]
     shared = [item for item in items if item.space == "shared"]
     tensor = [item for item in items if item.space == "tensor"]
-    offsets = _place(shared, traces) | _place([x for x in tensor if x.lender is None], [])
-    offsets |= {item.value: offsets[item.lender] for item in items if item.lender is not None}
+    own = [item for item in items if item.lender is None]
+    offsets = _place([x for x in own if x.space == "shared"], traces)
+    offsets |= _place([x for x in own if x.space == "tensor"], [])
+    for item in items:
+        if item.lender is not None:
+            offsets[item.value] = offsets[item.lender.ring] + item.first
     barriers = _end(shared, offsets)
     members = analysed(processes, kernel)
     position = barriers
     for item in items:
-        entries = {"offset": offsets[item.value], "slot_step": item.slot}
+        entries = {"offset": offsets[item.value], "slot_step": item.step}
         if isinstance(item.op, ws.AllocRingOp):
             full, empty = arrivals(item.value, members)
             for name, count in zip(sides(item.op), (full, empty), strict=False):
@@ -165,8 +167,8 @@ def check_cluster(kernel: ws.KernelOp, target: Target) -> None:
 
 
 def sides(ring: ws.AllocRingOp) -> tuple[str, ...]:
-    """The kinds of barriers that a ring's slots have; see `has_empty_barriers`."""
-    return ("full", "empty") if ring.has_empty_barriers else ("full",)
+    """The kinds of barriers that a ring's slots have."""
+    return ("full",) if ring.is_known_empty else ("full", "empty")
 
 
 def placed_item(op: Any) -> Item | None:
@@ -179,29 +181,16 @@ def placed_item(op: Any) -> Item | None:
         value, count = op.buffer, kind.ways
     else:
         return None
-    tile = kind.tile
+    if kind.tile is None:  # tokens have barriers alone
+        return Item(op, value, op.label, "shared", 0, 0, count, 1)
+    extent, alignment = ws.footprint(kind.tile)
+    item = Item(op, value, op.label, kind.tile.space, extent, extent, count, alignment)
     if isinstance(op, ws.AllocInsideOp):
-        whole = placed_item(op.partner)
+        whole = placed_item(op.declared_lender)
         assert whole is not None
-        slot = whole.slot // op.parts
-        return replace(
-            whole, op=op, value=value, label=op.label, slot=slot, count=count, lender=op.lender
-        )
-    if tile is None:  # tokens have barriers alone
-        return Item(op, value, op.label, "shared", 0, count, VECTOR_ALIGNMENT)
-    if tile.space == "tensor":
-        rows, columns = tile.shape
-        cols = tensor_tile_columns(rows, columns, ws.element_bits(tile.element))
-        return Item(op, value, op.label, "tensor", cols, count, 1)
-    if len(tile.shape) == 2:
-        rows, columns = tile.shape
-        alignment = TILE_ALIGNMENT
-        bits = ws.element_bits(tile.element)
-        size = shared_tile_bytes(rows, columns, bits, tile.line_bytes)
-    else:
-        alignment, size = VECTOR_ALIGNMENT, ws.tile_bytes(tile)
-    slot = -(-size // alignment) * alignment
-    return Item(op, value, op.label, "shared", slot, count, alignment)
+        step = whole.step // op.parts
+        return replace(item, step=step, lender=op.declared_lender, first=op.offset)
+    return item
 
 
 def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
@@ -245,21 +234,25 @@ def _collide(a: Item, at: int, b: Item, there: int, traces: Sequence[Trace]) -> 
 
 
 def _meet(a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | None = None) -> bool:
-    """Whether two items are in use at the same time in some run; a buffer is always in use.
+    """Whether two items, or rings at their places, are in use at the same time in some run; a
+    buffer is always in use.
 
     Args:
       ways: compare one way of `a` with one of `b`; all of them by default.
     """
     if not (isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)):
         return True
-    if not any(_is_used(trace, a) and _is_used(trace, b) for trace in traces):
+    ours, theirs = ([ring.ring for ring in ws.sharing(item.op)] for item in (a, b))
+    if not any(_is_used(trace, ours) and _is_used(trace, theirs) for trace in traces):
         return True
-    orders = ((a.value, b.value), (b.value, a.value))
-    return not any(all(precedes(trace, *order, ways) for trace in traces) for order in orders)
+    return not any(
+        all(precedes(trace, *pair, ways) for trace in traces for pair in product(first, second))
+        for first, second in ((ours, theirs), (theirs, ours))
+    )
 
 
-def _is_used(trace: Trace, item: Item) -> bool:
-    return any(ring == item.value for ring, _ in trace.events)
+def _is_used(trace: Trace, rings: Sequence[Any]) -> bool:
+    return any(ring in rings for ring, _ in trace.events)
 
 
 def _align(value: int, alignment: int) -> int:

@@ -15,7 +15,7 @@ Six things are checked; an error names the role and the operation:
    it. Where a mask hides all keys of such short sequences, lengths start at the first one with a
    turn.
 4. Products. A slot that a product into registers reads is released after the product is settled.
-5. Places. Where two rings share a place, no slot is filled while the other ring's slot is in use.
+5. Places. Where slots of rings overlap, none is filled while another ring's slot is in use.
 6. Clusters. The roles of all CTAs run in one network. A role that touches another CTA's slot, or
    signals another CTA's barrier, has heard by a handover that it may.
 """
@@ -32,7 +32,6 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.analysis.protocol.agreement import check_counts
 from attn_mlir.passes.analysis.protocol.integers import is_element, known_at_launch
-from attn_mlir.passes.analysis.protocol.places import check_places
 from attn_mlir.passes.analysis.protocol.products import check_products
 from attn_mlir.passes.analysis.protocol.runs import Runs
 from attn_mlir.passes.analysis.protocol.simulate import Network
@@ -99,7 +98,6 @@ def _prove(kernel: ws.KernelOp) -> list[Trace]:
     check_products(kernel)
     members = analysed(processes, kernel)
     check_counts(kernel, members, lambda: _calls(kernel, members))
-    check_places(members)
     runs = Runs(Network(members))
     traces = (runs.make(sizes, tiles) for sizes, tiles in _calls(kernel, members))
     return [trace for trace in traces if trace is not None]

@@ -68,6 +68,7 @@ from .memory import (
     users,
 )
 from .pages import CollapseOp, PitchOp
+from .places import OFFSET, AllocInsideOp, footprint, overlaps, sharing
 from .prefetch import CtaOp, PrefetchBoxOp, PrefetchLineOp
 from .products import MmaOp, ProductOp, SettleOp
 from .reductions import (
@@ -82,7 +83,6 @@ from .ring import (
     KNOWN_EMPTY,
     AcquireOp,
     AllocBufferOp,
-    AllocInsideOp,
     AllocRingOp,
     AtOp,
     BarrierOp,
@@ -100,6 +100,7 @@ __all__ = [
     "IN_TURN",
     "KNOWN_EMPTY",
     "LINE_BYTES",
+    "OFFSET",
     "PAIR",
     "PARTS",
     "WIDENED",
@@ -181,16 +182,19 @@ __all__ = [
     "crossing",
     "cta_count",
     "element_bits",
+    "footprint",
     "fragment_type",
     "inside",
     "is_told_at_once",
     "known_first",
     "lines_of",
     "loads_into",
+    "overlaps",
     "pair_of",
     "pending_type",
     "pitch_rows",
     "ring_type",
+    "sharing",
     "signless",
     "targets",
     "targets_attribute",

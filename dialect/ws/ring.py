@@ -19,18 +19,13 @@ A ring of type `!ws.ring<none, ..>` holds no data. Its slots are tokens, whose h
 roles: what a role does after its wait comes after what another did before its commit. Threads and
 the tensor core hand tokens over.
 
-Two rings may share a place: each slot of a borrower (`ws.alloc_inside`) lies inside one of its
-lender, and the two rings take turns there. Where several slots of a borrower lie in one of the
-lender, a turn of the borrower is a handover of each of them.
+A ring may lie in the slots of another one (`ws.alloc_inside`, `places`). The ring proof shows that
+slots which overlap are never in use at once.
 
-```
-lender    acquire, commit ──full──► wait, release                     acquire, commit ──full──►
-borrower                            acquire, commit ──full──► wait, release
-```
-
-A full slot of one ring says that the other ring's turn is over, so neither has empty barriers:
-`ws.acquire` does not block, and the ring proof shows that nothing is overwritten while it is read.
-Nor has a ring with `known_empty`, whose producers hear in other ways that a slot has been released.
+A ring with `known_empty` has no empty barriers: its producers hear by handovers of other rings that
+a slot has been released, and `ws.acquire` does not block. The ring proof shows that they do. So it
+is mostly with rings that share a place, where a full slot of one says that a slot of another one is
+no longer in use.
 """
 
 from collections.abc import Sequence
@@ -40,7 +35,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .cluster import Targets, check_targets, cta_count, targets
-from .dialect import WS, BufferType, FragmentType, RingType, TileType, fail, tile_bytes
+from .dialect import WS, BufferType, FragmentType, RingType, TileType, fail
 
 AGENTS = ("threads", "warps", "tensor_core", "copy_engine", "thread_copies")
 _RELEASING = AGENTS[:4]
@@ -48,6 +43,14 @@ _PASSING = AGENTS[:3]  # agents that can commit tokens
 
 
 KNOWN_EMPTY = "known_empty"
+RING_ATTRIBUTES = MappingProxyType(
+    {
+        "producers": ir.ArrayAttr,
+        KNOWN_EMPTY: ir.UnitAttr,
+        "full_at": ir.ArrayAttr,
+        "empty_at": ir.ArrayAttr,
+    }
+)
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
@@ -60,7 +63,7 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
         of one) that does; needed if there are several.
       known_empty (optional): whoever acquires a slot knows by handovers of other rings that it has
         been released, which the ring proof shows; there are no empty barriers, and `ws.acquire`
-        does not block. Not in clusters.
+        does not block.
       full_at, empty_at (optional): in a cluster, for each rank the CTAs at whose full barriers its
         commits arrive, and at whose empty barriers its releases; by default its own.
 
@@ -74,19 +77,12 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
     label_name: ir.StringAttr
     ring: ext.Result[RingType]
 
-    OPTIONAL_ATTRIBUTES = MappingProxyType(
-        {
-            "producers": ir.ArrayAttr,
-            KNOWN_EMPTY: ir.UnitAttr,
-            "full_at": ir.ArrayAttr,
-            "empty_at": ir.ArrayAttr,
-        }
-    )
+    OPTIONAL_ATTRIBUTES = RING_ATTRIBUTES
 
     @staticmethod
     def verify_invariants(op: "AllocRingOp") -> bool:
-        """Checks for known agents, ranks of the cluster, and at most one borrower."""
-        return _check_declared(op) and _check_borrowers(op)
+        """Checks for known agents, and ranks of the cluster."""
+        return check_declared(op)
 
     @property
     def label(self) -> str:
@@ -116,27 +112,13 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
         """Whether producers know by other rings that a slot has been released."""
         return KNOWN_EMPTY in self.operation.attributes
 
-    @property
-    def has_empty_barriers(self) -> bool:
-        """Whether barriers tell producers that a slot has been released."""
-        return self.partner is None and not self.is_known_empty
 
-    @property
-    def partner(self) -> "AllocRingOp | None":
-        """The declaration of the ring that shares its place, as borrower or lender."""
-        return next(iter(_borrowers(self)), None)
-
-
-def _borrowers(op: AllocRingOp) -> "list[AllocInsideOp]":
-    owners = (use.owner for use in op.ring.uses)
-    return [owner for owner in owners if isinstance(owner, AllocInsideOp)]
-
-
-def _check_declared(op: AllocRingOp) -> bool:
+def check_declared(op: AllocRingOp) -> bool:
+    """Whether the attributes of a ring agree; reports it if not."""
     if not check_targets(op, "full_at", "empty_at"):
         return False
-    if KNOWN_EMPTY in op.attributes and (count := cta_count(op)) > 1:
-        return fail(op, f"expects {KNOWN_EMPTY} in no cluster, got one of {count} CTAs")
+    if KNOWN_EMPTY in op.attributes and "empty_at" in op.attributes:
+        return fail(op, f"expects no empty_at of a ring without empty barriers ({KNOWN_EMPTY})")
     if "producers" not in op.attributes:
         return True
     got = list(ir.ArrayAttr(op.attributes["producers"]))
@@ -144,84 +126,6 @@ def _check_declared(op: AllocRingOp) -> bool:
     if not names or any(name not in AGENTS for name in names):
         return fail(op, f"expects producers of {', '.join(AGENTS)}, got {names}")
     return True
-
-
-def _check_borrowers(op: AllocRingOp) -> bool:
-    labels = [borrower.label for borrower in _borrowers(op)]
-    if len(labels) > 1:
-        return fail(op, f"lends its place to one ring, got {' and '.join(reversed(labels))}")
-    return True
-
-
-class AllocInsideOp(AllocRingOp, name="alloc_inside"):
-    """Declares a ring whose slots lie inside those of another ring, each at the front of one, or of
-    a part.
-
-    The two rings take turns at each place, the lender first. A full slot of one says that the
-    other's turn is over, so neither has empty barriers: a role that waits for slots of one fills
-    those of the other, and the ring proof shows that nothing is overwritten while it is read.
-    With n times the stages of the lender, slots n i to n i + n - 1 lie in slot i of the lender,
-    whose columns are n equal parts: what is in the place can be handed over part by part.
-
-    Operands:
-      lender: a ring in tensor memory with its own place and as many ways, whose stages divide those
-        of this ring, and with slots of the same rows, whose parts have at least as many bytes. Row
-        r of both is the same lane, so a thread that has read its rows of one may write those of the
-        other without waiting for other threads.
-
-    Attributes:
-      label_name, producers: as in `ws.alloc_ring`.
-
-    Memory effects: declares barriers; the memory is the lender's. Hardware: tensor memory, sm_100.
-
-    Example:
-      %p = "ws.alloc_inside"(%s) {label_name = "p"}
-        : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>)
-          -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
-    """
-
-    lender: ext.Operand[RingType]
-
-    OPTIONAL_ATTRIBUTES = MappingProxyType({"producers": ir.ArrayAttr})
-
-    @staticmethod
-    def verify_invariants(op: Any) -> bool:
-        """Checks for slots that fit into those of a lender in tensor memory, and for no cluster."""
-        declared = op.lender.owner
-        if isinstance(declared, AllocInsideOp):
-            return fail(op, f"expects a lender with a place of its own, got ring {declared.label}")
-        if (count := cta_count(op)) > 1:
-            return fail(op, f"expects a kernel without clusters, got one of {count} CTAs")
-        outer, inner = RingType(op.lender.type), RingType(op.ring.type)
-        if outer.tile is None or outer.tile.space != "tensor":
-            return fail(op, f"expects a lender in tensor memory, got {outer}")
-        if outer.ways != inner.ways or inner.stages % outer.stages:
-            return fail(
-                op,
-                f"expects a multiple of the lender's {outer.stages} stages and as many ways, "
-                f"{outer.ways}, got {inner.stages} and {inner.ways}",
-            )
-        parts = inner.stages // outer.stages
-        if (
-            inner.tile is None
-            or (inner.tile.space, inner.tile.shape[0]) != ("tensor", outer.tile.shape[0])
-            or outer.tile.shape[1] % parts
-            or parts * tile_bytes(inner.tile) > tile_bytes(outer.tile)
-        ):
-            where = f"{outer.tile}" if parts == 1 else f"{parts} parts of {outer.tile}"
-            return fail(op, f"expects slots at the front of {where}, got {inner.slot_type}")
-        return _check_declared(op)
-
-    @property
-    def parts(self) -> int:
-        """Slots in one of the lender's."""
-        inner, outer = RingType(self.ring.type), RingType(self.lender.type)
-        return inner.stages // outer.stages
-
-    @property
-    def partner(self) -> AllocRingOp:
-        """The declaration of the lender."""
-        return self.lender.owner
 
 
 class AllocBufferOp(WS.Operation, name="alloc_buffer"):

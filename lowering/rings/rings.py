@@ -20,10 +20,11 @@ consistency; async proxy):
 
 Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
 would hand over the buffers. So do slots in shared memory between two roles that both use such a
-buffer. Tokens may also guard what a role writes into slots that others have filled. Where two rings
-share a place, or slots are known to be empty, `ws.acquire` does not wait and `ws.release` does not
-arrive: a role that acquires a slot has waited for another ring, and one that releases a slot
-commits another ring's, with the fences of that.
+buffer. Tokens may also guard what a role writes into slots that others have filled. Where slots are
+known to be empty, `ws.acquire` does not wait and `ws.release` does not arrive: a role that acquires
+a slot has waited for another ring, and one that releases a slot commits another ring's, with the
+fences of that for tensor memory. Those for shared memory, and the wait for copies out of the slot,
+belong to the release. An engine that accesses a slot accesses those that overlap it.
 
 In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them
 all. At its end a role waits until the slots it acquired are empty again, so that no CTA exits while
@@ -67,16 +68,16 @@ from .clusters import (
 )
 from .followed import issuing, meet_behind_reads
 from .slot_users import (
-    THREADS,
     adds_to_filled_slots,
     agents,
     completed_by,
-    engine_on,
     feeds_own_engine,
+    filled_or_read_by_engine,
     guards_a_buffer,
     guards_tensor_memory,
     is_read_by_engine,
     is_touched_by_threads,
+    overlapping,
 )
 
 Value = Any
@@ -100,15 +101,15 @@ class RingState:
         self.full_count = numbers["full_count"]
         count = self.kind.stages * self.kind.ways
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
-        self.empty: BarrierRun | None = None  # see `has_empty_barriers`
+        self.empty: BarrierRun | None = None  # there are none where slots are known to be empty
         if "empty" in numbers:
             self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
             self.empty_count = numbers["empty_count"]
         self.space = "" if self.kind.tile is None else self.kind.tile.space  # tokens have no memory
-        filled_by, read_by = agents(op)
-        self.read_by_engine = bool(read_by - THREADS) or engine_on(op, ws.WaitOp)
-        self.filled_by_engine = bool(filled_by - THREADS) or engine_on(op, ws.AcquireOp)
-        self.filled_by_thread_copies = "thread_copies" in filled_by
+        self.filled_by_thread_copies = "thread_copies" in agents(op)[0]
+        by_engine = [filled_or_read_by_engine(ring) for ring in (op, *overlapping(op))]
+        is_over = any(map(any, by_engine[1:]))  # another ring, whose slots an engine accesses
+        self.filled_by_engine, self.read_by_engine = (x or is_over for x in by_engine[0])
 
     def index(self, way: Value, stage: Value) -> Value:
         """i32: the number of a slot among the stages of all ways."""
@@ -196,6 +197,13 @@ def _fence_proxy() -> None:
     """`fence.proxy.async`: makes this thread's stores to shared memory visible to engines."""
     kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
     nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
+
+
+def _fence_once(low: Lowering) -> None:
+    """`_fence_proxy`, unless nothing has been accessed since the last one."""
+    if not low.active.is_fenced:
+        _fence_proxy()
+    low.active.is_fenced = True
 
 
 def cursor_key(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[Any, ...]:
@@ -358,18 +366,21 @@ def _behind(low: Lowering, op: ws.BehindOp) -> None:
 @lowers(ws.ReleaseOp)
 def _release(low: Lowering, op: ws.ReleaseOp) -> None:
     slot: Slot = low[op.slot]
-    ring = _ring_of(low, slot)
-    if ring.empty is None:
-        return
-    if op.by.value == "copy_engine":
+    ring, by = _ring_of(low, slot), op.by.value
+    if by == "copy_engine":
         with issuing(low):
             nvvm.CpAsyncBulkCommitGroupOp()
             nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
-            arrive(low, ring.empty, slot.index, ring.empty_at)
+            if ring.empty is not None:
+                arrive(low, ring.empty, slot.index, ring.empty_at)
         return
     engine_follows = ring.filled_by_engine and is_touched_by_threads(op.slot)
-    meet_behind_reads(low, op.slot)
-    _hand_over(low, slot, op.by.value, ring.empty, ring.empty_at, engine_follows=engine_follows)
+    if ring.empty is not None:
+        meet_behind_reads(low, op.slot)
+        _hand_over(low, slot, by, ring.empty, ring.empty_at, engine_follows=engine_follows)
+    elif engine_follows and ring.space == "shared":
+        _fence_once(low)
+        meet_behind_reads(low, op.slot)
 
 
 def _hand_over(
@@ -399,9 +410,7 @@ def _hand_over(
         complete_accesses(low)
     is_in_tensor_memory = ring.space == "tensor"
     if (engine_follows and not is_in_tensor_memory) or guards_a_buffer(low):
-        if not low.active.is_fenced:
-            _fence_proxy()
-        low.active.is_fenced = True
+        _fence_once(low)
     if by == "threads":
         with issuing(low):
             return arrive(low, barriers, slot.index, lists)

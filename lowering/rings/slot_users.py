@@ -38,6 +38,23 @@ def agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
     return filled, read
 
 
+def filled_or_read_by_engine(op: ws.AllocRingOp) -> tuple[bool, bool]:
+    """Whether engines fill, and whether they read, the slots of a ring."""
+    filled, read = agents(op)
+    return (
+        bool(filled - THREADS) or engine_on(op, ws.AcquireOp),
+        bool(read - THREADS) or engine_on(op, ws.WaitOp),
+    )
+
+
+def overlapping(op: ws.AllocRingOp) -> list[ws.AllocRingOp]:
+    """The rings in shared memory whose slots overlap those of a ring."""
+    tile = ws.RingType(op.ring.type).tile
+    if tile is None or tile.space != "shared":
+        return []
+    return [other for other, _ in ws.overlaps(op)]
+
+
 def completed_by(slot: Value, step: type[ws.CommitOp] | type[ws.ReleaseOp]) -> set[str]:
     """The agents of the commits or of the releases of a slot."""
     users = (use.owner for use in slot.uses)

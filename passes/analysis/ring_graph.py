@@ -58,7 +58,7 @@ def _edges(op: Any, producers: tuple[str, ...], consumers: tuple[str, ...]) -> R
     if (tile := kind.tile) is not None:
         holds = "x".join(map(str, tile.shape)) + f" {tile.element}"
         space = tile.space
-    inside = op.partner.label if isinstance(op, ws.AllocInsideOp) else ""
+    inside = op.declared_lender.label if isinstance(op, ws.AllocInsideOp) else ""
     return RingEdges(op.label, holds, space, kind.stages, kind.ways, producers, consumers, inside)
 
 

@@ -123,9 +123,9 @@ def draw(answers: "Ring", counter: Value) -> None:
 class Ring:
     """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
 
-    It may borrow the place of another ring, `inside`. With `known_empty` producers hear by other
-    rings that its slots are empty. `producers` are the agents by which several
-    roles fill a slot together. `commit` and `release` hand its slots over.
+    It may lie in the slots of another ring, `inside`, from an `offset` of bytes or columns on. With
+    `known_empty` producers hear by other rings that its slots are empty. `producers` are the agents
+    by which several roles fill a slot together. `commit` and `release` hand its slots over.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class Ring:
         full_at: Sequence[Sequence[int]] | None = None,
         empty_at: Sequence[Sequence[int]] | None = None,
         inside: "Ring | None" = None,
+        offset: int = 0,
         producers: Sequence[str] = (),
         known_empty: bool = False,
     ):
@@ -148,6 +149,8 @@ class Ring:
             op = ws.AllocRingOp(label, kind)
         else:
             op = ws.AllocInsideOp(label, kind, inside.value)
+            if offset:
+                op.operation.attributes[ws.OFFSET] = i64_attr(offset)
         if producers:
             agents = [ir.StringAttr.get(agent) for agent in producers]
             op.operation.attributes["producers"] = ir.ArrayAttr.get(agents)

@@ -77,8 +77,8 @@ def chain() -> str:
         ],
         """  %as = "ws.alloc_ring"() {label_name = "a"} : () -> !as
   %bs = "ws.alloc_ring"() {label_name = "b"} : () -> !bs
-  %ss = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %ps = "ws.alloc_inside"(%ss) {label_name = "p"} : (!ss) -> !ps
+  %ss = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %ps = "ws.alloc_inside"(%ss) {known_empty, label_name = "p"} : (!ss) -> !ps
   %finished = "ws.alloc_ring"() {label_name = "finished"} : () -> !tokens
   %sums = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>"""
         + role("load", load, first=4)

@@ -122,7 +122,7 @@ def test_q_and_the_output_share_bytes_where_the_first_queries_see_nothing(
 def test_tensor_memory_is_disjoint(head_dim: int) -> None:
     regions = planned(head_dim, NullMask())
     scores, weights = regions["s"], regions.pop("p")
-    assert (weights.begin, weights.end) == (scores.begin, scores.end)
+    assert (weights.begin, weights.end) == (scores.begin, scores.end - 64)  # the last way's half
     tensor = sorted((r.begin, r.end) for r in regions.values() if r.space == "tensor")
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(tensor))
     assert sum(end - begin for begin, end in tensor) == 2 * 128 + 2 * head_dim <= TENSOR_LIMIT

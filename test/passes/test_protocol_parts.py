@@ -26,8 +26,8 @@ TYPES = """!s = !ws.tile<vector<128x64xf32>, "tensor">
 !ks = !ws.ring<!k, 4, 1>
 !part = !ws.frag<vector<128x32xbf16>>
 """
-RINGS = """  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+RINGS = """  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %k = "ws.alloc_ring"() {label_name = "k"} : () -> !ks
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %q = "ws.alloc_buffer"() {label_name = "q"} : () -> !ws.buffer<!q, 1>
@@ -108,8 +108,8 @@ def test_parts_are_handed_over_one_by_one() -> None:
 def test_parts_lie_one_behind_the_other_in_the_slot_that_lends_its_place() -> None:
     parsed = Parsed(text())
     found = [placed_item(x) for x in parsed.op.body.blocks[0].operations]
-    items = {item.label: (item.slot, item.count) for item in found if item is not None}
-    assert (items["s"], items["p"]) == ((64, 1), (32, 2))
+    items = {x.label: (x.extent, x.step, x.count) for x in found if x is not None}
+    assert (items["s"], items["p"]) == ((64, 64, 1), (16, 32, 2))
 
 
 def test_turns_of_parts_are_left_out_where_they_repeat() -> None:
@@ -123,22 +123,23 @@ def test_turns_of_parts_are_left_out_where_they_repeat() -> None:
 WRONG = {
     "scores over a part of P that is not awaited": (
         {"mma": f"{SCORES[0]} P:0 PV:0 {SCORES[1]} P:1 PV:1 P:2 PV:2 P:3 PV:3"},
-        r"role mma takes turn 1 of ring s\[0\], which shares its place with ring p\[0\], without having "
-        "waited for turn 1 there",
+        r"role mma takes turn 1 of ring s\[0\] in the place of turn 1 of ring p\[0\], which role rows may "
+        "still fill",
     ),
     "scores over P that is awaited and not multiplied yet": (
         {"mma": f"{SCORES[0]} P:0 PV:0 P:1 {SCORES[1]} PV:1 P:2 PV:2 P:3 PV:3"},
-        r"role mma fills a slot of ring s\[0\], which shares its place with ring p\[0\], that role mma may "
-        "still read there",
+        r"role mma takes turn 1 of ring s\[0\] in the place of turn 1 of ring p\[0\], which role mma may "
+        "still read",
     ),
     "the first part of P over scores that are not read": (
         {"soft": SOFT.replace("read:0 place:0", "place:0 read:0")},
-        r"role rows fills a slot of ring p\[0\], which shares its place with ring s\[0\], that role rows "
-        "may still read there",
+        r"role rows takes turn 0 of ring p\[0\] in the place of turn 0 of ring s\[0\], which role rows may "
+        "still read",
     ),
     "the last part of P over scores that are not read": (
         {"soft": SOFT.replace("scores:1 read:1 place:2 place:3", "scores:1 place:2 place:3 read:1")},
-        r"role rows fills a slot of ring p\[0\], which shares its place with ring s\[0\]",
+        r"role rows takes turn 2 of ring p\[0\] in the place of turn 1 of ring s\[0\], which role rows may "
+        "still read",
     ),
     "parts of P in another order": (
         {"soft": SOFT.replace("store:0 store:1", "store:1 store:0")},

@@ -2,15 +2,15 @@
 looks at there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
 
 from .clocks import Clock, Tick
 from .crossings import Crossings, Key, Ranks
-from .places import Place, Places
+from .places import Places
 from .skeleton import Process, Step, fixed_way, steps
 from .trace import Event
 
@@ -39,23 +39,20 @@ class RingWay:
     Attributes:
       key: the ring and the way.
       stages: slots of the way.
-      place: the other ring at its place, if it shares one.
+      is_shared: whether its slots overlap those of other rings.
       is_known_empty: whether slots are acquired without a wait for their release.
+      is_in_lanes: whether each row of a slot is a lane of tensor memory, which one thread uses.
       sides: by kind of step and process.
       events: all steps so far.
     """
 
     key: Key
     stages: int
-    place: Place | None
+    is_shared: bool = False
     is_known_empty: bool = False
+    is_in_lanes: bool = False
     sides: dict[tuple[str, str], Side] = field(default_factory=dict[tuple[str, str], Side])
     events: list[Event] = field(default_factory=list[Event])
-
-    @property
-    def unit(self) -> int:
-        """Steps of each kind in a turn at a place; 1 where it is not shared."""
-        return 1 if self.place is None else self.place.unit
 
     def side(self, kind: str, who: str) -> Side:
         """What a process has done so far, which may be nothing."""
@@ -76,6 +73,31 @@ Seen = tuple[
 ]  # a CTA, and the steps of a process of which one has to be known
 
 
+class Neighbour(NamedTuple):
+    """A ring way over whose slots a step fills its own, in one CTA.
+
+    Attributes:
+      at: the ring way.
+      slots: for each slot of the step's ring way, those that overlap it.
+      begun: the acquires of who fills slots there.
+      done: commits of these, and releases of who reads there, each with what the process may still
+        do before it.
+    """
+
+    at: RingWay
+    slots: tuple[tuple[int, ...], ...]
+    begun: tuple[Side, ...]
+    done: tuple[tuple[str, Side], ...]
+
+    def turns(self, slot: int) -> Iterator[int]:
+        """The last turn that has begun in each slot that overlaps a slot."""
+        last = max(len(side.ticks) for side in self.begun) - 1
+        for other in self.slots[slot]:
+            turn = last - (last - other) % self.at.stages
+            if turn >= 0:
+                yield turn
+
+
 @dataclass(eq=False)
 class Port:
     """A step of one process.
@@ -92,6 +114,7 @@ class Port:
         it is filled, with filling it before it is read.
       told: in a cluster, who has to have gone on to this phase of the barriers that will hear of
         the step.
+      neighbours: the ring ways over whose slots it fills its own.
       copied: where the slot is copied to other CTAs: the slot filled there by number, and who waits
         for it.
     """
@@ -105,6 +128,7 @@ class Port:
     heard: tuple[Side, ...] = ()
     used: tuple[Seen, ...] = ()
     told: tuple[Seen, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
     copied: tuple[tuple[int, Seen], ...] = ()
 
 
@@ -120,7 +144,7 @@ class Ports:
     def __init__(self, members: Sequence[Process]):
         self.ways: dict[Key, RingWay] = {}
         self.crossings = Crossings(members)
-        self.places = Places(members)
+        self.places = Places(members, self.crossings)
         self._components: dict[object, int] = {}
         self._of: dict[str, dict[Step, Port]] = {}
         for process in members:
@@ -145,14 +169,15 @@ class Ports:
     def at(self, key: Key) -> RingWay:
         """A ring way, by ring and way."""
         if key not in self.ways:
-            stages = ws.RingType(key[0].type).stages
-            is_known = key[0].owner.is_known_empty
-            self.ways[key] = RingWay(key, stages, self.places.of(key[0]), is_known)
+            op, kind = key[0].owner, ws.RingType(key[0].type)
+            self.ways[key] = RingWay(
+                key,
+                kind.stages,
+                is_shared=any(ws.overlaps(op)),
+                is_known_empty=op.is_known_empty,
+                is_in_lanes=kind.tile is not None and kind.tile.space == "tensor",
+            )
         return self.ways[key]
-
-    def partner(self, way: RingWay) -> RingWay | None:
-        """The way of the other ring at a place, if any process uses it."""
-        return None if way.place is None else self.ways.get((way.place.other, way.key[1]))
 
     def _port(self, process: Process, step: Step, slot: int) -> Port:
         key = (step.ring, fixed_way(process, step))
@@ -163,12 +188,21 @@ class Ports:
         if step.kind == "acquire":
             names = self.crossings.releasing(key, process.rank)
             port.heard = tuple(at.side("release", who) for who in names)
+            port.neighbours = tuple(self._neighbours(process, step))
             self._add_crossings(port, key, process)
         elif step.kind == "wait":
             names = self.crossings.filling(key, process.rank)
             port.heard = tuple(at.side("commit", who) for who in names)
             self._add_crossings(port, key, process)
         return port
+
+    def _neighbours(self, process: Process, step: Step) -> Iterator[Neighbour]:
+        for key, slots, fillers, readers in self.places.of(process, step):
+            at = self.at(key)
+            begun = tuple(at.side("acquire", who) for who in fillers)
+            filled = [("fill", at.side("commit", who)) for who in fillers]
+            read = [("read", at.side("release", who)) for who in readers]
+            yield Neighbour(at, slots, begun, (*filled, *read))
 
     def _component(self, process: Process, step: Step, key: Key) -> int:
         """Threads, products and copies of threads complete in order; transfers only those of one
@@ -188,7 +222,7 @@ class Ports:
             told = [(n, (at.side("wait", x),)) for n, x in crossings.waiting_where(key, ranks)]
         else:
             used = [(n, (at.side("commit", x),)) for n, x in crossings.fillers_of(key, process)]
-            ranks = crossings.empty_at(key[0], process.rank)
+            ranks = () if at.is_known_empty else crossings.empty_at(key[0], process.rank)
             told = [  # who has committed has acquired
                 (n, (at.side("acquire", x), at.side("commit", x)))
                 for n, x in crossings.taking_where(key, ranks)

@@ -4,9 +4,9 @@ After each round of all processes the state of a run is compared with an earlier
 if
 
 1. every process is at the same place of its program, with fewer turns left in one loop at most;
-2. ring ways are alike: the sides of a way, and of ways that share a place, are as far from one
-   another; processes hold the same slots; and either each slot that may be asked for has been taken
-   before, in both, or no step has been taken between them;
+2. ring ways are alike: the sides of a way are as far from one another, and at the same stage where
+   slots of other rings overlap its own; processes hold the same slots; and either each slot that
+   may be asked for has been taken before, in both, or no step has been taken between them;
 3. counts of events are in the same order: of two counts of one component, either can be looked at,
    if one is smaller, equal or larger in the earlier state, it is so in the later one. What can be
    looked at is what a process that has not ended knows, what handovers pass on that are still to be
@@ -35,7 +35,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from .clocks import Clock, Clocks
-from .ports import Port, Ports, RingWay, Side
+from .ports import Port, RingWay, Side
 from .runner import Runner
 
 Path = tuple[int, ...]  # numbers of items, from the outside in, that lead to a loop in a program
@@ -70,16 +70,15 @@ class Recurrence:
     """Looks out for states that are alike, in one run.
 
     Args:
-      ports: of the network.
       clocks: what is computed with its clocks.
       runners: its processes, at the begin of the run.
     """
 
-    def __init__(self, ports: Ports, clocks: Clocks, runners: Sequence[Runner]):
+    def __init__(self, clocks: Clocks, runners: Sequence[Runner]):
         self._clocks = clocks
         self._runners = runners
         taken = [(runner, port) for runner in runners for port in runner.ports()]
-        self._places = _places(ports, [port for _, port in taken])
+        self._ways = _ways([port for _, port in taken])
         self._held = [
             (runner.slots, port.slot, port.mine)
             for runner, port in taken
@@ -102,7 +101,7 @@ class Recurrence:
             return None
         key = (
             tuple(tuple((id(f.body), f.at) for f in runner.frames) for runner in runners),
-            tuple(place.distances() for place in self._places),
+            tuple(way.distances() for way in self._ways),
             tuple(max(slots[slot] - len(side.ticks), -1) for slots, slot, side in self._held),
             tuple(_ahead(slots[slot], side) for slots, slot, side in self._copied),
         )
@@ -134,8 +133,8 @@ class Recurrence:
     def _counts(self) -> list[Clock]:
         """All counts that can be looked at; an event is the clock that knows of it alone."""
         found = [clock for runner in self._runners for clock in runner.clocks()]
-        for place in self._places:
-            found += place.counts()
+        for way in self._ways:
+            found += way.counts()
         for slots, slot, side in self._copied:
             if 0 <= slots[slot] < len(side.ticks):
                 found.append(side.ticks[slots[slot]])
@@ -143,61 +142,56 @@ class Recurrence:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The ring ways that share a place, mostly one, with the sides that take part in a run.
+class _Way:
+    """A ring way, with the sides that take part in a run.
 
     Attributes:
-      sides: with their kinds of step, and how many of these are a turn.
-      stages: turns until a place is used again.
+      at: the ring way.
+      sides: with their kinds of step.
     """
 
-    sides: list[tuple[str, Side, int]]
-    stages: int
+    at: RingWay
+    sides: list[tuple[str, Side]]
 
     def distances(self) -> tuple[int, ...]:
         """How far sides are from one another; the turns that are not there yet, of those that may
-        be asked for.
+        be asked for; and the stage, where it matters.
         """
-        _, first, unit = self.sides[0]
-        turn = len(first.ticks) // unit
-        apart = (len(side.ticks) - unit * turn for _, side, unit in self.sides)
-        return (min(self._reused(), 0), *apart)
+        turn = len(self.sides[0][1].ticks)
+        apart = (len(side.ticks) - turn for _, side in self.sides)
+        stage = turn % self.at.stages if self.at.is_shared else 0
+        return (min(self._reused(), 0), stage, *apart)
 
     def counts(self) -> Iterator[Clock]:
         """What handovers pass on and which steps they are, as far back as a step may ask, and the
         last steps.
 
-        Who waits asks of the turn that is next to be waited for, at any side of the place; who
-        acquires, of the turn whose slot is next to be acquired again.
+        Who waits asks of the turn that is next to be waited for; who acquires, of the turn whose
+        slot is next to be acquired again, and of the last turns of slots that overlap.
         """
         waited, reused = self._least("wait"), max(self._reused(), 0)
-        for kind, side, unit in self.sides:
-            start = unit * (waited if kind in ("commit", "acquire") else reused)
+        for kind, side in self.sides:
+            is_early = kind in ("commit", "acquire") and not self.at.is_shared
+            start = waited if is_early else reused
             yield from side.ticks[min(start, len(side.ticks) - 1) :] if side.ticks else ()
             yield from side.clocks[start:]
 
     def _reused(self) -> int:
-        return self._least("acquire") - self.stages
+        return self._least("acquire") - self.at.stages
 
     def _least(self, kind: str) -> int:
-        """Whole turns of which all sides have taken the steps of a kind."""
-        turns = (len(side.ticks) // unit for mine, side, unit in self.sides if mine == kind)
-        return min(turns, default=0)
+        """Turns of which all sides have taken the steps of a kind."""
+        return min((len(side.ticks) for mine, side in self.sides if mine == kind), default=0)
 
 
-def _places(network: Ports, taken: Sequence[Port]) -> list[_Place]:
-    """The places of a network, with the sides of the steps that a run takes."""
-    ways: dict[RingWay, dict[Side, tuple[str, int]]] = {}
+def _ways(taken: Sequence[Port]) -> list[_Way]:
+    """The ring ways of a network, with the sides of the steps that a run takes."""
+    ways: dict[RingWay, dict[Side, str]] = {}
     for port in taken:
-        ways.setdefault(port.at, {})[port.mine] = port.step.kind, port.at.unit
-    found: list[_Place] = []
-    while ways:
-        way, sides = ways.popitem()
-        other = network.partner(way)
-        sides |= {} if other is None else ways.pop(other, {})
-        steps = [(kind, side, unit) for side, (kind, unit) in sides.items()]
-        found.append(_Place(steps, way.stages // way.unit))
-    return found
+        ways.setdefault(port.at, {})[port.mine] = port.step.kind
+    return [
+        _Way(way, [(kind, side) for side, kind in sides.items()]) for way, sides in ways.items()
+    ]
 
 
 def _ahead(turn: int, side: Side) -> int:

@@ -8,18 +8,23 @@ one ring way has waited for the earlier ones: these have a component for each ri
 thread of a role has done says nothing about the role's other threads, until a handover by all of
 them has come back from another role.
 
-In a cluster it is checked what one CTA does to another (`crossings`). Rings that share a place are
-acquired without a wait, and it is checked who may still use the place (`places`). So are those
-whose slots are known to be empty, and it is checked that they are.
+In a cluster it is checked what one CTA does to another (`crossings`). Where slots overlap those of
+other rings it is checked who may still use these (`places`). Slots that are known to be empty are
+acquired without a wait, and it is checked that they are.
+
+A step is also known to its own process, before all threads know of it, where rows are lanes of
+tensor memory: one thread uses a lane alone. The tensor core works in order for the thread that
+issues, so that this thread may have it fill a slot before its earlier products are known to be
+complete.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from attn_mlir.dialect.diagnostics import op_error
 
 from .clocks import Clock, Clocks, Tick, knows, tick
-from .crossings import Key
-from .ports import ENGINES, Port, Ports, Seen, Side
+from .ports import ENGINES, Neighbour, Port, Ports, Seen, Side
 from .program import Program, Repeat
 from .skeleton import Process, Step
 from .trace import Event
@@ -127,14 +132,14 @@ class Runner:
     def _acquire(self, port: Port) -> bool:
         turn = len(port.mine.ticks)
         reused = turn - port.at.stages
-        if port.at.place is not None:
-            self._check_place(port, turn)
-        elif port.at.is_known_empty:
-            self._check_released(port, reused)
-        elif reused >= 0 and not self._hear(port, reused):
+        if reused >= 0 and not port.at.is_known_empty and not self._hear(port, reused):
             return False
+        for neighbour in port.neighbours:
+            self._check_place(port, turn, neighbour)
+        if reused >= 0 and port.at.is_known_empty and self._is_alone:
+            self._check_released(port, reused)
         self._mark(port, turn)
-        if not self._is_alone and reused >= 0:
+        if reused >= 0 and not self._is_alone:
             self._check_filled(port, reused)
         return True
 
@@ -184,16 +189,15 @@ class Runner:
     def _knows(self, side: Side, turn: int) -> bool:
         return turn < len(side.ticks) and knows(self._known, side.ticks[turn])
 
-    def _missed(self, seen: Sequence[Seen], turn: int) -> tuple[int, str] | None:
+    def _missed(
+        self, seen: Sequence[Seen], turn: int, knows: Callable[[Side, int], bool] | None = None
+    ) -> tuple[int, str] | None:
         """The first CTA and process of those given of whose step in a turn this process does not
         know.
         """
-        known = self._known
+        knows = knows or self._knows
         for rank, sides in seen:
-            for side in sides:
-                if turn < len(side.ticks) and knows(known, side.ticks[turn]):
-                    break
-            else:
+            if not any(knows(side, turn) for side in sides):
                 return rank, sides[0].who
         return None
 
@@ -203,7 +207,8 @@ class Runner:
         At each full barrier where the commit will arrive, its last phase has to have been waited
         for.
         """
-        if missed := self._missed(port.used, reused):
+        in_order = partial(self._knows_in_order, port)
+        if missed := self._missed(port.used, reused, in_order):
             what = f"fills a slot{_of(port, missed[0])} that role {missed[1]} may still read"
             raise self._misses(port, what)
         if missed := self._missed(port.told, reused):
@@ -229,8 +234,8 @@ class Runner:
 
     def _check_released(self, port: Port, reused: int) -> None:
         """Checks that a slot is known to be released, since acquiring it waits for nothing."""
-        for side in port.heard if reused >= 0 else ():
-            if not self._knows(side, reused):
+        for side in port.heard:
+            if not self._knows_in_order(port, side, reused):
                 ring, way = port.at.key
                 raise self._misses(
                     port,
@@ -238,33 +243,32 @@ class Runner:
                     f"barriers, that role {side.who} may not have released",
                 )
 
-    def _check_place(self, port: Port, turn: int) -> None:
-        """Checks that the shared place of a slot is free, since acquiring it waits for nothing."""
-        ports, place, label = self._ports, port.at.place, self.process.label
-        key = port.at.key
-        assert place is not None
-        missing = ports.places.missing(
-            port.step.slot,
-            key,
-            turn,
-            waited=len(ports.at((place.other, key[1])).side("wait", label).ticks),
-            consumers=[side.who for side in port.heard],
-            knows=lambda key, who, turn: self._knows_in_order(port, key, who, turn),
+    def _check_place(self, port: Port, turn: int, neighbour: Neighbour) -> None:
+        """Checks that slots which overlap the one that is to be filled are not in use."""
+        mine, theirs = (
+            f"{ring.owner.label}[{way}]" for ring, way in (port.at.key, neighbour.at.key)
         )
-        if missing:
-            raise op_error(port.step.op, f"in role {label} {missing}")
+        for last in neighbour.turns(turn % port.at.stages):
+            for use, side in neighbour.done:
+                if not self._knows_in_order(port, side, last):
+                    step = "commit" if use == "fill" else "release"
+                    raise op_error(
+                        port.step.op,
+                        f"in role {self.process.label} takes turn {turn} of ring {mine} in the place of "
+                        f"turn {last} of ring {theirs}, which role {side.who} may still {use}: a wait for "
+                        f"what follows that {step} is missing before this acquire",
+                    )
 
-    def _knows_in_order(self, port: Port, key: Key, who: str, turn: int) -> bool:
-        """Whether a release is known to come before what is about to fill a slot."""
-        side = self._ports.at(key).side("release", who)
+    def _knows_in_order(self, port: Port, side: Side, turn: int) -> bool:
+        """Whether a step is known to come before what fills a slot; see the module."""
         if self._knows(side, turn):
             return True
-        if who != self.process.label:
+        if not port.at.is_in_lanes or side.who != self.process.label or turn >= len(side.ticks):
             return False
         done = [self.clock]
         if self._ports.places.is_filled_in_order(port.step.slot):
             done.append(self.engines["tensor_core"])
-        return turn < len(side.ticks) and any(knows(clock, side.ticks[turn]) for clock in done)
+        return any(knows(clock, side.ticks[turn]) for clock in done)
 
     def _check_copied(self, port: Port) -> None:
         """Checks that copies from this slot to other CTAs have arrived before the slot is
@@ -311,6 +315,8 @@ class Runner:
             known = self.clock = join(self.clock, event)
         elif by == "copy_engine":
             known = join(self.clock, event)
+            if port.step.kind == "release" and (port.at.is_shared or port.at.is_known_empty):
+                self.clock = known  # the thread has waited until its copies have read the slot
         else:  # its asynchronous arrival says nothing of the thread's other steps
             before = self.heard if by == "thread_copies" else self.clock
             known = self.engines[by] = join(join(self.engines[by], before), event)

@@ -68,7 +68,7 @@ class Network:
         self._counts[:] = [0] * self.ports.component_count
         for runner, body in zip(self._runners, self.programs(sizes, tiles), strict=True):
             runner.begin(body)
-        recurrence = Recurrence(self.ports, self.clocks, self._runners)
+        recurrence = Recurrence(self.clocks, self._runners)
         while sum(runner.run() for runner in self._runners) > 0:
             if skips is not None and (skip := recurrence.skip()):
                 skips.append(skip)

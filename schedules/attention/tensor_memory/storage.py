@@ -67,7 +67,7 @@ class Storage:
         self.queries = QuerySlots.of(problem, parts if self.stages.qk > 1 else [])
         self.keys, self.v = self._keys_and_values(problem, parts)
         scores = [config.tile_m, config.tile_n]
-        self.s = b.Ring("s", b.tile(scores, f32, "tensor"), ways=ways)
+        self.s = b.Ring("s", b.tile(scores, f32, "tensor"), ways=ways, known_empty=True)
         self.p = b.Ring(
             "p",
             b.tile([config.tile_m, config.tile_n // self.stages.pv], element, "tensor"),
@@ -75,6 +75,7 @@ class Storage:
             ways=ways,
             inside=self.s,
             producers=("threads", "threads"),
+            known_empty=True,
         )
         factors_of_rows = b.tile([config.tile_m], f32, "shared")
         self.stats = b.Ring("stats", factors_of_rows, ways=ways, known_empty=True)

@@ -1,10 +1,10 @@
 // RUN: attn-opt --split-input-file --verify-diagnostics %s
 
-// Only lanes of tensor memory are one thread's.
+// The memory is the lender's.
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects a lender in tensor memory, got !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1 : i64, 2 : i64>}}
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xbf16>, "shared">, got !ws.tile<vector<128x64xbf16>, "tensor"> at 0}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
   func.return
 }
 
@@ -13,7 +13,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
 // Tokens are nowhere.
 
 func.func @f(%s: !ws.ring<none, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects a lender in tensor memory, got !ws.ring<none, 1 : i64, 2 : i64>}}
+  // expected-error @below {{'ws.alloc_inside' op expects a lender that has memory, got !ws.ring<none, 1 : i64, 2 : i64>}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<none, 1, 2>) -> !ws.ring<none, 1, 2>
   func.return
 }
@@ -48,7 +48,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of 2 parts of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x33xf32>, "tensor">}}
+  // expected-error @below {{'ws.alloc_inside' op expects slots within 2 parts of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x33xf32>, "tensor"> at 0}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x33xf32>, "tensor">, 2, 2>
   func.return
 }
@@ -56,7 +56,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of 3 parts of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x16xf32>, "tensor">}}
+  // expected-error @below {{'ws.alloc_inside' op expects slots within 3 parts of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x16xf32>, "tensor"> at 0}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x16xf32>, "tensor">, 3, 2>
   func.return
 }
@@ -66,7 +66,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // A slot inside a slot.
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x65xf32>, "tensor">}}
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x65xf32>, "tensor"> at 0}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x65xf32>, "tensor">, 1, 2>
   func.return
 }
@@ -74,7 +74,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<64x64xf32>, "tensor">}}
+  // expected-error @below {{'ws.alloc_inside' op expects slots of 128 rows within !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<64x64xf32>, "tensor"> at 0}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<64x64xf32>, "tensor">, 1, 2>
   func.return
 }
@@ -82,7 +82,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x64xbf16>, "shared">}}
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x64xbf16>, "shared"> at 0}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>
   func.return
 }
@@ -90,14 +90,14 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got none}}
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xf32>, "tensor">, got none at 0}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<none, 1, 2>
   func.return
 }
 
 // -----
 
-// All of it is no less than the front.
+// All of it.
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>
@@ -117,18 +117,6 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 
 // -----
 
-// ... or lends twice.
-
-func.func @f() {
-  // expected-error @below {{'ws.alloc_ring' op lends its place to one ring, got p and r}}
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
-  %r = "ws.alloc_inside"(%s) {label_name = "r"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
-  func.return
-}
-
-// -----
-
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
   // expected-error @below {{'ws.alloc_inside' op expects producers of threads, warps, tensor_core, copy_engine, thread_copies, got ['host']}}
   %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["host"]} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
@@ -137,9 +125,77 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 
 // -----
 
-"ws.kernel"() ({
-^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>
-  // expected-error @below {{'ws.alloc_inside' op expects a kernel without clusters, got one of 2 CTAs}}
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
-}) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [], cluster = 2 : i64} : () -> ()
+// From an offset on: columns of tensor memory, the last that there are ...
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = 32 : i64} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x64xbf16>, "tensor"> at 33}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = 33 : i64} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x64xbf16>, "tensor"> at -1}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = -1 : i64} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+// ... or bytes of shared memory, in whole patterns of the swizzle.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = 8192 : i64} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<64x64xbf16>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at multiples of 1024 bytes within !ws.tile<vector<128x64xbf16>, "shared">, got !ws.tile<vector<64x64xbf16>, "shared"> at 8176}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = 8176 : i64} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<64x64xbf16>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots within !ws.tile<vector<128x64xbf16>, "shared">, got !ws.tile<vector<64x64xbf16>, "shared"> at 9216}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = 9216 : i64} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<64x64xbf16>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+// A vector in a tile, not a tile in a vector.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
+  %p = "ws.alloc_inside"(%s) {label_name = "p", offset = 16256 : i64} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<32xf32>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<512xf32>, "shared">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at multiples of 1024 bytes within !ws.tile<vector<512xf32>, "shared">, got !ws.tile<vector<8x64xbf16>, "shared"> at 0}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<512xf32>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+// Parts begin where patterns do.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<24x64xbf16>, "shared">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at multiples of 1024 bytes within 2 parts of !ws.tile<vector<24x64xbf16>, "shared">, got !ws.tile<vector<8x64xbf16>, "shared"> at 0}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<24x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 2>
+  func.return
+}

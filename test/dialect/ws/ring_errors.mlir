@@ -141,8 +141,8 @@ func.func @f() {
 
 "ws.kernel"() ({
 ^bb0:
-  // expected-error @below {{'ws.alloc_ring' op expects known_empty in no cluster, got one of 2 CTAs}}
-  %r = "ws.alloc_ring"() {label_name = "r", known_empty} : () -> !ws.ring<none, 1, 2>
+  // expected-error @below {{'ws.alloc_ring' op expects no empty_at of a ring without empty barriers (known_empty)}}
+  %r = "ws.alloc_ring"() {label_name = "r", known_empty, empty_at = [array<i32: 0>, array<i32: 1>]} : () -> !ws.ring<none, 1, 2>
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [], cluster = 2 : i64} : () -> ()
 
 // -----

@@ -109,17 +109,19 @@
 
 // -----
 
-// What is borrowed lies where its lender does, and a shared place has no empty barriers.
+// What is borrowed lies in the place of its lender, from its offset on.
 
 !s = !ws.tile<vector<128x32xf32>, "tensor">
 !ring = !ws.ring<!s, 1, 1>
+!p = !ws.tile<vector<128x16xf32>, "tensor">
+!ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s", ws.plan = {offset = 0 : i64, slot_step = 32 : i64,
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s", ws.plan = {offset = 0 : i64, slot_step = 32 : i64,
       full = 0 : i64, full_count = 32 : i64}} : () -> !ring
-  // expected-error @below {{'ws.alloc_inside' op expects offset of 'ws.plan' to be 0, as of ring s, got 32}}
-  %p = "ws.alloc_inside"(%s) {label_name = "p", ws.plan = {offset = 32 : i64, slot_step = 32 : i64,
-      full = 8 : i64, full_count = 32 : i64}} : (!ring) -> !ring
+  // expected-error @below {{'ws.alloc_inside' op expects offset of 'ws.plan' to be 16, in the place of ring s, got 32}}
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", offset = 16 : i64, ws.plan = {offset = 32 : i64, slot_step = 32 : i64,
+      full = 8 : i64, full_count = 32 : i64}} : (!ring) -> !ps
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
@@ -127,23 +129,25 @@
     "ws.commit"(%t) {by = "threads"} : (!s) -> ()
     %u = "ws.wait"(%s, %zero) : (!ring, i32) -> !s
     "ws.release"(%u) {by = "threads"} : (!s) -> ()
-    %v = "ws.acquire"(%p, %zero) : (!ring, i32) -> !s
-    "ws.commit"(%v) {by = "threads"} : (!s) -> ()
-    %w = "ws.wait"(%p, %zero) : (!ring, i32) -> !s
-    "ws.release"(%w) {by = "threads"} : (!s) -> ()
+    %v = "ws.acquire"(%p, %zero) : (!ps, i32) -> !p
+    "ws.commit"(%v) {by = "threads"} : (!p) -> ()
+    %w = "ws.wait"(%p, %zero) : (!ps, i32) -> !p
+    "ws.release"(%w) {by = "threads"} : (!p) -> ()
   }) {label_name = "all", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 32 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [],
     ws.plan = {smem_bytes = 24 : i64, tensor_cols = 64 : i64, tensor_address = 16 : i64}} : () -> ()
 
 // -----
 
+// Slots that are known to be empty have no empty barriers.
+
 !ring = !ws.ring<!ws.tile<vector<128x32xf32>, "tensor">, 1, 1>
 "ws.kernel"() ({
 ^bb0:
   // expected-error @below {{'ws.alloc_ring' op has unknown entry 'empty' in 'ws.plan': known are offset, slot_step, full, full_count}}
-  %s = "ws.alloc_ring"() {label_name = "s", ws.plan = {offset = 0 : i64, slot_step = 32 : i64,
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s", ws.plan = {offset = 0 : i64, slot_step = 32 : i64,
       full = 0 : i64, empty = 8 : i64, full_count = 32 : i64, empty_count = 1 : i64}} : () -> !ring
-  %p = "ws.alloc_inside"(%s) {label_name = "p", ws.plan = {offset = 0 : i64, slot_step = 32 : i64,
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", ws.plan = {offset = 0 : i64, slot_step = 32 : i64,
       full = 8 : i64, full_count = 32 : i64}} : (!ring) -> !ring
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [],
     ws.plan = {smem_bytes = 24 : i64, tensor_cols = 64 : i64, tensor_address = 16 : i64}} : () -> ()

@@ -6,8 +6,8 @@
 // CHECK: ^bb0(%[[Q:.*]]: memref<?x?x2x128xbf16>, %[[K:.*]]: memref<?x?x2x128xbf16>, %[[V:.*]]: memref<?x?x2x128xbf16>, %[[O:.*]]: memref<?x?x2x128xbf16>, %[[LSE:.*]]: memref<?x2x?xf32>, %{{.*}}: f32):
 // CHECK: %[[QS:.*]] = "ws.alloc_ring"() {label_name = "q"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 1 : i64, 2 : i64>
 // CHECK: %[[KVS:.*]] = "ws.alloc_ring"() {label_name = "kv"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 5 : i64, 1 : i64>
-// CHECK: %[[SS:.*]] = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">, 1 : i64, 2 : i64>
-// CHECK: %[[PS:.*]] = "ws.alloc_inside"(%[[SS]]) {label_name = "p", producers = ["threads", "threads"]} : ({{.*}}) -> !ws.ring<!ws.tile<vector<128x128xbf16>, "tensor">, 1 : i64, 2 : i64>
+// CHECK: %[[SS:.*]] = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">, 1 : i64, 2 : i64>
+// CHECK: %[[PS:.*]] = "ws.alloc_inside"(%[[SS]]) {known_empty, label_name = "p", producers = ["threads", "threads"]} : ({{.*}}) -> !ws.ring<!ws.tile<vector<128x128xbf16>, "tensor">, 1 : i64, 2 : i64>
 // CHECK: %[[STATS:.*]] = "ws.alloc_ring"() {known_empty, label_name = "stats"} : () -> !ws.ring<!ws.tile<vector<128xf32>, "shared">, 1 : i64, 2 : i64>
 // CHECK: %[[HEARD:.*]] = "ws.alloc_ring"() {label_name = "heard"} : () -> !ws.ring<none, 1 : i64, 2 : i64>
 // CHECK: %[[OUTS:.*]] = "ws.alloc_ring"() {label_name = "out"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 1 : i64, 2 : i64>

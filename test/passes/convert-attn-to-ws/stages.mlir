@@ -53,8 +53,8 @@ func.func @keys(%q: tensor<?x?x2x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tens
 // second computed behind the first; a product takes a part, with as many rows of values.
 
 // CHECK-LABEL: "ws.kernel"
-// CHECK: %[[SS:.*]] = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">, 1 : i64, 2 : i64>
-// CHECK: %[[PS:.*]] = "ws.alloc_inside"(%[[SS]]) {label_name = "p", producers = ["threads", "threads"]} : ({{.*}}) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 2 : i64, 2 : i64>
+// CHECK: %[[SS:.*]] = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">, 1 : i64, 2 : i64>
+// CHECK: %[[PS:.*]] = "ws.alloc_inside"(%[[SS]]) {known_empty, label_name = "p", producers = ["threads", "threads"]} : ({{.*}}) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 2 : i64, 2 : i64>
 // CHECK: scf.for
 // CHECK: %[[S:.*]] = "ws.wait"(%[[SS]],
 // CHECK-COUNT-4: "ws.load"
@@ -104,7 +104,7 @@ func.func @weights(%q: tensor<?x?x2x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: t
 // when it has handed P over, whichever formula computes it.
 
 // CHECK-LABEL: "ws.kernel"
-// CHECK: %[[SS:.*]] = "ws.alloc_ring"() {label_name = "s"}
+// CHECK: %[[SS:.*]] = "ws.alloc_ring"() {known_empty, label_name = "s"}
 // CHECK: %[[ORDER:.*]] = "ws.alloc_ring"() {known_empty, label_name = "order"} : () -> !ws.ring<none, 1 : i64, 2 : i64>
 // CHECK: ^bb0(%[[WAY:.*]]: i32):
 // CHECK: scf.for

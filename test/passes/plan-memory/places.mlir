@@ -1,12 +1,12 @@
 // RUN: attn-opt --ws-plan-memory=print-map %s 2>&1 | FileCheck %s
 
-// The borrower lies where its lender does, and neither has barriers that say that the place is free.
+// The borrower lies in the place of its lender; neither has barriers that say that a slot is empty.
 
+// CHECK: tensor 0 .. 32 32 cols p
 // CHECK: tensor 0 .. 64 64 cols s
-// CHECK: tensor 0 .. 64 64 cols p
 // CHECK: tensor 64 .. 128 64 cols o
-// CHECK: %[[S:.*]] = "ws.alloc_ring"() {label_name = "s", ws.plan = {full = 24576 : i64, full_count = 1 : i64, offset = 0 : i64, slot_step = 64 : i64}}
-// CHECK: "ws.alloc_inside"(%[[S]]) {label_name = "p", ws.plan = {full = 24584 : i64, full_count = 128 : i64, offset = 0 : i64, slot_step = 64 : i64}}
+// CHECK: %[[S:.*]] = "ws.alloc_ring"() {known_empty, label_name = "s", ws.plan = {full = 24576 : i64, full_count = 1 : i64, offset = 0 : i64, slot_step = 64 : i64}}
+// CHECK: "ws.alloc_inside"(%[[S]]) {known_empty, label_name = "p", ws.plan = {full = 24584 : i64, full_count = 128 : i64, offset = 0 : i64, slot_step = 64 : i64}}
 // CHECK: ws.plan = {smem_bytes = 24600 : i64, tensor_address = 24592 : i64, tensor_cols = 128 : i64}
 
 !s = !ws.tile<vector<128x64xf32>, "tensor">
@@ -17,8 +17,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>

@@ -1,6 +1,6 @@
 // RUN: attn-opt --split-input-file --verify-diagnostics --ws-verify-rings %s
 
-// Two rings that share a place: nobody waits for it to be free, so somebody has to know.
+// Rings that share a place: nobody waits for it to be free, so somebody has to know.
 
 // In turns: scores, what is made of them in their place, the next scores.
 
@@ -12,8 +12,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -70,8 +70,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -86,7 +86,7 @@
     %s0 = "ws.acquire"(%s, %zero) : (!ss, i32) -> !s
     "ws.mma"(%s0, %ta, %tb, %no) {b_layout = "nk"} : (!s, !a, !b, i1) -> ()
     "ws.commit"(%s0) {by = "tensor_core"} : (!s) -> ()
-    // expected-error @below {{'ws.acquire' op in role mma takes turn 1 of ring s[0], which shares its place with ring p[0], without having waited for turn 0 there}}
+    // expected-error @below {{'ws.acquire' op in role mma takes a slot of ring s[0], which has no empty barriers, that role soft may not have released: no signal says so}}
     %s1 = "ws.acquire"(%s, %zero) : (!ss, i32) -> !s
     "ws.mma"(%s1, %ta, %tb, %no) {b_layout = "nk"} : (!s, !a, !b, i1) -> ()
     "ws.commit"(%s1) {by = "tensor_core"} : (!s) -> ()
@@ -129,8 +129,8 @@
 !ps = !ws.ring<!p, 2, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -199,8 +199,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -225,7 +225,7 @@
     %h = arith.constant 1.0 : bf16
     %x = "ws.fill"(%h) : (bf16) -> !ws.frag<vector<128x64xbf16>>
     %s0 = "ws.wait"(%s, %zero) : (!ss, i32) -> !s
-    // expected-error @below {{'ws.acquire' op in role soft fills a slot of ring p[0], which shares its place with ring s[0], that role soft may still read there}}
+    // expected-error @below {{'ws.acquire' op in role soft takes turn 0 of ring p[0] in the place of turn 0 of ring s[0], which role soft may still read: a wait for what follows that release is missing before this acquire}}
     %p0 = "ws.acquire"(%p, %zero) : (!ps, i32) -> !p
     "ws.store"(%x, %p0) : (!ws.frag<vector<128x64xbf16>>, !p) -> ()
     %f0 = "ws.load"(%s0) : (!s) -> !ws.frag<vector<128x64xf32>>
@@ -246,8 +246,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -274,7 +274,7 @@
     %s0 = "ws.wait"(%s, %zero) : (!ss, i32) -> !s
     %f0 = "ws.load"(%s0) : (!s) -> !ws.frag<vector<128x64xf32>>
     "ws.release"(%s0) {by = "threads"} : (!s) -> ()
-    // expected-error @below {{'ws.acquire' op in role soft fills a slot of ring p[0], which shares its place with ring s[0], that role watch may still read there}}
+    // expected-error @below {{'ws.acquire' op in role soft takes turn 0 of ring p[0] in the place of turn 0 of ring s[0], which role watch may still read: a wait for what follows that release is missing before this acquire}}
     %p0 = "ws.acquire"(%p, %zero) : (!ps, i32) -> !p
     "ws.store"(%x, %p0) : (!ws.frag<vector<128x64xbf16>>, !p) -> ()
     "ws.commit"(%p0) {by = "threads"} : (!p) -> ()
@@ -302,8 +302,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -327,7 +327,7 @@
     %zero = arith.constant 0 : i32
     %h = arith.constant 1.0 : bf16
     %x = "ws.fill"(%h) : (bf16) -> !ws.frag<vector<128x64xbf16>>
-    // expected-error @below {{'ws.acquire' op in role soft takes turn 0 of ring p[0], which shares its place with ring s[0], without having waited for turn 0 there}}
+    // expected-error @below {{'ws.acquire' op in role soft takes turn 0 of ring p[0] in the place of turn 0 of ring s[0], which role mma may still fill: a wait for what follows that commit is missing before this acquire}}
     %p0 = "ws.acquire"(%p, %zero) : (!ps, i32) -> !p
     "ws.store"(%x, %p0) : (!ws.frag<vector<128x64xbf16>>, !p) -> ()
     "ws.commit"(%p0) {by = "threads"} : (!p) -> ()
@@ -355,8 +355,8 @@
 !ts = !ws.ring<none, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
   %t = "ws.alloc_ring"() {label_name = "t"} : () -> !ts
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
@@ -425,8 +425,8 @@
 !ts = !ws.ring<none, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
   %t = "ws.alloc_ring"() {label_name = "t"} : () -> !ts
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
@@ -474,7 +474,7 @@
     %one = arith.constant 1 : i32
     %two = arith.constant 2 : i32
     scf.for %i = %zero to %two step %one : i32 {
-      // expected-error @below {{'ws.acquire' op in role watch takes a slot of ring p[0], which shares its place with ring s[0], that role mma may not have released}}
+      // expected-error @below {{'ws.acquire' op in role watch takes a slot of ring p[0], which has no empty barriers, that role mma may not have released: no signal says so}}
       %p0 = "ws.acquire"(%p, %zero) : (!ps, i32) -> !p
       "ws.commit"(%p0) {by = "threads"} : (!p) -> ()
       %t0 = "ws.wait"(%t, %zero) : (!ts, i32) -> none
@@ -495,8 +495,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s", producers = ["tensor_core", "threads"]} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s", producers = ["tensor_core", "threads"]} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -514,7 +514,7 @@
     %p0 = "ws.wait"(%p, %zero) : (!ps, i32) -> !p
     "ws.mma"(%to, %p0, %tb, %yes) {b_layout = "kn"} : (!s, !p, !b, i1) -> ()
     "ws.release"(%p0) {by = "tensor_core"} : (!p) -> ()
-    // expected-error @below {{'ws.acquire' op in role mma fills a slot of ring s[0], which shares its place with ring p[0], that role watch may still read there}}
+    // expected-error @below {{'ws.acquire' op in role mma takes turn 1 of ring s[0] in the place of turn 0 of ring p[0], which role watch may still read: a wait for what follows that release is missing before this acquire}}
     %s1 = "ws.acquire"(%s, %zero) : (!ss, i32) -> !s
     "ws.mma"(%s1, %ta, %tb, %no) {b_layout = "nk"} : (!s, !a, !b, i1) -> ()
     "ws.commit"(%s1) {by = "tensor_core"} : (!s) -> ()
@@ -558,7 +558,7 @@
 
 // -----
 
-// Who waits for one ring fills the other: how would anybody know that it has read, or has seen a barrier's phase?
+// Who only waits for a ring without empty barriers is not heard of.
 
 !s = !ws.tile<vector<128x64xf32>, "tensor">
 !p = !ws.tile<vector<128x64xbf16>, "tensor">
@@ -568,8 +568,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -587,6 +587,7 @@
     %p0 = "ws.wait"(%p, %zero) : (!ps, i32) -> !p
     "ws.mma"(%to, %p0, %tb, %yes) {b_layout = "kn"} : (!s, !p, !b, i1) -> ()
     "ws.release"(%p0) {by = "tensor_core"} : (!p) -> ()
+    // expected-error @below {{'ws.acquire' op in role mma takes a slot of ring s[0], which has no empty barriers, that role watch may not have released: no signal says so}}
     %s1 = "ws.acquire"(%s, %zero) : (!ss, i32) -> !s
     "ws.mma"(%s1, %ta, %tb, %no) {b_layout = "nk"} : (!s, !a, !b, i1) -> ()
     "ws.commit"(%s1) {by = "tensor_core"} : (!s) -> ()
@@ -615,7 +616,6 @@
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
-    // expected-error @below {{'ws.wait' op in role watch waits for ring s[0], but does not fill ring p[0], which shares its place: nobody hears when it is done}}
     %s0 = "ws.wait"(%s, %zero) : (!ss, i32) -> !s
     "ws.release"(%s0) {by = "threads"} : (!s) -> ()
     %s1 = "ws.wait"(%s, %zero) : (!ss, i32) -> !s
@@ -635,8 +635,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -705,8 +705,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p", producers = ["threads", "threads"]} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -724,7 +724,7 @@
     %p0 = "ws.wait"(%p, %zero) : (!ps, i32) -> !p
     "ws.mma"(%to, %p0, %tb, %yes) {b_layout = "kn"} : (!s, !p, !b, i1) -> ()
     "ws.release"(%p0) {by = "tensor_core"} : (!p) -> ()
-    // expected-error @below {{'ws.acquire' op in role mma takes a slot of ring s[0], which shares its place with ring p[0], that role watch may not have released}}
+    // expected-error @below {{'ws.acquire' op in role mma takes a slot of ring s[0], which has no empty barriers, that role watch may not have released: no signal says so}}
     %s1 = "ws.acquire"(%s, %zero) : (!ss, i32) -> !s
     "ws.mma"(%s1, %ta, %tb, %no) {b_layout = "nk"} : (!s, !a, !b, i1) -> ()
     "ws.commit"(%s1) {by = "tensor_core"} : (!s) -> ()
@@ -776,8 +776,8 @@
 !ps = !ws.ring<!p, 1, 1>
 "ws.kernel"() ({
 ^bb0:
-  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ss
-  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ss) -> !ps
+  %s = "ws.alloc_ring"() {known_empty, label_name = "s"} : () -> !ss
+  %p = "ws.alloc_inside"(%s) {known_empty, label_name = "p"} : (!ss) -> !ps
   %o = "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!s, 1>
   %a = "ws.alloc_buffer"() {label_name = "a"} : () -> !ws.buffer<!a, 1>
   %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!b, 1>
@@ -797,7 +797,7 @@
     %p0 = "ws.wait"(%p, %zero) : (!ps, i32) -> !p
     "ws.mma"(%to, %p0, %tb, %yes) {b_layout = "kn"} : (!s, !p, !b, i1) -> ()
     "ws.release"(%p0) {by = "tensor_core"} : (!p) -> ()
-    // expected-error @below {{'ws.acquire' op in role mma fills a slot of ring s[0], which shares its place with ring p[0], that role mma may still read there}}
+    // expected-error @below {{'ws.acquire' op in role mma takes turn 1 of ring s[0] in the place of turn 0 of ring p[0], which role mma may still read: a wait for what follows that release is missing before this acquire}}
     %s1 = "ws.acquire"(%s, %zero) : (!ss, i32) -> !s
     "ws.store"(%y, %s1) : (!ws.frag<vector<128x64xf32>>, !s) -> ()
     "ws.commit"(%s1) {by = "threads"} : (!s) -> ()
