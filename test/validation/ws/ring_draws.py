@@ -2,7 +2,7 @@
 
     python -m attn_mlir.validation.ws.ring_draws --count 1000 --seed 0
 
-Roles hand over slots of three rings before, in and behind two loops of m and n turns, in drawn orders and by drawn
+Roles hand over slots of three rings, which may share a place, before, in and behind two loops of m and n turns, in drawn orders and by drawn
 agents; more than half of the networks deadlock for some sizes. For each the proof is asked for many sizes, and every one of
 them is run in full besides: who fails and which ring is used before which has to be the same.
 """
@@ -31,8 +31,8 @@ SIZES = tuple(product((0, 1, 2, 3, 5, 8, 11, 14), (0, 1, 3, 9)))
 Order = tuple[bool, ...]  # which ring precedes which
 
 
-def drawn(seed: int) -> Kernel:
-    """A kernel of two to four roles."""
+def drawn(seed: int, inside: str = "") -> Kernel:
+    """A kernel of two to four roles; the rings named in `inside` lie in the slots of `a`."""
     draw = random.Random(seed)
     roles = [f"role{number}" for number in range(draw.choice((2, 3, 4)))]
     lanes = {name: draw.choice((1, 1, 32)) for name in roles}
@@ -54,7 +54,7 @@ def drawn(seed: int) -> Kernel:
         role(name, _body(draw, phases), first=4 * number, lanes=lanes[name])
         for number, (name, phases) in enumerate(steps.items())
     ]
-    return Kernel(*texts, stages=draw.choice((1, 2, 2, 3, 4)))
+    return Kernel(*texts, stages=draw.choice((1, 2, 2, 3, 4)), inside=inside)
 
 
 def _body(draw: random.Random, phases: dict[str, list[str]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
@@ -18,8 +19,8 @@ HEADER = """
 "ws.kernel"() ({{
 ^bb0(%x: memref<?x?x4xbf16>):
   %a = "ws.alloc_ring"() {{label_name = "a"{producers}}} : () -> !ring
-  %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring
-  %c = "ws.alloc_ring"() {{label_name = "c"}} : () -> !ring
+  %b = {b}
+  %c = {c}
 {roles}
 }}) {{sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n", ""]],
     cluster = {ctas} : i64}} : () -> ()
@@ -66,15 +67,39 @@ def use(ring: str, by: str = "threads", way: str = "%c0") -> str:
     """
 
 
+TAKEN = re.compile(r'(%s\d+) = "ws\.(?:acquire|wait)".*')
+USED = r'\g<0> "ws.load"(\1) : (!t) -> !ws.frag<vector<8x64xbf16>>'
+
+
+def _ring(name: str, is_inside: bool) -> str:
+    """The declaration of a ring, which may lie in the slots of `a`."""
+    if is_inside:
+        return f'"ws.alloc_inside"(%a) {{label_name = "{name}"}} : (!ring) -> !ring'
+    return f'"ws.alloc_ring"() {{label_name = "{name}"}} : () -> !ring'
+
+
 class Kernel:
-    """A parsed kernel, with its rings by label; holds the module, which nothing else does."""
+    """A parsed kernel, with its rings by label; holds the module, which nothing else does.
+
+    Rings of those named in `inside` lie in the slots of `a`, and then all roles use their slots.
+    """
 
     def __init__(
-        self, *roles: str, stages: int = 1, ways: int = 1, producers: str = "", ctas: int = 1
+        self,
+        *roles: str,
+        stages: int = 1,
+        ways: int = 1,
+        producers: str = "",
+        ctas: int = 1,
+        inside: str = "",
     ):
         stated = f", {producers}" if producers else ""
+        others = {name: _ring(name, name in inside) for name in "bc"}
+        body = "".join(roles)
+        if inside:
+            body = TAKEN.sub(USED, body)
         text = HEADER.format(
-            stages=stages, ways=ways, roles="".join(roles), producers=stated, ctas=ctas
+            stages=stages, ways=ways, roles=body, producers=stated, ctas=ctas, **others
         )
         self.module = ir.Module.parse(text, make_context())
         (self.op,) = ir.get_ops_of_type(self.module, ws.KernelOp)
