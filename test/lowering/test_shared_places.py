@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import AttnError, VerifyError
+from attn_mlir.lowering.rings import rings
 from attn_mlir.passes import plan_memory
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
@@ -126,3 +127,27 @@ def test_the_emulator_sees_what_the_proof_refuses(
     except AttnError as error:
         assert "nothing orders these accesses" in str(error) or "never written" in str(error)
     assert not is_right
+
+
+def in_turns(target: str, seed: int | None) -> bool:
+    x = drawn(300, places.PART)
+    y = np.full_like(x, np.nan)
+    device = EmulatorDevice() if seed is None else EmulatorDevice("adversarial", seed)
+    clusters.compiled(places.in_turns, target)(x, y, device=device)
+    return bool((y == x + 1).all())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("target", TARGETS.values())
+def test_threads_and_the_copy_engine_fill_the_same_bytes(target: str, seed: int | None) -> None:
+    assert in_turns(target, seed)
+
+
+@pytest.mark.parametrize("target", TARGETS.values())
+def test_a_fence_is_between_what_threads_and_an_engine_access(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring that threads fill and read has no engine of its own."""
+    monkeypatch.setattr(rings, "overlapping", lambda op: [])
+    with pytest.raises(AttnError, match="fence.proxy.async is missing"):
+        in_turns(target, None)

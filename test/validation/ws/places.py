@@ -265,3 +265,51 @@ def columns(ctas: int = 1, *, without: str = "") -> ws.KernelOp:
             for slot in operands:
                 b.release(slot, "tensor_core")
     return kernel
+
+
+def in_turns() -> ws.KernelOp:
+    """y = x + 1, on any target: threads and the copy engine fill the same bytes of shared memory.
+
+    `ones` is filled and read by threads, `x` over it by the copy engine, and read by threads. Tokens
+    say that `ones` has been read, and that x has been.
+    """
+    bf16, dynamic = ir.BF16Type.get(), ir.ShapedType.get_dynamic_size()
+    kind = ir.MemRefType.get([dynamic, PART], bf16)
+    arguments = [b.Argument("x", "in", kind, ("m", "")), b.Argument("y", "out", kind, ("m", ""))]
+    kernel = b.declare_kernel("k", arguments)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        source, y = kernel.body.blocks[0].arguments
+        tile = b.tile([LANES, PART], bf16, "shared")
+        ones = b.Ring("ones", tile, known_empty=True)
+        x = b.Ring("x", tile, inside=ones, known_empty=True)
+        free, over = b.Ring("free", None), b.Ring("over", None)
+        tiles = b.INT.ceildiv(b.extent(source, 0), LANES)
+
+        def write() -> None:
+            slot = ones.acquire()
+            one = arith.ConstantOp(bf16, ir.FloatAttr.get(bf16, 1.0)).result
+            b.store(b.fill([LANES, PART], one), slot)
+            b.commit(slot, "threads")
+            b.release(over.wait(), "threads")
+
+        def fetch(number: b.Value) -> None:
+            b.release(free.wait(), "threads")
+            slot = x.acquire()
+            b.copy_in(source, slot, [b.INT.mul(number, LANES), 0], [0, 1])
+            b.commit(slot, "copy_engine")
+
+        def read(ring: b.Ring, token: b.Ring) -> b.Value:
+            slot = ring.wait()
+            fragment = b.load(slot)
+            b.release(slot, "threads")
+            b.commit(token.acquire(), "threads")
+            return fragment
+
+        with b.role("add", first=0, warps=4), b.turns(tiles) as number:
+            total = _sum(read(ones, free), read(x, over))
+            b.store_global(total, y, [b.INT.mul(number, LANES), 0], [0, 1])
+        with b.role("write", first=4, warps=4), b.turns(tiles):
+            write()
+        with b.role("fetch", first=8, warps=1, lanes=1), b.turns(tiles) as number:
+            fetch(number)
+    return kernel
