@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.appending import ROTARY, append_kv
-from attn_mlir.caches import CACHES
 from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.graph_calls import GraphCall
-from attn_mlir.pytorch.planned import Seeing, breaks
+from attn_mlir.pytorch.planned import Seeing
 
 OPERANDS = {
     "k": "Tensor(a!)", "v": "Tensor(b!)?", "k_new": "Tensor", "v_new": "Tensor", "cache": "str",
@@ -51,16 +50,8 @@ class AppendCall(GraphCall):
         return arguments
 
 
-APPEND = AppendCall(append_kv, OPERANDS, cache="cache", without=("rotary",), further=ANGLES)
-
-
-def append_in_graph(*arguments: Any, **options: Any) -> None:
-    """`append_kv` as an operator in a graph; arguments that no graph can hold break the graph."""
-    given = APPEND.named(arguments, options)
-    if breaks(given) or not isinstance(given.get("cache"), CACHES):
-        append_kv(*arguments, **options)
-        return
-    append_call_op(**APPEND.taken_apart(given))
-
-
-NAMES, append_call_op = APPEND.operator("append_call", written=("k", "v", *WRITTEN))
+APPEND = AppendCall(
+    append_kv, OPERANDS, cache="cache", without=("rotary",), further=ANGLES, only_caches=True
+)
+append_call_op = APPEND.operator("append_call", written=("k", "v", *WRITTEN))
+append_in_graph = APPEND.in_graph(append_call_op)

@@ -68,4 +68,4 @@ def modified_call(
     return attention_call_op(q, k, v, read, modifier, mask, cache, **given)
 
 
-NAMES, attention_call_op = ATTENTION.operator("attention_call", results=("o", "lse"))
+attention_call_op = ATTENTION.operator("attention_call", results=("o", "lse"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.program import Node, Program
-from attn_mlir.pytorch.operators import attention_op, block_lists_op
+from attn_mlir.pytorch.operators import AttentionArguments, attention_op, block_lists_op
 
 torch: Any = importlib.import_module("torch")
 
@@ -71,24 +71,14 @@ def joined(tensor: Any, dim: int | None, samples: int) -> Any:
     return apart.reshape(samples * apart.shape[1], *apart.shape[2:])
 
 
-def _attention(
-    info: Any,
-    in_dims: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    captured: Sequence[Any],
-    modifier: str,
-    mask: str,
-    scale: float,
-    return_lse: bool = True,
-    block: Sequence[int] = (),
-) -> tuple[Any, Any]:
+def _attention(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     """The rule of `attn_mlir::attention`."""
+    call = AttentionArguments(*arguments)
+    q, captured, modifier = call.q, call.captured, call.modifier
     samples, dims = info.batch_size, in_dims[3] or [None] * len(captured)
     batch = (q.shape if in_dims[0] is None else q.movedim(in_dims[0], 0).shape[1:])[0]
-    q, k, v = (joined(x, dim, samples) for x, dim in zip((q, k, v), in_dims[:3], strict=True))
-    count = len(BLOCK_LISTS) if block else 0
+    q, k, v = (joined(x, dim, samples) for x, dim in zip(call[:3], in_dims[:3], strict=True))
+    count = len(BLOCK_LISTS) if call.block else 0
     lists = [
         _list_of(x, dim, samples, batch)
         for x, dim in zip(captured[:count], dims[:count], strict=True)
@@ -101,9 +91,9 @@ def _attention(
         program, differs = Program.from_json(modifier), [dim is not None for dim in dims[count:]]
         if any(differs) or uses_batch(program):
             modifier = of_sample(program, int(batch), differs).canonical()
-    o, lse = attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
+    o, lse = attention_op(q, k, v, [*lists, *read], modifier, *call[5:])
     o = o.unflatten(0, (samples, batch))
-    if not return_lse:
+    if not call.return_lse:
         return (o, lse), (0, None)
     return (o, lse.unflatten(0, (samples, batch))), (0, 0)
 

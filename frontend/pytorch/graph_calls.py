@@ -21,7 +21,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.caches import TYPES, apart, check_fields, declared, put_together
 from attn_mlir.pytorch.operators import known
-from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, Seeing, seen_by
+from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, Seeing, breaks, seen_by
 from attn_mlir.pytorch.shapes import check_argument
 from attn_mlir.runtime.call.tensors import described
 
@@ -43,6 +43,7 @@ class GraphCall:
         has.
       without: the function's arguments that are no options of the operator.
       further: options that the function has under no name of its own.
+      only_caches: whether a call without a cache is no operator.
       options: all options, None when left out, likewise.
     """
 
@@ -53,6 +54,7 @@ class GraphCall:
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     without: Sequence[str] = ()
     further: Mapping[str, str] = field(default_factory=dict[str, str])
+    only_caches: bool = False
     names: tuple[str, ...] = field(init=False)
     options: Mapping[str, str] = field(init=False)
 
@@ -64,6 +66,11 @@ class GraphCall:
         if self.cache and self.rows[1] not in self.operands:
             options[self.rows[1]] = "Tensor?"
         vars(self).update(names=tuple(parameters), options=options | dict(self.further))
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names of the operator's arguments, in their order."""
+        return [*self.operands, *self.declared]
 
     @property
     def declared(self) -> dict[str, str]:
@@ -130,7 +137,7 @@ class GraphCall:
 
     def operator(
         self, name: str, *, results: Sequence[str] = (), written: Sequence[str] = ()
-    ) -> tuple[list[str], Any]:
+    ) -> Any:
         """Makes the operator.
 
         Its fake kernel plans a call as the operator does, by shapes, strides and dtypes only.
@@ -140,12 +147,8 @@ class GraphCall:
           results: names of the plan's results that it returns; of those that a plan lacks an empty
             tensor of f32.
           written: names of the arguments that it changes.
-
-        Returns:
-          The names of its arguments in their order, and the operator.
         """
-        operands, options = self.operands, self.declared
-        names = [*operands, *options]
+        operands, options, names = self.operands, self.declared, self.arguments
 
         def returned(found: Mapping[str, Any], like: Any) -> Any:
             made = (found.get(x) for x in results)
@@ -177,7 +180,21 @@ class GraphCall:
         )
         operator.register_fake(fake)
         operator.register_vmap(_no_batching(name))
-        return names, operator
+        return operator
+
+    def in_graph(self, operator: Any) -> Callable[..., Any]:
+        """The function that tracers see: the operator, or itself where an argument breaks graphs."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            given = self.named(arguments, options)
+            is_plain = self.only_caches and not isinstance(given.get(self.cache), CACHES)
+            if breaks(given) or is_plain:
+                return self.function(*arguments, **options)
+            results = operator(**self.taken_apart(given))
+            has_no_lse = "return_lse" in self.options and not given.get("return_lse")
+            return results[0] if has_no_lse else results
+
+        return call
 
     def _plan(self, seen: Seeing, given: Mapping[str, Any]) -> Plan:
         planner: Callable[..., Plan] = self.function.planner

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from attn_mlir.api.attention import check_captured, check_scale, planned, spec_of
 from attn_mlir.api.descales import descales_of
@@ -35,27 +35,43 @@ def known(scale: Any) -> Any:
     return 1.0 if isinstance(scale, torch.SymFloat) else scale
 
 
+class AttentionArguments(NamedTuple):
+    """The arguments of the operator for tensors [batch, sequence, heads, head_dim].
+
+    Attributes:
+      captured: lists of blocks, if there is a block, and the tensors that the modifier reads.
+      modifier: `Program.canonical` of a score modifier, or "".
+      mask: a mask in closed form, as text: `full`, `causal`, `window:127,0`; see `masks.text`.
+      return_lse: whether LSE is computed; otherwise an empty tensor is returned.
+      block: extents of listed blocks, see `MhaSpec`; empty if there are none.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    captured: Sequence[Any]
+    modifier: str
+    mask: str
+    scale: float
+    return_lse: bool = True
+    block: Sequence[int] = ()
+
+
 def _request(
-    operands: dict[str, TensorView],
-    captured: Sequence[TensorView],
-    modifier: str,
-    mask: str,
-    scale: float,
-    return_lse: bool,
-    block: Sequence[int],
+    call: AttentionArguments, operands: dict[str, TensorView], captured: Sequence[TensorView]
 ) -> tuple[MhaSpec, dict[str, TensorView]]:
     """The checked request for the operator's arguments, and the captured tensors by name.
 
     Raises:
       SpecError: says which argument is wrong.
     """
-    program = Program.from_json(modifier) if modifier else None
-    spec = spec_of(operands, parse_mask(mask), return_lse=return_lse)
+    program = Program.from_json(call.modifier) if call.modifier else None
+    spec = spec_of(operands, parse_mask(call.mask), return_lse=call.return_lse)
     descales_of(
         spec, operands["q"].shape[0], None, None, None
     )  # refuses 8 bits, as there are no factors
-    check_scale(known(scale))
-    extents = cast("tuple[int, int, int]", tuple(block)) if block else None
+    check_scale(known(call.scale))
+    extents = cast("tuple[int, int, int]", tuple(call.block)) if call.block else None
     spec = dataclasses.replace(spec, modifier=program, block=extents)
     wanted = [operand for operand in spec.tensors if operand.name in _passed_names(spec)]
     if len(captured) != len(wanted):
@@ -85,58 +101,33 @@ def _sizes(operands: dict[str, TensorView]) -> dict[str, int]:
     return {"batch": batch, "heads": heads, "sq": sq, "sk": operands["k"].shape[1]}
 
 
-def _attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    captured: Sequence[Any],
-    modifier: str,
-    mask: str,
-    scale: float,
-    return_lse: bool = True,
-    block: Sequence[int] = (),
-) -> tuple[Any, Any]:
-    """The operator: returns O and LSE for tensors [batch, sequence, heads, head_dim].
-
-    Args:
-      captured: lists of blocks, if there is a block, and the tensors that the modifier reads.
-      modifier: `Program.canonical` of a score modifier, or "".
-      mask: a mask in closed form, as text: `full`, `causal`, `window:127,0`; see `masks.text`.
-      return_lse: whether LSE is computed; otherwise an empty tensor is returned.
-      block: extents of listed blocks, see `MhaSpec`; empty if there are none.
-    """
-    given_qkv = zip(OPERANDS, (q, k, v), strict=True)
+def _attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
+    """The operator: returns O and LSE."""
+    call = AttentionArguments(*arguments, **options)
+    given_qkv = zip(OPERANDS, call, strict=False)
     tensors = {name: readable(name, tensor.detach()) for name, tensor in given_qkv}
     q = tensors["q"]
     operands = {name: view(tensor, name) for name, tensor in tensors.items()}
-    read = [view(tensor.detach(), "captured") for tensor in captured]
-    spec, given = _request(operands, read, modifier, mask, scale, return_lse, block)
+    read = [view(tensor.detach(), "captured") for tensor in call.captured]
+    spec, given = _request(call, operands, read)
     if spec.modifier is not None:
         tensors_read = [given[tensor.name] for tensor in spec.modifier.tensors]
         check_indices(spec.modifier, tensors_read, _sizes(operands))
-    results = planned(q, operands, spec, given, scale=scale).execute()
-    empty = None if return_lse else q.new_empty(0, dtype=torch.float32)
+    results = planned(q, operands, spec, given, scale=call.scale).execute()
+    empty = None if call.return_lse else q.new_empty(0, dtype=torch.float32)
     return results["o"], results.get("lse", empty)
 
 
-def _fake_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    captured: Sequence[Any],
-    modifier: str,
-    mask: str,
-    scale: float,
-    return_lse: bool = True,
-    block: Sequence[int] = (),
-) -> tuple[Any, Any]:
+def _fake_attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
     """The fake kernel: shapes and dtypes of the operator's results."""
-    operands = {n: described(x, n) for n, x in zip(OPERANDS, (q, k, v), strict=True)}
-    read = [described(tensor, "captured") for tensor in captured]
-    _request({**operands}, read, modifier, mask, scale, return_lse, block)
-    batch, sq, heads, _ = q.shape
-    o = q.new_empty((batch, sq, heads, v.shape[3]))
-    return o, q.new_empty((batch, heads, sq) if return_lse else 0, dtype=torch.float32)
+    call = AttentionArguments(*arguments, **options)
+    operands = {name: described(x, name) for name, x in zip(OPERANDS, call, strict=False)}
+    read = [described(tensor, "captured") for tensor in call.captured]
+    _request(call, {**operands}, read)
+    batch, sq, heads, _ = call.q.shape
+    o = call.q.new_empty((batch, sq, heads, call.v.shape[3]))
+    lse_shape = (batch, heads, sq) if call.return_lse else 0
+    return o, call.q.new_empty(lse_shape, dtype=torch.float32)
 
 
 attention_op: Any = torch.library.custom_op(
@@ -149,60 +140,52 @@ attention_op: Any = torch.library.custom_op(
 attention_op.register_fake(_fake_attention)
 
 
-def _block_lists(
-    kv_num_blocks: Any,
-    kv_indices: Any,
-    full_kv_num_blocks: Any,
-    full_kv_indices: Any,
-    sq: int,
-    sk: int,
-    block_size: Sequence[int],
-    block: Sequence[int],
-) -> tuple[Any, Any, Any]:
-    """The operator: from the lists of PyTorch's BlockMask to a kernel's lists, and the kinds of
-    blocks.
+class BlockArguments(NamedTuple):
+    """The arguments of the operator that converts the lists of PyTorch's BlockMask.
 
-    Args:
+    Attributes:
       kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices: see `BlockMask`.
       block_size: query positions and keys of the BlockMask's blocks.
       block: positions, heads and keys of the kernel's blocks.
-
-    Returns:
-      `Lists.counts`, `Lists.indices` and `BlockMask.kinds` as int32.
     """
-    mask = BlockMask.from_kv_blocks(
-        kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices,
-        sq=sq, sk=sk, block_size=list(block_size),
-    )  # fmt: skip
-    arrays = (*mask.lists(Block(*block)), mask.kinds.astype("int32"))
-    device = kv_num_blocks.device
+
+    kv_num_blocks: Any
+    kv_indices: Any
+    full_kv_num_blocks: Any
+    full_kv_indices: Any
+    sq: int
+    sk: int
+    block_size: Sequence[int]
+    block: Sequence[int]
+
+
+def _block_lists(*arguments: Any) -> tuple[Any, Any, Any]:
+    """The operator: `Lists.counts` and `Lists.indices` of a kernel, and `BlockMask.kinds`, i32."""
+    call = BlockArguments(*arguments)
+    sizes: dict[str, Any] = {"sq": call.sq, "sk": call.sk, "block_size": list(call.block_size)}
+    mask = BlockMask.from_kv_blocks(*call[:4], **sizes)
+    arrays = (*mask.lists(Block(*call.block)), mask.kinds.astype("int32"))
+    device = call.kv_num_blocks.device
     return cast("Any", tuple(torch.from_numpy(array).to(device) for array in arrays))
 
 
-def _fake_block_lists(
-    kv_num_blocks: Any,
-    kv_indices: Any,
-    full_kv_num_blocks: Any,
-    full_kv_indices: Any,
-    sq: int,
-    sk: int,
-    block_size: Sequence[int],
-    block: Sequence[int],
-) -> tuple[Any, Any, Any]:
+def _fake_block_lists(*arguments: Any) -> tuple[Any, Any, Any]:
     """The fake kernel: shapes of the operator's results."""
-    batch, heads = kv_num_blocks.shape[:2]
-    positions, joined, keys = block
+    call = BlockArguments(*arguments)
+    batch, heads = call.kv_num_blocks.shape[:2]
+    positions, joined, keys = call.block
     rows = (
         max(batch, 1),
         1 if heads == 1 else max(-(-heads // joined), 1),
-        max(-(-sq // positions), 1),
+        max(-(-call.sq // positions), 1),
     )
     shapes = (
         (*rows, 2),
-        (*rows, max(-(-sk // keys), 1)),
-        (batch, heads, -(-sq // block_size[0]), -(-sk // block_size[1])),
+        (*rows, max(-(-call.sk // keys), 1)),
+        (batch, heads, -(-call.sq // call.block_size[0]), -(-call.sk // call.block_size[1])),
     )
-    return cast("Any", tuple(kv_indices.new_empty(shape, dtype=torch.int32) for shape in shapes))
+    made = (call.kv_indices.new_empty(shape, dtype=torch.int32) for shape in shapes)
+    return cast("Any", tuple(made))
 
 
 block_lists_op: Any = torch.library.custom_op(

@@ -12,7 +12,7 @@ torch: Any = pytest.importorskip("torch")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.pytorch.appending import NAMES, append_call_op  # noqa: E402
+from attn_mlir.pytorch.appending import APPEND, append_call_op  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
@@ -189,7 +189,7 @@ def test_fakes_are_refused_as_tensors_are(name: str) -> None:
 
 def test_the_operator_says_what_it_changes() -> None:
     for name in ("positions", "slot_mapping", "cos", "interleaved", "page_table", "leftpad"):
-        assert name in NAMES
+        assert name in APPEND.arguments
     schema = torch.ops.attn_mlir.append_call.default._schema
     written = [x.name for x in schema.arguments if x.alias_info and x.alias_info.is_write]
     assert written == ["k", "v", "k_scale", "v_scale"] and not schema.returns

@@ -11,7 +11,7 @@ torch: Any = pytest.importorskip("torch")
 
 import attn_mlir as am  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.pytorch.attention_call import NAMES, attention_call_op  # noqa: E402
+from attn_mlir.pytorch.attention_call import ATTENTION, attention_call_op  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
@@ -178,7 +178,7 @@ def test_fakes_are_refused_as_tensors_are(name: str) -> None:
 
 def test_the_operator_names_what_a_call_can_say() -> None:
     for name in ("cu_seqlens_q", "seqused_k", "num_splits", "page_table", "leftpad", "layout"):
-        assert name in NAMES
+        assert name in ATTENTION.arguments
     k, v = pools()
     arguments = (normal(3, 1, HEADS, DIM), rows_of(k), rows_of(v), [], "", "full", "")
     with pytest.raises(SpecError, match="^layout is no field of k and v as tensors"):
