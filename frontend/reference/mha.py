@@ -20,6 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
 from attn_mlir.reference.modifier import Modifier
+from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
@@ -104,7 +105,7 @@ def attention(
       k: [batch, sk, kv_heads, head_dim].
       v: [batch, sk, kv_heads, head_dim_v].
       mask: which keys a query sees; by default all.
-      scale: multiplies the scores; 1 / sqrt(head_dim) by default.
+      scale: multiplies the scores, finite; 1 / sqrt(head_dim) by default.
       score_mod, mask_mod: as in `attn_mlir.attention`.
       sinks: [heads], logits of a key without a value, which affects O but not LSE.
       modifier: these three, already traced, in place of them.
@@ -113,10 +114,12 @@ def attention(
         default.
 
     Raises:
-      SpecError: operands that are no numpy arrays, shapes that do not fit together, a mask that is
-        none, or functions that cannot be traced.
+      SpecError: operands that are no numpy arrays, shapes that do not fit together, a scale that is
+        not finite, a mask that is none, or functions that cannot be traced.
     """
     factor = _check(q, k, v, mask, scale)
+    if sinks is not None and (got := shape_of(sinks, "sinks")) != (q.shape[2],):
+        raise SpecError(f"sinks must be [{q.shape[2]}], one for each head, got {list(got)}")
     types, number = types.settled(q.dtype), types.scalar
     factor = number(factor)
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
@@ -225,6 +228,9 @@ def _check(q: Array, k: Array, v: Array, mask: Mask | None, scale: float | None)
     if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
         raise SpecError(f"kv heads must divide heads, got {q.shape[2]} and {k.shape[2]}")
     try:
-        return 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+        number = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     except (TypeError, ValueError) as error:
         raise SpecError(f"scale must be a number, got {scale!r}") from error
+    if not math.isfinite(number):
+        raise SpecError(f"scale must be finite, got {number}")
+    return number
