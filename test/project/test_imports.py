@@ -23,7 +23,7 @@ BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
 POLICY = "dialect.attn dialect.orders dialect.targets element_types errors schedules.policy"
 POLICIES = (
     "schedules.append.policy schedules.attention.keys_in_rows.policy schedules.attention.streaming.policy "
-    "schedules.attention.tensor_memory.policy schedules.attention.warpgroups.policy schedules.combine.policy "
+    "schedules.attention.tensor_memory.policy schedules.attention.warpgroups.policy schedules.backward.policy schedules.combine.policy "
     "schedules.latent.common.policy schedules.latent.decode.policy schedules.latent.prefill.policy "
     "schedules.latent.sparse.policy"
 )
@@ -97,6 +97,7 @@ ALLOWED = {
     "schedules.attention.tensor_memory": ROLES,
     "schedules.attention.warpgroups": ROLES,
     "schedules.attention.keys_in_rows": f"{ROLES} schedules.attention.streaming",
+    "schedules.backward": ROLES,
     "schedules.latent.common": f"{ROLES}",
     "schedules.latent.prefill": f"{ROLES} schedules.attention schedules.latent.common",
     "schedules.latent.sparse": f"{ROLES} schedules.attention schedules.latent.common",

@@ -1,0 +1,22 @@
+// RUN: %roundtrip | FileCheck %s
+// RUN: attn-opt --split-input-file --cse %s | FileCheck %s --check-prefix=CSE
+
+// CHECK-LABEL: func.func @dense
+// CHECK: "attn.kv_gradients"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) {mask = #attn.causal}
+// CHECK: -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>)
+// CSE-LABEL: func.func @dense
+// CSE-COUNT-1: "attn.kv_gradients"
+// CSE-NOT: "attn.kv_gradients"
+func.func @dense(%q: tensor<?x?x16x128xbf16>, %k: tensor<?x?x4x128xbf16>, %v: tensor<?x?x4x64xbf16>,
+    %do: tensor<?x?x16x64xbf16>, %lse: tensor<?x16x?xf32>, %delta: tensor<?x16x?xf32>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>) {
+  %dk, %other = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+    : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x16x64xbf16>,
+       tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>)
+  %another, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+    : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x16x64xbf16>,
+       tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>)
+  func.return %dk, %dv : tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>
+}
