@@ -1,6 +1,6 @@
 """A functional machine that executes PTX text for the chips of `machine.chips`."""
 
-from .core.faults import DeadlockError, InstructionLimitError, KernelFault
+from .core.launch_errors import DeadlockError, InstructionLimitError, KernelFault
 from .emulator import Emulator, Stats
 from .ptx.errors import PtxError
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from attn_mlir.errors import SpecError
 
-from ..core.faults import KernelFault, quoted
+from ..core.launch_errors import KernelFault, quoted
 
 CheckMode = Literal["raise", "collect"]
 

@@ -41,7 +41,7 @@ class RegisterChecks(TensorChecks):
 
     def check_product(self, s: WarpContext) -> None:
         """wgmma.mma_async is issued."""
-        names = self._unfenced.get(s.launch.program.segments[s.pc].first)
+        names = self._unfenced.get(s.segment.first)
         if names is not None:
             shown = ", ".join(names[:4]) + (", .." if len(names) > 4 else "")
             message = (

@@ -60,7 +60,7 @@ class TensorChecks(ThreadChecks):
             orders = state.tensor.orders(group.clock)
             for box in boxes:
                 self.tensor_cells(s.cta, box, work, orders, current, group.clock)
-        if not is_write and s.launch.program.segments[s.pc].first in self._awaited_loads:
+        if not is_write and s.segment.first in self._awaited_loads:
             warp.learn(s.mask, ((KNOWN, end),), work[1])
 
     def named_foreign_lane(self, s: WarpContext, address: int, taken: int) -> None:

@@ -23,7 +23,7 @@ from attn_mlir.errors import LaunchError
 from ..machine.faults import Fault
 from ..ptx.emit import BLOCKED
 from ..ptx.program import NO_SEGMENT
-from .faults import DeadlockError, InstructionLimitError, KernelFault
+from .launch_errors import DeadlockError, InstructionLimitError, KernelFault
 from .state import Cluster, Cta, Engine, Join, Launch, Wait, Warp, WarpContext
 
 Schedule = Literal["fair", "adversarial"]
@@ -158,14 +158,13 @@ class Scheduler:
         run: Callable[[list[Any]], None],
         payload: Any,
         context: WarpContext,
-        line: int,
         merge_key: Any = None,
         *,
         engine: Engine = "load",
         lane: Any = None,
     ) -> None:
         """Hand work to an engine; arguments as in `Scheduling.post`."""
-        inspector = self.launch.inspector
+        inspector, line = self.launch.inspector, context.segment.line
         ticket: Any = None
         if inspector is not None:
             ticket = inspector.issued(context, lane, line, engine, channel)

@@ -22,8 +22,8 @@ from ..machine.tensorcore import TensorCore
 from ..machine.tmem import TensorMemory
 from ..ptx.kinds import WARP_LANES
 from ..ptx.layout import NO_LOCALS, LocalLayout
-from ..ptx.program import NO_SEGMENT, Program, SegmentFunction
-from .faults import lanes_text
+from ..ptx.program import NO_SEGMENT, Program, Segment, SegmentFunction
+from .launch_errors import lanes_text
 from .observer import Inspector, Observer
 from .order import Order
 
@@ -170,6 +170,17 @@ class WarpContext:
         self.join_segment = NO_SEGMENT if join is None else join.segment
         self.local_base = 0 if join is None else join.base
 
+    @property
+    def segment(self) -> Segment:
+        """The segment at which it stands."""
+        return self.launch.program.segments[self.pc]
+
+    def observe(self, kind: str, target: tuple[Any, ...]) -> None:
+        """Reports a synchronisation event to the launch's observer, if there is one."""
+        observer = self.launch.observer
+        if observer is not None:
+            observer.sync(self.where(), self.segment.line, kind, target)
+
     def where(self, mask: int | None = None) -> str:
         """CTA, warp and lanes, for messages; all lanes of the context if none are given."""
         lanes = lanes_text(self.mask if mask is None else mask)
@@ -195,7 +206,6 @@ class Scheduling(Protocol):
         run: Callable[[list[Any]], None],
         payload: Any,
         context: WarpContext,
-        line: int,
         merge_key: Any = None,
         *,
         engine: Engine = "load",

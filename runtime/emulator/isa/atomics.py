@@ -175,10 +175,7 @@ def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[O
         if d is None:
             e.line(text)
             return
-        rows = e.hold(text)
-        targets = d.items if isinstance(d, Vec) else (d,)
-        for position, item in enumerate(targets):
-            e.dst(item, kind, f"{rows}[{position}]")
+        e.rows(d.items if isinstance(d, Vec) else (d,), kind, text)
 
 
 @instruction("atom", modifiers=_MODIFIERS, boundary=True)

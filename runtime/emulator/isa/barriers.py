@@ -8,7 +8,7 @@ import numpy as np
 from ..core.order import Order, order_of_barrier
 from ..core.state import ALL_LANES, Cta, NamedBarrier, WarpContext, add_arrival
 from ..machine.faults import Fault
-from ..ptx.ast import Imm, Instruction, Operand
+from ..ptx.ast import Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
 from .collectives import emit_gather, emit_members
@@ -24,12 +24,6 @@ class ArrivedPhase:
     """The state of a context that waits at a barrier: the phase in which it arrived."""
 
     phase: int
-
-
-def _observe(s: WarpContext, kind: str, target: tuple[Any, ...]) -> None:
-    observer = s.launch.observer
-    if observer is not None:
-        observer.sync(s.where(), s.launch.program.segments[s.pc].line, kind, target)
 
 
 def _key(cta: Cta, number: int) -> tuple[Any, ...]:
@@ -118,7 +112,7 @@ def barrier_arrive(
     add_arrival(barrier.arrived.setdefault(s.warp.index, []), mask)
     if predicate is not None:
         barrier.votes += [bool(predicate[lane]) for lane in active_lanes(s, k)]
-    _observe(s, "barrier", key)
+    s.observe("barrier", key)
     if inspector is not None:
         inspector.arriving(s, mask, key)
     s.launch.scheduler.progress += 1
@@ -246,7 +240,7 @@ def cluster_arrive(s: WarpContext, k: Any, order: Order) -> None:
     mask = active_mask(s, k)
     add_arrival(s.cta.cluster.barrier_arrived[s.cta.rank, s.warp.index], mask)
     s.warp.cluster_arrivals[active_lanes(s, k)] += 1
-    _observe(s, "barrier", ("cluster",))
+    s.observe("barrier", ("cluster",))
     if s.launch.inspector is not None:
         s.launch.inspector.arriving(s, mask, ("cluster",), order)
     s.launch.scheduler.progress += 1
@@ -317,10 +311,3 @@ def emit_cluster_wait(e: Emitter, i: Instruction) -> None:
         emit_gather(e, None, by_thread=True)
     with e.effect():
         e.line(f"if not cluster_wait(s, {e.k}): return {BLOCKED}")
-
-
-def immediate(e: Emitter, operand: Operand, what: str) -> int:
-    """The value of an operand that must be an immediate integer."""
-    if not isinstance(operand, Imm) or not isinstance(operand.value, int):
-        raise e.error(f"{what} must be an immediate integer")
-    return operand.value

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.faults import KernelFault
+from ..core.launch_errors import KernelFault
 from ..core.state import IN_CALL, LOCAL_WINDOW, Call, WarpContext, call_of
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.faults import lanes_text
+from ..core.launch_errors import lanes_text
 from ..core.state import ALL_LANES, WarpContext, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand, Pair

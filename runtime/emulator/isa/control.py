@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.faults import KernelFault
+from ..core.launch_errors import KernelFault
 from ..core.state import Join, WarpContext, call_of, lanes_of_mask, mask_of_lanes
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction

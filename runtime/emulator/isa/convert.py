@@ -222,10 +222,8 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
     if i.has("rs"):
         emit_stochastic(e, i)
         return
-    allowed = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "relu", "satfinite"}
-    for part in i.parts[1:-2]:
-        if part not in allowed and part not in _ROUND_TO_INTEGER:
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    allowed = {*"rn rz rm rp rna ftz sat relu satfinite".split(), *_ROUND_TO_INTEGER}
+    e.check_modifiers(i, i.parts[1:-2], allowed)
     if len(i.parts) < 3:
         raise e.error(f"'{i.opcode}' lacks a type")
     to, source = i.parts[-2:]

@@ -10,7 +10,6 @@ from ..machine.faults import Fault
 from ..ptx.ast import Instruction, Mem, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
-from .barriers import immediate
 from .control import active_lanes
 from .memory import OFFSET_MASK, shared_target
 from .registry import instruction, runtime
@@ -20,10 +19,6 @@ def _read_map(s: WarpContext, address: int) -> tensormap.TensorMap:
     if address % 64:
         raise Fault("misaligned", "a tensor map is 64-byte aligned", address=address)
     return tensormap.decode(s.launch.memory.view(address, 128))
-
-
-def _line(s: WarpContext) -> int:
-    return s.launch.program.segments[s.pc].line
 
 
 def _observe(
@@ -95,7 +90,7 @@ def tensor_load(
     """
     cluster, group, mode = form
     memory = s.launch.memory
-    line = _line(s)
+    line = s.segment.line
     for lane in active_lanes(s, k):
         tmap = _read_map(s, int(tensor_map[lane]))
         at = [int(c[lane]) for c in coordinates]
@@ -115,13 +110,13 @@ def tensor_load(
                 _complete_tx(s, line, signal, where, byte_count)
                 s.launch.count("tensor_load_bytes", byte_count)
 
-        s.launch.scheduler.post(None, run, None, s, line, lane=lane)
+        s.launch.scheduler.post(None, run, None, s, lane=lane)
 
 
-_LOAD_WORDS = (
+_LOAD_MODIFIERS = (
     "1d 2d 3d 4d 5d shared::cluster shared::cta global tile tile::gather4 "
     "mbarrier::complete_tx::bytes multicast::cluster cta_group::1 cta_group::2 L2::cache_hint"
-)
+).split()
 
 
 def _tensor_operand(e: Emitter, operand: Operand) -> tuple[str, str]:
@@ -139,9 +134,7 @@ def emit_tensor_copy(e: Emitter, i: Instruction) -> None:
     if i.spaces[:1] == ("global",):
         _emit_tensor_store(e, i, "")
         return
-    for part in i.parts[4:]:
-        if part not in _LOAD_WORDS.split():
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    e.check_modifiers(i, i.parts[4:], _LOAD_MODIFIERS)
     if not i.has("mbarrier::complete_tx::bytes"):
         raise e.error(f"'{i.opcode}' needs .mbarrier::complete_tx::bytes")
     cluster = i.has("shared::cluster")
@@ -186,7 +179,7 @@ def tensor_store(
     mode, reduction = form
     memory = s.launch.memory
     scheduler = s.launch.scheduler
-    line = _line(s)
+    line = s.segment.line
     for lane in active_lanes(s, k):
         tmap = _read_map(s, int(tensor_map[lane]))
         at = [int(c[lane]) for c in coordinates]
@@ -217,19 +210,17 @@ def tensor_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, line, engine="store", lane=lane)
+        scheduler.post(None, run, None, s, engine="store", lane=lane)
 
 
-_STORE_WORDS = (
-    "1d 2d 3d 4d 5d global shared::cta tile tile::scatter4 bulk_group L2::cache_hint "
+_STORE_MODIFIERS = (
+    "tensor 1d 2d 3d 4d 5d global shared::cta tile tile::scatter4 bulk_group L2::cache_hint "
     "add min max inc dec and or xor"
-)
+).split()
 
 
 def _emit_tensor_store(e: Emitter, i: Instruction, reduction: str) -> None:
-    for part in i.parts[4:]:
-        if part not in _STORE_WORDS.split() and part != "tensor":
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    e.check_modifiers(i, i.parts[4:], _STORE_MODIFIERS)
     mode = "scatter4" if i.has("tile::scatter4") else "tile"
     tensor_map, coordinates = _tensor_operand(e, i.operands[0])
     source = e.address(i.operands[1], False)
@@ -307,7 +298,7 @@ def emit_copy_commit(e: Emitter, i: Instruction) -> None:
 @instruction("cp.async.bulk.wait_group", modifiers="read", boundary=True)
 def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
     """cp.async.bulk.wait_group{.read} N."""
-    newest = immediate(e, i.operands[0], "the group count")
+    newest = e.immediate(i.operands[0], "the group count")
     with e.effect():
         e.line(f"if not wait_group(s, {e.k}, True, {newest}, {i.has('read')}): return {BLOCKED}")
 
@@ -315,7 +306,7 @@ def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
 @instruction("cp.async.wait_group", "cp.async.wait_all", modifiers="", boundary=True)
 def emit_copy_wait(e: Emitter, i: Instruction) -> None:
     """cp.async.wait_group N and cp.async.wait_all."""
-    newest = immediate(e, i.operands[0], "the group count") if i.operands else -1
+    newest = e.immediate(i.operands[0], "the group count") if i.operands else -1
     with e.effect():
         e.line(f"if not wait_group(s, {e.k}, False, {newest}, False): return {BLOCKED}")
 
@@ -341,7 +332,7 @@ def bulk_load(
     """
     cluster, from_shared, reduction, kind = form
     launch = s.launch
-    line = _line(s)
+    line = s.segment.line
     for lane in active_lanes(s, k):
         count = int(size[lane])
         mask = None if ranks is None else int(ranks[lane]) & 0xFFFF
@@ -369,7 +360,7 @@ def bulk_load(
                 _observe(s, line, cta, offset, count, True)
                 _complete_tx(s, line, signal, where, count)
 
-        launch.scheduler.post(None, run, None, s, line, lane=lane)
+        launch.scheduler.post(None, run, None, s, lane=lane)
 
 
 @runtime
@@ -386,7 +377,7 @@ def bulk_store(
     reduction, kind = form
     launch = s.launch
     scheduler = launch.scheduler
-    line = _line(s)
+    line = s.segment.line
     for lane in active_lanes(s, k):
         cta, offset = shared_target(s, int(source[lane]), False)
         goal, count = int(address[lane]), int(size[lane])
@@ -420,10 +411,10 @@ def bulk_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, line, engine="store", lane=lane)
+        scheduler.post(None, run, None, s, engine="store", lane=lane)
 
 
-_BULK_WORDS = (
+_BULK_MODIFIERS = (
     "shared::cluster shared::cta global mbarrier::complete_tx::bytes multicast::cluster "
     "bulk_group L2::cache_hint cp_mask noftz"
 ).split()
@@ -439,7 +430,7 @@ def emit_bulk(e: Emitter, i: Instruction) -> None:
             reduction = part
         elif part == i.parts[-1] and i.parts[1] == "reduce":
             kind = part
-        elif part not in _BULK_WORDS:
+        elif part not in _BULK_MODIFIERS:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
     to, source_space = i.spaces
     operands = i.operands
@@ -527,7 +518,7 @@ def copy_async(
             group.writes -= 1
         launch.scheduler.wake(("copy", id(warp)))
 
-    launch.scheduler.post(("copy", id(warp)), run, None, s, _line(s), lane=lanes)
+    launch.scheduler.post(("copy", id(warp)), run, None, s, lane=lanes)
 
 
 @instruction("cp.async", boundary=True)
@@ -535,13 +526,11 @@ def emit_cp_async(e: Emitter, i: Instruction) -> None:
     """cp.async.{ca,cg}.shared.global [dst], [src], size{, source size}{, policy}."""
     allowed = "ca cg shared shared::cta global L2::cache_hint L2::64B L2::128B L2::256B".split()
     level = e.modifier(i, "ca cg")
-    for part in i.parts[2:]:
-        if part not in allowed:
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    e.check_modifiers(i, i.parts[2:], allowed)
     generic = not i.has("shared", "shared::cta")
     address = e.address(i.operands[0], generic)
     source = e.address(i.operands[1], True)
-    size = immediate(e, i.operands[2], "the copy size")
+    size = e.immediate(i.operands[2], "the copy size")
     if size not in ((4, 8, 16) if level == "ca" else (16,)):
         raise e.error(f"cp.async cannot copy {size} bytes")
     optional = i.operands[3:-1] if i.has("L2::cache_hint") else i.operands[3:]
@@ -566,7 +555,7 @@ def copy_arrive(s: WarpContext, k: Any, address: Lanes, is_counted: bool) -> Non
         def run(payloads: list[Any], cta: Cta = cta, offset: int = offset) -> None:
             cta.mbarriers.arrive(offset)
 
-        scheduler.post(("copy", id(s.warp)), run, None, s, _line(s), lane=lane)
+        scheduler.post(("copy", id(s.warp)), run, None, s, lane=lane)
 
 
 @instruction("cp.async.mbarrier.arrive", modifiers="noinc shared shared::cta", boundary=True)

@@ -5,6 +5,7 @@ the payload of NaN: there a NaN result is always 0x7FFFFFFF, here it is what the
 `.approx` functions are correctly rounded here; the hardware's differ in the last bits.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..ptx.ast import Instruction, Operand
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes, select
 from . import integer
-from .registry import FLOATS, INTEGERS, instruction, runtime
+from .registry import FLOATS, INTEGERS, RUNTIME, instruction, runtime
 from .rounding import f64_to_half, half_to_f64, odd_sum, to_f32
 
 _MODES = ("rn", "rz", "rm", "rp")
@@ -187,58 +188,25 @@ def emit_fma(e: Emitter, i: Instruction) -> None:
 # ---- division, roots, transcendental functions
 
 
-@runtime
-def ex2_f32(x: Any) -> Any:
-    """2^x, rounded to nearest: within the 2 ulp that ex2.approx promises (spec-ptx 11)."""
-    return np.exp2(x, dtype=np.float64).astype(np.float32)
+def _in_float64(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda x: function(x, dtype=np.float64).astype(np.float32)
 
 
-@runtime
-def rcp_f32(x: Any) -> Any:
-    """1/x, rounded to nearest."""
-    return np.float32(1) / x
+# Functions of float32 lanes, rounded to nearest: within the 2 ulp of `.approx` (spec-ptx 11).
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "rcp": lambda x: np.float32(1) / x,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: (1.0 / np.sqrt(x.astype(np.float64))).astype(np.float32),
+    "ex2": _in_float64(np.exp2),
+    "lg2": _in_float64(np.log2),
+    "sin": _in_float64(np.sin),
+    "cos": _in_float64(np.cos),
+    "tanh": _in_float64(np.tanh),
+}
+RUNTIME.update({f"{name}_f32": function for name, function in _UNARY.items()})
 
 
-@runtime
-def sqrt_f32(x: Any) -> Any:
-    """The square root, rounded to nearest."""
-    return np.sqrt(x)
-
-
-@runtime
-def rsqrt_f32(x: Any) -> Any:
-    """1/sqrt(x), rounded to nearest."""
-    return (1.0 / np.sqrt(x.astype(np.float64))).astype(np.float32)
-
-
-@runtime
-def lg2_f32(x: Any) -> Any:
-    """log2(x), rounded to nearest."""
-    return np.log2(x, dtype=np.float64).astype(np.float32)
-
-
-@runtime
-def sin_f32(x: Any) -> Any:
-    """sin(x), rounded to nearest."""
-    return np.sin(x, dtype=np.float64).astype(np.float32)
-
-
-@runtime
-def cos_f32(x: Any) -> Any:
-    """cos(x), rounded to nearest."""
-    return np.cos(x, dtype=np.float64).astype(np.float32)
-
-
-@runtime
-def tanh_f32(x: Any) -> Any:
-    """tanh(x), rounded to nearest."""
-    return np.tanh(x, dtype=np.float64).astype(np.float32)
-
-
-@instruction(
-    *("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"),
-    modifiers=_ROUNDINGS + " approx",
-)
+@instruction(*_UNARY, modifiers=f"{_ROUNDINGS} approx")
 def emit_unary(e: Emitter, i: Instruction) -> None:
     """Functions of one operand; `.approx` forms give the correctly rounded value."""
     op, mode = i.parts[0], _mode(i)

@@ -285,30 +285,30 @@ def insert_bits(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Any:
     return wide.astype(a.dtype)
 
 
-@instruction("popc", modifiers="", types="b32 b64")
-def emit_popc(e: Emitter, i: Instruction) -> None:
-    """popc."""
-    e.dst(i.operands[0], "u32", f"population({e.src(i.operands[1], e.kind_of(i.type))})")
+def _emit_bits(e: Emitter, i: Instruction, result: str, text: str) -> None:
+    value = e.src(i.operands[1], e.kind_of(i.type))
+    e.dst(i.operands[0], result or e.kind_of(i.type), text.format(value))
 
 
-@instruction("clz", modifiers="", types="b32 b64")
-def emit_clz(e: Emitter, i: Instruction) -> None:
-    """clz."""
-    e.dst(i.operands[0], "u32", f"leading_zeros({e.src(i.operands[1], e.kind_of(i.type))})")
+_BITS = {"popc": "population({})", "clz": "leading_zeros({})"}
+
+
+@instruction(*_BITS, modifiers="", types="b32 b64")
+def emit_count(e: Emitter, i: Instruction) -> None:
+    """popc and clz."""
+    _emit_bits(e, i, "u32", _BITS[i.parts[0]])
 
 
 @instruction("bfind", modifiers="shiftamt", types="u32 u64 s32 s64")
 def emit_bfind(e: Emitter, i: Instruction) -> None:
     """bfind."""
-    value = e.src(i.operands[1], e.kind_of(i.type))
-    e.dst(i.operands[0], "u32", f"find_first({value}, {i.has('shiftamt')})")
+    _emit_bits(e, i, "u32", f"find_first({{}}, {i.has('shiftamt')})")
 
 
 @instruction("brev", modifiers="", types="b32 b64")
 def emit_brev(e: Emitter, i: Instruction) -> None:
     """brev."""
-    kind = e.kind_of(i.type)
-    e.dst(i.operands[0], kind, f"reverse_bits({e.src(i.operands[1], kind)})")
+    _emit_bits(e, i, "", "reverse_bits({})")
 
 
 @instruction("bfe", modifiers="", types="u32 u64 s32 s64")

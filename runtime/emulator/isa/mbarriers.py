@@ -36,14 +36,6 @@ def _address(e: Emitter, i: Instruction, operand: Operand) -> str:
     return e.address(operand, space_word(i) == "generic")
 
 
-def observe(s: WarpContext, kind: str, cta: Cta, offset: int) -> None:
-    """Tell the launch's observer of an event on an mbarrier."""
-    observer = s.launch.observer
-    if observer is not None:
-        line = s.launch.program.segments[s.pc].line
-        observer.sync(s.where(), line, kind, ("mbarrier", cta.rank, offset))
-
-
 @runtime
 def mbarrier_init(s: WarpContext, k: Any, space: str, address: Lanes, count: Lanes) -> None:
     """mbarrier.init by each active lane."""
@@ -53,7 +45,7 @@ def mbarrier_init(s: WarpContext, k: Any, space: str, address: Lanes, count: Lan
         cta.mbarriers.init(offset, int(count[lane]))
         if s.launch.inspector is not None:
             s.launch.inspector.initialised(s, lane, cta, offset)
-        observe(s, "init", cta, offset)
+        s.observe("init", ("mbarrier", cta.rank, offset))
 
 
 @runtime
@@ -94,7 +86,7 @@ def mbarrier_arrive(
         table = cta.mbarriers
         if byte_count is not None:
             table.expect_tx(offset, sum(int(byte_count[lane]) for lane in lanes))
-        observe(s, "arrive", cta, offset)
+        s.observe("arrive", ("mbarrier", cta.rank, offset))
         if s.launch.inspector is not None:
             s.launch.inspector.arriving(s, _mask(lanes), ("mbarrier", cta.rank, offset), order)
         s.launch.scheduler.progress += 1
@@ -190,7 +182,7 @@ def mbarrier_wait(
         s.sync = None
         for key in completed:
             cta, offset = barrier_at(s, key[0], space)
-            observe(s, "wait", cta, offset)
+            s.observe("wait", ("mbarrier", cta.rank, offset))
             if inspector is not None and completed[key]:
                 through = [x for x in lanes if (int(address[x]), int(state[x])) == key]
                 inspector.left(s, _mask(through), ("mbarrier", cta.rank, offset), order)

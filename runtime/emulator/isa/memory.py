@@ -28,7 +28,7 @@ _MODIFIERS = frozenset(
     "wt L1::no_allocate L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged "
     "L2::evict_first L2::evict_last L2::evict_normal L2::cache_hint L2::64B L2::128B L2::256B "
     "unified v2 v4 v8 param::entry".split()
-)
+).union(_SPACES)
 
 
 # ---- where an address leads
@@ -207,7 +207,7 @@ def observe_access(
     observer = s.launch.observer
     if observer is None:
         return
-    line = s.launch.program.segments[s.pc].line
+    line = s.segment.line
     owner = 0
     if isinstance(memory, SharedMemory):
         owner = next(cta.rank for cta in s.cta.cluster.ctas if cta.shared is memory)
@@ -358,12 +358,6 @@ def space_of(e: Emitter, i: Instruction) -> str:
     return space or "generic"
 
 
-def _check_modifiers(e: Emitter, i: Instruction, first: int) -> None:
-    for part in i.parts[first:-1]:
-        if part not in _MODIFIERS and part not in _SPACES:
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
-
-
 def _elements(e: Emitter, i: Instruction, operand: Operand) -> tuple[Operand, int]:
     """The operands of a load or store, and its elements per lane: N of `.vN`, else 1."""
     count = next((int(part[1:]) for part in i.parts if part in ("v2", "v4", "v8")), 1)
@@ -434,7 +428,7 @@ def _all_set(mask: int, count: int) -> bool:
 @instruction("ld", "ldu", types=_TYPES)
 def emit_ld(e: Emitter, i: Instruction) -> None:
     """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
-    _check_modifiers(e, i, 1)
+    e.check_modifiers(i, i.parts[1:-1], _MODIFIERS)
     d, a = i.operands[:2]
     space = space_of(e, i)
     kind = e.kind_of(i.type)
@@ -453,10 +447,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
             e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address}{used_text})")
         elif isinstance(d, Vec):
             arguments = f"{space!r}, {address}, {dtype.__name__}, {width}, {count}{used_text}"
-            text = f"load_many(s, {e.k}, {arguments})"
-            rows = e.hold(text)
-            for position, item in enumerate(d.items):
-                e.dst(item, kind, f"{rows}[{position}]")
+            e.rows(d.items, kind, f"load_many(s, {e.k}, {arguments})")
         else:
             text = f"load_one(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}{used_text})"
             e.dst(d, kind, text)
@@ -474,7 +465,7 @@ def _emit_param(e: Emitter, d: Operand, a: Mem, kind: str) -> None:
 @instruction("st", types=_TYPES)
 def emit_st(e: Emitter, i: Instruction) -> None:
     """st{.semantics}{.space}{.cache}{.vec}.type [a], b."""
-    _check_modifiers(e, i, 1)
+    e.check_modifiers(i, i.parts[1:-1], _MODIFIERS)
     a, b = i.operands[:2]
     space = space_of(e, i)
     if space in ("const", "param"):

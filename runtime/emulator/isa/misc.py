@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from ..core.state import WarpContext
-from ..ptx.ast import Imm, Instruction
+from ..ptx.ast import Imm, Instruction, Vec
 from ..ptx.emit import Emitter
-from .control import active_mask
+from .control import active_lanes, active_mask
+from .memory import shared_target
 from .registry import instruction, runtime
 
 
@@ -16,10 +17,7 @@ def fence(s: WarpContext, k: Any, kind: str) -> None:
     """A fence: execution is sequentially consistent, so it is only reported to observers."""
     if s.launch.inspector is not None:
         s.launch.inspector.fence(s, active_mask(s, k), kind)
-    observer = s.launch.observer
-    if observer is not None:
-        line = s.launch.program.segments[s.pc].line
-        observer.sync(s.where(), line, "fence", (kind,))
+    s.observe("fence", (kind,))
 
 
 @runtime
@@ -37,9 +35,7 @@ def emit_fence(e: Emitter, i: Instruction) -> None:
         "shared::cluster mbarrier_init alias tensormap::generic async::generic "
         "sync_restrict::shared::cluster sync_restrict::shared::cta"
     ).split()
-    for part in i.parts[1:]:
-        if part not in known:
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    e.check_modifiers(i, i.parts[1:], known)
     with e.effect():
         e.line(f"fence(s, {e.k}, {i.opcode!r})")
 
@@ -76,9 +72,6 @@ def emit_createpolicy(e: Emitter, i: Instruction) -> None:
 @runtime
 def cancel(s: WarpContext, k: Any, response: Any, barrier: Any, multicast: bool) -> None:
     """clusterlaunchcontrol.try_cancel: hands out the next cluster that has not started."""
-    from .control import active_lanes
-    from .memory import shared_target
-
     for lane in active_lanes(s, k):
         launch = s.launch
         answer = np.zeros(2, np.uint64)
@@ -96,8 +89,7 @@ def cancel(s: WarpContext, k: Any, response: Any, barrier: Any, multicast: bool)
                     cta.shared.view(offset, 16, writing=True)[:] = payload.view(np.uint8)
                     cta.mbarriers.complete_tx(where, 16)
 
-        line = launch.program.segments[s.pc].line
-        launch.scheduler.post(None, run, answer, s, line, lane=lane)
+        launch.scheduler.post(None, run, answer, s, lane=lane)
 
 
 @instruction(
@@ -120,8 +112,6 @@ def emit_try_cancel(e: Emitter, i: Instruction) -> None:
 )
 def emit_query_cancel(e: Emitter, i: Instruction) -> None:
     """clusterlaunchcontrol.query_cancel: fields of a response."""
-    from ..ptx.ast import Vec
-
     d, q = i.operands
     value = e.hold(e.src(q, "u128"))
     x = f"({value}[0] & uint64(0xFFFFFFFF)).astype(uint32)"

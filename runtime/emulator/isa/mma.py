@@ -64,9 +64,7 @@ def emit_mma_sync(e: Emitter, i: Instruction) -> None:
     d, a, b, c = (e.words(x, count) for x, count in zip(i.operands, counts, strict=True))
     registers = ", ".join(e.src(item, "u32") for item in (*a, *b, *c))
     with e.effect():
-        rows = e.hold(f"warp_mma(s, {form!r}, {counts[1:3]}, {registers})")
-        for position, item in enumerate(d):
-            e.dst(item, "u32", f"{rows}[{position}]")
+        e.rows(d, "u32", f"warp_mma(s, {form!r}, {counts[1:3]}, {registers})")
 
 
 def _addresses(address: Lanes, generic: bool) -> Any:
@@ -139,9 +137,7 @@ def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
     targets = e.words(i.operands[0], 2 * count if shape == "m16n16" else count)
     address = e.address(i.operands[1], generic)
     with e.effect():
-        rows = e.hold(f"matrix_load(s, {form!r}, {address}, {generic})")
-        for position, item in enumerate(targets):
-            e.dst(item, "u32", f"{rows}[{position}]")
+        e.rows(targets, "u32", f"matrix_load(s, {form!r}, {address}, {generic})")
 
 
 @instruction("stmatrix", modifiers=_MATRIX_WORDS, needs="sync aligned", boundary=True)

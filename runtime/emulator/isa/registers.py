@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from ..core.state import WarpContext
 from ..ptx.ast import Instruction, Kernel
 from ..ptx.emit import BLOCKED, Emitter
-from .barriers import immediate
 from .collectives import emit_gather
 from .registry import instruction, runtime
 
@@ -77,7 +76,7 @@ def set_registers(s: WarpContext, count: int) -> bool:
 @instruction("setmaxnreg", modifiers="inc dec sync aligned", boundary=True)
 def emit_setmaxnreg(e: Emitter, i: Instruction) -> None:
     """setmaxnreg.{inc,dec}.sync.aligned.u32 count."""
-    count = immediate(e, i.operands[0], "the register count")
+    count = e.immediate(i.operands[0], "the register count")
     if count % STEP or not RANGE[0] <= count <= RANGE[1]:
         raise e.error(f"setmaxnreg takes a multiple of 8 in 24..256, got {count}")
     emit_gather(e, None)

@@ -36,7 +36,6 @@ def store_async(
     """
     op, ptx_type = form
     scheduler = s.launch.scheduler
-    line = s.launch.program.segments[s.pc].line
     for lane in active_lanes(s, k):
         cta, offset = shared_target(s, int(address[lane]), True)
         signal, where = shared_target(s, int(barrier[lane]), True)
@@ -60,7 +59,7 @@ def store_async(
                 cta.mbarriers.complete_tx(where, raw.size)
 
         # A channel of its own: nothing is in order with it. The name tells it from a bulk copy.
-        scheduler.post(("remote", object()), run, row, s, line, lane=lane)
+        scheduler.post(("remote", object()), run, row, s, lane=lane)
 
 
 @instruction("st.async", modifiers=f"{_WORDS} v2 v4", boundary=True)

@@ -82,9 +82,7 @@ def emit_stochastic(e: Emitter, i: Instruction) -> None:
     *first, bits = i.operands[1:]
     items = first[0].items if len(first) == 1 and isinstance(first[0], Vec) else tuple(first)
     to, source = i.parts[-2:]
-    for part in i.parts[1:-2]:
-        if part not in ("rs", "relu", "satfinite"):
-            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    e.check_modifiers(i, i.parts[1:-2], ("rs", "relu", "satfinite"))
     name, count = to.rpartition("x")[0], to[-1]
     if source != "f32" or count != str(len(items)) or name not in formats.FORMATS:
         raise e.error(f"unknown form '{i.opcode}'")

@@ -13,9 +13,7 @@ from ..machine.tensorcore import Mma
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes
-from .barriers import immediate
 from .control import active_lanes
-from .mbarriers import observe
 from .memory import shared_target
 from .registry import instruction, runtime
 from .tensormemory import group_of, pair_of
@@ -61,7 +59,7 @@ def tensor_mma(
             **fields,
         )
         launch.count("mma")
-        line = launch.program.segments[s.pc].line
+        line = s.segment.line
 
         def run(payloads: list[Any], line: int = line) -> None:
             if launch.observer is not None:
@@ -72,7 +70,7 @@ def tensor_mma(
 
         merge = ("mma", id(s.warp), lane, group)
         launch.scheduler.post(
-            _channel(s, lane, group), run, op, s, line, merge, engine="tensor", lane=lane
+            _channel(s, lane, group), run, op, s, merge, engine="tensor", lane=lane
         )
 
 
@@ -121,7 +119,7 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
         if fixed["ws"]:
             further["zero_mask"] = e.src(left.pop(0), "u64")
         else:
-            fixed["scale_d"] = immediate(e, left.pop(0), "scale-input-d")
+            fixed["scale_d"] = e.immediate(left.pop(0), "scale-input-d")
     if left:
         raise e.error(f"'{i.opcode}' has {len(left)} operands too many")
     fixed["a_in_tmem"] = isinstance(a, Mem)
@@ -156,10 +154,8 @@ def tensor_copy(
                 for cta in ctas:
                     cta.tmem.copy(cta.shared, taddr, desc, *form)
 
-        line = s.launch.program.segments[s.pc].line
-        s.launch.scheduler.post(
-            _channel(s, lane, group), run, payload, s, line, engine="tensor", lane=lane
-        )
+        channel = _channel(s, lane, group)
+        s.launch.scheduler.post(channel, run, payload, s, engine="tensor", lane=lane)
 
 
 @instruction(
@@ -191,10 +187,8 @@ def tensor_shift(s: WarpContext, k: Any, group: int, address: Lanes) -> None:
                 for cta in ctas:
                     cta.tmem.shift(taddr)
 
-        line = s.launch.program.segments[s.pc].line
-        s.launch.scheduler.post(
-            _channel(s, lane, group), run, int(address[lane]), s, line, engine="tensor", lane=lane
-        )
+        channel, payload = _channel(s, lane, group), int(address[lane])
+        s.launch.scheduler.post(channel, run, payload, s, engine="tensor", lane=lane)
 
 
 @instruction("tcgen05.shift", modifiers="cta_group::1 cta_group::2 down", boundary=True)
@@ -224,16 +218,15 @@ def tensor_commit(
             goals = [(cta, offset) for cta in ctas if mask >> cta.rank & 1]
         for cta, offset in goals:
             cta.mbarriers.get(offset)
-            observe(s, "commit", cta, offset)
+            s.observe("commit", ("mbarrier", cta.rank, offset))
 
         def run(payloads: list[Any]) -> None:
             for targets in payloads:
                 for cta, offset in targets:
-                    observe(s, "arrive", cta, offset)
+                    s.observe("arrive", ("mbarrier", cta.rank, offset))
                     cta.mbarriers.arrive(offset)
 
-        line = s.launch.program.segments[s.pc].line
-        scheduler.post(_channel(s, lane, group), run, goals, s, line, engine="tensor", lane=lane)
+        scheduler.post(_channel(s, lane, group), run, goals, s, engine="tensor", lane=lane)
 
 
 @instruction(

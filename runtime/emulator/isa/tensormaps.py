@@ -11,7 +11,6 @@ from ..machine.tensormap import TENSOR_MAP_ALIGNMENT_BYTES, TENSOR_MAP_BYTES
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes
-from .barriers import immediate
 from .collectives import emit_gather
 from .control import active_lanes
 from .memory import shared_target
@@ -72,7 +71,7 @@ def emit_replace(e: Emitter, i: Instruction) -> None:
     has_ordinal = field in ORDINAL_FIELDS
     if len(i.operands) != 2 + has_ordinal:
         raise e.error(f"'{i.opcode}' takes {2 + has_ordinal} operands, got {len(i.operands)}")
-    ordinal = immediate(e, i.operands[1], "the dimension") if has_ordinal else 0
+    ordinal = e.immediate(i.operands[1], "the dimension") if has_ordinal else 0
     shared = i.has("shared::cta")
     address = e.address(i.operands[0], not shared)
     with e.effect():
@@ -94,7 +93,7 @@ def emit_publish(e: Emitter, i: Instruction) -> None:
     words = ("tensormap::generic", "release", "sync", "aligned")
     if i.spaces != ("global", "shared::cta") or not all(map(i.has, words)):
         raise e.error(f"'{i.opcode}' is not a form of tensormap.cp_fenceproxy")
-    if immediate(e, i.operands[2], "the size") != TENSOR_MAP_BYTES:
+    if e.immediate(i.operands[2], "the size") != TENSOR_MAP_BYTES:
         raise e.error(f"tensormap.cp_fenceproxy copies {TENSOR_MAP_BYTES} bytes")
     emit_gather(e, None)
     address, source = e.address(i.operands[0], True), e.address(i.operands[1], False)

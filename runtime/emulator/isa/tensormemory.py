@@ -14,7 +14,6 @@ from ..machine.tmem import own_address, register_count
 from ..ptx.ast import Instruction, Operand, Register
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
-from .barriers import immediate
 from .collectives import emit_gather
 from .floating import minmax_f32
 from .memory import shared_target
@@ -196,7 +195,7 @@ def _shape_and_count(e: Emitter, i: Instruction) -> tuple[str, int]:
 
 
 def _half_offset(e: Emitter, operands: tuple[Operand, ...]) -> int:
-    return immediate(e, operands[0], "the half offset") if operands else 0
+    return e.immediate(operands[0], "the half offset") if operands else 0
 
 
 def uniform(s: WarpContext, value: Lanes, what: str) -> int:
@@ -223,6 +222,19 @@ def _own_lane_address(s: WarpContext, address: Lanes, rank: int) -> int:
     return taddr
 
 
+def _report(s: WarpContext, form: tuple[str, int, bool, int], address: int, is_write: bool) -> None:
+    """Reports a tcgen05.ld or .st to the inspector and the observer."""
+    shape, count, packed, half = form
+    inspector, observer = s.launch.inspector, s.launch.observer
+    if inspector is not None:
+        boxes = s.cta.tmem.footprint(shape, count, address, packed, half)
+        inspector.tensor_access(s, boxes, is_write)
+    if observer is not None:
+        where, line, size = s.where(), s.segment.line, 4 * count
+        at = np.array([address])
+        observer.access(where, line, "generic", "tmem", s.cta.rank, at, size, is_write)
+
+
 @runtime
 def tmem_load(
     s: WarpContext,
@@ -242,16 +254,9 @@ def tmem_load(
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
     taddr = _own_lane_address(s, address, rank)
-    if s.launch.inspector is not None:
-        boxes = tmem.footprint(shape, count, taddr, packed, half)
-        s.launch.inspector.tensor_access(s, boxes, False)
-    if s.launch.observer is not None:
-        line = s.launch.program.segments[s.pc].line
-        s.launch.observer.access(
-            s.where(), line, "generic", "tmem", s.cta.rank, np.array([taddr]), count * 4, False
-        )
+    _report(s, form, taddr, False)
     registers = warp.registers
-    position = s.launch.program.segments[s.pc].first
+    position = s.segment.first
 
     def rows() -> Any:
         loaded = tmem.load(shape, count, taddr, rank, packed, half)
@@ -361,14 +366,7 @@ def tmem_store(
     tmem, rank = s.cta.tmem, warp.index % 4
     taddr = _own_lane_address(s, address, rank)
     rows = np.array(values)
-    if s.launch.inspector is not None:
-        boxes = tmem.footprint(shape, count, taddr, unpacked, half)
-        s.launch.inspector.tensor_access(s, boxes, True)
-    if s.launch.observer is not None:
-        line = s.launch.program.segments[s.pc].line
-        s.launch.observer.access(
-            s.where(), line, "generic", "tmem", s.cta.rank, np.array([taddr]), count * 4, True
-        )
+    _report(s, form, taddr, True)
     scheduler = s.launch.scheduler
     if not scheduler.late():
         tmem.store(shape, count, taddr, rank, rows, unpacked, half)
@@ -381,8 +379,7 @@ def tmem_store(
             warp.stores_pending -= 1
         scheduler.wake(("tmem-store", id(warp)))
 
-    line = s.launch.program.segments[s.pc].line
-    scheduler.post(("tmem-store", id(warp)), run, None, s, line, engine="store")
+    scheduler.post(("tmem-store", id(warp)), run, None, s, engine="store")
 
 
 @runtime

@@ -17,7 +17,6 @@ from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Register, Vec
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
-from .barriers import immediate
 from .collectives import emit_gather
 from .registry import instruction, runtime
 from .tensormemory import uniform
@@ -138,7 +137,7 @@ def wgmma_issue(
     if (operation.op, operation.a, operation.b, operation.scale_d) != (op, a, b, scale):
         raise Fault("descriptor", "the warps of a warpgroup disagree about a wgmma")
     registers = s.warp.registers
-    line = s.launch.program.segments[s.pc].line
+    line = s.segment.line
     state.sources += [(number, index, registers[index], line) for index in inputs]
     sources: list[Any] = []
     for position, (index, dtype) in enumerate(targets):
@@ -166,7 +165,7 @@ def wgmma_issue(
             _execute(s, group.operations[done])
         s.launch.scheduler.wake(key)
 
-    s.launch.scheduler.post(key, run, number, s, line, engine="tensor")
+    s.launch.scheduler.post(key, run, number, s, engine="tensor")
 
 
 def _execute(s: WarpContext, operation: _Operation) -> None:
@@ -261,7 +260,7 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
         raise e.error("single-bit products are not supported")
     emit_gather(e, None)
     d, a, b, scale = i.operands[:4]
-    flags = [immediate(e, operand, "a scale or transpose flag") for operand in i.operands[4:]]
+    flags = [e.immediate(operand, "a scale or transpose flag") for operand in i.operands[4:]]
     in_registers = isinstance(a, Vec)
     signs = flags[:2] if len(flags) >= 2 else [1, 1]
     transposes = flags[2:]
@@ -318,6 +317,6 @@ def emit_commit(e: Emitter, i: Instruction) -> None:
 def emit_wait(e: Emitter, i: Instruction) -> None:
     """wgmma.wait_group.sync.aligned N."""
     emit_gather(e, None)
-    newest = immediate(e, i.operands[0], "the group count")
+    newest = e.immediate(i.operands[0], "the group count")
     with e.effect():
         e.line(f"if not wgmma_wait(s, {newest}): return {BLOCKED}")

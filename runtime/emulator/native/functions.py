@@ -8,7 +8,6 @@ import ast
 from collections.abc import Callable
 
 from .expressions import FUNCTIONS, ROW_BYTES, Function, Kind, NotNative, Planner, Step, Value
-from .operations import MATH
 
 _U16, _U32, _U64 = Kind("u16"), Kind("u32"), Kind("u64")
 _F32, _F64, _PAIR = Kind("f32"), Kind("f64"), Kind("f32", 2)
@@ -43,6 +42,27 @@ def _of_kind(p: Planner, kind: Kind, *nodes: ast.expr) -> list[Value]:
     values = [p.value(node) for node in nodes]
     _check(all(value.kind == kind for value in values))
     return values
+
+
+def _simple(step: str, result: Kind, operand: Kind) -> Function:
+    """A function that is one operation on operands of one kind."""
+    return lambda p, name, nodes: p.step(step, result, *_of_kind(p, operand, *nodes))
+
+
+FUNCTIONS.update(
+    {
+        "permute_bytes": _simple("permute_bytes", _U32, _U32),
+        "pair_to_bits": _simple("pair_to_bits", _U64, _PAIR),
+        "bits_to_pair": _simple("bits_to_pair", _PAIR, _U64),
+        "pack_words": _simple("pack_words", _U64, _U32),
+        "flush_wide": _simple("flush_wide", _F64, _F64),
+        "divide_approximately": _simple("div_approx_f32", _F32, _F32),
+        "ex2_f32": _simple("exp2_f32", _F32, _F32),
+        "lg2_f32": _simple("log2_f32", _F32, _F32),
+    }
+)
+for _name in ("rcp_f32", "sqrt_f32", "rsqrt_f32", "sin_f32", "cos_f32", "tanh_f32"):
+    FUNCTIONS[_name] = _simple(_name, _F32, _F32)
 
 
 # ---- bits
@@ -88,11 +108,6 @@ def _shift(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
     return p.step(f"{kind}_u{element[1:]}", value.kind, value, amount)
 
 
-@_function("permute_bytes")
-def _permute_bytes(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step(name, _U32, *_of_kind(p, _U32, *nodes))
-
-
 @_function("divide")
 def _divide(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
     a, b = p.same(*nodes[:2])
@@ -119,21 +134,6 @@ def _pack_pair(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
     p.copy(low, p.row(result, 0).place)
     p.copy(high, p.row(result, 1).place)
     return result
-
-
-@_function("pair_to_bits")
-def _pair_to_bits(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step(name, _U64, *_of_kind(p, _PAIR, *nodes))
-
-
-@_function("bits_to_pair")
-def _bits_to_pair(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step(name, _PAIR, *_of_kind(p, _U64, *nodes))
-
-
-@_function("pack_words")
-def _pack_words(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step(name, _U64, *_of_kind(p, _U32, *nodes))
 
 
 @_function("pack_many")
@@ -166,22 +166,11 @@ def _unpack_many(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
 # ---- float32
 
 
-@_function("flush")
-def _flush(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    value = p.value(nodes[0])
-    return p.step(p.float_name(name, value.kind), value.kind, value)
-
-
-@_function("saturate", "relu")
-def _clamp(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    value = p.value(nodes[0])
-    return p.step(p.float_name(name, value.kind), value.kind, value)
-
-
-@_function("fma_f32")
-def _fma(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
+@_function("flush", "saturate", "relu", "fma_f32")
+def _float32(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
     values = p.same(*nodes)
-    return p.step(p.float_name("fma", values[0].kind), values[0].kind, *values)
+    kind = values[0].kind
+    return p.step(p.float_name(name.removesuffix("_f32"), kind), kind, *values)
 
 
 @_function("add_f32_mode", "mul_f32_mode", "fma_f32_mode")
@@ -213,23 +202,6 @@ def _chain(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
     return p.step("canonical_f32", _F32, first)
 
 
-@_function("rcp_f32", "sqrt_f32", "rsqrt_f32")
-def _root(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step(name, _F32, *_of_kind(p, _F32, *nodes))
-
-
-@_function("divide_approximately")
-def _divide_approximately(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step("div_approx_f32", _F32, *_of_kind(p, _F32, *nodes))
-
-
-@_function("ex2_f32", "lg2_f32", "sin_f32", "cos_f32", "tanh_f32")
-def _math(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    loop = {"ex2": "exp2", "lg2": "log2"}.get(name[:-4], name[:-4])
-    assert loop in MATH
-    return p.step(f"{loop}_f32", _F32, *_of_kind(p, _F32, *nodes))
-
-
 # ---- conversions
 
 
@@ -252,11 +224,6 @@ def _widen(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
     else:
         _check(kind in ("f16", "bf16") and value.kind in (_U16, Kind("f16")))
     return p.step(f"widen_{kind}", _F64, value)
-
-
-@_function("flush_wide")
-def _flush_wide(p: Planner, name: str, nodes: list[ast.expr]) -> Value:
-    return p.step(name, _F64, *_of_kind(p, _F64, *nodes))
 
 
 @_function("float_to_float")

@@ -6,7 +6,7 @@ from .debug import LINE_STATEMENTS, SKIPPED_STATEMENTS, DebugDirectives
 from .errors import PtxError
 from .lexer import Token
 from .opcodes import split_opcode
-from .operands import Operands
+from .operand_parser import Operands
 from .scopes import Scope
 from .variables import SPACES, variables
 

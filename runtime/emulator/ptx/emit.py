@@ -8,7 +8,7 @@ registers by index. It returns the next segment, BLOCKED when the context has to
 back to the same segment, or FINISHED.
 """
 
-from collections.abc import Generator
+from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -330,19 +330,22 @@ class Emitter:
             return f"bits_to_pair(({expression}).view(uint64))"
         return f"({expression}).view({KINDS[storage][0].__name__})"
 
-    def _unpack(self, operand: Vec, kind: str, expression: str) -> None:
+    def rows(self, operands: Iterable[Operand], kind: str, expression: str) -> None:
+        """Assign the rows of an array of lanes of `kind` to destinations."""
         value = self.hold(expression)
+        for position, operand in enumerate(operands):
+            self.dst(operand, kind, f"{value}[{position}]")
+
+    def _unpack(self, operand: Vec, kind: str, expression: str) -> None:
         count = len(operand.items)
         if kind == "pair" and count == 2:
-            for position, item in enumerate(operand.items):
-                self.dst(item, "f32", f"{value}[{position}]")
+            self.rows(operand.items, "f32", expression)
             return
         part = f"u{8 * KINDS[kind][1] // count}"
         if part not in KINDS:
             raise self.error(f"cannot unpack {kind} into {count} operands")
-        parts = self.hold(f"unpack_many({value}, {KINDS[part][0].__name__}, {count})")
-        for position, item in enumerate(operand.items):
-            self.dst(item, part, f"{parts}[{position}]")
+        value, dtype = self.hold(expression), KINDS[part][0].__name__
+        self.rows(operand.items, part, f"unpack_many({value}, {dtype}, {count})")
 
     def modifier(self, instruction: Instruction, modifiers: str) -> str:
         """The one of some modifiers, given in words, that the opcode has.
@@ -355,6 +358,28 @@ class Emitter:
             allowed = ", ".join(f".{word}" for word in modifiers.split())
             raise self.error(f"'{instruction.opcode}' needs one of {allowed}")
         return name
+
+    def check_modifiers(
+        self, instruction: Instruction, parts: Iterable[str], allowed: Container[str]
+    ) -> None:
+        """Refuses opcode parts that are not allowed.
+
+        Raises:
+          PtxError: naming the first one.
+        """
+        for part in parts:
+            if part not in allowed:
+                raise self.error(f"unknown modifier '.{part}' of '{instruction.opcode}'")
+
+    def immediate(self, operand: Operand, what: str) -> int:
+        """The value of an operand that must be an immediate integer.
+
+        Raises:
+          PtxError: it is not; `what` names it.
+        """
+        if not isinstance(operand, Imm) or not isinstance(operand.value, int):
+            raise self.error(f"{what} must be an immediate integer")
+        return operand.value
 
     def kind_of(self, ptx_type: str) -> str:
         """The lane kind of a PTX type.
