@@ -16,6 +16,7 @@ from .core.config import Config
 from .core.listed_tiles import ListedTiles
 from .core.mask_tiles import MaskTiles
 from .core.modifier import Modifier
+from .core.offsets import OffsetArguments
 from .core.problem import Problem, Value, WorkTile
 from .core.splits import JoinedParts, Parts, Workspace
 from .operands.position_scales import position_factors_of
@@ -132,6 +133,7 @@ def attention_kernel(
             position_factors=position_factors_of(k, v, captured),
             parts=_parts(op, tensors, captured, config.tile_n),
             tile_counter=None if op.tile_counter is None else captured[op.tile_counter.counter],
+            offsets=None if op.offsets is None else OffsetArguments.of(op.offsets, captured),
             query_sequences=q.queries(tensors["q"], captured),
             key_sequences=keys.sequences,
             modifier=Modifier(op, captured),

@@ -9,12 +9,14 @@ from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
+from attn_mlir.dialect.attn.coordinates import OFFSETS
 from attn_mlir.dialect.attn.join import PART_KEYS, JoinOp
 from attn_mlir.dialect.attn.latent_formats import LatentFormat
 from attn_mlir.dialect.attn.latent_rows import emit_latent_rows
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
+from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.operands import Operand, Request
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
@@ -94,8 +96,8 @@ def emit_mha(
     Args:
       arguments: `q`, `k`, `v`, `scale`, the index arrays and scalars of `lengths` and `cache`,
         `DESCALES` for operands of 8 bits, `BLOCK_LISTS` with a `block`, `WORKSPACE` if the kernel
-        joins parts of the keys, `TILE_COUNTER` if CTAs draw work tiles, and the tensors that the
-        modifier reads.
+        joins parts of the keys, `TILE_COUNTER` if CTAs draw work tiles, those of `OFFSETS` that the
+        call gives, and the tensors that the modifier reads.
       mask: which keys each row sees.
       out_dtype: element type of o.
       lengths: which arrays give the lengths of sequences.
@@ -224,8 +226,8 @@ def _score_mod(
     arguments: Mapping[str, ir.Value],
 ) -> Callable[..., ir.Value] | None:
     """The function that builds the region of an `attn.mha`; None if scores are not modified."""
-    memory = (WORKSPACE[0], TILE_COUNTER)
-    if modifier is None and block is None and not any(name in arguments for name in memory):
+    others = (WORKSPACE[0], TILE_COUNTER, *OFFSETS)
+    if modifier is None and block is None and not any(name in arguments for name in others):
         return None
 
     def build(*coordinates: ir.Value) -> ir.Value:
@@ -239,6 +241,9 @@ def _score_mod(
                 join.operation.attributes[PART_KEYS] = ir.IntegerAttr.get(kind, part_keys)
         if TILE_COUNTER in arguments:
             TileCounterOp(arguments[TILE_COUNTER])
+        offsets = [[arguments[name]] if name in arguments else [] for name in OFFSETS]
+        if any(offsets):
+            OffsetsOp(*offsets)
         if modifier is None:
             return coordinates[0]
         from attn_mlir.dialect.attn.expression import (

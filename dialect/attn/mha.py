@@ -12,12 +12,15 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.masks.shifted import shifted
+from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.shapes import rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.element_types import NARROW_MLIR, WIDE_MLIR
+from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = (*WIDE_MLIR, "f32", *NARROW_MLIR)
 PARTIAL = "attn.partial"  # unit attribute
@@ -81,8 +84,9 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
     it hides scores, one `attn.sink` adds a key without a value, one `attn.blocks` lists the blocks
-    of scores to compute, one `attn.join` splits the keys among CTAs, and one `attn.tile_counter`
-    says where these draw their work from. The region may read tensors and scalars defined outside
+    of scores to compute, one `attn.join` splits the keys among CTAs, one `attn.tile_counter` says
+    where these draw their work from, and one `attn.offsets` where the operands lie in a longer
+    problem. The region may read tensors and scalars defined outside
     (`tensor.extract`, `tensor.dim`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
@@ -180,6 +184,12 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         """Where CTAs draw their work tiles from, if they may."""
         inside = self.score_mod.blocks[0].operations
         return next((op for op in inside if isinstance(op, TileCounterOp)), None)
+
+    @property
+    def offsets(self) -> OffsetsOp | None:
+        """The `attn.offsets` in the score modifier, if there is one."""
+        inside = self.score_mod.blocks[0].operations
+        return next((op for op in inside if isinstance(op, OffsetsOp)), None)
 
     @property
     def hides_scores(self) -> bool:
@@ -281,10 +291,12 @@ def _check_score_mod(op: MhaOp) -> None:
         raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
     if str(last.value.type) != "f32":
         raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
-    for kind in (SinkOp, BlocksOp, JoinOp, TileCounterOp):
+    for kind in (SinkOp, BlocksOp, JoinOp, TileCounterOp, OffsetsOp):
         count = sum(isinstance(inner, kind) for inner in block.operations)
         if count > 1:
             raise _Invalid(f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}")
+    if op.offsets is not None and (misfit := _shift_misfit(op.mask_rule)):
+        raise _Invalid(misfit)
     group = op.heads // op.kv_heads
     if op.blocks is not None and group % op.blocks.extents.heads:
         heads = op.blocks.extents.heads
@@ -296,6 +308,15 @@ def _check_score_mod(op: MhaOp) -> None:
     if op.join is not None and (op.is_partial or op.blocks is not None):
         other = PARTIAL if op.is_partial else "'attn.blocks'"
         raise _Invalid(f"no 'attn.join' together with {other}")
+
+
+def _shift_misfit(mask: Mask) -> str:
+    """Why a mask has no formula over positions; empty if it has one."""
+    try:
+        shifted(mask, 0, 0)
+    except SpecError as error:
+        return f"a mask that takes 'attn.offsets': {error}"
+    return ""
 
 
 def make_mha(

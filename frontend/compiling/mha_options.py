@@ -12,6 +12,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import DTYPES, dtype_name
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import GroupedRequest
+from attn_mlir.dialect.attn.coordinates import NO_OFFSETS, Offsets
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.base import Policy
@@ -43,6 +44,12 @@ class MhaOptions(GroupedRequest):
     )
     joined: bool = option(converter=partial(flag, "joined"), default=False)
     split_size: int | None = option(converter=options.split_size, default=None)
+    offsets: Offsets = option(
+        converter=options.offsets,
+        default=NO_OFFSETS,
+        written=lambda offsets: [list(offsets.numbers), list(offsets.arrays)],
+        read=lambda names: Offsets(*map(tuple, names)),
+    )
     partial: bool = option(converter=partial(flag, "partial"), default=False)
 
     @cached_property

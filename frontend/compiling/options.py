@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.compiling.dtypes import SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
+from attn_mlir.dialect.attn.coordinates import HEAD_OFFSET, OFFSETS, Offsets
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import public
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
@@ -153,6 +154,26 @@ def lengths(value: object) -> Lengths:
 def lengths_of(names: list[str]) -> Lengths:
     """The lengths that these index arrays and numbers tell."""
     return Lengths(**{_LENGTH_FLAGS[name]: True for name in names if name in _LENGTH_FLAGS})
+
+
+def offsets(value: object) -> Offsets:
+    """Which offsets of coordinates a call gives.
+
+    Raises:
+      SpecError: no `Offsets`, one that names what is no offset or names it twice, or one offset of
+        heads for each sequence.
+    """
+    if not isinstance(value, Offsets):
+        raise SpecError(
+            f"offsets must be an Offsets of attn_mlir.dialect.attn.coordinates, got {shown(value)}"
+        )
+    names = (*value.numbers, *value.arrays)
+    if len({*names}) < len(names) or not {*names} <= {*OFFSETS} or HEAD_OFFSET in value.arrays:
+        raise SpecError(f"offsets must name each of {', '.join(OFFSETS)} once at most: {value}")
+    numbers, arrays = (
+        tuple(x for x in OFFSETS if x in some) for some in (value.numbers, value.arrays)
+    )
+    return Offsets(numbers, arrays)
 
 
 def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:

@@ -22,6 +22,7 @@ from attn_mlir.compiling.schedules import (
 )
 from attn_mlir.compiling.sequences import position_scales, table
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS, Block
+from attn_mlir.dialect.attn.masks.shifted import shifted
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
@@ -88,6 +89,7 @@ class MhaSpec(MhaOptions):
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       cache: how k and v lie where they are a cache; None for tensors of their own.
+      offsets: which offsets of coordinates a call gives; their values are passed with it.
       block: positions, heads and keys of the blocks of scores that lists name, as
         `Choice.block` says; None for a kernel without lists.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
@@ -149,6 +151,8 @@ class MhaSpec(MhaOptions):
         check_query_tiles(self)
         check_stages(self)
         check_told(self)
+        if self.offsets.are_positions:
+            shifted(self.mask, 0, 0)
         check_schedule(self)
         check_results(self)
 
@@ -190,6 +194,8 @@ class MhaSpec(MhaOptions):
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *self.index_operands,
+            *(Operand(name, "i32", role="scalar") for name in self.offsets.numbers),
+            *(table(name, "i32", 1) for name in self.offsets.arrays),
             *(self._descale(name) for name in self.descales),
             *(() if self.block is None else _lists()),
             *(
@@ -233,6 +239,7 @@ class MhaSpec(MhaOptions):
             "blocks" if self.block is not None else "",
             "" if self.cache is None else self.cache.short_name,
             self.lengths.short_name,
+            self.offsets.short_name,
             self.dtype,
             f"kv{self.kv_dtype}" if self.kv_dtype != self.dtype else "",
             f"o{self.out_dtype}" if self.out_dtype != self.dtype else "",

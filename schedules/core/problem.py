@@ -16,6 +16,7 @@ from ..operands.widen import LIFT
 from .config import NARROW_BITS, Config
 from .direction import QUERIES_STAND, Direction
 from .modifier import Modifier
+from .offsets import OffsetArguments, Shift
 from .query_rows import Queries
 from .splits import Part, Parts
 from .visited_tiles import VisitedTiles
@@ -41,6 +42,7 @@ class WorkTile(NamedTuple):
         writes for its rows.
       part: the part of the keys; None where they are not split.
       column_head: the head of the columns that stream past; None where that of the rows tells it.
+      shift: the offsets of the sequence's coordinates; None without any.
     """
 
     block: Value
@@ -51,6 +53,7 @@ class WorkTile(NamedTuple):
     results: Sequence
     part: Part | None
     column_head: Value | None = None
+    shift: Shift | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Problem:
       config: tile sizes, stages, registers.
       tile_counter: memref [1] of i32 that work tiles are drawn from; None without.
       direction: whether queries stand still, or keys, for which `o` is a result of their rows.
+      offsets: where rows, columns and heads begin in a longer problem; None without.
     """
 
     q: tuple[Value, ...]
@@ -102,6 +106,7 @@ class Problem:
     config: Config
     tile_counter: Value | None = None
     direction: Direction = QUERIES_STAND
+    offsets: OffsetArguments | None = None
 
     @property
     def shares_rows(self) -> bool:
@@ -159,7 +164,8 @@ class Problem:
         results, _ = self.direction.ordered(queries, keys)
         if self.parts is not None and part is not None:
             results = self.parts.results_of(part, queries)
-        return WorkTile(block, head, batch, queries, keys, results, part)
+        shift = None if self.offsets is None else self.offsets.of_sequence(batch)
+        return WorkTile(block, head, batch, queries, keys, results, part, shift=shift)
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
@@ -205,8 +211,8 @@ class Problem:
 
     def sight(self, tile: WorkTile) -> Sight:
         """Which columns each row of a work tile's sequence sees."""
-        del tile  # all sequences have one mask
-        return self.direction.sight(self.mask)
+        mask = self.mask if tile.shift is None else tile.shift.mask(self.mask)
+        return self.direction.sight(mask)
 
     def sequences(self, tile: WorkTile) -> tuple[Sequence, Sequence]:
         """Where the rows and where the columns of a work tile's scores lie."""

@@ -240,6 +240,8 @@ def _modified(
         queries = problem.queries
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
         head = queries.head(tile.head, row)
+        if tile.shift is not None:
+            head, q, k = tile.shift.coordinates(head, q, k)
         return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
 
     bits = ws.element_bits(problem.element)
