@@ -71,7 +71,7 @@ def test_rows_and_elements_of_a_product() -> None:
         "'ws.mma' op expects M of 64 or 128, got 32",
     )
     text = product("bf16", 64, 64, "kn").replace("x64xbf16", "x64xi16")
-    refused(text, "'ws.mma' op expects a and b of f16 or bf16 or .*, got i16")
+    refused(text, "'ws.mma' op expects a and b of bf16 or f16 or .*, got i16")
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def test_what_there_is_no_product_for() -> None:
         "'ws.product' op expects K a multiple of 32, got 16", element="f8E5M2", b_layout="nk", k=16
     )
     refused("'ws.product' op expects b of 8 bits as nk, got kn", element="f8E4M3FN")
-    refused("'ws.product' op expects a and b of f16 or .*, got f32", element="f32")
+    refused("'ws.product' op expects a and b of bf16 or f16 or .*, got f32", element="f32")
     refused("'ws.product' op expects a product in a role whose groups are 4 warps", warps=2)
     refused(
         "'ws.product' op needs asynchronous products of warpgroups, sm_100a has none",

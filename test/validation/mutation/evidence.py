@@ -81,7 +81,7 @@ class Evidence(Checker):
 
     def _line(self) -> int:
         state = next(iter(self.states.values()))
-        return line_number(state.chronicle.program, current_line())
+        return line_number(state.step_log.program, current_line())
 
     def _key(self, cta: Any, key: Any) -> Any:
         return (id(cta.cluster), *key)
