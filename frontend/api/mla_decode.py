@@ -220,7 +220,6 @@ def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, 
     machine = machine_of(call.device, q)
     changed = {"partial": True} if len(scopes) > 1 else {}  # each scope has results for parts
     choices = [choice_of(x.spec, x.sizes, machine, **changed) for x in scopes]
-    target = choices[0].call.target.chip
     specs = [
         dataclasses.replace(x.spec, schedule=y.name) for x, y in zip(scopes, choices, strict=True)
     ]

@@ -42,9 +42,7 @@ Progress = Callable[[str], None]
 TMA_COPY = '{"op":"tma_copy"}'  # stands for the canonical text in keys of the copy kernel
 COMPILER_PACKAGES = tuple(f"attn_mlir.{x}" for x in ("dialect", "schedules", "passes", "lowering"))
 
-_memory: dict[
-    tuple[str, str], Bundle
-] = {}  # bundles that this process has compiled or read, by key
+_memory: dict[tuple[str, ...], Bundle] = {}  # that this process has compiled or read, by key
 _recorders: list[Callable[[Asked], None]] = []
 _collecting: list[bool] = []  # whether each of the contexts of `recording` is for other sizes too
 

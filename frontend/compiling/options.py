@@ -104,7 +104,7 @@ def stage_count(name: str, value: object) -> int:
 
 def _number(name: str, value: object, allowed: Collection[int], shown_as: str) -> int:
     found = as_int(value)
-    if found not in allowed:
+    if found is None or found not in allowed:
         raise SpecError(f"{name} must be {shown_as} or None, got {shown(value, 40)}")
     return found
 

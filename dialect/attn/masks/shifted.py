@@ -19,7 +19,7 @@ k_offset + sk - q_offset queries has.
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, no_kernel
 
 from .arithmetic import Arith, ColumnRange, RowRange, TileRange, ordered
 from .base import Edges, Mask
@@ -51,7 +51,8 @@ def shifted(mask: Mask, q_offset: Any, k_offset: Any) -> Mask:
         return type(mask)(*(shifted(x, q_offset, k_offset) for x in (mask.left, mask.right)))
     if isinstance(mask, NotMask):
         return NotMask(shifted(mask.mask, q_offset, k_offset))
-    raise SpecError(f"mask {mask} has no kernel with q_offset or k_offset: it is no interval mask")
+    beside = "with q_offset or k_offset"
+    raise SpecError(no_kernel(f"mask {mask}", "it is no interval mask", beside=beside))
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class TensorMemoryPolicy(ManyRowsPolicy):
         )
 
 
-def _stored(facts: Facts) -> dict[str, int]:
+def _stored(facts: Facts) -> dict[str, Any]:
     """What `tiling_for` knows of operands, beside their columns."""
     return {
         "element_bits": type_bits(facts.q_type),
