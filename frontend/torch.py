@@ -26,7 +26,7 @@ from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.kernel_options import check_kernel_options
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.readable import padded
-from attn_mlir.pytorch.shapes import at_tracing_time, check_argument, checked, fold
+from attn_mlir.pytorch.shapes import Operands, at_tracing_time, check_argument, checked, fold
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.torch_tensors import is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
@@ -89,15 +89,7 @@ def scaled_dot_product_attention(
         mask = "causal"
     elif aligned:
         mask_mod = causal_from_top
-    o, _ = _attend(
-        operands.query,
-        operands.key,
-        operands.value,
-        scale,
-        score_mod=score_mod,
-        mask_mod=mask_mod,
-        mask=mask,
-    )
+    o, _ = _attend(operands, scale, score_mod=score_mod, mask_mod=mask_mod, mask=mask)
     return operands.unfolded(o)
 
 
@@ -154,9 +146,7 @@ def flex_attention(
         blocks, mask_mod = _of_blocks(block_mask, query.shape[2], key.shape[2], mask_mod)
     wants_lse = return_lse or (return_aux is not None and bool(return_aux.lse))
     o, lse = _attend(
-        operands.query,
-        operands.key,
-        operands.value,
+        operands,
         scale,
         score_mod=score_mod,
         mask_mod=mask_mod,
@@ -169,41 +159,31 @@ def flex_attention(
 
 
 def _attend(
-    query: Any,
-    key: Any,
-    value: Any,
+    operands: Operands,
     scale: float | None,
     *,
-    score_mod: ScoreMod | None,
-    mask_mod: MaskMod | None,
     mask: str = "full",
     blocks: Listing | BlockMask | None = None,
     return_lse: bool = False,
+    **mods: Any,
 ) -> tuple[Any, Any]:
-    """O [batch, heads, sq, v_head_dim] and LSE, for operands in PyTorch's layout."""
+    """O [batch, heads, sq, v_head_dim] and LSE; `mods` are `score_mod` and `mask_mod`, or None."""
+    query, key, value = operands.query, operands.key, operands.value
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
     elif not (torch.compiler.is_dynamo_compiling() and isinstance(scale, float)):
         scale = check_scale(scale)  # a number in a graph may change: the operator checks it
     width = value.shape[-1]
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
-    if score_mod is None and mask_mod is None and blocks is None:
+    if mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
         o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse)
     else:
         in_graph = torch.compiler.is_dynamo_compiling() and not isinstance(blocks, BlockMask)
         if in_graph and at_tracing_time(is_transformed):  # no rule for the higher-order operator
             in_graph = False
-        o, lse = (call_in_graph if in_graph else call)(
-            q,
-            k,
-            v,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-            mask=mask,
-            scale=scale,
-            return_lse=return_lse,
-            blocks=blocks,
-        )
+        attend = call_in_graph if in_graph else call
+        options = {"mask": mask, "scale": scale, "return_lse": return_lse, "blocks": blocks}
+        o, lse = attend(q, k, v, **mods, **options)
     o = o if o.shape[-1] == width else o[..., :width]
     return o.transpose(1, 2), lse
 

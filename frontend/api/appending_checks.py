@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.api.caches import Cached, Contents, check_found, lengths_of
+from attn_mlir.api.caches import Cached, Contents, check_entries, check_found, lengths_of
 from attn_mlir.compiling.appending import BATCH, INDICES, LENGTHS, OFFSETS, SLOTS
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE
 from attn_mlir.errors import SpecError, shown
@@ -98,8 +98,7 @@ def _check_slots(
     if slots is None:
         return
     k, called = cache.operands["k"], cache.names.get("k", "k")
-    end = k.shape[0] * k.shape[1]
-    _refuse(SLOTS, slots, slots >= end, f"{called} has slots 0 to {end - 1}")
+    check_entries(SLOTS, slots, k.shape[0] * k.shape[1], f"{called} has slots", slots >= 0)
     index = np.flatnonzero(slots >= 0)
     _check_apart(SLOTS, index, slots[index], lambda t: f"slot {slots[index[t]]}")
     if positions is not None and angle_count is not None:
@@ -168,12 +167,6 @@ def _check_apart(name: str, tokens: Array, places: Array, where: Callable[[int],
         )
 
 
-def _refuse(name: str, numbers: Array, wrong: Array, there: str) -> None:
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise SpecError(f"{name}[{place}] is {numbers[place]}: {there}")
-
-
 def _tokens(cache: Cached, told: str, shape: tuple[int, ...], contents: Contents) -> _Tokens | None:
     """The tokens that belong to a sequence; None where that cannot be read."""
     if told == BATCH:
@@ -184,7 +177,7 @@ def _tokens(cache: Cached, told: str, shape: tuple[int, ...], contents: Contents
     if found is None:
         return None
     if told == INDICES:
-        _refuse(INDICES, found, found >= cache.batch, f"there are sequences 0 to {cache.batch - 1}")
+        check_entries(INDICES, found, cache.batch, "there are sequences", found >= 0)
         index = np.flatnonzero(found >= 0)
         return _Tokens(index, found[index], np.zeros_like(index))
     assert told == OFFSETS
@@ -229,8 +222,7 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
     """Refuses entries of tables that tokens are led by and that name nothing."""
     k, called = cache.operands["k"], cache.names.get("k", "k")
     if (rows := contents.get("batch_idx")) is not None:
-        end = k.shape[0]
-        _refuse("batch_idx", rows, (rows < 0) | (rows >= end), f"{called} has rows 0 to {end - 1}")
+        check_entries("batch_idx", rows, k.shape[0], f"{called} has rows")
         own = rows[tokens.sequence].astype(np.int64)
         slots = own * k.shape[1] + places
         _check_apart(
@@ -239,13 +231,13 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
     if cache.kind is None or not cache.kind.page_size:
         return
     numbers = places // cache.kind.page_size
-    there = f"{called} has pages 0 to {k.shape[0] - 1}"
+    there = f"{called} has pages"
     if cache.kind.pages == CSR:
         indices, offsets = contents["indices"], contents["indptr"]
         if indices is not None and offsets is not None:
             used = np.zeros(len(indices), np.bool_)
             used[offsets[tokens.sequence] + numbers] = True
-            _refuse("indices", indices, used & ((indices < 0) | (indices >= k.shape[0])), there)
+            check_entries("indices", indices, k.shape[0], there, used)
             pages = indices[offsets[tokens.sequence] + numbers]
             _check_pages("indices", cache, tokens, pages, places)
     for name in ("page_table", "v_page_table"):
@@ -255,7 +247,7 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
     if (table := contents.get(SCALE_TABLE)) is not None:
         scales = cast("tuple[TensorView, TensorView]", cache.scales)
         pages = min(scale.shape[0] for scale in scales)
-        there = f"k_scale and v_scale have pages 0 to {pages - 1}"
+        there = "k_scale and v_scale have pages"
         _check_table(SCALE_TABLE, table, tokens.sequence, numbers, pages, there)
 
 
@@ -272,7 +264,9 @@ def _check_table(
     wrong = (entries < 0) | (entries >= pages)
     if wrong.any():
         t = int(np.argmax(wrong))
-        raise SpecError(f"{name}[{sequences[t]}, {columns[t]}] is {entries[t]}: {there}")
+        raise SpecError(
+            f"{name}[{sequences[t]}, {columns[t]}] is {entries[t]}: {there} 0 to {pages - 1}"
+        )
     return entries
 
 

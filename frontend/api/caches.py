@@ -316,7 +316,7 @@ def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> N
       SpecError: names the array and the entry.
     """
     if (rows := contents.get("batch_idx")) is not None:
-        _check_entries("batch_idx", rows, cache.operands["k"].shape[0], "k has rows")
+        check_entries("batch_idx", rows, cache.operands["k"].shape[0], "k has rows")
     padding = contents.get("leftpad")
     if padding is not None and lengths is not None:
         for b, (got, most) in enumerate(zip(padding.tolist(), lengths.tolist(), strict=True)):
@@ -329,12 +329,12 @@ def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> N
         if offsets is not None and len(offsets):
             used = np.zeros(len(indices), np.bool_)
             used[offsets[0] : offsets[-1]] = True
-            _check_entries("indices", indices, pages, there, used)
+            check_entries("indices", indices, pages, there, used)
     for name in ("page_table", "v_page_table"):
         if (table := contents.get(name)) is not None and lengths is not None:
             size = cast(Cache, cache.kind).page_size
             first = np.arange(table.shape[1], dtype=np.int64) * size
-            _check_entries("page_table", table, pages, there, np.less(first, lengths[:, None]))
+            check_entries("page_table", table, pages, there, np.less(first, lengths[:, None]))
     if (table := contents.get(SCALE_TABLE)) is not None and lengths is not None:
         _check_scale_table(cache, table, lengths)
 
@@ -354,12 +354,24 @@ def _check_scale_table(cache: Cached, table: Numbers, lengths: Numbers) -> None:
     pages = min(view(scale, "k_scale").shape[0] for scale in cast("Sequence[object]", cache.scales))
     first = np.arange(table.shape[1], dtype=np.int64) * size
     there = "k_scale and v_scale have pages"
-    _check_entries(SCALE_TABLE, table, pages, there, np.less(first, lengths[:, None]))
+    check_entries(SCALE_TABLE, table, pages, there, np.less(first, lengths[:, None]))
 
 
-def _check_entries(
-    name: str, entries: Numbers, end: int, there: str, used: npt.NDArray[Any] | None = None
+def check_entries(
+    name: str,
+    entries: npt.NDArray[Any],
+    end: int,
+    there: str,
+    used: npt.NDArray[Any] | None = None,
 ) -> None:
+    """Refuses an entry below 0 or from `end` on, among those that are used.
+
+    Args:
+      there: what has the numbers from 0 on, for the message.
+
+    Raises:
+      SpecError: names the first one.
+    """
     wrong = (entries < 0) | (entries >= end)
     if used is not None:
         wrong &= used

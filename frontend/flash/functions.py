@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from attn_mlir.adapters import Options, adapter
+from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -227,11 +228,7 @@ def flash_attn_combine(
             "out_partial must be f32 [splits, batch, sq, heads, head_dim] or [splits, total, "
             f"heads, head_dim], got {list(parts.shape)} of {parts.dtype}"
         )
-    if sums.dtype != "f32" or sums.shape != parts.shape[:-1]:
-        raise SpecError(
-            f"lse_partial must be f32 {list(parts.shape[:-1])} as out_partial, got "
-            f"{list(sums.shape)} of {sums.dtype}"
-        )
+    checked_array("lse_partial", sums, parts.shape[:-1], "f32", note=" as out_partial")
     if sums.shape[-2] > 1 and sums.strides[-2] != 1 and not sums.empty:
         raise SpecError(
             f"lse_partial has strides {list(sums.strides)}: positions must lie one behind the "

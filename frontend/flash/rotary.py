@@ -18,6 +18,7 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.library import library_of
 from attn_mlir.runtime.call.tensors import shape_of, view
+from attn_mlir.runtime.call.torch_tensors import is_compiling
 
 ANGLE_DTYPES = ("bfloat16", "float16", "float32")
 STEP = 16  # of rotary_dim, the columns that are rotated; FlashAttention has no other
@@ -125,38 +126,25 @@ def rotated(x: Any, cos: Any, sin: Any, positions: Any, *, is_interleaved: bool)
 
 def full_like(model: Any, count: int, number: int) -> Any:
     """[count] of i32, all the same number, where `model` lives."""
-    match library_of(model):
-        case "torch":
-            torch: Any = sys.modules["torch"]
-            return torch.full((count,), number, dtype=torch.int32, device=model.device)
-        case "cupy":
-            return sys.modules["cupy"].full((count,), number, "int32")
-        case _:
-            return np.full((count,), number, np.int32)
+    return _steps(model, count) * 0 + number
 
 
 def _is_readable(array: Any) -> bool:
     """Whether numbers lie in host memory, and no compiler is tracing."""
-    match library_of(array):
-        case "torch":
-            torch: Any = sys.modules["torch"]
-            if torch.compiler.is_compiling():
-                return False
-            found = view(array, "an array")
-            return found.device == "cpu" and found.has_memory
-        case library:
-            return library == "numpy"
+    if library_of(array) != "torch":
+        return library_of(array) == "numpy"
+    if is_compiling():
+        return False
+    tensor = view(array, "an array")
+    return tensor.device == "cpu" and tensor.has_memory
 
 
 def _steps(model: Any, count: int) -> Any:
-    match library_of(model):
-        case "torch":
-            torch: Any = sys.modules["torch"]
-            return torch.arange(count, dtype=torch.int32, device=model.device)
-        case "cupy":
-            return sys.modules["cupy"].arange(count, dtype="int32")
-        case _:
-            return np.arange(count, dtype=np.int32)
+    """The numbers from 0 to `count`, as i32 where `model` lives."""
+    library = library_of(model)
+    module: Any = sys.modules[library]
+    where = {"device": model.device} if library == "torch" else {}
+    return module.arange(count, dtype=module.int32, **where)
 
 
 def _as_f32(array: Any) -> Any:
