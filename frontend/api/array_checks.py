@@ -43,35 +43,24 @@ def checked_array(
 
 
 def dense_array(
-    name: str,
-    value: object,
-    shape: Sequence[int | str],
-    *dtypes: str,
-    label: str = "",
-    note: str = "",
+    name: str, value: object, shape: Sequence[int | str], *dtypes: str, **said: str
 ) -> object:
-    """A small array as kernels take it, dense in host memory; checked as by `checked_array`."""
-    checked_array(name, value, shape, *dtypes, label=label, note=note)
+    """A small array as kernels take it, dense in host memory; arguments as of `checked_array`."""
+    checked_array(name, value, shape, *dtypes, **said)
     return dense_on_host(value, name)
 
 
 def index_array(
-    name: str,
-    value: object,
-    shape: Sequence[int | str],
-    *,
-    label: str = "",
-    note: str = "",
-    all_count: bool = False,
+    name: str, value: object, shape: Sequence[int | str], *, all_count: bool = False, **said: str
 ) -> object:
     """An array of i32 or u32 as kernels take it: of i32, and dense in host memory.
 
     Args:
-      shape, label, note: as of `checked_array`.
+      shape, said: as of `checked_array`.
       all_count: as of `as_i32`.
 
     Raises:
       SpecError: as of `checked_array` and `as_i32`.
     """
     value = as_i32(value, name, all_count=all_count)
-    return dense_array(name, value, shape, "i32", label=label, note=note)
+    return dense_array(name, value, shape, "i32", **said)

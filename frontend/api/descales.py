@@ -25,8 +25,7 @@ def descales_of(
     v_descale: Any,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorView]:
-    """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits, or factors of
-    positions.
+    """Tables [1 or batch, 1 or kv_heads] of f32 by name, or factors of positions.
 
     Args:
       spec: the request.

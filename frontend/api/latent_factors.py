@@ -1,6 +1,4 @@
-"""The factors of 8-bit operands of latent attention before absorption, checked and in the kernel's
-form.
-"""
+"""The factors of 8-bit operands of `mla`, checked and in the form of kernels."""
 
 from __future__ import annotations
 

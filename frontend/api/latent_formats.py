@@ -1,6 +1,4 @@
-"""Rows of a latent cache packed in 8 bits, and what packed rows hold: `pack_latent`,
-`unpack_latent`.
-"""
+"""Packing and unpacking rows of a latent cache in 8 bits: `pack_latent`, `unpack_latent`."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
 
 
 def _form(kv_format: object, group: object) -> LatentFormat:
-    """The format of that name, with factors of their own for every `group` columns if that is no
-    None.
-    """
+    """The format of that name; with a `group`, it has a tensor of factors for so many columns."""
     form = FORMATS.get(kv_format) if isinstance(kv_format, str) else None
     if form is None:
         raise SpecError(

@@ -58,8 +58,7 @@ class MlaDecodeCall:
 
 @declared_by(MlaDecodeCall)
 def mla_decode(call: MlaDecodeCall) -> Plan:
-    """Latent attention of a few queries over a latent cache, projections of keys and values
-    absorbed.
+    """Absorbed latent attention of a few queries over a latent cache.
 
     All heads read the same rows of the cache: a row is the key, and its first 512 columns are the
     value.

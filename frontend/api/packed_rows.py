@@ -1,6 +1,4 @@
-"""Packed rows of a latent cache, of 8 bits, as a caller passes them:
-views of what each is made of.
-"""
+"""Rows of a latent cache packed in 8 bits: views of their parts."""
 
 from __future__ import annotations
 

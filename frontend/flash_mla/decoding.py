@@ -1,6 +1,4 @@
-"""FlashMLA's decoding: few queries over a latent cache in pages,
-whole or of rows that lists name.
-"""
+"""FlashMLA's decoding: few queries over a paged latent cache, all of its rows or indexed ones."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ NEEDS = (
 
 @dataclass
 class FlashMLASchedMeta:
-    """What FlashMLA keeps between calls of equal sizes: here the sizes themselves, and nothing
-    else.
+    """The sizes that FlashMLA keeps between calls of equal sizes.
 
     Attributes:
       config: the sizes and options of the first call, by FlashMLA's names; None before it.

@@ -1,6 +1,4 @@
-"""FlashInfer's wrapper for caches in levels: a prefix that sequences share, and what each has for
-itself.
-"""
+"""FlashInfer's wrapper for caches in levels: a shared prefix, and the keys of each sequence."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ ROWS = ("qo_indptr_arr", "paged_kv_indptr_arr", "paged_kv_indices_arr", "paged_k
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """As `flashinfer.MultiLevelCascadeAttentionWrapper`: a wrapper per level, and their states
-    merged.
-    """
+    """As `flashinfer.MultiLevelCascadeAttentionWrapper`: merges the states of one wrapper a level."""
 
     def __init__(
         self,
@@ -97,7 +93,7 @@ class MultiLevelCascadeAttentionWrapper:
         kv_data_type: object = None,
         **scores: Any,
     ) -> None:
-        """What the following calls of `run` have in common.
+        """Plans the following calls of `run`.
 
         Args:
           qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len: one of

@@ -99,7 +99,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         is_causal: bool | None = None,
         **scores: Any,
     ) -> None:
-        """What the following calls of `run` have in common. Reads the index tensors back.
+        """Plans the following calls of `run`. Reads the index tensors back.
 
         Args:
           indptr: [batch + 1] i32, sequence b has the pages indices[indptr[b]:indptr[b + 1]].
@@ -121,7 +121,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
-        told = self._pages.told(page_size, indptr, indices, last_page_len)
+        lists = self._pages.checked(page_size, indptr, indices, last_page_len)
         rows = integer("q_len_per_req", q_len_per_req, 1)
         is_aligned = rows > 1 if is_causal is None else flag("is_causal", is_causal)
         frozen = {"q_len_per_req": rows}
@@ -137,14 +137,14 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             **scores,
         ).with_parts(
             self._buffers.device,
-            {"batch": len(told.lengths), "sq": rows, "sk": max(told.lengths, default=0)},
-            room=told.room,
+            {"batch": len(lists.lengths), "sq": rows, "sk": max(lists.lengths, default=0)},
+            room=lists.room,
             fixed_split_size=fixed_split_size,
             disable_split_kv=disable_split_kv,
-            page_size=told.page_size,
+            page_size=lists.page_size,
         )
-        self._pages.keep(told, bounded=problem.split_size is not None)
-        self._keep(problem, rows * len(told.lengths), frozen)
+        self._pages.keep(lists, bounded=problem.split_size is not None)
+        self._keep(problem, rows * len(lists.lengths), frozen)
         self._rows = rows
 
     @with_arguments("self q paged_kv_cache", OF_PAGED_RUN, options=DECODE_RUN)
@@ -180,8 +180,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         options=DECODE_FORWARD,
     )
     def forward(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
-        """`run`, and what its scores are: from then on that counts in the place of what `plan` was
-        told.
+        """`run` with other scores, which replace those of `plan` from then on.
 
         Args:
           others: see `plan` and `run`.

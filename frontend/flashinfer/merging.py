@@ -1,6 +1,4 @@
-"""States of attention, O with its LSE in base 2, for parts of the keys:
-merged into that for all.
-"""
+"""States of attention, O with its LSE in base 2: those of several splits of the keys are merged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Compressed rows of pages: what `plan` is told of a paged cache, and the cache that `run` makes of
-them.
-"""
+"""Compressed rows of pages: `plan` checks and keeps them, `run` makes a cache of them."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ BOTH = 2  # pools of a pair
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one `plan` is told of pages.
+class PageLists:
+    """The pages of all sequences that one `plan` gets.
 
     Attributes:
       page_size: positions of a page.
@@ -60,7 +58,7 @@ class Pages:
         self._listed: dict[str, Any] = {}
         self._size = 0
 
-    def told(self, page_size: object, *given: Any) -> Told:
+    def checked(self, page_size: object, *given: Any) -> PageLists:
         """The pages of a plan, which are read back.
 
         Args:
@@ -77,26 +75,26 @@ class Pages:
             self._kept.check(name, value, whole=name != self._buffers[1])
         buffers = self._kept.given
         most = None if buffers is None else buffers[self._buffers[1]].shape[0] * size
-        return Told(size, rows, lengths, max(lengths, default=0) if most is None else most)
+        return PageLists(size, rows, lengths, max(lengths, default=0) if most is None else most)
 
-    def keep(self, told: Told, *, bounded: bool) -> None:
+    def keep(self, lists: PageLists, *, bounded: bool) -> None:
         """Puts the index tensors where `run` finds them.
 
         Args:
           bounded: whether a launch has to know the longest sequence. Compressed rows on a GPU do
             not tell, a table does by its columns; a captured graph goes by the room of its buffers.
         """
-        for name, value in zip(self._buffers, told.rows, strict=True):
+        for name, value in zip(self._buffers, lists.rows, strict=True):
             self._kept.keep(name, value)
         offsets, entries, last = (self._kept.kept[name] for name in self._buffers)
-        self._size = told.page_size
+        self._size = lists.page_size
         self._listed = {"indptr": offsets, "indices": entries, "last_page_len": last}
         if bounded and self._kept.given is None:
             counts = offsets.diff()
-            columns = max(-(-told.room // told.page_size), 1)
+            columns = max(-(-lists.room // lists.page_size), 1)
             used = torch.arange(columns, device=offsets.device) < counts[:, None]
             table = torch.zeros_like(used, dtype=torch.int32).masked_scatter_(used, entries)
-            lengths = torch.tensor(told.lengths, dtype=torch.int32, device=offsets.device)
+            lengths = torch.tensor(lists.lengths, dtype=torch.int32, device=offsets.device)
             self._listed = {"page_table": table, "seqused": lengths}
 
     def cache(self, problem: Problem, paged_kv_cache: Any, factors: Factors) -> PagedKV:

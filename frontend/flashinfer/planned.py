@@ -1,4 +1,4 @@
-"""What `plan` is told of the calls of `run` that follow, and how one is carried out."""
+"""The problem that `plan` makes of its arguments, and its calls of `attention`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Problem:
-    """What all calls of `run` after one `plan` have in common.
+    """The properties that all calls of `run` after one `plan` share.
 
     Attributes:
       heads, kv_heads, head_dim, v_head_dim: of q and of O.

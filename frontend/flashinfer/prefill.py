@@ -1,6 +1,4 @@
-"""FlashInfer's wrapper for queries of unequal numbers and a paged cache, and what it shares with
-that for ragged keys.
-"""
+"""FlashInfer's wrapper for ragged queries and a paged cache, and the base of both prefill wrappers."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ class PrefillWrapper(Wrapper):
         """Plans the queries of both wrappers.
 
         Args:
-          sk: keys of each sequence; room: no sequence has more, see `Told.room`.
+          sk: keys of each sequence; room: no sequence has more, see `PageLists.room`.
           given: the options of the call by name, those of `PREFILL_PLAN`.
           page: positions of a page.
         """
@@ -138,7 +136,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         page_size: int,
         **given: Any,
     ) -> None:
-        """What the following calls of `run` have in common. Reads the index tensors back.
+        """Plans the following calls of `run`. Reads the index tensors back.
 
         Args:
           qo_indptr: [batch + 1] i32, sequence b has the queries from qo_indptr[b] to before
@@ -155,11 +153,11 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
-        told = self._pages.told(
+        lists = self._pages.checked(
             page_size, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         )
-        problem = self._plan_queries(qo_indptr, told.lengths, told.room, given, told.page_size)
-        self._pages.keep(told, bounded=problem.split_size is not None)
+        problem = self._plan_queries(qo_indptr, lists.lengths, lists.room, given, lists.page_size)
+        self._pages.keep(lists, bounded=problem.split_size is not None)
 
     @with_arguments(
         "self q paged_kv_cache",
@@ -192,8 +190,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         options=PAGED_FORWARD,
     )
     def forward(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
-        """`run`, and what its scores are: from then on that counts in the place of what `plan` was
-        told.
+        """`run` with other scores, which replace those of `plan` from then on.
 
         Args:
           causal: counts where `plan` was told no mask of the caller's.

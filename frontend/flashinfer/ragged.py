@@ -1,6 +1,4 @@
-"""FlashInfer's wrapper for queries and keys of unequal numbers,
-all sequences one behind the other.
-"""
+"""FlashInfer's wrapper for ragged queries and keys."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         options=PREFILL_PLAN,
     )
     def plan(self, qo_indptr: Any, kv_indptr: Any, **given: Any) -> None:
-        """What the following calls of `run` have in common. Reads the index tensors back.
+        """Plans the following calls of `run`. Reads the index tensors back.
 
         Args:
           qo_indptr, kv_indptr: [batch + 1] i32, where queries and keys of a sequence begin.

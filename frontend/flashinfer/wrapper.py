@@ -1,4 +1,4 @@
-"""What the wrappers have in common: index tensors and a problem, kept from `plan` to `run`."""
+"""The base of the wrappers: index tensors and a problem, kept from `plan` to `run`."""
 
 from __future__ import annotations
 

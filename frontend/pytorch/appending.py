@@ -1,5 +1,4 @@
-"""`attn_mlir.append_kv` in the graphs of PyTorch: an operator that writes into the cache it is
-given.
+"""`attn_mlir.append_kv` in the graphs of PyTorch: an operator that writes into its cache.
 
 `attn_mlir::append_call` takes the tensors of a cache and of the new tokens, and the options of
 `append_kv`, under their names; `cos`, `sin` and `interleaved` are the parts of `rotary`. It returns

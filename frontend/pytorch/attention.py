@@ -23,22 +23,22 @@ def attention_in_graph(*arguments: Any, **options: Any) -> Any:
         return attention(*arguments, **options)
     return_lse = bool(given.pop("return_lse", False))
     mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}
-    told: dict[str, Any] = {**ATTENTION.taken_apart(given), "return_lse": return_lse}
+    taken: dict[str, Any] = {**ATTENTION.taken_apart(given), "return_lse": return_lse}
     if not any(mod is not None for mod in mods.values()):
-        o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **told})
+        o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **taken})
     elif not torch.compiler.is_dynamo_compiling():  # modifiers are traced once, by us
-        o, lse = modified_call(**mods, **told)
+        o, lse = modified_call(**mods, **taken)
     elif at_tracing_time(is_transformed):  # no rule for the higher-order operator
         return attention(*arguments, **options)
     else:
-        q, k, v = told["q"], told["k"], told.pop("v", None)
+        q, k, v = taken["q"], taken["k"], taken.pop("v", None)
         values = k if v is None else v
         rows, heads = q.shape[:-2], q.shape[-2]
         lse_shape = (*rows[:-1], heads, rows[-1]) if return_lse else (0,)
-        dtype = OUTPUT_DTYPES[told["out_dtype"]] if "out_dtype" in told else _dtype_of_o(q)
+        dtype = OUTPUT_DTYPES[taken["out_dtype"]] if "out_dtype" in taken else _dtype_of_o(q)
         if v is not None:
-            told["v"] = v
-        o, lse = traced_call((*q.shape[:-1], values.shape[-1]), lse_shape, dtype, **mods, **told)
+            taken["v"] = v
+        o, lse = traced_call((*q.shape[:-1], values.shape[-1]), lse_shape, dtype, **mods, **taken)
     return (o, lse) if return_lse else o
 
 

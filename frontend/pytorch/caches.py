@@ -27,9 +27,9 @@ def _fields_of(cache: Any) -> dict[str, str]:
 FIELDS = {name: _fields_of(cache) for name, cache in CACHES_BY_NAME.items()}
 
 
-def declared(told: Mapping[str, str]) -> dict[str, str]:
-    """Arguments `told` and the optional fields of all caches, by name with their types."""
-    found = dict(told)
+def declared(options: Mapping[str, str]) -> dict[str, str]:
+    """These options and the optional fields of all caches, by name with their types."""
+    found = dict(options)
     for fields in FIELDS.values():
         found |= fields
     return found

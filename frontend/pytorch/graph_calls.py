@@ -1,4 +1,4 @@
-"""What becomes of the arguments of a call of `api` on their way through an operator of PyTorch.
+"""Calls of `api` as operators of PyTorch: arguments are taken apart, and put together again.
 
 The tensors of a call, also those of a cache, and its options are arguments of the operator under
 their names: a cache is its keys, its values, its other fields, and the name of its class; a mask is
@@ -172,9 +172,9 @@ class GraphCall:
             }
             return returned(made, like)
 
-        told = [f"{kind} {x}" for x, kind in operands.items()]
-        told += [f"{kind} {x}=None" for x, kind in options.items()]
-        schema = f"({', '.join(told)}) -> ({', '.join(['Tensor'] * len(results))})"
+        schema_arguments = [f"{kind} {x}" for x, kind in operands.items()]
+        schema_arguments += [f"{kind} {x}=None" for x, kind in options.items()]
+        schema = f"({', '.join(schema_arguments)}) -> ({', '.join(['Tensor'] * len(results))})"
         operator = torch.library.custom_op(
             f"attn_mlir::{name}", call, mutates_args=tuple(written), schema=schema
         )

@@ -1,6 +1,4 @@
-"""The functions that PyTorch's tracers see in place of those of `attn_mlir.calls`,
-by their names.
-"""
+"""The functions that PyTorch's tracers see, by the names of those of `attn_mlir.calls`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`kernel_options` of PyTorch's `flex_attention`: hints for kernels of Triton, which mean nothing
-to ours.
+"""`kernel_options` of PyTorch's `flex_attention`: hints for Triton that no kernel here reads.
 
 They say how to compute and not what, so that they are checked, told to whoever reads the log, and
 left out. Names that PyTorch gives its kernels itself would change what is computed, and are

@@ -1,4 +1,4 @@
-"""What keeps a call out of a graph of PyTorch, and tensors as a plan of the call sees them."""
+"""Arguments that break graphs of PyTorch, and the views of tensors that a plan gets."""
 
 from __future__ import annotations
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attn_mlir.adapters import adapter, arguments_of, neutral
+from attn_mlir.adapters import (
+    REQUIRED,
+    Options,
+    adapter,
+    arguments_of,
+    check_needs,
+    neutral,
+    passed,
+    used,
+)
 from attn_mlir.errors import SpecError
 
 TABLE = {
@@ -85,3 +94,58 @@ def test_positions() -> None:
         function(*range(6))
     with pytest.raises(TypeError, match="missing 1 required"):
         function(k=1)
+
+
+def ours(*operands: Any, scale: Any, side: Any, **others: Any) -> Any:
+    """A function of ours, which refuses a scale of 0."""
+    if scale == 0:
+        raise SpecError("scale must not be 0, as sinks may be")
+    return operands, {"scale": scale, "side": side, **others}
+
+
+OPTIONS = Options(
+    [
+        used("scale", softmax_scale=REQUIRED),
+        used("side", lambda left, right: (left, right), left=1, right=2),
+        used("sinks", sink=None, s_aux=None),
+        *passed("stream device", 7),
+    ]
+)
+
+
+@adapter(TABLE, "q softmax_scale mode", options=OPTIONS)
+def by_table(q: Any, **given: Any) -> Any:
+    return OPTIONS.call(ours, q, given=given, further=3)
+
+
+def test_options_by_table() -> None:
+    """Names, meanings of several arguments, two names of one argument, and defaults."""
+    assert str(inspect.signature(by_table)) == (
+        "(q, softmax_scale, mode='NONE', *, left=1, right=2, sink=None, s_aux=None, stream=7, device=7)"
+    )
+    defaults = {"scale": 2, "side": (1, 2), "sinks": None, "stream": 7, "device": 7, "further": 3}
+    assert by_table(0, 2) == ((0,), defaults)
+    given = {"right": 5, "s_aux": "s", "device": None}
+    changed = {"side": (1, 5), "sinks": "s", "device": None}
+    assert by_table(0, softmax_scale=2, **given) == ((0,), defaults | changed)
+
+
+def test_errors_name_what_was_given() -> None:
+    with pytest.raises(SpecError, match="^softmax_scale must not be 0, as sink may be$"):
+        by_table(0, 0)
+    with pytest.raises(SpecError, match="^softmax_scale must not be 0, as s_aux may be$"):
+        by_table(0, 0, s_aux=1)
+    with pytest.raises(SpecError, match="^sink and s_aux are two names of one argument: pass one$"):
+        by_table(0, 1, sink=1, s_aux=1)
+    with pytest.raises(
+        TypeError, match="by_table\\(\\) missing 1 required argument: 'softmax_scale'"
+    ):
+        by_table(0)
+
+
+def test_arguments_that_need_another() -> None:
+    rows = (("k", "v", "v is missing"), ("cos", "k", "cos is for k"))
+    check_needs({"k": 0, "v": 0, "cos": None}, rows)
+    for given, message in (({"k": 1}, "v is missing"), ({"v": 1, "cos": 1}, "cos is for k")):
+        with pytest.raises(SpecError, match=f"^{message}$"):
+            check_needs({"k": None, "v": None, "cos": None} | given, rows)
