@@ -110,7 +110,7 @@ def cached(cache: ContiguousKV | PagedKV) -> Cached:
     return _paged(cache) if isinstance(cache, PagedKV) else _contiguous(cache)
 
 
-def _told(cache: ContiguousKV | PagedKV) -> dict[str, object]:
+def _lengths_array(cache: ContiguousKV | PagedKV) -> dict[str, object]:
     """The array with lengths, under the kernel's name for it."""
     name = "seqused_k" if cache.counts_new else "cache_seqlens"
     return {} if cache.seqused is None else {name: cache.seqused}
@@ -136,7 +136,7 @@ def _contiguous(cache: ContiguousKV) -> Cached:
         operands,
         kind if arrays or of_positions else None,
         arrays,
-        _told(cache),
+        _lengths_array(cache),
         _agreed(batch, counted_by, arrays, ["leftpad"]),
         counted_by,
         most,
@@ -178,7 +178,7 @@ def _paged(cache: PagedKV) -> Cached:
         operands,
         layout,
         arrays,
-        _told(cache),
+        _lengths_array(cache),
         batch,
         counted_by,
         columns * page_size,
@@ -259,7 +259,9 @@ def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _agreed(batch: int, told_by: str, arrays: Mapping[str, object], others: Sequence[str]) -> int:
+def _agreed(
+    batch: int, counted_by: str, arrays: Mapping[str, object], others: Sequence[str]
+) -> int:
     """Checks that arrays agree on the batch, and returns it.
 
     Raises:
@@ -267,7 +269,7 @@ def _agreed(batch: int, told_by: str, arrays: Mapping[str, object], others: Sequ
     """
     for name in others:
         if name in arrays and (got := view(arrays[name], name).shape[0]) != batch:
-            raise SpecError(f"{name} has batch {got}, {told_by} has {batch}")
+            raise SpecError(f"{name} has batch {got}, {counted_by} has {batch}")
     return batch
 
 

@@ -14,7 +14,6 @@ from attn_mlir.api.lengths import LengthArguments, Told, told_by
 from attn_mlir.api.packed_rows import rope_cached
 from attn_mlir.api.plan import Plan, Seen, Step, named_extents, results_of
 from attn_mlir.api.planners import declared_by, only_planned
-from attn_mlir.arrays import stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
@@ -135,15 +134,15 @@ def mla(call: MlaCall) -> Plan:
     operands = {name: view(value, name) for name, value in given.items()}
     _check_dtypes(operands, cache)
     sides = {"q": operands["q_nope"], "k": operands["k_nope"], "v": operands["v"]}
-    told = told_by(sides, call, called=CALLED)
+    lengths = told_by(sides, call, called=CALLED)
     if cache is not None:
         rows = {"q": sides["q"], **cache.operands}
-        told_of_rows = told_by(rows, call.of_queries(), cache=cache, called=CALLED)
-        told = _both(told, told_of_rows, cache)
+        lengths_of_rows = told_by(rows, call.of_queries(), cache=cache, called=CALLED)
+        lengths = _both(lengths, lengths_of_rows, cache)
     _check_shapes(operands, cache)
     factors = rope_factors(operands, call.k_rope_descale, cache)
     descales = {name: getattr(call, name) for name in ("q_descale", "k_descale", "v_descale")}
-    factors |= row_factors(operands, told.sizes["batch"], descales)
+    factors |= row_factors(operands, lengths.sizes["batch"], descales)
     machine = machine_of(call.device, operands["q_nope"])
     target = machine.target or DEFAULT_TARGET
     kept = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
@@ -152,7 +151,7 @@ def mla(call: MlaCall) -> Plan:
         "out_dtype": out_dtype_of(call.out, call.out_dtype),
         "rope_factors": call.k_rope_descale is not None,
     }
-    spec = _spec_of(operands, told, options)
+    spec = _spec_of(operands, lengths, options)
     chip = target_named(target)
     check_target(spec, chip, call.tile_order)
     if Feature.TENSOR_MEMORY not in chip.features and spec.has_helper:
@@ -160,48 +159,17 @@ def mla(call: MlaCall) -> Plan:
         name, dtype = ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)
         raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
     spec = dataclasses.replace(spec, query_tiles=call.query_tiles, tile_order=call.tile_order)
-    spec = chosen(spec, choice_of(spec, told.sizes, machine))
-    stream = stream_of(call.stream, call.device, call.q_nope, operands["q_nope"])
-    arguments = {
-        **operands,
-        **factors,
-        **told.arrays,
-        **told.scalars,
-        "scale": model_scale(call.scale),
-    }
+    spec = chosen(spec, choice_of(spec, lengths.sizes, machine))
+    arguments = {**operands, **factors, **lengths.arrays, **lengths.scalars}
+    arguments["scale"] = model_scale(call.scale)
+    results = results_of(spec, named_extents(spec, operands), call.out, operands)
+    arguments |= {x.name: Seen(x.name, x.shape) for x in results}
     names = {} if cache is None else {"k_rope": cache.names.get("k", "k")}
-    on = (call.device, stream, target)
-    return _planned(spec, arguments, operands, names, model=call.q_nope, out=call.out, on=on)
+    step = Step(spec, arguments, names)
+    return Plan.of([step], results, call, call.q_nope, operands["q_nope"])
 
 
 plan = only_planned(mla)
-
-
-def _planned(
-    spec: MlaSpec,
-    arguments: Mapping[str, object],
-    operands: Mapping[str, TensorView],
-    names: Mapping[str, str],
-    *,
-    model: object,
-    out: object,
-    on: tuple[DeviceChoice, object | None, str],
-) -> Plan:
-    """One launch.
-
-    Args:
-      arguments: of the kernel, but for its results.
-      operands: those of them that are arrays with elements of Q, K and V.
-      names: as of `Step`.
-      model: the array that results shall be like.
-      out: as of `mla`.
-      on: device, stream and target.
-    """
-    q = operands["q_nope"]
-    results = results_of(spec, named_extents(spec, operands), out, operands)
-    step = Step(spec, {**arguments, **{x.name: Seen(x.name, x.shape) for x in results}}, names)
-    device, stream, target = on
-    return Plan([step], results, [], model, q, device, stream, target)
 
 
 def model_scale(scale: object) -> float:
@@ -319,7 +287,9 @@ def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
             raise SpecError(f"{name} has 0 heads: shape {shapes[name]}")
 
 
-def _spec_of(operands: Mapping[str, TensorView], told: Told, options: Mapping[str, Any]) -> MlaSpec:
+def _spec_of(
+    operands: Mapping[str, TensorView], lengths: Told, options: Mapping[str, Any]
+) -> MlaSpec:
     """The request that these operands make, with further options; errors as of `MlaSpec`."""
     q, rope, k, v = (operands[name] for name in ("q_nope", "q_rope", "k_nope", "v"))
     return MlaSpec(
@@ -330,8 +300,8 @@ def _spec_of(operands: Mapping[str, TensorView], told: Told, options: Mapping[st
         v_head_dim=int(v.shape[-1]),
         dtype=q.dtype,
         rope_dtype=operands["k_rope"].dtype,
-        rope_alone=told.cache is not None and int(operands["k_rope"].shape[-1]) == ROPE_COLUMNS,
-        lengths=told.kinds,
-        cache=told.cache,
+        rope_alone=lengths.cache is not None and int(operands["k_rope"].shape[-1]) == ROPE_COLUMNS,
+        lengths=lengths.kinds,
+        cache=lengths.cache,
         **options,
     )

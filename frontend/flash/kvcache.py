@@ -164,11 +164,11 @@ def flash_attn_with_kvcache(
             k, rotary = _rotated(k, first, cu_seqlens_k_new, rotary, grows=True), None
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
-        scales = {"counts_new": counts_new, "k_scale": k_descale, "v_scale": v_descale}
+        scales: dict[str, Any] = {"k_scale": k_descale, "v_scale": v_descale}
         if table is not None:
-            return PagedKV(k_cache, v_cache, table, seqused, **scales)
+            return PagedKV(k_cache, v_cache, table, seqused, counts_new=counts_new, **scales)
         rows = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
-        return ContiguousKV(k_cache, v_cache, seqused, **rows, **scales)
+        return ContiguousKV(k_cache, v_cache, seqused, counts_new=counts_new, **rows, **scales)
 
     total, counts_new = lengths, True
     if k is not None:

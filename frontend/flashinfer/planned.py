@@ -255,16 +255,15 @@ class Problem:
         tables: list[Any] = [None, None, None]
         dtypes = (self.dtype, self.kv_dtype, self.kv_dtype)
         products = [1.0, 1.0, 1.0]
-        names = ("q_scale", "k_scale", "v_scale")
-        for i, name in enumerate(names):
-            value = given.get(name)
+        scales: dict[str, Any] = {x: given.get(x) for x in ("q_scale", "k_scale", "v_scale")}
+        for i, (name, value) in enumerate(scales.items()):
             if dtypes[i] not in NARROW_DTYPES:
                 products[i] = number(name, value, 1.0)
             elif isinstance(value, torch.Tensor):
                 tables[i] = value.to(q.device, torch.float32)
             else:
                 tables[i] = torch.full((1,), number(name, value, 1.0), device=q.device)
-        factors = [name for name, x in zip(names, products[:2], strict=False) if x != 1.0]
+        factors = [name for name, x in zip(scales, products[:2], strict=False) if x != 1.0]
         called = " * ".join(["sm_scale", *factors])
         scale = check_scale(scale * products[0] * products[1], name=called)
         return Factors(scale, products[2], *tables)

@@ -104,7 +104,7 @@ def _sizes(operands: dict[str, TensorView]) -> dict[str, int]:
 def _attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
     """The operator: returns O and LSE."""
     call = AttentionArguments(*arguments, **options)
-    given_qkv = zip(OPERANDS, call, strict=False)
+    given_qkv = zip(OPERANDS, call[:3], strict=True)
     tensors = {name: readable(name, tensor.detach()) for name, tensor in given_qkv}
     q = tensors["q"]
     operands = {name: view(tensor, name) for name, tensor in tensors.items()}
@@ -121,7 +121,7 @@ def _attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
 def _fake_attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
     """The fake kernel: shapes and dtypes of the operator's results."""
     call = AttentionArguments(*arguments, **options)
-    operands = {name: described(x, name) for name, x in zip(OPERANDS, call, strict=False)}
+    operands = {name: described(x, name) for name, x in zip(OPERANDS, call[:3], strict=True)}
     read = [described(tensor, "captured") for tensor in call.captured]
     _request(call, {**operands}, read)
     batch, sq, heads, _ = call.q.shape
