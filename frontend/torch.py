@@ -182,8 +182,8 @@ def _attend(
         if in_graph and at_tracing_time(is_transformed):  # no rule for the higher-order operator
             in_graph = False
         attend = call_in_graph if in_graph else call
-        options = {"mask": mask, "scale": scale, "return_lse": return_lse, "blocks": blocks}
-        o, lse = attend(q, k, v, **mods, **options)
+        options: dict[str, Any] = {"mask": mask, "return_lse": return_lse, "blocks": blocks}
+        o, lse = attend(q, k, v, scale=scale, **mods, **options)
     o = o if o.shape[-1] == width else o[..., :width]
     return o.transpose(1, 2), lse
 

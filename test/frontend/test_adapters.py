@@ -103,10 +103,14 @@ def ours(*operands: Any, scale: Any, side: Any, **others: Any) -> Any:
     return operands, {"scale": scale, "side": side, **others}
 
 
+def both(left: int, right: int) -> tuple[int, int]:
+    return left, right
+
+
 OPTIONS = Options(
     [
         used("scale", softmax_scale=REQUIRED),
-        used("side", lambda left, right: (left, right), left=1, right=2),
+        used("side", both, left=1, right=2),
         used("sinks", sink=None, s_aux=None),
         *passed("stream device", 7),
     ]

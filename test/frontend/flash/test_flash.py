@@ -240,7 +240,10 @@ def test_refused(options: dict[str, Any], message: str) -> None:
             lambda: flash_attn_combine(normal(2, 1, 9, 2, 64), normal(2, 1, 9, 2)),
             "^out_partial must be",
         ),
-        (lambda: flash_attn_combine(f32(2, 9, 2, 64), f32(2, 2, 9)), "^lse_partial must be .* of f32 as out_partial"),
+        (
+            lambda: flash_attn_combine(f32(2, 9, 2, 64), f32(2, 2, 9)),
+            "^lse_partial must be .* of f32 as out_partial",
+        ),
         (lambda: flash_attn_combine(f32(2, 9, 2, 64), f32(2, 9, 2)), "^lse_partial has strides"),
         (lambda: flash_attn_combine(f32(0, 9, 2, 64), f32(0, 9, 2)), "^out_partial has 0 parts"),
         (
