@@ -214,7 +214,7 @@ def when_it_has_rows(problem: Problem, tile: WorkTile) -> Generator[None]:
     """What is written inside happens only in work tiles that begin before the end of their
     sequence.
     """
-    if not problem.queries.sequences.differ:
+    if not problem.rows.sequences.differ:
         yield
         return
     length, _ = problem.lengths(tile)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from .. import emit as b
 from ..core.problem import Problem, Value
-from ..core.query_rows import Queries
+from ..core.tile_rows import TileRows
 from ..softmax.row import LOG2E
 from ..sources.row_vectors import StoredVector
 
@@ -27,11 +27,11 @@ class Gradients:
     delta: Value
     dv: Value
 
-    def sides(self) -> tuple[Queries, Queries]:
+    def sides(self) -> tuple[TileRows, TileRows]:
         """The rows of keys with their gradients, and those of values."""
         problem = self.problem
-        of_keys = problem.queries
-        return of_keys, replace(of_keys, q=(problem.v,), o=self.dv)
+        of_keys = problem.rows
+        return of_keys, replace(of_keys, operands=(problem.v,), result=self.dv)
 
     def exponents(self) -> StoredVector:
         """What is taken from the exponent of each row, in units of log2: its LSE.

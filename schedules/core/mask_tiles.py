@@ -23,7 +23,7 @@ class MaskTiles:
         self._problem = problem
         self._tile = tile
         self._sight = problem.sight(tile)
-        span = self._range(0, problem.queries.positions_per_work_tile)
+        span = self._range(0, problem.rows.positions_per_work_tile)
         self.begin, self.end = span.begin, span.end
         if tile.part is not None:
             self.begin, self.end = tile.part.tiles(span.begin, span.end)
@@ -46,7 +46,7 @@ class MaskTiles:
         """The turns of the work tile, tested where the range of a tile of its rows is not fully
         visible.
         """
-        span = self._range(way, self._problem.queries.positions_per_tile)
+        span = self._range(way, self._problem.rows.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
         if self._tile.part is not None:
             full_end = b.INT.max(full_end, self.begin)

@@ -17,8 +17,8 @@ from .config import NARROW_BITS, Config
 from .direction import QUERIES_STAND, Direction
 from .modifier import Modifier
 from .offsets import OffsetArguments, Shift
-from .query_rows import Queries
 from .splits import Part, Parts
+from .tile_rows import TileRows
 from .visited_tiles import VisitedTiles
 
 Value = Any
@@ -152,14 +152,14 @@ class Problem:
 
     def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
         """The work tile with these coordinates of the tile space."""
-        head_tiles = self.queries.head_tiles
+        head_tiles = self.rows.head_tiles
         head = b.INT.mul(head, head_tiles) if head_tiles > 1 else head
         part: Part | None = None
         if self.parts is not None:
             part, batch = self.parts.of(batch, self.query_sequences.count())
         queries = self.query_sequences.of(batch)
         keys = self.key_sequences.of_query(
-            batch, queries, lambda: self.queries.first_position(block, 0)
+            batch, queries, lambda: self.rows.first_position(block, 0)
         )
         results, _ = self.direction.ordered(queries, keys)
         if self.parts is not None and part is not None:
@@ -170,7 +170,7 @@ class Problem:
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
         batch, times the number of parts."""
-        *space, batch = self.queries.tile_space()
+        *space, batch = self.rows.tile_space()
         return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
 
     def packing(self) -> dict[str, list[Value]]:
@@ -180,7 +180,7 @@ class Problem:
         if self.config.tile_order != "ragged" or (packed := self.query_sequences.packed()) is None:
             return {}
         ends, rows = packed
-        size = b.constant(self.queries.positions_per_work_tile)
+        size = b.constant(self.rows.positions_per_work_tile)
         return {"ends": [ends], "packing": [self.query_sequences.count(), rows, size]}
 
     def section(self) -> Value:
@@ -200,14 +200,14 @@ class Problem:
         return self.heads // self.kv_heads
 
     @property
-    def queries(self) -> Queries:
+    def rows(self) -> TileRows:
         """Which position and head each row of a tile holds."""
         ordered = self.direction.ordered
         tensors, _ = ordered(self.q, (self.k,))
         sequences, _ = ordered(self.query_sequences, self.key_sequences)
         heads, others = ordered(self.heads, self.kv_heads)
         group = max(heads // others, 1)
-        return Queries(tensors, self.o, self.lse, sequences, heads, group, self.config)
+        return TileRows(tensors, self.o, self.lse, sequences, heads, group, self.config)
 
     def sight(self, tile: WorkTile) -> Sight:
         """Which columns each row of a work tile's sequence sees."""
@@ -225,12 +225,12 @@ class Problem:
 
     def score_scale(self, tile: WorkTile) -> Value:
         """The scale of a work tile's scores, with the factors of Q and K."""
-        kv_head = self.queries.kv_head(tile.head)
+        kv_head = self.rows.kv_head(tile.head)
         return self.factors.of_scores(self.scale, tile.batch, kv_head)
 
     def output_factor(self, tile: WorkTile) -> Value | None:
         """The factor of V, which multiplies the output of a work tile; None without one."""
-        return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
+        return self.factors.of_output(tile.batch, self.rows.kv_head(tile.head))
 
     def visited_tiles(self, tile: WorkTile) -> VisitedTiles:
         """The tiles of columns that a work tile visits."""
@@ -248,7 +248,7 @@ class Problem:
         """The head of the columns that stream past a work tile."""
         if tile.column_head is not None:
             return tile.column_head
-        return self.queries.kv_head(tile.head)
+        return self.rows.kv_head(tile.head)
 
     def over_column_heads(
         self,
@@ -276,9 +276,9 @@ class Problem:
 
     def query_tile(self, tile: WorkTile, way: int) -> WorkTile:
         """The work tile with the head of one of its query tiles."""
-        is_other = way > 0 and self.queries.head_tiles > 1
+        is_other = way > 0 and self.rows.head_tiles > 1
         return tile._replace(head=b.INT.add(tile.head, way)) if is_other else tile
 
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""
-        return self.queries.first_position(tile.block, query_tile)
+        return self.rows.first_position(tile.block, query_tile)

@@ -74,14 +74,14 @@ def hide(
         lengths = problem.lengths(tile)
 
         def element(score: Value, row: Value, number: Value) -> Value:
-            position = b.INT.add(row0, problem.queries.position(row))
+            position = b.INT.add(row0, problem.rows.position(row))
             column = b.INT.add(column0, number)
             return b.select(sight.element(b.INT, position, column, *lengths), score, hidden)
 
         return b.map_coordinates(element, scores)
 
     def place(row: Value, number: Value) -> tuple[Value, Value]:
-        position = b.INT.add(row0, problem.queries.position(row))
+        position = b.INT.add(row0, problem.rows.position(row))
         return position, b.INT.add(column0, b.INT.mul(number, WORD_BITS))
 
     return hide_words(problem, tile, scores, test, place)

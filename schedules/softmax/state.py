@@ -237,7 +237,7 @@ def _modified(
 
     def element(score: Value, row: Value, column: Value) -> Value:
         given = score if scale is None else b.fmul(score, scale)
-        queries = problem.queries
+        queries = problem.rows
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
         head = queries.head(tile.head, row)
         if tile.shift is not None:
@@ -259,7 +259,7 @@ def store_lse(
     for number, formula in enumerate(formulas):
         term = [number] if problem.is_partial else []
         rows = b.map_elements(formula, maximum, total)
-        problem.queries.store_lse(rows, tile.results, tile.head, row0, *term)
+        problem.rows.store_lse(rows, tile.results, tile.head, row0, *term)
 
 
 def with_sink(
@@ -270,7 +270,7 @@ def with_sink(
         return total
 
     def element(m: Value, t: Value, number: Value) -> Value:
-        queries = problem.queries
+        queries = problem.rows
         q, head = b.INT.add(row0, queries.position(number)), queries.head(tile.head, number)
         weight = row.of_logit(problem.modifier.sink(tile.batch, head, q), m)
         zero = b.f32_constant(0.0)

@@ -17,7 +17,7 @@ from attn_mlir.dialect.targets.limits import LINE_BYTES
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..core.query_rows import as_multiplied
+from ..core.tile_rows import as_multiplied
 from .kv_source import KEYS, ROPE, KVSource
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..core.query_rows import as_multiplied
+from ..core.tile_rows import as_multiplied
 from .key_slots import AwaitedSlots
 
 
@@ -42,7 +42,7 @@ class QuerySlots:
 
     def fill(self, tile: WorkTile, way: int, numbers: Sequence[int]) -> None:
         """Acquires the slots of some parts of a query tile, and copies them."""
-        queries = self._problem.queries
+        queries = self._problem.rows
         for number in numbers:
             slot = self._ring.acquire(way)
             position = self._problem.first_position(tile, way)

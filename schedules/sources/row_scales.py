@@ -75,7 +75,7 @@ class RowFactors:
 
     def of_rows(self, problem: Problem, tile: WorkTile, row0: Value) -> Value:
         """The factors of a query tile, f32 [tile_m], whose first row is at position `row0`."""
-        queries, place = problem.queries, tile.queries
+        queries, place = problem.rows, tile.queries
 
         def factor(row: Value) -> Value:
             position = b.INT.add(row0, queries.position(row))

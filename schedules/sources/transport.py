@@ -73,7 +73,7 @@ def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
         slot = out.wait(way)
         position = problem.first_position(tile, way)
         head = problem.query_tile(tile, way).head
-        problem.queries.store(slot, tile.results, head, position)
+        problem.rows.store(slot, tile.results, head, position)
         b.release(slot, "copy_engine")
 
 
@@ -82,7 +82,7 @@ def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
     for way in range(problem.config.q_tiles):
         slot = storage.q.acquire(way)
         head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
-        problem.queries.load(slot, tile.queries, head, position)
+        problem.rows.load(slot, tile.queries, head, position)
         b.commit(slot, "copy_engine")
 
 

@@ -223,5 +223,5 @@ def leave(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
     position = problem.first_position(tile, 0)
     line = LINE_BYTES * 8 // ws.element_bits(problem.output)
     result = b.columns(slot, 0, -(-problem.v_head_dim // line) * line)
-    problem.queries.store(result, tile.results, tile.head, position)
+    problem.rows.store(result, tile.results, tile.head, position)
     b.release(slot, "copy_engine")

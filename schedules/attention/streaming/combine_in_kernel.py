@@ -123,8 +123,8 @@ class Place:
         memory = problem.parts.memory
         blocks, heads, _ = problem.tile_space()
         head, q_tiles = tile.head, problem.config.q_tiles
-        if problem.queries.head_tiles > 1:
-            head = b.INT.floordiv(head, problem.queries.head_tiles)
+        if problem.rows.head_tiles > 1:
+            head = b.INT.floordiv(head, problem.rows.head_tiles)
         number = b.INT.add(b.INT.mul(tile.batch, heads), head)
         number = b.INT.add(b.INT.mul(number, blocks), tile.block)
         if q_tiles > 1:
@@ -234,7 +234,7 @@ def finish(
     result = b.rounded(b.times_rows(sums, inverse), problem.output)
     column = b.INT.mul(piece, pieces.columns)
     with b.when(b.INT.less(column, b.constant(problem.v_head_dim))):
-        problem.queries.store_columns(result, tile.results, tile.head, row0, column)
+        problem.rows.store_columns(result, tile.results, tile.head, row0, column)
     if problem.lse is not None:
         with b.when(b.compare("eq", piece, 0)):
             store_lse(problem, row, tile, row0, maximum, total)

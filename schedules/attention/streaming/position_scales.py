@@ -56,7 +56,7 @@ class Ahead:
         """
         assert problem.position_factors is not None
         self._tile, self._visited, self._first, self._count = tile, visited, first, count
-        self._head = problem.queries.kv_head(tile.head)
+        self._head = problem.rows.kv_head(tile.head)
         k, v = problem.position_factors
         groups = range(problem.head_dim // k.group)
         self._wanted = [(k, group, 0) for group in groups]

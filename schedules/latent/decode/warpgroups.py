@@ -166,7 +166,7 @@ def _leave(problem: Problem, out: b.Ring | None, tile: WorkTile, result: Value, 
     """
     if out is None:
         row0 = problem.first_position(tile, 0)
-        problem.queries.store_columns(result, tile.results, tile.head, row0, first)
+        problem.rows.store_columns(result, tile.results, tile.head, row0, first)
         return
     slot = out.acquire()
     _, columns = ws.FragmentType(result.type).shape

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.query_rows import side_by_side
+from attn_mlir.schedules.core.tile_rows import side_by_side
 from attn_mlir.schedules.core.visited_tiles import VisitedTiles
 from attn_mlir.schedules.operands.sequences import KeySequences, Shortened
 from attn_mlir.schedules.operands.sequences import Sequence as Positions

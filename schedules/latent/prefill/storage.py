@@ -19,7 +19,7 @@ from attn_mlir.dialect.targets.limits import LINE_BYTES, line_of_rows
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory.storage import Stages, Storage, values_ring
 from attn_mlir.schedules.core.problem import Problem
-from attn_mlir.schedules.core.query_rows import columns_of, element_of
+from attn_mlir.schedules.core.tile_rows import columns_of, element_of
 from attn_mlir.schedules.sources.key_slots import KeyPart, KeySlots, parts_of, ring_of_parts
 from attn_mlir.schedules.sources.row_scales import RowFactors
 

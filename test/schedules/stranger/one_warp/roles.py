@@ -57,4 +57,4 @@ def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     inverse = b.map_elements(lambda x: reciprocal(x, None), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
     o = b.rounded(b.times_rows(o, inverse), problem.output)
-    problem.queries.store_columns(o, tile.results, tile.head, row0, b.constant(0))
+    problem.rows.store_columns(o, tile.results, tile.head, row0, b.constant(0))

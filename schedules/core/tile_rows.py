@@ -1,11 +1,12 @@
-"""The query side of a kernel: which position and head each row of a query tile has.
+"""The rows of a kernel's tiles of scores: which position and head each has.
 
-With `packed` query heads of one group in a tile, row r of a tile that starts at position p is the
-query at p + r / packed of head `packed` x (the tile's head) + r mod packed. Packing fills a tile
-where there are few positions, as in decoding, and reads K and V once for the whole group. Where
-`packed` does not divide the tile's rows, the last rows are unused: they are loaded with heads of
-the next position, and their results are not written. The query tiles of a work tile follow one
-another along the positions, or along the heads of a group.
+Rows are queries, or keys where these stand still, which are never packed. With `packed` query heads
+of one group in a tile, row r of a tile that starts at position p is the query at p + r / packed of
+head `packed` x (the tile's head) + r mod packed. Packing fills a tile where there are few
+positions, as in decoding, and reads K and V once for the whole group. Where `packed` does not
+divide the tile's rows, the last rows are unused: they are loaded with heads of the next position,
+and their results are not written. The tiles of rows of a work tile follow one another along the
+positions, or along the heads of a group.
 """
 
 from dataclasses import dataclass
@@ -15,31 +16,31 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
-from ..operands.sequences import QuerySequences, Sequence
+from ..operands.sequences import Sequence, Sequences
 from .config import Config
 
 Value = Any
 
 
 @dataclass(frozen=True)
-class Queries:
-    """Layout of the query rows.
+class TileRows:
+    """Layout of the rows.
 
     Attributes:
-      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile, whatever their
-        types.
-      o: memref, likewise; lse: heads by rows, or None. A dimension for the sequence comes first
-        where it has one.
-      sequences: where the queries of each sequence lie.
-      heads: query heads.
-      group: query heads per key-value head.
+      operands: memrefs, rows by heads by columns, whose columns lie side by side in a tile,
+        whatever their types.
+      result: memref, likewise, that the kernel writes; lse: heads by rows, or None. A dimension for
+        the sequence comes first where it has one.
+      sequences: where the rows of each sequence lie.
+      heads: of the rows.
+      group: heads of rows per head of the columns that they meet; 1 where that has several.
       config: tile sizes, and how many heads a tile packs.
     """
 
-    q: tuple[Value, ...]
-    o: Value
+    operands: tuple[Value, ...]
+    result: Value
     lse: Value | None
-    sequences: QuerySequences
+    sequences: Sequences
     heads: int
     group: int
     config: Config
@@ -66,7 +67,7 @@ class Queries:
 
     @property
     def head_tiles(self) -> int:
-        """How many of a work tile's query tiles lie along the heads;
+        """How many of a work tile's tiles of rows lie along the heads;
         1 if they lie along positions.
         """
         return self.config.heads_per_cta // self.packed
@@ -83,7 +84,7 @@ class Queries:
         return [blocks, heads, self.sequences.count()]
 
     def first_position(self, block: Value, way: Value | int) -> Value:
-        """Position of the first row of query tile `way` of the work tiles with this block."""
+        """Position of the first row of tile `way` of the work tiles with this block."""
         base = b.INT.mul(block, self.positions_per_work_tile)
         if self.head_tiles > 1 or (isinstance(way, int) and way == 0):
             return base
@@ -108,7 +109,7 @@ class Queries:
     def load(
         self, slot: Value, sequence: Sequence, head: Value, position: Value, *, column: int = 0
     ) -> None:
-        """Fills a shared tile with query rows.
+        """Fills a shared tile with rows of the operands.
 
         Rows past the end of the sequence get any values, rows outside the tensor zeros.
 
@@ -125,14 +126,14 @@ class Queries:
             parts = [(0, self.rows, dims), (self.rows, room - self.rows, dims[1:])]
         for first, count, along in parts:
             rows = b.rows(slot, first, count)
-            for tensor, first_column, part in side_by_side(rows, self.q, column):
+            for tensor, first_column, part in side_by_side(rows, self.operands, column):
                 place = [*coords[:-1], first_column]
                 b.copy_in(self._by_heads(tensor, heads), part, place, along)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
         coords, dims = self._place(sequence, head, position)
-        o = self._by_heads(self.o, len(sequence.lead) + 1)
+        o = self._by_heads(self.result, len(sequence.lead) + 1)
         rows = b.rows(slot, 0, self.rows)
         if sequence.is_whole:
             b.copy_out(rows, o, coords, dims)
@@ -147,7 +148,7 @@ class Queries:
         rows past the end are dropped.
         """
         coords, dims = self._place(sequence, head, position)
-        o = self._by_heads(self.o, len(sequence.lead) + 1)
+        o = self._by_heads(self.result, len(sequence.lead) + 1)
         o = self._within(o, sequence, position, dims[0])
         b.store_global(rows, o, [*coords[:-1], column], dims)
 
