@@ -21,7 +21,7 @@ _OPERATION_MODULES = (
     "latent_rows",
     "sparse_mla",
     "mla_decode",
-    "kv_gradients",
+    "gradients",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
@@ -30,8 +30,10 @@ _HOMES = {
     "attr_to_mask": "attributes",
     "AppendOp": "append",
     "CombineOp": "combine",
-    "KvGradientsOp": "kv_gradients",
-    "make_kv_gradients": "kv_gradients",
+    "KvGradientsOp": "gradients",
+    "make_kv_gradients": "gradients",
+    "QGradientsOp": "gradients",
+    "make_q_gradients": "gradients",
     "MhaOp": "mha",
     "LatentRowsOp": "latent_rows",
     "make_latent_rows": "latent_rows",

@@ -17,6 +17,7 @@ from attn_mlir.dialect.attn import (
     MhaOp,
     MlaDecodeOp,
     MlaOp,
+    QGradientsOp,
     SparseMlaOp,
 )
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
@@ -108,7 +109,8 @@ def operand_names(function: Any) -> tuple[str, ...]:
 def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp, KvGradientsOp)
+    gradients = (KvGradientsOp, QGradientsOp)
+    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp, *gradients)
     found = (kind for op in body for kind in others if isinstance(op, kind))
     return next(found, MhaOp)
 

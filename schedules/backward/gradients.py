@@ -7,36 +7,54 @@ from .. import emit as b
 from ..core.problem import Problem, Value
 from ..core.tile_rows import TileRows
 from ..softmax.row import LOG2E
+from ..sources.kv_source import KEYS, OUTPUT_GRADIENTS, QUERIES, VALUES, Side
 from ..sources.row_vectors import StoredVector
+
+Named = tuple[str, Side, Value]  # name of a ring, operand, memref
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """The gradients of keys and values.
+    """The gradients of what stands still: of keys and values, or of queries.
+
+    In both directions scores are the product of the first operand that stands still with the first
+    that streams, and the gradients of weights that of the second ones: S = Q K^T and dP = dO V^T,
+    or both transposed.
 
     Attributes:
-      problem: the attention, whose keys stand still and whose queries stream.
+      problem: the attention, whose direction says what stands still.
       do: memref as of queries, the gradient of O.
       lse, delta: memrefs [batch, heads, sq], or as queries are stored.
-      dv: memref as of values; dK is what the problem has for O.
+      results: dK and dV, or dQ: memrefs as of what they are gradients of.
     """
 
     problem: Problem
     do: Value
     lse: Value
     delta: Value
-    dv: Value
+    results: tuple[Value, ...]
 
-    def sides(self) -> tuple[TileRows, TileRows]:
-        """The rows of keys with their gradients, and those of values."""
+    def operands(self) -> tuple[tuple[Named, Named], tuple[Named, Named]]:
+        """The two that stand still, and the two that stream."""
         problem = self.problem
-        of_keys = problem.rows
-        return of_keys, replace(of_keys, operands=(problem.v,), result=self.dv)
+        (queries,) = problem.q
+        of_queries: tuple[Named, Named] = (
+            ("q", QUERIES, queries),
+            ("do", OUTPUT_GRADIENTS, self.do),
+        )
+        of_keys: tuple[Named, Named] = ("k", KEYS, problem.k), ("v", VALUES, problem.v)
+        return problem.direction.ordered(of_queries, of_keys)
+
+    def rows(self) -> tuple[TileRows, TileRows]:
+        """The rows of the operands that stand still, each with its gradient if it has one."""
+        (_, (_, _, second)), _ = self.operands()
+        first = self.problem.rows
+        return first, replace(first, operands=(second,), result=self.results[-1])
 
     def exponents(self) -> StoredVector:
-        """What is taken from the exponent of each row, in units of log2: its LSE.
+        """What is taken from the exponent of each query, in units of log2: its LSE.
 
-        +inf past the end of a sequence, so that its weights are 0, and 0 where a row sees no key,
+        +inf past the end of a sequence, so that its weights are 0, and 0 where a query sees no key,
         whose scores are all -inf.
         """
 
@@ -47,5 +65,5 @@ class Gradients:
         return StoredVector(self.problem, self.lse, math.inf, made)
 
     def deltas(self) -> StoredVector:
-        """What is taken from the gradient of each weight of a row."""
+        """What is taken from the gradient of each weight of a query."""
         return StoredVector(self.problem, self.delta, 0.0, lambda delta: delta)

@@ -1,12 +1,13 @@
-"""From `attn.kv_gradients` to a `ws.kernel` past whose keys and values queries stream.
+"""From `attn.kv_gradients` and `attn.q_gradients` to kernels in which one side stands still.
 
-A work tile is 64 or 128 keys of one head, 64 for each group of four warps, which holds their
-gradients in registers. Tiles of queries and of the gradient of their output stream past it, head by
-head of the group of heads that shares these keys, and with them a number of each row, its LSE and
-its delta. Nothing is added to memory: the result does not depend on timing.
+A work tile is 64 or 128 keys of a head, or queries of one, 64 for each group of four warps, which
+holds their gradients in registers. Tiles of queries and of the gradient of their output stream past
+keys and values, head by head of the group of heads that shares them, and with them a number of each
+row, its LSE and its delta; or keys and values past queries. Nothing is added to memory: the result
+does not depend on timing.
 
 ```text
-load --k,v,q,do--> attend[0..1] --dk,dv--> leave
+load --k,v,q,do--> attend[0..1] --dk,dv--> leave      load --q,do,k,v--> attend[0..1] --dq--> leave
 rows --lse,delta--> attend
 ```
 """
@@ -20,10 +21,10 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.backward.policy import KV_GRADIENTS
-from attn_mlir.schedules.backward.roles import GradientStorage, attend, leave, load, load_rows
+from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
+from attn_mlir.schedules.backward.roles import GradientStorage, attend, leave, load
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.direction import KEYS_STAND
+from attn_mlir.schedules.core.direction import KEYS_STAND, QUERIES_STAND, Direction
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem
@@ -37,18 +38,18 @@ from attn_mlir.schedules.registry import register
 from .gradients import Gradients
 
 TENSOR_DIMS = {
-    **dict.fromkeys(("q",), QUERY_DIMS),
+    "q": QUERY_DIMS,
     **dict.fromkeys(("k", "v"), KEY_DIMS),
     "do": QUERY_DIMS,
     **dict.fromkeys(("lse", "delta"), LSE_DIMS),
-    **dict.fromkeys(("dk", "dv"), KEY_DIMS),
 }
+RESULT_DIMS = {"dq": QUERY_DIMS, "dk": KEY_DIMS, "dv": KEY_DIMS}
 
 
 @dataclass(frozen=True)
 class GradientConfig(Config):
-    """How gradients of keys are computed: tiles of `tile_m` keys, `q_tiles` of them in a work tile,
-    and of `tile_n` queries.
+    """How gradients are computed: tiles of `tile_m` rows, `q_tiles` of them in a work tile, stand
+    still, and those of `tile_n` stream.
 
     Attributes:
       attend_registers, other_registers: per thread of the groups, and of the warps behind them.
@@ -59,35 +60,63 @@ class GradientConfig(Config):
     kv_stages: int = 2
     exp2_period: int = 0
     rescale_threshold: int = 0
-    attend_registers: int = 232
-    other_registers: int = 40
+    attend_registers: int = 224
+    other_registers: int = 56
 
 
-@register
-class KvGradients:
-    """Gradients of keys and values in the registers of the groups that issue the products."""
+class _Gradients:
+    """A schedule of gradients in the registers of the groups that issue the products."""
 
-    policy: ClassVar[Policy] = KV_GRADIENTS
-    operation: ClassVar[type[Any]] = attn.KvGradientsOp
+    direction: ClassVar[Direction]
+    results: ClassVar[tuple[str, ...]]
 
-    def build(self, function: Any, op: attn.KvGradientsOp, target: Target) -> ws.KernelOp:
+    def build(
+        self, function: Any, op: attn.KvGradientsOp | attn.QGradientsOp, target: Target
+    ) -> ws.KernelOp:
         """Builds the kernel of a function of one operation, which has `attn.config`.
 
         Raises:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or operands whose storage has no code.
         """
-        with gradients_kernel(function, op) as (kernel, gradients):
+        with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
             config = GradientConfig.of(op)
             b.emit_roles(_roles(gradients, config, GradientStorage(gradients)))
         return kernel
 
 
+@register
+class KvGradients(_Gradients):
+    """Gradients of keys and values, which stand still."""
+
+    policy: ClassVar[Policy] = KV_GRADIENTS
+    operation: ClassVar[type[Any]] = attn.KvGradientsOp
+    direction: ClassVar[Direction] = KEYS_STAND
+    results: ClassVar[tuple[str, ...]] = ("dk", "dv")
+
+
+@register
+class QGradients(_Gradients):
+    """Gradients of queries, which stand still."""
+
+    policy: ClassVar[Policy] = Q_GRADIENTS
+    operation: ClassVar[type[Any]] = attn.QGradientsOp
+    direction: ClassVar[Direction] = QUERIES_STAND
+    results: ClassVar[tuple[str, ...]] = ("dq",)
+
+
 @contextmanager
 def gradients_kernel(
-    function: Any, op: attn.KvGradientsOp
+    function: Any,
+    op: attn.KvGradientsOp | attn.QGradientsOp,
+    direction: Direction,
+    results: tuple[str, ...],
 ) -> Generator[tuple[ws.KernelOp, Gradients]]:
     """The kernel of a function of one operation; what is built inside is its body.
+
+    Args:
+      direction: what stands still.
+      results: the names of the operation's results.
 
     Raises:
       VerifyError: as of `KvGradients.build`.
@@ -98,12 +127,14 @@ def gradients_kernel(
         check_queries(op, name, storage)
     check_alike(op, q=storages["q"], do=storages["do"])
     check_alike(op, k=storages["k"], v=storages["v"])
-    with opened(function, op, TENSOR_DIMS, GradientConfig) as (kernel, tensors, captured, config):
+    dims = TENSOR_DIMS | {name: RESULT_DIMS[name] for name in results}
+    with opened(function, op, dims, GradientConfig) as (kernel, tensors, captured, config):
+        found = tuple(tensors[name] for name in results)
         problem = Problem(
             q=(tensors["q"],),
             k=tensors["k"],
             v=tensors["v"],
-            o=tensors["dk"],
+            o=found[0],
             lse=None,
             scale=tensors["scale"],
             parts=None,
@@ -122,16 +153,16 @@ def gradients_kernel(
             modifier=Unmodified(),
             visited=MaskTiles,
             config=config,
-            direction=KEYS_STAND,
+            direction=direction,
         )
-        rest = (tensors[name] for name in ("do", "lse", "delta", "dv"))
-        yield kernel, Gradients(problem, *rest)
+        beside = (tensors[name] for name in ("do", "lse", "delta"))
+        yield kernel, Gradients(problem, *beside, found)
 
 
 def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorage) -> list[b.Role]:
     groups, others = config.q_tiles, config.other_registers
     work = partial(over_tiles, gradients.problem)
-    return [
+    roles = [
         b.Role(
             "attend",
             work(lambda tile, way: attend(gradients, storage, tile, way)),
@@ -151,9 +182,8 @@ def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorag
             lanes=1,
             registers=others,
         ),
-        b.Role(
-            "rows",
-            work(lambda tile, _: load_rows(gradients, storage, tile)),
-            registers=others,
-        ),
     ]
+    if storage.numbers.stream:
+        fill = work(lambda tile, _: storage.numbers.fill(tile))
+        roles.append(b.Role("rows", fill, registers=others))
+    return roles

@@ -1,4 +1,4 @@
-"""The policy of the gradients of keys and values: groups of four warps that hold them."""
+"""The policies of gradients: groups of four warps hold those of their rows."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -19,16 +19,14 @@ from attn_mlir.schedules.policy.knobs import (
 )
 from attn_mlir.schedules.policy.refusal import Mismatch
 
-MOST_COLUMNS = 128  # of a head: the gradients of 64 keys lie in the registers of a group
-MOST_QUERIES = 64  # of a tile: scores and their gradients lie there beside them
+MOST_COLUMNS = 128  # of a head: the gradients of 64 rows lie in the registers of a group
+MOST_STREAMED = 64  # rows of a tile: scores and their gradients lie there beside them
 MOST_GROUPS = 2  # that have so many registers
 
 
-class KvGradientsPolicy(Policy):
-    """Gradients of keys and values, with queries streaming past them."""
+class GradientsPolicy(Policy):
+    """Gradients of what stands still while the other side streams past it."""
 
-    name: ClassVar[str] = "kv-gradients"
-    operation: ClassVar[str] = "kv_gradients"
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
@@ -37,8 +35,8 @@ class KvGradientsPolicy(Policy):
         *attention_knobs(
             tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
         ),
-        Knob("attend_registers", 232, "registers of a thread of the groups."),
-        Knob("other_registers", 40, "registers of a thread of the warps behind them."),
+        Knob("attend_registers", 224, "registers of a thread of the groups."),
+        Knob("other_registers", 56, "registers of a thread of the warps behind them."),
     )
 
     def takes(self, facts: Facts, call: Call) -> bool:
@@ -55,9 +53,23 @@ class KvGradientsPolicy(Policy):
         """Tiles that registers have room for; the planner checks shared memory."""
         return {
             "q_tiles": between(1, MOST_GROUPS),
-            "tile_n": multiple_of(16, most=MOST_QUERIES),
+            "tile_n": multiple_of(16, most=MOST_STREAMED),
             "kv_stages": between(1, 8),
         }
 
 
-KV_GRADIENTS = KvGradientsPolicy()
+class KvGradientsPolicy(GradientsPolicy):
+    """Gradients of keys and values, with queries streaming past them."""
+
+    name: ClassVar[str] = "kv-gradients"
+    operation: ClassVar[str] = "kv_gradients"
+
+
+class QGradientsPolicy(GradientsPolicy):
+    """Gradients of queries, with keys and values streaming past them."""
+
+    name: ClassVar[str] = "q-gradients"
+    operation: ClassVar[str] = "q_gradients"
+
+
+KV_GRADIENTS, Q_GRADIENTS = KvGradientsPolicy(), QGradientsPolicy()

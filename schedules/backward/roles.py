@@ -1,113 +1,116 @@
-"""The roles that compute gradients of keys and values.
+"""The roles that compute gradients of what stands still, X with Y beside it, from streaming U and V.
 
-A group has 64 keys, whose scores with a tile of queries it computes transposed, keys in rows. So
-weights are an operand of the next product as they are:
+A group has 64 rows of X and Y. Where these are keys and values, scores are transposed, keys in
+rows: so weights and their gradients are operands of the next product as they are.
 
 ```text
-issue S = K Q^T        issue dP = V dO^T
-settle S               P = 2^(c S - LSE), 0 where hidden        issue dV += P dO
-settle dP              dS = P (dP - delta)                      issue dK += dS Q
-settle dV and dK
+                       keys stand      queries stand
+issue S = X U^T        K Q^T           Q K^T
+issue dP = Y V^T       V dO^T          dO V^T
+settle S               P = 2^(c S - LSE), 0 where hidden
+issue dY += P V        dV += P dO      -
+settle dP              dS = P (dP - delta)
+issue dX += dS U       dK += dS Q      dQ += dS K
+settle both
 ```
 """
 
+from collections.abc import Sequence
+
+from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.core.visited_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.softmax.row import LOG2E
 from attn_mlir.schedules.softmax.state import seen
-from attn_mlir.schedules.sources.kv_source import (
-    OUTPUT_GRADIENTS,
-    QUERIES,
-    Filled,
-    TensorRows,
-)
-from attn_mlir.schedules.sources.row_vectors import FilledVector, fill_vectors, vector_ring
+from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
 
-from .gradients import Gradients
+from .gradients import Gradients, Named
+from .numbers import DELTA, LSE, numbers_of
 
 
 class GradientStorage:
-    """The rings of the kernel; the ways of `k`, `v`, `dk` and `dv` are its groups.
+    """The rings of the kernel; the ways of what stands still, and of results, are its groups.
 
-    ```text
-    load --k,v,q,do--> attend --dk,dv--> leave        rows --lse,delta--> attend
-    ```
+    Attributes:
+      still, streamed: of the two operands of each.
+      results: of the gradients.
+      numbers: the LSE and delta of queries.
+      widths: columns of the first and of the second operand.
     """
 
     def __init__(self, gradients: Gradients):
         problem = gradients.problem
         config, element = problem.config, problem.element
-        keys, queries = config.tile_m, config.tile_n
-        widths = problem.columns, problem.v_columns
-        ways, stages = config.q_tiles, config.kv_stages
-        of_keys = [b.tile([keys, width], element, "shared") for width in widths]
-        of_queries = [b.tile([queries, width], element, "shared") for width in widths]
-        self.k, self.v = (b.Ring(*x, ways=ways) for x in zip("kv", of_keys, strict=True))
-        self.q = b.Ring("q", of_queries[0], stages=stages)
-        self.do = b.Ring("do", of_queries[1], stages=stages)
-        self.lse, self.delta = (vector_ring(name, queries) for name in ("lse", "delta"))
-        results = zip(("dk", "dv"), of_keys, strict=True)
-        self.dk, self.dv = (b.Ring(*x, ways=ways) for x in results)
+        self.widths = problem.columns, problem.v_columns
+
+        def tiles(rows: int) -> list[ws.TileType]:
+            return [b.tile([rows, width], element, "shared") for width in self.widths]
+
+        def rings(operands: Sequence[Named], rows: int, *, stages: int, ways: int) -> list[b.Ring]:
+            named = zip(operands, tiles(rows), strict=True)
+            return [b.Ring(name, x, stages=stages, ways=ways) for (name, _, _), x in named]
+
+        still, streamed = gradients.operands()
+        self.still = rings(still, config.tile_m, stages=1, ways=config.q_tiles)
+        self.streamed = rings(streamed, config.tile_n, stages=config.kv_stages, ways=1)
+        self.numbers = numbers_of(gradients)
+        results = zip(still, tiles(config.tile_m), gradients.results, strict=False)
+        self.results = [
+            b.Ring(f"d{name}", x, ways=config.q_tiles) for (name, _, _), x, _ in results
+        ]
 
 
 def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
-    """Fills the slots of K and V once, and the rings of Q and dO with all that the tile visits."""
+    """Fills the slots of what stands still once, and the other rings with all that a tile visits."""
     problem = gradients.problem
     for way in range(problem.config.q_tiles):
         position = problem.first_position(tile, way)
-        for ring, rows in zip((storage.k, storage.v), gradients.sides(), strict=True):
+        for ring, rows in zip(storage.still, gradients.rows(), strict=True):
             slot = ring.acquire(way)
-            rows.load(slot, tile.keys, tile.head, position)
+            own, _ = problem.sequences(tile)
+            rows.load(slot, own, tile.head, position)
             b.commit(slot, "copy_engine")
-    (queries,) = problem.q
-    source = TensorRows(problem, {QUERIES: queries, OUTPUT_GRADIENTS: gradients.do})
-    streamed = (
-        (QUERIES, storage.q, problem.columns),
-        (OUTPUT_GRADIENTS, storage.do, problem.v_columns),
-    )
-    source.fill_rings([Filled(*x) for x in streamed], tile)
-
-
-def load_rows(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
-    """Fills the rings of what each row of queries has of its own; one warp."""
-    streamed = (storage.lse, gradients.exponents()), (storage.delta, gradients.deltas())
-    vectors = [FilledVector(ring, vector.load) for ring, vector in streamed]
-    fill_vectors(gradients.problem, vectors, tile)
+    _, streamed = gradients.operands()
+    source = TensorRows(problem, {side: tensor for _, side, tensor in streamed})
+    sides = (side for _, side, _ in streamed)
+    filled = zip(sides, storage.streamed, storage.widths, strict=True)
+    source.fill_rings([Filled(*x) for x in filled], tile)
 
 
 def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, way: Value) -> None:
-    """The gradients of the keys of a group, to the rings `dk` and `dv`."""
+    """The gradients of a group's rows, to the rings of results."""
     problem, zero = gradients.problem, b.f32_constant(0.0)
-    keys = problem.config.tile_m
     steps = _Steps(problem, storage, tile, way)
-    empty = [b.fill([keys, width], zero) for width in (problem.columns, problem.v_columns)]
-    dk, dv = problem.over_column_heads(tile, empty, steps.of_head)
+    widths = storage.widths[: len(storage.results)]
+    empty = [b.fill([problem.config.tile_m, width], zero) for width in widths]
+    first, *second = problem.over_column_heads(tile, empty, steps.of_head)
     steps.release()
-    scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), dk)
-    b.barrier()  # nobody of the group reads K and V any more, in whose place these may be staged
-    for ring, sums in ((storage.dk, scaled), (storage.dv, dv)):
+    scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), first)
+    b.barrier()  # nobody of the group reads what stands still any more, in whose place these may be
+    for ring, sums in zip(storage.results, [scaled, *second], strict=True):
         slot = ring.acquire(way)
         b.store(b.rounded(sums, problem.output), slot)
         b.commit(slot, "warps")
 
 
 class _Steps:
-    """The turns of one work tile; the state of a group is (dK, dV), without the scale."""
+    """The turns of one work tile; the state of a group is its gradients, the first without scale."""
 
     def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, way: Value):
         self._problem, self._storage, self._way = problem, storage, way
         self._row0 = problem.first_position(tile, way)
         self._scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
-        self._k, self._v = storage.k.wait(way), storage.v.wait(way)
+        self._take = storage.numbers.of_tile(tile, self._row0)
+        self._still = [ring.wait(way) for ring in storage.still]
 
     def release(self) -> None:
-        """Hands K and V back."""
-        for slot in (self._k, self._v):
+        """Hands back what stands still."""
+        for slot in self._still:
             b.release(slot, "warps")
 
     def of_head(self, tile: WorkTile, *state: Value) -> list[Value]:
-        """Every turn with the queries of one head."""
+        """Every turn with one head of what streams."""
         visited = self._problem.visited_tiles(tile)
 
         def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
@@ -121,72 +124,65 @@ class _Steps:
         visited: VisitedTiles,
         test: Test | None,
         turn: Value,
-        dk: Value,
-        dv: Value,
+        sums: Value,
+        *others: Value,
     ) -> list[Value]:
-        """A tile of queries."""
-        problem, storage = self._problem, self._storage
-        q = storage.q.wait()
-        raw = self._product(self._k, q)
-        do = storage.do.wait()
-        raw_gradients = self._product(self._v, do)
-        scores = b.settle(raw, newest=1)
+        """A tile of what streams; `others` has the second gradient, if that is wanted."""
+        problem = self._problem
+        slots: list[Value] = []
+        raw: list[Value] = []
+        for still, ring in zip(self._still, self._storage.streamed, strict=True):
+            slots.append(ring.wait())
+            raw.append(self._product(still, slots[-1]))
+        first, second = slots
+        scores = b.settle(raw[0], newest=1)
         row0, scale = self._row0, problem.scale
-        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
-        weights = self._weights(scores)
-        more = b.product(
-            dv, b.rounded(weights, problem.element), do, accumulate=True, b_layout="kn"
-        )
-        gradients = self._gradients(weights, b.settle(raw_gradients, newest=1))
-        last = b.product(
-            dk, b.rounded(gradients, problem.element), q, accumulate=True, b_layout="kn"
-        )
-        dv = b.settle(more, newest=1)
-        b.release(do, "warps")
-        dk = b.settle(last)
-        b.release(q, "warps")
-        return [dk, dv]
+        weights = self._weights(seen(problem, tile, scores, test, visited, turn, row0, scale))
+        more = [self._added(other, weights, second) for other in others]
+        found = b.settle(raw[1], newest=len(more))
+        last = self._added(sums, self._gradients(weights, found), first)
+        done = [b.settle(pending, newest=1) for pending in more]
+        b.release(second, "warps")
+        sums = b.settle(last)
+        b.release(first, "warps")
+        return [sums, *done]
 
-    def _product(self, keys: Value, queries: Value) -> Value:
-        """[keys, queries], pending."""
+    def _product(self, still: Value, streamed: Value) -> Value:
+        """[rows, columns], pending."""
         config = self._problem.config
         empty = b.fill([config.tile_m, config.tile_n], b.f32_constant(0.0))
-        return b.product(empty, keys, queries, accumulate=False, b_layout="nk")
+        return b.product(empty, still, streamed, accumulate=False, b_layout="nk")
+
+    def _added(self, sums: Value, weights: Value, streamed: Value) -> Value:
+        """The sums plus weights times what streams, pending."""
+        narrow = b.rounded(weights, self._problem.element)
+        return b.product(sums, narrow, streamed, accumulate=True, b_layout="kn")
 
     def _weights(self, scores: Value) -> Value:
-        """P: 2 to the power of scores times c, less the LSE of each column."""
-        columns = self._problem.config.tile_n
-        lse = self._numbers(self._storage.lse)
+        """P: 2 to the power of scores times c, less the LSE of each query."""
 
         def exponent(score: Value, lse: Value) -> Value:
             return b.fma(score, self._scale_log2, b.fneg(lse))
 
-        exponents = b.map_elements(exponent, scores, lse)
+        exponents = b.map_elements(exponent, scores, self._take(LSE))
+        columns = self._problem.config.tile_n
         return b.exp2_tile(exponents, period=0, count=0, begin=0, end=columns)
 
     def _gradients(self, weights: Value, gradients: Value) -> Value:
         """dS, without the scale: P (dP - delta)."""
-        delta = self._numbers(self._storage.delta)
 
         def element(weight: Value, gradient: Value, delta: Value) -> Value:
             return b.fmul(weight, b.fsub(gradient, delta))
 
-        return b.map_elements(element, weights, gradients, delta)
-
-    def _numbers(self, ring: b.Ring) -> Value:
-        """[keys, queries]: the next numbers of a ring, one for each column."""
-        slot = ring.wait()
-        found = b.broadcast_down(b.load(slot), self._problem.config.tile_m)
-        b.release(slot, "warps")
-        return found
+        return b.map_elements(element, weights, gradients, self._take(DELTA))
 
 
 def leave(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
-    """Writes dK and dV; rows past the end of the sequence are dropped. One thread."""
+    """Writes the gradients; rows past the end of the sequence are dropped. One thread."""
     problem = gradients.problem
     for way in range(problem.config.q_tiles):
         position = problem.first_position(tile, way)
-        for ring, rows in zip((storage.dk, storage.dv), gradients.sides(), strict=True):
+        for ring, rows in zip(storage.results, gradients.rows(), strict=False):
             slot = ring.wait(way)
             rows.store(slot, tile.results, tile.head, position)
             b.release(slot, "copy_engine")

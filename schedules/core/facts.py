@@ -137,9 +137,9 @@ def _append(op: attn.AppendOp) -> Facts:
     )
 
 
-def _kv_gradients(op: attn.KvGradientsOp) -> Facts:
+def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
     return Facts(
-        operation="kv_gradients",
+        operation=op.OPERATION_NAME.removeprefix("attn."),
         heads=op.heads,
         kv_heads=op.kv_heads,
         head_dim=op.head_dim,
@@ -177,7 +177,8 @@ _FACTS: dict[type[Any], Any] = {
     attn.SparseMlaOp: _sparse_mla,
     attn.AppendOp: _append,
     attn.CombineOp: _combine,
-    attn.KvGradientsOp: _kv_gradients,
+    attn.KvGradientsOp: _gradients,
+    attn.QGradientsOp: _gradients,
 }
 
 

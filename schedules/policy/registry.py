@@ -14,7 +14,7 @@ from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
-from attn_mlir.schedules.backward.policy import KV_GRADIENTS
+from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
 from attn_mlir.schedules.combine.policy import COMBINE
 from attn_mlir.schedules.latent.decode.policy import (
     DECODE,
@@ -48,6 +48,7 @@ POLICIES: list[Policy] = [
     APPEND,
     COMBINE,
     KV_GRADIENTS,
+    Q_GRADIENTS,
 ]
 
 

@@ -13,6 +13,7 @@ from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
+from ..operands.sequences import Sequence as Place
 
 SLOTS = 2  # one group of threads may be a tile ahead of another
 
@@ -54,7 +55,7 @@ class StoredVector:
     """Numbers of the rows of a tensor: f32 [batch, heads, rows], or [heads, total] of ragged ones.
 
     Attributes:
-      problem: whose columns they are of.
+      problem: whose rows or columns they are of.
       tensor: the memref.
       beyond: the number of rows past the end of their sequence.
       made: emits what becomes of a number that exists.
@@ -65,15 +66,22 @@ class StoredVector:
     beyond: float
     made: Callable[[Value], Value]
 
-    def load(self, tile: WorkTile, first_column: Value) -> Value:
-        """The numbers of a tile [tile_n], as `FilledVector` asks for them."""
-        _, rows = self.problem.sequences(tile)
+    def of_columns(self, tile: WorkTile, first_column: Value) -> Value:
+        """The numbers of a tile of columns [tile_n], as `FilledVector` asks for them."""
+        _, place = self.problem.sequences(tile)
         head = self.problem.column_head(tile)
+        return self._numbers(place, head, first_column, self.problem.config.tile_n)
 
-        def number(place: Value) -> Value:
-            position = b.INT.add(first_column, place)
-            found = self.made(b.element(self.tensor, [*rows.lead, head, rows.row(position)]))
-            exists = b.compare("slt", position, rows.length)
+    def of_rows(self, tile: WorkTile, row0: Value) -> Value:
+        """The numbers of a tile of rows [tile_m], each a position, from that of the first on."""
+        place, _ = self.problem.sequences(tile)
+        return self._numbers(place, tile.head, row0, self.problem.config.tile_m)
+
+    def _numbers(self, place: Place, head: Value, first: Value, count: int) -> Value:
+        def number(row: Value) -> Value:
+            position = b.INT.add(first, row)
+            found = self.made(b.element(self.tensor, [*place.lead, head, place.row(position)]))
+            exists = b.compare("slt", position, place.length)
             return b.select(exists, found, b.f32_constant(self.beyond))
 
-        return b.generate(number, [self.problem.config.tile_n], ir.F32Type.get())
+        return b.generate(number, [count], ir.F32Type.get())

@@ -1,11 +1,11 @@
-"""Gradients of keys and values on the emulator, against their formulas in float64."""
+"""Gradients of attention on the emulator, against their formulas in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -28,8 +28,12 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class KvGradients:
-    """A request for the gradients of keys and values."""
+class Gradients:
+    """A request for the gradients of keys and values, or for those of queries.
+
+    Attributes:
+      of: what the results are gradients of.
+    """
 
     heads: int
     kv_heads: int
@@ -38,8 +42,9 @@ class KvGradients:
     mask: Mask = field(default_factory=am.full)
     dtype: str = "bf16"
     lengths: Lengths = DENSE
+    of: Literal["kv", "q"] = "kv"
 
-    kernel_name: ClassVar[str] = "kv_gradients"
+    kernel_name: ClassVar[str] = "gradients"
     schedule_options: ClassVar[Mapping[str, int | str]] = {}
 
     @property
@@ -48,30 +53,36 @@ class KvGradients:
         q = ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
         k = ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
         row = (self.heads, *q) if self.lengths.ragged_q else ("batch", self.heads, "sq")
+        queries = (*q, self.heads, self.head_dim)
         keys, values = (
             (*k, self.kv_heads, columns) for columns in (self.head_dim, self.v_head_dim)
         )
+        results = {"dq": queries, "dk": keys, "dv": values}
         return (
-            Operand("q", self.dtype, (*q, self.heads, self.head_dim)),
+            Operand("q", self.dtype, queries),
             Operand("k", self.dtype, keys),
             Operand("v", self.dtype, values),
             Operand("do", self.dtype, (*q, self.heads, self.v_head_dim)),
             Operand("lse", "f32", row),
             Operand("delta", "f32", row),
             Operand("scale", "f32", role="scalar"),
-            Operand("dk", self.dtype, keys, "out"),
-            Operand("dv", self.dtype, values, "out"),
+            *(Operand(name, self.dtype, results[name], "out") for name in self.results),
             *(Operand(name, "i32", (f"{name}_0",)) for name in self.lengths.tensors),
             *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
         )
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Their names."""
+        return ("dk", "dv") if self.of == "kv" else ("dq",)
 
     def canonical_json(self) -> str:
         """None: nobody asks these bundles what they compute."""
         return "{}"
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One `attn.kv_gradients`."""
-        from attn_mlir.dialect.attn import make_kv_gradients
+        """One `attn.kv_gradients` or `attn.q_gradients`."""
+        from attn_mlir.dialect.attn import make_kv_gradients, make_q_gradients
         from attn_mlir.dialect.attn.storage import sequences_view
 
         stored = (
@@ -79,12 +90,13 @@ class KvGradients:
             for name in ("q", "k", "v", "do")
         )
         rest = (arguments[name] for name in ("lse", "delta", "scale"))
-        op = make_kv_gradients(*stored, *rest, mask=self.mask)
-        return {"dk": op.dk, "dv": op.dv}
+        make = make_kv_gradients if self.of == "kv" else make_q_gradients
+        op = make(*stored, *rest, mask=self.mask)
+        return {name: getattr(op, name) for name in self.results}
 
 
 @cache
-def kernel(request: KvGradients, target: str = TARGET) -> am.Kernel:
+def kernel(request: Gradients, target: str = TARGET) -> am.Kernel:
     """The compiled kernel of a request."""
     return am.load(compile_request(request, target=target))
 
@@ -103,18 +115,15 @@ class Sequence:
     delta: Array
 
 
-@dataclass(frozen=True)
-class Expected:
-    """Gradients in float64, and how far those of a kernel may be from them, element by element."""
+class Expected(NamedTuple):
+    """A gradient in float64, and how far a kernel's may be from it, element by element."""
 
-    dk: Array
-    dv: Array
-    dk_bound: Array
-    dv_bound: Array
+    true: Array
+    bound: Array
 
 
 def draw(
-    request: KvGradients, sq: int, sk: int, scale: float, seed: int, *, offset: float = 0.0
+    request: Gradients, sq: int, sk: int, scale: float, seed: int, *, offset: float = 0.0
 ) -> Sequence:
     """Operands of a sequence, with the LSE and delta of its attention.
 
@@ -143,8 +152,8 @@ def draw(
     return Sequence(q, k, v, do, lse.astype(np.float32), delta.astype(np.float32))
 
 
-def expected(request: KvGradients, given: Sequence, scale: float) -> Expected:
-    """The gradients of one sequence, by the definition of `attn.kv_gradients`."""
+def expected(request: Gradients, given: Sequence, scale: float) -> dict[str, Expected]:
+    """The gradients of one sequence, by the definitions of the operations."""
     q, k, v, do = _wide(request, given.q, given.k, given.v, given.do)
     seen = _seen(request.mask, len(given.q), len(given.k))
     lse, delta = (x.astype(np.float64)[..., None] for x in (given.lse, given.delta))
@@ -163,16 +172,22 @@ def expected(request: KvGradients, given: Sequence, scale: float) -> Expected:
         groups = found.reshape(request.kv_heads, group, *found.shape[1:]).sum(1)
         return groups.transpose(1, 0, 2)
 
-    dk, dv = scale * summed(ds, q), summed(p, do)
-    dk_bound = scale * summed(unit * np.abs(ds) + exact * about, np.abs(q)) + unit * np.abs(dk)
-    dv_bound = summed((unit + exact) * p, np.abs(do)) + unit * np.abs(dv)
-    return Expected(dk, dv, dk_bound, dv_bound)
+    def judged(true: Array, bound: Array) -> Expected:
+        return Expected(true, bound + unit * np.abs(true))
+
+    inexact = unit * np.abs(ds) + exact * about
+    dq, dq_bound = (scale * (x @ y).transpose(1, 0, 2) for x, y in ((ds, k), (inexact, np.abs(k))))
+    return {
+        "dq": judged(dq, dq_bound),
+        "dk": judged(scale * summed(ds, q), scale * summed(inexact, np.abs(q))),
+        "dv": judged(summed(p, do), summed((unit + exact) * p, np.abs(do))),
+    }
 
 
 def run(
-    request: KvGradients, given: list[Sequence], scale: float, seed: int = 1
-) -> list[tuple[Array, Array]]:
-    """Launches the kernel; returns dK and dV of each sequence.
+    request: Gradients, given: list[Sequence], scale: float, seed: int = 1
+) -> list[dict[str, Array]]:
+    """Launches the kernel; returns the gradients of each sequence, by name.
 
     Sequences lie in a batch, or one after the other where the request has offsets of rows.
     """
@@ -190,22 +205,25 @@ def run(
             tensors[f"max_seqlen_{side}"] = max(counts)
         if used[side]:
             tensors[f"seqused_{side}"] = np.array(counts, np.int32)
-    results = [poisoned(tensors[name].shape, tensors[name].dtype) for name in ("k", "v")]
+    results = {
+        name: poisoned(tensors[name[1:]].shape, tensors[name[1:]].dtype) for name in request.results
+    }
     device = EmulatorDevice("adversarial", seed, multiprocessors=2, target=TARGET, check="all")
-    arguments = {**tensors, **dict(zip(("dk", "dv"), results, strict=True)), "scale": scale}
-    kernel(request).launch(arguments, device=device)
-    if lengths.ragged_k:
-        parts = (np.split(x, tensors["cu_seqlens_k"][1:-1]) for x in results)
-        return list(zip(*parts, strict=True))
-    found: list[tuple[Array, Array]] = []
+    kernel(request).launch({**tensors, **results, "scale": scale}, device=device)
+    side = request.of[0]
+    if ragged[side]:
+        ends = tensors[f"cu_seqlens_{side}"][1:-1]
+        parts = {name: np.split(x, ends) for name, x in results.items()}
+        return [{name: x[number] for name, x in parts.items()} for number in range(len(given))]
+    found: list[dict[str, Array]] = []
     for number, one in enumerate(given):
-        own = [x[number] for x in results]
-        for x in own:
-            rest = x[len(one.k) :]
+        count = len(getattr(one, side))
+        for x in results.values():
+            rest = x[number, count:]
             assert rest.tobytes() == poisoned(rest.shape, rest.dtype).tobytes(), (
-                "no key, yet written"
+                "written, yet no row"
             )
-        found.append((own[0][: len(one.k)], own[1][: len(one.k)]))
+        found.append({name: x[number, :count] for name, x in results.items()})
     return found
 
 
@@ -223,20 +241,17 @@ def _together(rows: list[Array], *, ragged: bool) -> Array:
     return np.stack(list(padded))
 
 
-def judge(request: KvGradients, given: list[Sequence], scale: float, seed: int = 1) -> None:
+def judge(request: Gradients, given: list[Sequence], scale: float, seed: int = 1) -> None:
     """Launches the kernel and asserts that every element is within its bound."""
-    found = run(request, given, scale, seed)
-    for one, (dk, dv) in zip(given, found, strict=True):
+    for one, found in zip(given, run(request, given, scale, seed), strict=True):
         wanted = expected(request, one, scale)
-        for name, got, true, bound in (
-            ("dk", dk, wanted.dk, wanted.dk_bound),
-            ("dv", dv, wanted.dv, wanted.dv_bound),
-        ):
+        for name, got in found.items():
+            true, bound = wanted[name]
             error = np.abs(got.astype(np.float64) - true)
             assert np.all(error <= bound), f"{name}: {np.nanmax(error - bound)} beyond its bound"
 
 
-def _wide(request: KvGradients, q: Array, k: Array, v: Array, do: Array) -> list[Array]:
+def _wide(request: Gradients, q: Array, k: Array, v: Array, do: Array) -> list[Array]:
     """Operands in float64 [heads, rows, columns], those of keys for each query head."""
     group = request.heads // request.kv_heads
     found = [x.astype(np.float64).transpose(1, 0, 2) for x in (q, k, v, do)]

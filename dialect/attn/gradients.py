@@ -1,4 +1,4 @@
-"""`attn.kv_gradients`: the gradients of keys and values of attention."""
+"""`attn.kv_gradients` and `attn.q_gradients`: the gradients of attention, given that of its output."""
 
 from typing import Any
 
@@ -10,23 +10,69 @@ from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.element_types import WIDE_MLIR
 
-_AXES: dict[str, Axes] = {
+_OPERANDS: dict[str, Axes] = {
     "q": ("batch", "sq", "heads", "head_dim"),
     "k": ("batch", "sk", "kv_heads", "head_dim"),
     "v": ("batch", "sk", "kv_heads", "v_head_dim"),
     "do": ("batch", "sq", "heads", "v_head_dim"),
     "lse": ("batch", "heads", "sq"),
     "delta": ("batch", "heads", "sq"),
-    "dk": ("batch", "sk", "kv_heads", "head_dim"),
-    "dv": ("batch", "sk", "kv_heads", "v_head_dim"),
 }
-_RAGGED_QUERIES: dict[str, Axes] = {"lse": ("heads", "total"), "delta": ("heads", "total")}
-_RAGGED_KEYS: dict[str, Axes] = {
-    "dk": ("total_k", "kv_heads", "head_dim"),
-    "dv": ("total_k", "kv_heads", "v_head_dim"),
+_RESULTS: dict[str, Axes] = {
+    "dq": _OPERANDS["q"],
+    "dk": _OPERANDS["k"],
+    "dv": _OPERANDS["v"],
+}
+_RAGGED: dict[str, dict[str, Axes]] = {
+    "q": {
+        "lse": ("heads", "total"),
+        "delta": ("heads", "total"),
+        "dq": ("total", "heads", "head_dim"),
+    },
+    "k": {
+        "dk": ("total_k", "kv_heads", "head_dim"),
+        "dv": ("total_k", "kv_heads", "v_head_dim"),
+    },
 }
 _ROWS = ("lse", "delta")  # f32 for each query
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
+
+
+def _heads(op: Any) -> int:
+    """Number of query heads."""
+    return logical_type(op.q).shape[2]
+
+
+def _kv_heads(op: Any) -> int:
+    """Number of key-value heads; divides `heads`."""
+    return logical_type(op.k).shape[2]
+
+
+def _head_dim(op: Any) -> int:
+    """Elements per query and key row."""
+    return logical_type(op.q).shape[3]
+
+
+def _v_head_dim(op: Any) -> int:
+    """Elements per value row."""
+    return logical_type(op.v).shape[3]
+
+
+def _element_type(op: Any) -> ir.Type:
+    """Element type of all operands but those of single rows, and of the results."""
+    return logical_type(op.q).element_type
+
+
+def _mask_rule(op: Any) -> Mask:
+    """The mask as an object with formulas."""
+    return attr_to_mask(op.mask)
+
+
+def _verify(op: Any) -> bool:
+    """Checks operand and result types, the mask and the agreement of the shapes."""
+    if misfit := _type_misfit(op) or _shape_misfit(op) or mask_misfit(op.mask):
+        op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
+    return not misfit
 
 
 class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
@@ -80,41 +126,48 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
     scale: ext.Operand[Any]
     mask: Any
 
-    @property
-    def heads(self) -> int:
-        """Number of query heads."""
-        return logical_type(self.q).shape[2]
+    heads, kv_heads = property(_heads), property(_kv_heads)
+    head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
+    element_type, mask_rule = property(_element_type), property(_mask_rule)
+    verify_invariants = _verify
 
-    @property
-    def kv_heads(self) -> int:
-        """Number of key-value heads; divides `heads`."""
-        return logical_type(self.k).shape[2]
 
-    @property
-    def head_dim(self) -> int:
-        """Elements per query and key row."""
-        return logical_type(self.q).shape[3]
+class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
+    """The gradient of q of attention, given that of its output; p as of `attn.kv_gradients`:
 
-    @property
-    def v_head_dim(self) -> int:
-        """Elements per value row."""
-        return logical_type(self.v).shape[3]
+        dq[i] = scale x sum_j p[i, j] (do[i] . v[j] - delta[i]) k[j]
 
-    @property
-    def element_type(self) -> ir.Type:
-        """Element type of all operands but those of single rows, and of the results."""
-        return logical_type(self.q).element_type
+    A query that sees no key has a gradient of 0.
 
-    @property
-    def mask_rule(self) -> Mask:
-        """The mask as an object with formulas."""
-        return attr_to_mask(self.mask)
+    Results:
+      dq: [batch, sq, heads, head_dim], element type of q; stored as q is: [total, heads, head_dim]
+        for ragged queries. Rows for which there is no query are not written.
 
-    def verify_invariants(self) -> bool:
-        """Checks operand and result types, the mask and the agreement of the shapes."""
-        if misfit := _type_misfit(self) or _shape_misfit(self) or mask_misfit(self.mask):
-            self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {misfit}")
-        return not misfit
+    Operands and attributes: as of `attn.kv_gradients`.
+
+    Memory effects: none, it is a function of its operands. Hardware: sm_90.
+
+    Example:
+      %dq = "attn.q_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+        : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
+           tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
+          -> tensor<?x?x16x128xbf16>
+    """
+
+    dq: ext.Result[Any]
+    q: ext.Operand[Any]
+    k: ext.Operand[Any]
+    v: ext.Operand[Any]
+    do: ext.Operand[Any]
+    lse: ext.Operand[Any]
+    delta: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    mask: Any
+
+    heads, kv_heads = property(_heads), property(_kv_heads)
+    head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
+    element_type, mask_rule = property(_element_type), property(_mask_rule)
+    verify_invariants = _verify
 
 
 def make_kv_gradients(*operands: ir.Value, mask: Mask) -> KvGradientsOp:
@@ -128,24 +181,34 @@ def make_kv_gradients(*operands: ir.Value, mask: Mask) -> KvGradientsOp:
     return KvGradientsOp(stored_type(k), stored_type(v), *operands, mask_to_attr(mask))
 
 
-def _types(op: KvGradientsOp) -> dict[str, Any]:
-    """What every operand and result with axes stands for."""
-    return {name: logical_type(getattr(op, name)) for name in _AXES}
+def make_q_gradients(*operands: ir.Value, mask: Mask) -> QGradientsOp:
+    """Builds an `attn.q_gradients` at the insertion point, whose result lies as q does.
+
+    Args:
+      operands, mask: as of `make_kv_gradients`.
+    """
+    return QGradientsOp(stored_type(operands[0]), *operands, mask_to_attr(mask))
 
 
-def _axes(op: KvGradientsOp) -> dict[str, Axes]:
+def _axes(op: Any) -> dict[str, Axes]:
     """Names of the axes of every operand and result; rows and results lie as q and k do."""
-    axes = _AXES
-    for name, ragged in (("q", _RAGGED_QUERIES), ("k", _RAGGED_KEYS)):
+    results = {name: axes for name, axes in _RESULTS.items() if hasattr(op, name)}
+    axes = _OPERANDS | results
+    for name, ragged in _RAGGED.items():
         operand = getattr(op, name)
         stored = stored_type(operand)
         rank = stored.rank if isinstance(stored, ir.RankedTensorType) else 0
-        if operand.type != stored and rank < len(_AXES[name]):
-            axes = axes | ragged
+        if operand.type != stored and rank < len(_OPERANDS[name]):
+            axes = axes | {known: own for known, own in ragged.items() if known in axes}
     return axes
 
 
-def _type_misfit(op: KvGradientsOp) -> str:
+def _types(op: Any) -> dict[str, Any]:
+    """What every operand and result with axes stands for."""
+    return {name: logical_type(getattr(op, name)) for name in _axes(op)}
+
+
+def _type_misfit(op: Any) -> str:
     """What is wrong with ranks and element types; "" where nothing is."""
     types, axes = _types(op), _axes(op)
     if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
@@ -160,7 +223,7 @@ def _type_misfit(op: KvGradientsOp) -> str:
     return "" if str(op.scale.type) == "f32" else f"scale of type f32, got {op.scale.type}"
 
 
-def _shape_misfit(op: KvGradientsOp) -> str:
+def _shape_misfit(op: Any) -> str:
     """What is wrong with the shapes; "" where nothing is."""
     if misfit := shape_misfit(_types(op), _axes(op), _STATIC_AXES):
         return misfit

@@ -78,3 +78,13 @@ func.func @f(%q: tensor<1x8x4x64xbf16>, %k: tensor<1x8x2x64xbf16>, %r: tensor<1x
        tensor<1x4x8xf32>, tensor<1x4x8xf32>, f32) -> (tensor<1x8x2x64xbf16>, tensor<1x8x2x64xbf16>)
   func.return
 }
+
+// -----
+
+func.func @f(%q: tensor<1x8x4x64xbf16>, %k: tensor<1x8x2x64xbf16>, %r: tensor<1x4x8xf32>, %s: f32) {
+  // expected-error @below {{'attn.q_gradients' op expects head_dim of dq to be 64 as in q, got 32}}
+  %dq = "attn.q_gradients"(%q, %k, %k, %q, %r, %r, %s) {mask = #attn.causal}
+    : (tensor<1x8x4x64xbf16>, tensor<1x8x2x64xbf16>, tensor<1x8x2x64xbf16>, tensor<1x8x4x64xbf16>,
+       tensor<1x4x8xf32>, tensor<1x4x8xf32>, f32) -> tensor<1x8x4x32xbf16>
+  func.return
+}

@@ -20,3 +20,19 @@ func.func @dense(%q: tensor<?x?x16x128xbf16>, %k: tensor<?x?x4x128xbf16>, %v: te
       -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>)
   func.return %dk, %dv : tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>
 }
+
+// -----
+
+// CHECK-LABEL: func.func @of_ragged_queries
+// CHECK: "attn.q_gradients"
+// CHECK: -> tensor<?x16x64xbf16>
+func.func @of_ragged_queries(%rows: tensor<?x16x64xbf16>, %ends: tensor<?xi32>, %most: i32,
+    %k: tensor<?x?x4x64xbf16>, %lse: tensor<16x?xf32>, %scale: f32) -> tensor<?x16x64xbf16> {
+  %q = "attn.ragged"(%rows, %ends, %most) : (tensor<?x16x64xbf16>, tensor<?xi32>, i32)
+    -> !attn.view<tensor<?x?x16x64xbf16>, tensor<?x16x64xbf16>>
+  %dq = "attn.q_gradients"(%q, %k, %k, %q, %lse, %lse, %scale) {mask = #attn.null}
+    : (!attn.view<tensor<?x?x16x64xbf16>, tensor<?x16x64xbf16>>, tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>,
+       !attn.view<tensor<?x?x16x64xbf16>, tensor<?x16x64xbf16>>, tensor<16x?xf32>, tensor<16x?xf32>, f32)
+      -> tensor<?x16x64xbf16>
+  func.return %dq : tensor<?x16x64xbf16>
+}
