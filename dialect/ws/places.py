@@ -57,6 +57,10 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
     """Declares a ring whose slots lie inside those of another ring, each in a slot or in a part of
     one.
 
+    Several rings may lie there, beside one another or over one another. Only handovers order them:
+    whoever fills a slot has to know that all slots which overlap it are committed and released, in
+    every CTA where it fills, and the ring proof shows that it does.
+
     With n times the stages of the lender, slots n i to n i + n - 1 lie in slot i of the lender,
     which is n equal parts: what is in the place can be handed over part by part.
 
