@@ -45,11 +45,15 @@ class Footprint(NamedTuple):
 def footprint(tile: TileType) -> Footprint:
     """The memory of a slot that holds a tile."""
     bits = element_bits(tile.element)
+    if len(tile.shape) == 1:
+        return _aligned(tile_bytes(tile), VECTOR_ALIGNMENT)
+    rows, columns = tile.shape
     if tile.space == "tensor":
-        return Footprint(tensor_tile_columns(*tile.shape, bits), 1)
-    alignment, extent = VECTOR_ALIGNMENT, tile_bytes(tile)
-    if len(tile.shape) == 2:
-        alignment, extent = TILE_ALIGNMENT, shared_tile_bytes(*tile.shape, bits, tile.line_bytes)
+        return Footprint(tensor_tile_columns(rows, columns, bits), 1)
+    return _aligned(shared_tile_bytes(rows, columns, bits, tile.line_bytes), TILE_ALIGNMENT)
+
+
+def _aligned(extent: int, alignment: int) -> Footprint:
     return Footprint(-(-extent // alignment) * alignment, alignment)
 
 
@@ -172,13 +176,12 @@ def overlaps(op: AllocRingOp) -> "Iterator[tuple[AllocRingOp, tuple[tuple[int, .
 
 def _slots(op: AllocRingOp) -> list[range]:
     """The bytes or columns of a ring's slots, counted from the first one of the lender's way."""
+    is_inside = isinstance(op, AllocInsideOp)
     kind = RingType(op.ring.type)
-    if kind.tile is None:  # tokens have no memory
+    outer = RingType(op.lender.type).tile if is_inside else kind.tile
+    if kind.tile is None or outer is None:  # tokens have no memory
         return []
-    extent = step = footprint(kind.tile).extent
-    first = 0
-    if isinstance(op, AllocInsideOp):
-        step = footprint(RingType(op.lender.type).tile).extent // op.parts
-        first = op.offset
+    extent, step = footprint(kind.tile).extent, footprint(outer).extent
+    step, first = (step // op.parts, op.offset) if is_inside else (step, 0)
     begins = (first + stage * step for stage in range(kind.stages))
     return [range(begin, begin + extent) for begin in begins]
