@@ -40,7 +40,6 @@ class Device(Protocol):
 
     def refusal(self, bundle: Bundle) -> str | None:
         """Why this device cannot run the bundle; None if it can."""
-        ...
 
     def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
         """Starts the kernel on checked arguments, without waiting if the device allows that.

@@ -35,7 +35,6 @@ class PlansLaunches(Protocol):
         Args:
           names: names of the tensors, in the order in which launches of the plan pass addresses.
         """
-        ...
 
 
 class LaunchPlan(Generic[P]):

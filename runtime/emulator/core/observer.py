@@ -47,7 +47,6 @@ class Observer(Protocol):
           line: PTX line.
           cta: rank in the grid of the CTA that owns the memory; 0 for global memory.
         """
-        ...
 
     def sync(self, who: str, line: int, kind: str, target: tuple[Any, ...]) -> None:
         """A synchronisation event, or a tensor-core instruction.
@@ -58,7 +57,6 @@ class Observer(Protocol):
           target: what it acts on: ("mbarrier", CTA rank, offset), ("bar", CTA rank, number),
             ("cluster",), (fence opcode,) or (CTA rank, `machine.tensorcore.Mma`).
         """
-        ...
 
 
 class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
@@ -71,15 +69,12 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
 
     def launched(self, launch: LaunchT) -> None:
         """A launch begins."""
-        ...
 
     def started(self, cluster: ClusterT) -> None:
         """The CTAs of a cluster begin."""
-        ...
 
     def ended(self, cta: CtaT) -> None:
         """All threads of a CTA have left the kernel."""
-        ...
 
     def memory_watch(self, cta: CtaT) -> MemoryWatch:
         """What the CTA's memories report the accesses of engines to."""
@@ -92,7 +87,6 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
           memory: "shared memory" or "tensor memory". fault: what to raise to end the launch; else
             what is there is read. extent: bytes, or columns of tensor memory.
         """
-        ...
 
     # ---- threads
 
@@ -114,7 +108,6 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
           values, element_bytes: of st: uint8[lanes, width], not yet in memory, and the element's
             size.
         """
-        ...
 
     def strong_access(
         self,
@@ -129,81 +122,63 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes; otherwise as
         `access`.
         """
-        ...
 
     def tensor_access(
         self, s: ContextT, boxes: list[tuple[int, int, int, int]], is_write: bool
     ) -> None:
         """tcgen05.ld or .st of (first lane, lanes, first column, columns) boxes is issued."""
-        ...
 
     def named_foreign_lane(self, s: ContextT, address: int, taken: int) -> None:
         """The address of a tcgen05.ld or .st names a lane of another warp's quarter; `taken` is
         accessed.
         """
-        ...
 
     def tensor_waited(self, s: ContextT, is_write: bool) -> None:
         """tcgen05.wait::ld or ::st has been passed."""
-        ...
 
     def allocated(self, s: ContextT, offset: int, column: int, count: int, group: int) -> None:
         """tcgen05.alloc of a cta_group gave columns of the own CTA."""
-        ...
 
     def deallocating(self, s: ContextT, column: int, count: int) -> None:
         """tcgen05.dealloc of columns of the own CTA."""
-        ...
 
     def read_unwritten(self, s: ContextT, names: str) -> None:
         """A context reads registers that no path to there writes."""
-        ...
 
     def registers_changed(self, s: ContextT, line: int, names: str) -> None:
         """Registers of a wgmma.mma_async at a line were written before the wait that covers it."""
-        ...
 
     def misused_members(self, s: ContextT, opcode: str, message: str) -> None:
         """A warp-wide instruction whose member mask and lanes do not go together."""
-        ...
 
     def fence(self, s: ContextT, mask: int, opcode: str) -> None:
         """Lanes execute a fence."""
-        ...
 
     def warp_synced(self, s: ContextT, mask: int) -> None:
         """Lanes synchronised by bar.warp.sync."""
-        ...
 
     def initialised(self, s: ContextT, lane: int, cta: CtaT, offset: int) -> None:
         """mbarrier.init."""
-        ...
 
     def invalidated(self, s: ContextT, lane: int, cta: CtaT, offset: int) -> None:
         """mbarrier.inval."""
-        ...
 
     def arriving(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes are about to arrive on a barrier; without an order it is one that orders
         everything.
         """
-        ...
 
     def announcing(self, s: ContextT, mask: int, key: SyncKey) -> None:
         """Lanes change how many bytes an mbarrier waits for, without arriving on it."""
-        ...
 
     def waiting(self, s: ContextT, mask: int, key: SyncKey, parity: int) -> None:
         """Lanes look at the parity of an mbarrier (they may do so again)."""
-        ...
 
     def left(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
-        ...
 
     def completed(self, cta: CtaT, key: SyncKey) -> None:
         """A phase of a barrier is complete."""
-        ...
 
     # ---- asynchronous work
 
@@ -220,26 +195,20 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
             whole context.
           channel: work of equal channels completes in order.
         """
-        ...
 
     def began(self, ticket: Any) -> None:
         """An engine does the work of a ticket now, until `finished`."""
-        ...
 
     def finished(self) -> None:
         """The engine's work is done."""
-        ...
 
     def part_issued(self, s: ContextT, channel: Channel) -> None:
         """A warp did its part of work that several warps issue together (wgmma)."""
-        ...
 
     def group_closed(self, s: ContextT, lanes: list[int], kind: str) -> None:
         """Lanes committed a group of `kind` "bulk", "copy" or "wgmma"."""
-        ...
 
     def group_waited(
         self, s: ContextT, lanes: list[int], kind: str, newest: int, read_only: bool
     ) -> None:
         """Lanes know that all but their `newest` groups are complete (or have read)."""
-        ...

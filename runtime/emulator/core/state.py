@@ -218,7 +218,6 @@ class Scheduling(Protocol):
           lane: the issuing lane, an array of lanes that issue each for itself what is done at once,
             or None when the whole context issues together.
         """
-        ...
 
     def block(
         self,
@@ -228,11 +227,9 @@ class Scheduling(Protocol):
         may_expire: bool = False,
     ) -> None:
         """Take a context out of the ready ones until `wake(key)`."""
-        ...
 
     def wake(self, key: tuple[Any, ...]) -> None:
         """Something changed for the contexts that wait on `key`: they look again."""
-        ...
 
     def spurious(self) -> bool:
         """Whether a try_wait that could wait returns false instead (adversarial only)."""
@@ -244,15 +241,12 @@ class Scheduling(Protocol):
 
     def settle(self, context: WarpContext) -> None:
         """Add a context that starts at a segment which may itself be its next join."""
-        ...
 
     def merge(self, context: WarpContext, others: list[WarpContext]) -> None:
         """Make one context of several that stand at the same instruction and wait to converge."""
-        ...
 
     def exited(self, context: WarpContext, mask: int) -> None:
         """Lanes of a context left the kernel."""
-        ...
 
 
 class Warp:

@@ -16,7 +16,6 @@ class GlobalWatch(Protocol):
         Args:
           adds: it is reduced into, each element in one piece.
         """
-        ...
 
 
 class MemoryWatch(Protocol):
@@ -29,29 +28,23 @@ class MemoryWatch(Protocol):
           quarters: axis of which each of the four warps of a group uses its quarter; None: each
             uses all.
         """
-        ...
 
     def span(self, offset: int, byte_count: int, is_write: bool) -> None:
         """Consecutive bytes of shared memory."""
-        ...
 
     def lanes(self, offsets: Any, width: int, values: Any) -> None:
         """A write of `width` bytes of shared memory at each offset (cp.async): uint8[lanes,
         width].
         """
-        ...
 
     def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:
         """A box of tensor memory."""
-        ...
 
     def unpromised(self, message: str, column: int, columns: int) -> None:
         """Work on columns of tensor memory rests on what PTX does not promise."""
-        ...
 
     def signal(self, offset: int, byte_count: int) -> None:
         """An mbarrier gets an arrival (byte_count 0) or completed transaction bytes."""
-        ...
 
 
 class Unwritten(Protocol):
@@ -63,7 +56,6 @@ class Unwritten(Protocol):
         Args:
           extent: bytes of shared memory, or columns of tensor memory, that are read.
         """
-        ...
 
 
 def refuse_unwritten(fault: Fault, extent: int) -> NoReturn:

@@ -14,7 +14,6 @@ class SegmentClock(Protocol):
 
     def ran(self, s: Any, segment: int, next_segment: int, steps: int) -> None:
         """A context ran a segment; `next_segment` is what the segment's function returned."""
-        ...
 
 
 class TimedProgram(Translation):
