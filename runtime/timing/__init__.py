@@ -2,12 +2,14 @@
 
 from .assembly import assemble_with_lines, machine_code
 from .chips import CHIPS, H200, Chip, chip_for
+from .effects import barrier_names
 from .grid import Composed, compose, resident_ctas
 from .join import Joined, JoinError, join
 from .record import ClusterRecord, Recorder
-from .replay import Replay, Replayed, barrier_names
+from .replay import Replay
 from .report import Report, report, table
 from .spans import chrome_trace, write_trace
+from .warps import Replayed
 
 __all__ = [
     "CHIPS",

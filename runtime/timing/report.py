@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .replay import Replayed, WarpTimes
 from .units import ALU, HEAVY, LITE, XU
+from .warps import Replayed, WarpTimes
 
 LEAST_TURNS = 4  # of a loop that counts as steady
 OUTER = 2.5  # a turn this many times as long as the median one has left the loop in between

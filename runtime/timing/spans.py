@@ -12,7 +12,7 @@ from attn_mlir.files import write_file
 
 from ..emulator.trace.timeline import COPY_IN, COPY_OUT, TENSOR
 from .engines import Span
-from .replay import Replayed, WarpTimes
+from .warps import Replayed, WarpTimes
 
 CLOCKS_PER_MICROSECOND = 1000
 
