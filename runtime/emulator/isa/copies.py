@@ -1,5 +1,6 @@
 """Asynchronous copies: TMA tensors, bulk copies, cp.async, and their groups (spec-ptx 7)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,31 @@ def _destinations(
     return result
 
 
+def _post_load(
+    s: WarpContext,
+    lane: int,
+    goals: list[tuple[Cta, int, Cta, int]],
+    move: Callable[[Cta, int], int],
+) -> None:
+    """Posts a copy into shared memory whose bytes complete on mbarriers.
+
+    Args:
+      goals: of `_destinations`.
+      move: copies to a CTA's shared memory at an offset; returns the bytes.
+    """
+    line = s.segment.line
+    for _, _, signal, where in goals:
+        signal.mbarriers.get(where)
+
+    def run(payloads: list[Any]) -> None:
+        for cta, offset, signal, where in goals:
+            byte_count = move(cta, offset)
+            _observe(s, line, cta, offset, byte_count, True)
+            _complete_tx(s, line, signal, where, byte_count)
+
+    s.launch.scheduler.post(None, run, None, s, lane=lane)
+
+
 @runtime
 def tensor_load(
     s: WarpContext,
@@ -89,28 +115,21 @@ def tensor_load(
       form: (destination is a shared::cluster address, cta_group, "tile" or "gather4").
     """
     cluster, group, mode = form
-    memory = s.launch.memory
-    line = s.segment.line
+    launch = s.launch
+    engine = tma.gather4 if mode == "gather4" else tma.load_tile
     for lane in active_lanes(s, k):
         tmap = _read_map(s, int(tensor_map[lane]))
         at = [int(c[lane]) for c in coordinates]
         mask = None if ranks is None else int(ranks[lane]) & 0xFFFF
         goals = _destinations(s, int(address[lane]), int(barrier[lane]), mask, cluster, group)
-        for _, _, signal, where in goals:
-            signal.mbarriers.get(where)
-        s.launch.count("tensor_loads")
+        launch.count("tensor_loads")
 
-        def run(
-            payloads: list[Any], tmap: Any = tmap, at: list[int] = at, goals: Any = goals
-        ) -> None:
-            engine = tma.gather4 if mode == "gather4" else tma.load_tile
-            for cta, offset, signal, where in goals:
-                byte_count = engine(tmap, at, memory, cta.shared, offset)
-                _observe(s, line, cta, offset, byte_count, True)
-                _complete_tx(s, line, signal, where, byte_count)
-                s.launch.count("tensor_load_bytes", byte_count)
+        def move(cta: Cta, offset: int, tmap: Any = tmap, at: list[int] = at) -> int:
+            byte_count = engine(tmap, at, launch.memory, cta.shared, offset)
+            launch.count("tensor_load_bytes", byte_count)
+            return byte_count
 
-        s.launch.scheduler.post(None, run, None, s, lane=lane)
+        _post_load(s, lane, goals, move)
 
 
 _LOAD_MODIFIERS = (
@@ -162,6 +181,31 @@ def _bulk_key(s: WarpContext) -> tuple[Any, ...]:
     return ("bulk", id(s.warp))
 
 
+def _post_store(
+    s: WarpContext, lane: int, source: int, byte_count: int, move: Callable[[Cta, int], None]
+) -> None:
+    """Posts a copy from shared to global memory, which belongs to the lane's open bulk group.
+
+    Args:
+      source: address in shared memory of `byte_count` bytes.
+      move: copies from a CTA's shared memory at an offset.
+    """
+    scheduler, line = s.launch.scheduler, s.segment.line
+    cta, offset = shared_target(s, source, False)
+    group, key = _open(s.warp.bulk_open, lane), _bulk_key(s)
+    group.reads += 1
+    group.writes += 1
+
+    def run(payloads: list[Any]) -> None:
+        _observe(s, line, cta, offset, byte_count, False)
+        move(cta, offset)
+        group.reads -= 1
+        group.writes -= 1
+        scheduler.wake(key)
+
+    scheduler.post(None, run, None, s, engine="store", lane=lane)
+
+
 @runtime
 def tensor_store(
     s: WarpContext,
@@ -178,39 +222,20 @@ def tensor_store(
     """
     mode, reduction = form
     memory = s.launch.memory
-    scheduler = s.launch.scheduler
-    line = s.segment.line
     for lane in active_lanes(s, k):
         tmap = _read_map(s, int(tensor_map[lane]))
         at = [int(c[lane]) for c in coordinates]
-        cta, offset = shared_target(s, int(source[lane]), False)
-        group = _open(s.warp.bulk_open, lane)
-        group.reads += 1
-        group.writes += 1
-        key = _bulk_key(s)
         s.launch.count("tensor_stores")
 
-        def run(
-            payloads: list[Any],
-            tmap: Any = tmap,
-            at: list[int] = at,
-            cta: Cta = cta,
-            offset: int = offset,
-            group: AsyncGroup = group,
-            key: Any = key,
-        ) -> None:
-            _observe(s, line, cta, offset, tmap.box_bytes, False)
+        def move(cta: Cta, offset: int, tmap: Any = tmap, at: list[int] = at) -> None:
             if reduction:
                 tma.reduce_tile(tmap, at, memory, cta.shared, offset, reduction)
             elif mode == "scatter4":
                 tma.scatter4(tmap, at, memory, cta.shared, offset)
             else:
                 tma.store_tile(tmap, at, memory, cta.shared, offset)
-            group.reads -= 1
-            group.writes -= 1
-            scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, engine="store", lane=lane)
+        _post_store(s, lane, int(source[lane]), tmap.box_bytes, move)
 
 
 _STORE_MODIFIERS = (
@@ -332,35 +357,26 @@ def bulk_load(
     """
     cluster, from_shared, reduction, kind = form
     launch = s.launch
-    line = s.segment.line
     for lane in active_lanes(s, k):
         count = int(size[lane])
         mask = None if ranks is None else int(ranks[lane]) & 0xFFFF
         goals = _destinations(s, int(address[lane]), int(barrier[lane]), mask, cluster, 1)
+        space: Any = launch.memory
+        start = int(source[lane])
         if from_shared:
-            origin, start = shared_target(s, int(source[lane]), False)
-            space: Any = origin.shared
-        else:
-            space, start = launch.memory, int(source[lane])
-        for _, _, signal, where in goals:
-            signal.mbarriers.get(where)
+            origin, start = shared_target(s, start, False)
+            space = origin.shared
 
-        def run(
-            payloads: list[Any],
-            goals: Any = goals,
-            space: Any = space,
-            start: int = start,
-            count: int = count,
-        ) -> None:
-            for cta, offset, signal, where in goals:
-                if reduction:
-                    bulk.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
-                else:
-                    bulk.bulk_copy(cta.shared, offset, space, start, count)
-                _observe(s, line, cta, offset, count, True)
-                _complete_tx(s, line, signal, where, count)
+        def move(
+            cta: Cta, offset: int, space: Any = space, start: int = start, count: int = count
+        ) -> int:
+            if reduction:
+                bulk.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
+            else:
+                bulk.bulk_copy(cta.shared, offset, space, start, count)
+            return count
 
-        launch.scheduler.post(None, run, None, s, lane=lane)
+        _post_load(s, lane, goals, move)
 
 
 @runtime
@@ -375,43 +391,28 @@ def bulk_store(
 ) -> None:
     """Bulk copies from shared to global memory; form is (reduction or "", its type)."""
     reduction, kind = form
-    launch = s.launch
-    scheduler = launch.scheduler
-    line = s.segment.line
+    memory = s.launch.memory
     for lane in active_lanes(s, k):
-        cta, offset = shared_target(s, int(source[lane]), False)
         goal, count = int(address[lane]), int(size[lane])
         byte_bits = None if byte_mask is None else int(byte_mask[lane]) & 0xFFFF
-        group = _open(s.warp.bulk_open, lane)
-        group.reads += 1
-        group.writes += 1
-        key = _bulk_key(s)
 
-        def run(
-            payloads: list[Any],
-            cta: Cta = cta,
-            offset: int = offset,
+        def move(
+            cta: Cta,
+            offset: int,
             goal: int = goal,
             count: int = count,
             byte_bits: int | None = byte_bits,
-            group: AsyncGroup = group,
-            key: Any = key,
         ) -> None:
-            _observe(s, line, cta, offset, count, False)
             if reduction:
-                bulk.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)
+                bulk.bulk_reduce(memory, goal, cta.shared, offset, count, reduction, kind)
             elif byte_bits is not None:
-                lanes = np.arange(count) % 16
-                chosen = (byte_bits >> lanes & 1) == 1
-                target = launch.memory.view(goal, count, writing=True)
+                chosen = (byte_bits >> np.arange(count) % 16 & 1) == 1
+                target = memory.view(goal, count, writing=True)
                 target[chosen] = cta.shared.view(offset, count)[chosen]
             else:
-                bulk.bulk_copy(launch.memory, goal, cta.shared, offset, count)
-            group.reads -= 1
-            group.writes -= 1
-            scheduler.wake(key)
+                bulk.bulk_copy(memory, goal, cta.shared, offset, count)
 
-        scheduler.post(None, run, None, s, engine="store", lane=lane)
+        _post_store(s, lane, int(source[lane]), count, move)
 
 
 _BULK_MODIFIERS = (
