@@ -158,7 +158,7 @@ def _judged(
     places: Sequence[tuple[int, int]],
     rows: npt.NDArray[np.int64],
 ) -> AttentionRun:
-    """What was run, if its rows of these batch entries and heads are right.
+    """The finished run, if its rows of these batch entries and heads are right.
 
     Raises:
       LaunchError: an element is wrong.

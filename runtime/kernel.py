@@ -59,7 +59,7 @@ def load(
 class Kernel:
     """A bundle, ready to be launched on any device that can run it.
 
-    Of a fat bundle each call runs the code for its device (`devices.base.fitting`). A call that
+    A call of a fat bundle runs the code for its device (`devices.base.fitting`). A call that
     differs from an earlier one only in the addresses of arrays is carried out by a plan; see
     `attn_mlir.runtime.devices.launchplan`.
     """
@@ -223,9 +223,7 @@ def chosen_for_all() -> Device | None:
 def planned_on(
     device: Device, bundle: Bundle, bound: Bound, names: Sequence[str]
 ) -> LaunchPlan[Any] | None:
-    """A plan of a call, if the device makes plans and the call has parameters;
-    see `PlansLaunches`.
-    """
+    """A plan of a call with parameters, if the device makes plans; see `PlansLaunches`."""
     if not callable(getattr(device, "plan_launch", None)):
         return None
     try:

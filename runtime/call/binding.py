@@ -377,9 +377,7 @@ def parameters(
 
 
 def _address(bound: Bound, name: str, addresses: Mapping[str, int]) -> int:
-    """A tensor's address; for an empty tensor that of an output, so that it points to mapped
-    memory.
-    """
+    """A tensor's address; an empty tensor has an output's, which is mapped."""
     if not bound.tensors[name].empty:
         return addresses[name]
     for tensor in bound.manifest.tensors:

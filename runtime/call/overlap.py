@@ -23,7 +23,7 @@ def overlaps_itself(tensor: TensorView) -> bool:
     if tensor.empty or _nests(tensor):
         return False
     array = _placed(tensor)
-    # Of two elements that differ along an axis, one can be taken to be its first.
+    # If two elements differ along an axis, one may be taken from its first slice.
     for axis in range(array.ndim):
         first, rest = np.split(array, [1], axis)
         if _share(first, rest):

@@ -91,9 +91,7 @@ class TensorView:
 
     @functools.cached_property
     def byte_range(self) -> tuple[int, int]:
-        """Address of its lowest byte, and how many bytes it reaches over;
-        strides may be negative.
-        """
+        """Address of its lowest byte, and its extent in bytes; strides may be negative."""
         if self.empty:
             return self.address, 0
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
@@ -116,9 +114,7 @@ class TensorView:
 
 
 class Described(TensorView):
-    """A tensor of PyTorch as shape, strides and dtype, without its memory, which traced ones do not
-    have.
-    """
+    """A traced PyTorch tensor, which has no memory, as shape, strides and dtype."""
 
     __dlpack__ = None  # recognised as an array by tracing
     has_memory = False
@@ -359,9 +355,7 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
 
 
 def _negated(value: Any) -> bool:
-    """Whether a tensor of torch stands for the negative of what its memory holds, which DLPack
-    cannot say.
-    """
+    """Whether a torch tensor is the negative of its memory, which DLPack cannot say."""
     return is_tensor(value) and (value.is_neg() or value.is_conj())
 
 

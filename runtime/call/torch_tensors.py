@@ -1,4 +1,4 @@
-"""What a tensor of PyTorch is, said before anything of it is read.
+"""The kind of a PyTorch tensor, found before anything of it is read.
 
 A tensor need not be what its memory holds. A subclass has a meaning of its own, a fake has no
 memory, a tracer records what is done with its tensors, `torch.func` puts batches and tangents
@@ -202,9 +202,7 @@ def is_transformed() -> bool:
 
 
 def is_traced(tensor: Any) -> bool:
-    """Whether a checked tensor has no memory: a fake, one on meta, or one that `torch.func` has
-    wrapped.
-    """
+    """Whether a checked tensor has no memory: fake, on meta, or wrapped by `torch.func`."""
     torch = _parts()
     return (
         type(tensor) not in torch.plain

@@ -83,9 +83,7 @@ def _zeros(count: int, index: int) -> TensorView:
 
 @functools.cache
 def _is_per_thread() -> bool:
-    """Whether the default stream is another one in each thread, as cuda-python is told when
-    imported.
-    """
+    """Whether each thread has its own default stream, as cuda-python is told at import."""
     return os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0")
 
 

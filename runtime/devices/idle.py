@@ -1,6 +1,4 @@
-"""A device that launches nothing: calls are checked and kernels compiled,
-but results not written.
-"""
+"""A device that checks calls and compiles kernels, and launches nothing."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class IdleDevice:
     def plan_launch(
         self, bundle: Bundle, bound: Bound, names: Sequence[str]
     ) -> LaunchPlan[Any] | None:
-        """A plan that writes the parameters of a launch, but launches nothing;
-        see `PlansLaunches`.
-        """
+        """A plan that writes a launch's parameters and launches nothing; see `PlansLaunches`."""
         if not can_be_planned(bound):
             return None
         launched = Launch(self.name, bound.grid)

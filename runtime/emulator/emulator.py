@@ -395,9 +395,7 @@ class Emulator:
         return Trace(self.traces if isinstance(self.traces, Names) else None)
 
     def _grid_workspace(self, ptx_text: str) -> int:
-        """The address of what grid-wide synchronisation starts from, its size and a barrier of 0; 0
-        without it.
-        """
+        """The address of the grid-wide barrier: its size and a count of 0; 0 without one."""
         if "%envreg" not in ptx_text:
             return 0
         if self._workspace is None:
@@ -408,9 +406,7 @@ class Emulator:
         return address
 
     def _symbols(self, ptx_text: str, module: Module, kernel: Kernel) -> dict[str, int]:
-        """Addresses of the module's variables that a kernel reaches; they live as long as the
-        emulator.
-        """
+        """Addresses of the variables that a kernel reaches; they live as long as the emulator."""
         result: dict[str, int] = {}
         for variable in reached(module, kernel):
             if variable.space not in ("global", "const"):

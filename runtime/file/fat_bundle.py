@@ -107,7 +107,7 @@ class FatBundle:
 
 
 def read_bundles(data: bytes, *, path: Path | None = None) -> Bundle | FatBundle:
-    """What the bytes of a bundle file hold: the code for one target, or for several.
+    """The bundle or bundles in the bytes of a bundle file: code for one target or for several.
 
     Raises:
       SpecError: not a bundle, or a damaged one.
@@ -161,9 +161,7 @@ def _checked(bundles: Sequence[Bundle], name: str) -> tuple[Bundle, ...]:
 
 
 def _interface(manifest: Manifest) -> dict[str, object]:
-    """What a caller has to know, in words and values;
-    how tensors are aligned is each target's own.
-    """
+    """The interface that a caller sees; alignments of tensors are each target's own."""
     return {
         "the name is": manifest.entry,
         "the request is": dict(manifest.request),

@@ -1,4 +1,4 @@
-"""What the model knows of a chip: rates and latencies in clocks of a multiprocessor, with bounds.
+"""Rates and latencies of a chip, in clocks of a multiprocessor, with bounds.
 
 Each constant has a value and the range that its sources leave open. `Chip.at` picks one end of all
 ranges, so that a replay can be bounded. docs/timing.md lists the sources and the measurements.

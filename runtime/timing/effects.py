@@ -1,6 +1,4 @@
-"""Effects of instructions in a replay: arrivals, waits, copies and products on barriers and
-engines.
-"""
+"""Effects of instructions in a replay: arrivals, waits, copies and products."""
 
 from __future__ import annotations
 

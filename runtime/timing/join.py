@@ -131,9 +131,7 @@ def join(function: Function, program: Program) -> Joined:
 
 
 def _match_kinds(joined: Joined, code: list[PtxInstruction]) -> None:
-    """Gives each SASS instruction with events the PTX line that has them: its own, else the
-    nearest.
-    """
+    """Gives each SASS instruction with events its own PTX line, else the nearest."""
     lines: dict[Kind, set[int]] = {}
     for one in code:
         if (kind := kind_of(one)) is not None:

@@ -85,7 +85,7 @@ Slot = list[Event] | None  # of one execution of one instruction; None: its guar
 
 @dataclass(slots=True)
 class WarpRecord:
-    """What one warp did, by PTX line.
+    """The record of one warp, by PTX line.
 
     Attributes:
       outcomes: of the conditional branches and exits of a line, in order.
@@ -112,7 +112,7 @@ class Phase:
 
 @dataclass(slots=True)
 class ClusterRecord:
-    """What the CTAs of one cluster did.
+    """The record of one cluster's CTAs.
 
     Attributes:
       warps: of all its CTAs, in order.
@@ -160,7 +160,7 @@ def kind_of(instruction: Instruction) -> Kind | None:
 
 @dataclass(slots=True)
 class _Layout:
-    """What is known of a segment before it runs: events' lines, and how it ends."""
+    """The static part of a segment's record: lines of its events, and how it ends."""
 
     events: list[tuple[int, Kind]]
     line: int
@@ -368,7 +368,7 @@ class Recorder(PartialInspector):
     def waiting(self, s: WarpContext, mask: int, key: SyncKey, parity: int) -> None:
         self._parities[s, key] = parity
 
-    def left(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def passed(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
         done = self._record[s.cta.cluster].completed.get(key, 0)
         if key[0] == "mbarrier":
             parity = self._parities.pop((s, key), (done - 1) & 1)

@@ -143,9 +143,7 @@ class Replay:
 
     @staticmethod
     def _has_priority(partition: Partition, warp: Warp, other: Warp) -> bool:
-        """Whether a ready warp issues before another: the last one, else the one that waits
-        longest.
-        """
+        """Whether a ready warp issues before another: the last one, else the longest waiting."""
         last = partition.last
         if last is warp or last is other:
             assert last is not None and last.previous is not None
@@ -214,7 +212,7 @@ class Replay:
 
     @staticmethod
     def _depbar(warp: Warp, one: Instruction) -> list[Cell]:
-        """What `DEPBAR.LE SBn, k` waits for: all but the k youngest on scoreboard n."""
+        """The results that `DEPBAR.LE SBn, k` waits for: all but the k youngest on scoreboard n."""
         operands = re.search(r"SB(\d+), (0x[0-9a-f]+|\d+)", one.operands)
         if operands is None:
             return []

@@ -1,6 +1,4 @@
-"""What a replay says: clocks of a turn of each loop, what roles wait for,
-which unit is the limit.
-"""
+"""The report of a replay: clocks of a loop's iteration, waits of roles, the limiting unit."""
 
 from __future__ import annotations
 

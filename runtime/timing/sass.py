@@ -55,7 +55,7 @@ class Instruction:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """What follows the base: `("EX2",)` of `MUFU.EX2`."""
+        """The suffixes of the opcode: `("EX2",)` of `MUFU.EX2`."""
         return tuple(self.opcode.split(".")[1:])
 
     @property
@@ -73,9 +73,7 @@ class Instruction:
 
     @property
     def is_conditional(self) -> bool:
-        """Control may also go on to the next instruction (`BRA.U UP4` has its guard as an
-        operand).
-        """
+        """Control may also fall through (`BRA.U UP4` has its guard as an operand)."""
         operand = self.operands.partition("`")[0].strip(" ,")
         is_guarded = self.guard not in ("", "PT", "UPT")
         return is_guarded or (self.base in ("BRA", "JMP") and operand not in ("", "~URZ", "PT"))

@@ -25,7 +25,7 @@ Action = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an instruction costs.
+    """The cost of an instruction.
 
     Attributes:
       unit: that it needs, and `interval`, the clocks for which it keeps it.
@@ -82,7 +82,7 @@ def cost_of(one: Instruction) -> Cost:
 
 
 def _memory_cost(one: Instruction, base: str) -> Cost:
-    """Of what goes to memory, barriers and engines."""
+    """Costs of memory, barrier and engine instructions."""
     if base == "SYNCS":
         kind = one.suffixes[0]
         if kind == "PHASECHK":

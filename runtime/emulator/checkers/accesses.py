@@ -191,9 +191,7 @@ class Accesses:
         self.cells[at] = cells
 
     def hand_over(self, other: "Accesses", at: Where, cells: Cells) -> None:
-        """Moves `cells` from these granules to `other`, replacing its cells; the caller puts new
-        ones here.
-        """
+        """Moves `cells` of these granules to `other`; the caller puts new ones here."""
         if other.has_rows:
             other.put(at, cells)
         else:

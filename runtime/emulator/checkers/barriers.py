@@ -102,9 +102,7 @@ class Barriers:
         self.table[key] = barrier
 
     def fenced_inits(self, thread: int) -> tuple[int, int] | None:
-        """(actor, step) of the inits that a thread has fenced, which also a relaxed arrival passes
-        on.
-        """
+        """(actor, step) of a thread's fenced inits, which a relaxed arrival passes on too."""
         step = self._fenced.get(thread)
         return None if step is None else (self.actors.engine(("init", thread)), step)
 

@@ -78,9 +78,7 @@ class Actors:
         return actor
 
     def copies_of_lanes(self, key: tuple[Any, ...]) -> int:
-        """The first of 32 new actors in a row, for the cp.async of a warp's lanes: lane n has the
-        key `(*key, n)`.
-        """
+        """The first of 32 new actors for the cp.async of a warp: lane n has the key `(*key, n)`."""
         first = self.engine((*key, 0))
         for lane in range(1, WARP_LANES):
             self.engine((*key, lane))
@@ -126,9 +124,7 @@ class Actors:
         return steps
 
     def join(self, target: Clock, source: Clock) -> Clock:
-        """Joins `source` into the first rows of `target`; returns `target`,
-        extended if necessary.
-        """
+        """Joins `source` into the first rows of `target`; returns it, extended if necessary."""
         target, source = self.fit(target), self.fit(source)
         rows = target[: source.shape[0]]
         np.maximum(rows, source, out=rows)
@@ -150,9 +146,7 @@ class Group:
         self.saved = saved
 
     def saved_clock(self) -> Clock:
-        """A copy of rows KNOWN and PROXY, which later changes do not affect;
-        must not be modified.
-        """
+        """A copy of rows KNOWN and PROXY, unaffected by later changes; must not be modified."""
         if self.saved is None:
             self.saved = self.clock[:TENSOR].copy()
         return self.saved
@@ -219,9 +213,7 @@ class WarpClocks:
             yield group, mine
 
     def split_groups(self, mask: int) -> list[Group]:
-        """The groups of the lanes in a mask, split off from other lanes, so that they can be
-        changed.
-        """
+        """The groups of exactly the lanes in a mask, which may be changed."""
         is_numbered = self._numbered == self.version
         self.version += 1
         groups: list[Group] = []
@@ -253,9 +245,7 @@ class WarpClocks:
         return groups[0] if len(groups) == 1 else groups[int(self.numbers()[lane])]
 
     def of_each(self, lanes: Any, per_group: Callable[[Group], Any]) -> npt.NDArray[Any]:
-        """The array that `per_group` makes of the lanes' group, or a row for each lane if they have
-        several.
-        """
+        """`per_group` of the lanes' group, or a row for each lane if they have several."""
         groups = self.groups
         if len(groups) == 1:
             return per_group(groups[0])
@@ -269,8 +259,8 @@ class WarpClocks:
         return np.stack(rows)[at]
 
     def known_steps(self, lanes: Any) -> npt.NDArray[np.int32]:
-        """The steps by actor that lanes know, without their own: one array,
-        or a row for each lane.
+        """The steps by actor that lanes know, without their own; a row for each lane if they
+        differ.
         """
         groups = self.groups
         return self._row(groups[0]) if len(groups) == 1 else self.of_each(lanes, self._row)
@@ -298,7 +288,7 @@ class WarpClocks:
         return target
 
     def lane_clock(self, lane: int) -> LaneClock:
-        """What a lane knows now, including its own steps, as arguments of `with_lane`."""
+        """The clock of a lane with its own steps, as arguments of `with_lane`."""
         copied = None if self.copies is None else self.copies.steps[:, lane].copy()
         return self.of_lane(lane).saved_clock(), lane, self.tick, int(self.fenced[lane]), copied
 
@@ -363,9 +353,7 @@ class WarpClocks:
                 group.clock[entry] = max(group.clock[entry], step)
 
     def fence_proxy(self, mask: int) -> None:
-        """fence.proxy.async: makes all that the lanes know, and their own steps, visible to the
-        async proxy.
-        """
+        """fence.proxy.async: makes the lanes' knowledge and steps visible to the async proxy."""
         for group in self.split_groups(mask):
             np.maximum(group.clock[PROXY], group.clock[KNOWN], out=group.clock[PROXY])
         self.fenced[lanes_in(mask)] = self.tick
@@ -389,9 +377,7 @@ class WarpClocks:
         return (lanes + self.base)[:, None]
 
     def alias_of(self, lanes: Any) -> Alias:
-        """The actors of the lanes' own copies, and the steps up to which the lanes know them
-        complete.
-        """
+        """The actors of the lanes' own copies, and the steps that the lanes know to be complete."""
         copies = self.copies
         if copies is None:
             return None

@@ -22,7 +22,7 @@ MESSAGE = (
 
 
 class ConstantReads:
-    """Who read each byte of global memory through the read-only path, and who wrote it.
+    """Readers of each byte of global memory by the read-only path, and its writers.
 
     Attributes:
       lines: of the loads through that path; without any, nothing is followed.

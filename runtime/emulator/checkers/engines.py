@@ -112,8 +112,7 @@ class Ticket:
         return Accessor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
-        """The clock that an arrival on completion of this work passes on: its actor up to this
-        step.
+        """The clock that an arrival on completion passes on: its actor up to this step.
 
         It includes what the issuing thread had learned, but none of the thread's own steps.
         """
@@ -250,9 +249,7 @@ class EngineChecks(RegisterChecks):
 
     @staticmethod
     def _actor_of(state: ClusterState, s: WarpContext, lane: int, kind: str, engine: str) -> int:
-        """The actor of a channel's work; 0 for copies,
-        whose mbarrier is only known at their end.
-        """
+        """The actor of a channel's work; 0 for copies, which learn their mbarrier at their end."""
         rank, warp = s.cta.rank, s.warp.index
         if kind == "tensor":
             return state.actors.engine(("tensor", rank, warp, lane))
@@ -334,9 +331,7 @@ class EngineChecks(RegisterChecks):
     def _operand_of_warps(
         self, state: ClusterState, cta: Cta, ticket: Ticket, region: tuple[Any, ...]
     ) -> None:
-        """An operand of wgmma: the four warps are unordered, so each must know of the writes it
-        reads.
-        """
+        """An operand of wgmma: each of the unordered four warps must know its writes."""
         _, units, axis = region
         space = state.ctas[cta.rank].shared
         fitted = [state.actors.fit(clock) for clock in ticket.warps]
@@ -368,7 +363,7 @@ class EngineChecks(RegisterChecks):
     ) -> None:
         """cp.async of several lanes, each with its own clock and its own completion.
 
-        Of lanes that copy the same bytes to one place every outcome is the same, as of such stores.
+        Lanes that copy the same bytes to one address do not race, like stores that agree.
         """
         _, offsets, width, values = region
         space = state.ctas[cta.rank].shared

@@ -54,9 +54,7 @@ class LaneCopies:
         self._commits[lanes] += 1
 
     def wait(self, lanes: Lanes, newest: int) -> None:
-        """The lanes learn that all but their `newest` groups, or with -1 all copies,
-        are complete.
-        """
+        """The lanes learn that all but their `newest` groups (-1: all copies) are complete."""
         if newest < 0:
             self.known[lanes] = self._issued[lanes]
             return

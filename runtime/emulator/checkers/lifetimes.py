@@ -97,9 +97,7 @@ class LifetimeChecks(StrongAccessChecks):
         action: str,
         line: Any,
     ) -> None:
-        """Lanes access shared memory: checks mbarriers there, and notes the use if it is another
-        CTA's.
-        """
+        """Lanes access shared memory: checks mbarriers there, and notes use of another CTA's."""
         owned = self.state_of(s.cta).ctas[owner.rank]
         low, high = owned.live_reach
         first = max(low - width + 1, 0)
@@ -194,7 +192,7 @@ class LifetimeChecks(StrongAccessChecks):
             self.reporter.add(Finding("barrier", message, "the cluster's barrier", 0, 1, current))
         warp.cluster_arrivals[lanes] += 1
 
-    def cluster_left(self, s: WarpContext, warp: WarpClocks, mask: int) -> None:
+    def cluster_passed(self, s: WarpContext, warp: WarpClocks, mask: int) -> None:
         """Lanes are through barrier.cluster.wait."""
         lanes = lanes_in(mask)
         warp.cluster_waits[lanes] += 1

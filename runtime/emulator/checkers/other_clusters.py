@@ -1,8 +1,7 @@
 """Knowledge of threads about other clusters.
 
-Each cluster numbers its own actors. What a thread learns about other clusters is a `Bundle`, and
-learning it is a step of an actor of the thread's own cluster, so that knowledge of it passes on
-like all knowledge there.
+Each cluster numbers its own actors. A thread learns about other clusters by a `Bundle`, as a step
+of an actor of its own cluster, so that this knowledge passes on like all knowledge there.
 
 A bundle is closed: it includes all that its clocks know by way of such steps. So if one thread has
 learned a bundle and another thread learns from it, the later bundle has all that the two know of
@@ -124,7 +123,7 @@ def united(bundles: Iterable[Bundle]) -> Bundle:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a thread knows of other clusters from some moment on.
+    """A thread's knowledge of other clusters from some step on.
 
     Attributes:
       included: for each thread of its cluster, in the order of `OtherClusters`, the last step that
@@ -184,7 +183,7 @@ class OtherClusters:
         warp.learn(1 << lane, ((KNOWN, actor),), len(steps) - 1)
 
     def known(self, clock: Clock) -> ClusterClocks:
-        """What the owner of a clock knows of other clusters."""
+        """The knowledge of other clusters that a clock stands for."""
         numbers = self._numbers
         if not numbers.size:
             return NOTHING

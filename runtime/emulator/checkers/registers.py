@@ -1,6 +1,4 @@
-"""Rules of registers: written before reads, unchanged while wgmma uses them,
-shared within masks.
-"""
+"""Rules of registers: written before read, not changed under wgmma, shared within masks."""
 
 from typing import Any
 

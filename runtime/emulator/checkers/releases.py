@@ -46,9 +46,7 @@ class Heads:
         return Heads(bundles, united(bundles.values()) if is_wide and bundles else None, object())
 
     def usable(self, cta_id: CtaId, scope: Scope) -> tuple[list[Bundle], bool]:
-        """What a thread at a place acquires of them with a scope,
-        and whether that is everything.
-        """
+        """The bundles that a thread acquires with a scope, and whether these are all."""
         if self.total is not None and scope >= Scope.GPU:
             return [self.total], True
         bundles = [
@@ -59,9 +57,7 @@ class Heads:
         return bundles, len(bundles) == len(self.bundles)
 
     def replaces(self, earlier: "Heads") -> bool:
-        """Whether these include all that earlier ones pass on: same thread, scopes at least as
-        wide.
-        """
+        """Whether these include all of earlier ones: same thread, scopes at least as wide."""
         same_thread = self.thread is not None and self.thread == earlier.thread
         return same_thread and earlier.bundles.keys() <= self.bundles.keys()
 
@@ -225,9 +221,7 @@ class ReleaseTable:
     def observe(
         self, key: Any, cluster: int, cta_id: CtaId, actor: int, heads: Heads, order: Order
     ) -> tuple[list[Bundle], bool]:
-        """A thread observes releases: returns what it acquires now; its next fence acquires the
-        rest.
-        """
+        """A thread observes releases: acquires those returned, the others by its next fence."""
         if not heads.bundles or heads.thread == (cta_id, actor):
             return [], True
         if order.acquires:
@@ -268,9 +262,7 @@ class ReleaseTable:
 
     @staticmethod
     def _acquired(lane: Lane, cta_id: CtaId, scope: Scope) -> list[Bundle]:
-        """What a fence acquires of the releases that a lane has observed; the others are kept for
-        later.
-        """
+        """The bundles that a fence acquires of observed releases; others stay for later fences."""
         acquired: list[Bundle] = []
         for key, observed in list(lane.observed.items()):
             left: list[Heads] = []

@@ -169,9 +169,7 @@ class Shadow:
     def _agrees(
         self, at: Where, actor: Any, known: Steps, agreement: Agreement, alias: Alias
     ) -> Mask:
-        """The granules where a weak store agrees with the last write, so that their order does not
-        matter.
-        """
+        """The granules where a weak store agrees with the last write: no race, in any order."""
         agrees = self.element_bytes[at] == agreement.element_bytes
         if np.count_nonzero(agrees):
             agrees &= agreement.is_there()
@@ -246,7 +244,7 @@ class Shadow:
         agreement: Agreement | None = None,
         alias: Alias = None,
     ) -> Conflict | None:
-        """What `write` or `read` would return, without recording anything."""
+        """The result of `write` or `read`; records nothing."""
         bad, count = self.writes.unordered(self.writes.cells[at], actor, known, alias)
         if agreement is not None and count:
             bad &= ~self._agrees(at, actor, known, agreement, alias)

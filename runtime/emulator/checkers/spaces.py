@@ -114,8 +114,7 @@ class ByteSpace:
         is_write: bool,
         stored: Stored | None = None,
     ) -> Conflict | None:
-        """One access of `width` bytes per lane; invalid ones are left to the machine, which refuses
-        them.
+        """One access of `width` bytes per lane; the machine refuses invalid ones.
 
         Args:
           stored: the data of a weak store; else None.
@@ -215,9 +214,7 @@ class ByteSpace:
         )
 
     def _strong_conflict(self, at: Any, accessor: Accessor, is_write: bool) -> Conflict | None:
-        """The first conflict of a weak access with strong ones of others;
-        a write replaces these.
-        """
+        """The first conflict of a weak access with strong ones, which a write replaces."""
         assert self.strong is not None
         if (
             accessor.strong is not None
@@ -325,9 +322,7 @@ class TensorSpace:
     def box(
         self, lane: int, lanes: int, column: int, columns: int, accessor: Accessor, is_write: bool
     ) -> Conflict | None:
-        """An access to lanes by columns; 64 lanes from 0 or 16 on are the halves of partitions
-        there.
-        """
+        """An access to lanes by columns; 64 lanes from 0 or 16 are halves of four partitions."""
         at = self._granules(lane, lanes, column, columns)
         do = self.shadow.write if is_write else self.shadow.read
         return do(at, accessor.actor, accessor.step, accessor.writes, accessor.reads)

@@ -269,9 +269,7 @@ class PageUsers:
     def note(
         self, offsets: Any, width: int, number: int, is_write: bool, scope: Scope | None
     ) -> list[tuple[ByteSpace, ClusterState]]:
-        """Other clusters that have accessed `width` bytes at the offsets in a way that may
-        conflict.
-        """
+        """Other clusters with possibly conflicting accesses of `width` bytes at the offsets."""
         units = offsets.astype(np.int64) // UNIT_BYTES
         if width > UNIT_BYTES:
             units = np.add.outer(units, np.arange(-(-width // UNIT_BYTES))).ravel()
@@ -300,7 +298,7 @@ class PageUsers:
 
 
 class CheckBase:
-    """What the checkers share.
+    """State and lookups that all checkers share.
 
     Args:
       checks: names of `findings.CHECKS`.

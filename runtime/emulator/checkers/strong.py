@@ -229,9 +229,7 @@ class StrongWords:
         *,
         is_write: bool,
     ) -> tuple[int, int, bool] | None:
-        """(actor, step, whether it wrote) of the first access to a word that conflicts with
-        `own`.
-        """
+        """(actor, step, whether it wrote) of the first access that conflicts with `own`."""
         several = self._several.get(word)
         if several is None:
             several = {int(self._actor[word]): self._only(word)}

@@ -198,9 +198,7 @@ class ThreadChecks(LifetimeChecks):
         own: CtaId,
         goal: CtaId,
     ) -> None:
-        """A relaxed arrival passes on what earlier fences released, fenced inits, and that its CTA
-        has begun.
-        """
+        """A relaxed arrival passes on fenced releases and inits, and that its CTA has begun."""
         heads = self.release_table.fenced_by(state.other_clusters, own, warp, lane)
         for (_, scope), bundle in heads.bundles.items():
             if scope.includes(own, goal):
@@ -212,16 +210,14 @@ class ThreadChecks(LifetimeChecks):
         for actor, step in passed_on:
             barrier.arriving[KNOWN, actor] = max(barrier.arriving[KNOWN, actor], step)
 
-    def announcing(self, s: WarpContext, mask: int, key: SyncKey) -> None:
+    def expecting_tx(self, s: WarpContext, mask: int, key: SyncKey) -> None:
         """mbarrier.expect_tx and complete_tx: reports who does not know of the barrier's init."""
         barrier = self.state_of(s.cta).barriers.mbarrier(key)
         if barrier is not None:
             self._check_user(s, self.warp_of(s), barrier, key, mask)
 
     def waiting(self, s: WarpContext, mask: int, key: SyncKey, parity: int) -> None:
-        """A test of an mbarrier's parity: reports it if another phase may be meant than is
-        tested.
-        """
+        """A test of an mbarrier's parity: reports one that may mean another phase."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         barrier = state.barriers.mbarrier(key)
         if barrier is None:
@@ -237,11 +233,11 @@ class ThreadChecks(LifetimeChecks):
                 )
                 self.report_mbarrier(state, key, message, s.where(), "waits", current_line())
 
-    def left(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def passed(self, s: WarpContext, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes continue after a barrier: they learn what its completed phases pass on."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         if key[0] == "cluster":
-            self.cluster_left(s, warp, mask)
+            self.cluster_passed(s, warp, mask)
         if key[0] == "mbarrier":
             barrier = state.barriers.mbarrier(key)
             if barrier is None:

@@ -1,4 +1,4 @@
-"""The interfaces of those who watch a launch: in words (`Observer`), or by objects (`Inspector`).
+"""Interfaces of a launch's watchers: by words (`Observer`), or by objects (`Inspector`).
 
 Events come in execution order; those of an inspector come before they take effect. The checkers
 and the trace are inspectors. A launch has at most one of each; without one (None) an event costs
@@ -77,7 +77,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         """All threads of a CTA have left the kernel."""
 
     def memory_watch(self, cta: CtaT) -> MemoryWatch:
-        """What the CTA's memories report the accesses of engines to."""
+        """The watch to which the CTA's memories report accesses of engines."""
         ...
 
     def unwritten(self, cta: CtaT, memory: str, fault: Fault, extent: int) -> None:
@@ -119,9 +119,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         kind: StrongKind,
         order: Order,
     ) -> None:
-        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes; otherwise as
-        `access`.
-        """
+        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes, like `access`."""
 
     def tensor_access(
         self, s: ContextT, boxes: list[tuple[int, int, int, int]], is_write: bool
@@ -129,9 +127,7 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         """tcgen05.ld or .st of (first lane, lanes, first column, columns) boxes is issued."""
 
     def named_foreign_lane(self, s: ContextT, address: int, taken: int) -> None:
-        """The address of a tcgen05.ld or .st names a lane of another warp's quarter; `taken` is
-        accessed.
-        """
+        """A tcgen05.ld or .st names a lane of another warp's quarter; `taken` is accessed."""
 
     def tensor_waited(self, s: ContextT, is_write: bool) -> None:
         """tcgen05.wait::ld or ::st has been passed."""
@@ -164,17 +160,15 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         """mbarrier.inval."""
 
     def arriving(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
-        """Lanes are about to arrive on a barrier; without an order it is one that orders
-        everything.
-        """
+        """Lanes are about to arrive on a barrier; order None orders everything."""
 
-    def announcing(self, s: ContextT, mask: int, key: SyncKey) -> None:
+    def expecting_tx(self, s: ContextT, mask: int, key: SyncKey) -> None:
         """Lanes change how many bytes an mbarrier waits for, without arriving on it."""
 
     def waiting(self, s: ContextT, mask: int, key: SyncKey, parity: int) -> None:
         """Lanes look at the parity of an mbarrier (they may do so again)."""
 
-    def left(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
+    def passed(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
 
     def completed(self, cta: CtaT, key: SyncKey) -> None:

@@ -36,7 +36,7 @@ _STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 @dataclass
 class Outcome:
-    """What one process did: warp-instructions, counters by name, and the error that ended it."""
+    """The result of one process: warp-instructions, counters by name, the error that ended it."""
 
     warp_instructions: int = 0
     counters: dict[str, int] = field(default_factory=dict[str, int])

@@ -90,9 +90,7 @@ class Strategy:
 
 
 def _has_poison(warp: Warp) -> bool:
-    """Whether a register has no value yet: None, or an array of objects where selp chose it in some
-    lanes.
-    """
+    """Whether a register has no value yet: None, or objects where selp chose such lanes."""
     return any(
         value is None or getattr(value, "dtype", None) == np.object_ for value in warp.registers
     )
@@ -125,7 +123,7 @@ class Scheduler:
       resident: clusters that run at the same time.
 
     Attributes:
-      running: the context whose turn it is, or was last.
+      running: the context that runs, or ran last.
     """
 
     def __init__(
@@ -196,7 +194,7 @@ class Scheduler:
         self.waiting.setdefault(key, []).append(context)
 
     def wake(self, key: tuple[Any, ...]) -> None:
-        """Something changed for the contexts that wait on `key`: they look again."""
+        """Makes the contexts that wait on `key` ready: its state changed."""
         self.progress += 1
         contexts = self.waiting.pop(key, None)
         if contexts:
@@ -214,7 +212,7 @@ class Scheduler:
         return self.adversarial and self.random.random() < 0.1
 
     def late(self) -> bool:
-        """A coin for choices between doing something now and at the last moment."""
+        """Whether to do something at the last moment instead of now, by chance."""
         return self.adversarial and self.random.random() < 0.5
 
     # ---- contexts
@@ -239,10 +237,10 @@ class Scheduler:
             if join.arrived and join.arrived == join.pending:
                 context = WarpContext(warp, join.arrived, join.segment, join.parent)
                 join.arrived = join.pending = 0
-                self.settle(context)
+                self.enqueue(context)
             join = join.parent
 
-    def settle(self, context: WarpContext) -> None:
+    def enqueue(self, context: WarpContext) -> None:
         """Add a context that starts at a segment which may itself be its next join."""
         context.warp.contexts.append(context)
         while context.pc == context.join_segment and context.pc != NO_SEGMENT:
@@ -325,7 +323,7 @@ class Scheduler:
             while len(self.clusters) < self.resident and self._start_cluster():
                 pass
             if self.ready:
-                self._turn(self._pick())
+                self._run_context(self._pick())
                 if self.warp_instructions > limit:
                     waiting = self.launch.remaining.count
                     raise InstructionLimitError(
@@ -344,7 +342,7 @@ class Scheduler:
                 self._drain()
             elif not self.clusters and not self.launch.remaining.count:
                 return
-            elif not self._unstick():
+            elif not self._resolve_stall():
                 raise DeadlockError(self._report())
 
     def _start_cluster(self) -> bool:
@@ -389,7 +387,7 @@ class Scheduler:
                 best, position = priority, at
         return position
 
-    def _turn(self, context: WarpContext) -> None:
+    def _run_context(self, context: WarpContext) -> None:
         program = self.launch.program
         counts = program.counts
         registers = context.warp.registers
@@ -480,8 +478,8 @@ class Scheduler:
 
     # ---- when nothing runs
 
-    def _unstick(self) -> bool:
-        """Let something go on that the architecture allows to. False: this is a deadlock."""
+    def _resolve_stall(self) -> bool:
+        """Let something run that the architecture allows to run. False: a deadlock."""
         if self._release_joins():
             return True
         if self.progress != self.expired_at:
@@ -510,15 +508,15 @@ class Scheduler:
                         alone = WarpContext(warp, join.arrived, join.segment, join.parent)
                         join.pending &= ~join.arrived
                         join.arrived = 0
-                        self.settle(alone)
+                        self.enqueue(alone)
                         released = True
                     join = join.parent
         return released
 
     def _check_polling(self) -> None:
-        """When all that could run only polls, let somebody else run; in the end, a deadlock.
+        """If every ready context only polls, runs asynchronous work, or releases joins.
 
-        Polling goes on for a while before that, as code may give up by itself.
+        Polling goes on for a while before it counts as a deadlock, as code may give up by itself.
         """
         if any(context.polled != self.progress for context in self.ready):
             return

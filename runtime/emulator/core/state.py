@@ -50,13 +50,13 @@ def mask_of_lanes(lanes: npt.NDArray[np.bool_]) -> int:
 
 @dataclass(slots=True, eq=False)
 class Join:
-    """Where the lanes of a diverged context meet again.
+    """The join point of a diverged context's lanes.
 
     Attributes:
-      segment: the segment at which they meet, or NO_SEGMENT when all leave the kernel first.
-      pending: lanes that still have to come (those that exited no longer count).
+      segment: the segment at which they reconverge, or NO_SEGMENT when all exit first.
+      pending: lanes that have not arrived (those that exited no longer count).
       arrived: lanes that wait there.
-      parent: the join that holds for the lanes once they met.
+      parent: the join of the reconverged lanes.
       base: of local variables, in the function that the lanes are in: where its frame begins.
     """
 
@@ -67,7 +67,7 @@ class Join:
     base: int = 0
 
 
-IN_CALL = -8  # no segment: lanes meet behind a call by returning
+IN_CALL = -8  # no segment: lanes reconverge after a call by returning
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +193,7 @@ class Scheduling(Protocol):
     Attributes:
       progress: grows whenever something changes that a polling context may see.
       warp_instructions: executed so far.
-      running: the context whose turn it is, or was last.
+      running: the context that runs, or ran last.
     """
 
     progress: int
@@ -229,17 +229,17 @@ class Scheduling(Protocol):
         """Take a context out of the ready ones until `wake(key)`."""
 
     def wake(self, key: tuple[Any, ...]) -> None:
-        """Something changed for the contexts that wait on `key`: they look again."""
+        """Makes the contexts that wait on `key` ready: its state changed."""
 
     def spurious(self) -> bool:
         """Whether a try_wait that could wait returns false instead (adversarial only)."""
         ...
 
     def late(self) -> bool:
-        """A coin for choices between doing something now and at the last moment."""
+        """Whether to do something at the last moment instead of now, by chance."""
         ...
 
-    def settle(self, context: WarpContext) -> None:
+    def enqueue(self, context: WarpContext) -> None:
         """Add a context that starts at a segment which may itself be its next join."""
 
     def merge(self, context: WarpContext, others: list[WarpContext]) -> None:
@@ -462,7 +462,7 @@ class Launch:
 
     @property
     def scheduler(self) -> "Scheduling":
-        """What schedules this launch."""
+        """The scheduler of this launch."""
         assert self._scheduler is not None
         return self._scheduler
 

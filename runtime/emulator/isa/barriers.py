@@ -92,7 +92,7 @@ def barrier_arrive(
                 return False
         s.sync = None
         if inspector is not None:
-            inspector.left(s, active_mask(s, k), key)
+            inspector.passed(s, active_mask(s, k), key)
         return True
     expected = 0
     if count is not None:
@@ -119,7 +119,7 @@ def barrier_arrive(
     phase = barrier.phase
     if _try_complete(s, index, barrier) or not wait:
         if inspector is not None and wait:
-            inspector.left(s, mask, key)
+            inspector.passed(s, mask, key)
         return True
     s.sync = ArrivedPhase(phase)
     _wait(s, index, barrier)
@@ -282,7 +282,7 @@ def cluster_wait(s: WarpContext, k: Any) -> bool:
     if cluster.barrier_phase >= waits.max():
         warp.cluster_waits[lanes] = waits
         if s.launch.inspector is not None:
-            s.launch.inspector.left(s, active_mask(s, k), ("cluster",))
+            s.launch.inspector.passed(s, active_mask(s, k), ("cluster",))
         return True
     s.launch.scheduler.block(
         s,

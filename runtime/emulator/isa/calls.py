@@ -48,7 +48,7 @@ def enter(s: WarpContext, site: CallSite, start: int, after: int) -> int:
 
 
 @runtime
-def leave(s: WarpContext) -> int:
+def return_from(s: WarpContext) -> int:
     """Return from a function: the segment behind the call."""
     call = call_of(s.join)
     assert call is not None

@@ -1,5 +1,4 @@
-"""Functions of generated statements, compiled once for all that differ only in numbers and bound
-values.
+"""Compiles statements once for all that differ only in numbers and bound values.
 
 A kernel has hundreds of segments like one another: the same calls for other registers, constants
 and goals. The compiler of Python takes longer for one than the emitters do. So numbers and names of
@@ -53,9 +52,7 @@ def compiled(
 
 @cache
 def _maker(parameters: str, body: str, count: int) -> Callable[..., Any]:
-    """A function that makes the function of statements in which _1, _2, ... stand for its
-    arguments.
-    """
+    """Makes functions of statements in which _1, _2, ... stand for its arguments."""
     names = ", ".join(f"_{number + 1}" for number in range(count))
     inner = body.replace("\n", "\n ")
     scope: dict[str, Any] = {}

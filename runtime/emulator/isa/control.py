@@ -99,7 +99,7 @@ def diverge(s: WarpContext, taken: Any, goal: int, other: int, meet: int) -> int
     branch = WarpContext(s.warp, mask, goal, join)
     s.set_mask(s.mask & ~mask)
     s.set_join(join)
-    scheduler.settle(branch)
+    scheduler.enqueue(branch)
     return other
 
 
@@ -160,7 +160,7 @@ def emit_jump(e: Emitter, i: Instruction) -> None:
 
 
 def converged(s: WarpContext, members: int) -> bool:
-    """Bring the lanes `members` of the warp together at this instruction.
+    """Converge the lanes `members` of the warp at this instruction.
 
     Lanes that exited do not count. False: the context was blocked until the others come; when they
     have, this context goes on with all of them.

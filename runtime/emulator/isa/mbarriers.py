@@ -111,7 +111,7 @@ def mbarrier_tx(
     for lane in active_lanes(s, k):
         cta, offset = barrier_at(s, int(address[lane]), space)
         if inspector is not None:
-            inspector.announcing(s, 1 << lane, ("mbarrier", cta.rank, offset))
+            inspector.expecting_tx(s, 1 << lane, ("mbarrier", cta.rank, offset))
         s.launch.scheduler.progress += 1
         if complete:
             cta.mbarriers.complete_tx(offset, int(byte_count[lane]))
@@ -131,7 +131,7 @@ def _report_waiting(
     address: Lanes,
     state: Lanes,
 ) -> None:
-    """Tell the inspector which parity of which barrier the lanes look at."""
+    """Report which parity of which barrier the lanes test."""
     groups: dict[tuple[int, int], int] = {}
     for lane in lanes:
         key = (int(address[lane]), int(state[lane]))
@@ -185,7 +185,7 @@ def mbarrier_wait(
             s.observe("wait", ("mbarrier", cta.rank, offset))
             if inspector is not None and completed[key]:
                 through = [x for x in lanes if (int(address[x]), int(state[x])) == key]
-                inspector.left(s, _mask(through), ("mbarrier", cta.rank, offset), order)
+                inspector.passed(s, _mask(through), ("mbarrier", cta.rank, offset), order)
         return result
     if not blocking or len(completed) > 1:
         polls(s)

@@ -511,7 +511,7 @@ def store_zeros(s: WarpContext, k: Any, address: Lanes, size: Lanes, shared: boo
 
 @runtime
 def polls(s: WarpContext) -> None:
-    """The context has read something that may change: others get a turn after this segment."""
+    """Polling: lets others run after this segment."""
     s.yielding = True
     s.polled = s.launch.scheduler.progress
 

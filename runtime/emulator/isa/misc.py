@@ -1,4 +1,4 @@
-"""Instructions without an effect on results here: fences, hints; and a few rest."""
+"""Instructions without an effect on results (fences, hints), and launch control."""
 
 from typing import Any
 

@@ -114,7 +114,7 @@ def matrix_store(
 
 
 _MATRIX_SHAPES = "m8n8 m8n16 m16n16 m16n8"
-_MATRIX_WORDS = f"{_MATRIX_SHAPES} x1 x2 x4 trans shared shared::cta b8x16 b4x16_p64 b6x16_p32"
+_MATRIX_MODIFIERS = f"{_MATRIX_SHAPES} x1 x2 x4 trans shared shared::cta b8x16 b4x16_p64 b6x16_p32"
 
 
 def _matrix_count(e: Emitter, i: Instruction) -> int:
@@ -125,7 +125,7 @@ def _matrix_count(e: Emitter, i: Instruction) -> int:
     return count
 
 
-@instruction("ldmatrix", modifiers=_MATRIX_WORDS, needs="sync aligned", boundary=True)
+@instruction("ldmatrix", modifiers=_MATRIX_MODIFIERS, needs="sync aligned", boundary=True)
 def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
     """ldmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE r, [a]."""
     emit_gather(e, None)
@@ -140,7 +140,7 @@ def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
         e.rows(targets, "u32", f"matrix_load(s, {form!r}, {address}, {generic})")
 
 
-@instruction("stmatrix", modifiers=_MATRIX_WORDS, needs="sync aligned", boundary=True)
+@instruction("stmatrix", modifiers=_MATRIX_MODIFIERS, needs="sync aligned", boundary=True)
 def emit_stmatrix(e: Emitter, i: Instruction) -> None:
     """stmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE [a], r."""
     emit_gather(e, None)

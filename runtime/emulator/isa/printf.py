@@ -1,6 +1,4 @@
-"""What a device's printf prints: C's conversions of arguments that lie in a buffer one behind
-another.
-"""
+"""A device's printf: C's conversions of arguments packed in a buffer."""
 
 import re
 import struct

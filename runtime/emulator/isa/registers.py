@@ -16,7 +16,7 @@ RANGE = (24, 256)  # PTX ISA, setmaxnreg
 
 @dataclass(slots=True)
 class Pool:
-    """What the warps of a CTA hold, in registers of each thread.
+    """The register budget of a CTA's warps, in registers of each thread.
 
     Attributes:
       initial: of every warp at the entry. free: given back and not taken. by_warp: by warp, once

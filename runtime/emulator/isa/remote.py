@@ -14,7 +14,7 @@ from .control import active_lanes
 from .memory import shared_target
 from .registry import instruction, runtime
 
-_WORDS = "weak relaxed cluster shared::cluster mbarrier::complete_tx::bytes"
+_MODIFIERS = "weak relaxed cluster shared::cluster mbarrier::complete_tx::bytes"
 
 
 @runtime
@@ -62,7 +62,7 @@ def store_async(
         scheduler.post(("remote", object()), run, row, s, lane=lane)
 
 
-@instruction("st.async", modifiers=f"{_WORDS} v2 v4", boundary=True)
+@instruction("st.async", modifiers=f"{_MODIFIERS} v2 v4", boundary=True)
 def emit_st_async(e: Emitter, i: Instruction) -> None:
     """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], b, [mbar]."""
     _emit(e, i, "")
@@ -71,7 +71,7 @@ def emit_st_async(e: Emitter, i: Instruction) -> None:
 _REDUCTIONS = "add min max inc dec and or xor"
 
 
-@instruction("red.async", modifiers=f"{_WORDS} {_REDUCTIONS}", boundary=True)
+@instruction("red.async", modifiers=f"{_MODIFIERS} {_REDUCTIONS}", boundary=True)
 def emit_red_async(e: Emitter, i: Instruction) -> None:
     """red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type."""
     _emit(e, i, e.modifier(i, _REDUCTIONS))

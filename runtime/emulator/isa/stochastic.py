@@ -76,9 +76,7 @@ def stochastic_pack(name: str, options: tuple[bool, bool], bits: Lanes, *values:
 
 
 def emit_stochastic(e: Emitter, i: Instruction) -> None:
-    """cvt.rs{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b, bits; .TYPEx4.f32 d, {a, b, c, e},
-    bits.
-    """
+    """cvt.rs{.relu}{.satfinite}.{f16x2,bf16x2,TYPEx4}.f32 d, values, bits."""
     *first, bits = i.operands[1:]
     items = first[0].items if len(first) == 1 and isinstance(first[0], Vec) else tuple(first)
     to, source = i.parts[-2:]

@@ -75,7 +75,7 @@ def tensor_mma(
 
 
 _KINDS = "f16 tf32 f8f6f4 i8 mxf8f6f4 mxf4 mxf4nvf4".split()
-_MMA_WORDS = frozenset(
+_MMA_MODIFIERS = frozenset(
     "cta_group::1 cta_group::2 ashift block_scale scale_vec::1X scale_vec::2X scale_vec::4X "
     "block16 block32 ws sp".split()
 )
@@ -88,7 +88,7 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
     for part in i.parts[2:]:
         if part.startswith("kind::"):
             kind = part.removeprefix("kind::")
-        elif part not in _MMA_WORDS and not re.fullmatch(
+        elif part not in _MMA_MODIFIERS and not re.fullmatch(
             r"collector::(a|b[0-3])::(fill|use|lastuse|discard)|(lastuse|fill|use|discard)", part
         ):
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")

@@ -212,9 +212,7 @@ def uniform(s: WarpContext, value: Lanes, what: str) -> int:
 
 
 def _own_lane_address(s: WarpContext, address: Lanes, rank: int) -> int:
-    """The address of a tcgen05.ld or .st in the warp's own quarter; tells the inspector of
-    another's.
-    """
+    """An ld's or st's address in the warp's own quarter; reports another quarter's."""
     given = uniform(s, address, "the tensor-memory address")
     taddr = own_address(given, rank)
     if taddr != given and s.launch.inspector is not None:

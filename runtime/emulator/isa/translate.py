@@ -65,7 +65,7 @@ class Translation(Program):
                 if at in self.kernel.calls:
                     is_closed = self._emit_call(emitter, segment, at)
                 elif at in self.kernel.ends:
-                    emitter.line("return leave(s)")
+                    emitter.line("return return_from(s)")
                     is_closed = True
                 elif instruction.parts[0] in ("bra", "brx"):
                     assert is_last

@@ -203,9 +203,7 @@ def wgmma_commit(s: WarpContext) -> None:
 
 
 def _report_changes(s: WarpContext, state: WarpState, bound: int) -> None:
-    """Tell the inspector of registers of products below `bound` that were written since their
-    issue.
-    """
+    """Report registers of products below `bound` that were written since their issue."""
     registers = s.warp.registers
     changed = [
         (i, line) for n, i, value, line in state.sources if n < bound and registers[i] is not value

@@ -94,9 +94,7 @@ def b_fragment(k: int, bits: int) -> FragmentMap:
 
 @lru_cache(maxsize=64)
 def register_order(fmap: FragmentMap, bits: int, rows: int, columns: int) -> Index:
-    """Where each element of a matrix lies in registers uint32[r, 32] as elements of `bits` bits:
-    [rows, columns].
-    """
+    """Elements of `bits` bits in registers uint32[r, 32], by matrix position: [rows, columns]."""
     per = 32 // bits
     element, lane = np.indices(fmap.row.shape)
     order = np.empty((rows, columns), np.intp)
@@ -215,9 +213,7 @@ def stmatrix(
     transpose: bool = False,
     shape: str = "m8n8",
 ) -> None:
-    """stmatrix.sync.aligned of uint32[count, 32]; shape "m8n8" (b16) or "m16n8" (b8,
-    transposed).
-    """
+    """stmatrix of uint32[count, 32]; shape "m8n8" (b16) or "m16n8" (b8, transposed)."""
     count = values.shape[0]
     _check_count(count, (1, 2, 4), f"stmatrix.{shape}")
     if shape == "m8n8":

@@ -196,9 +196,7 @@ class GlobalMemory:
         return mapped.data[start : start + byte_count]
 
     def load(self, addresses: Addresses, width: int, used: Parts | None = None) -> Bytes:
-        """Read `width` bytes at each address: uint8[len(addresses), width]; all are written,
-        whatever is used.
-        """
+        """Read `width` bytes at each address, used or not: uint8[len(addresses), width]."""
         _check_width(width)
         if addresses.size == 0:
             return np.zeros((0, width), np.uint8)
@@ -376,7 +374,7 @@ class SharedMemory:
         """Fault if tracking is on and some byte of the given 16-byte units was never written.
 
         `used` says which units' values go anywhere; all of them when absent. `quarters`: as
-        `MemoryWatch.units`. Of each unit the first `bytes_per_unit` are read.
+        `MemoryWatch.units`. The first `bytes_per_unit` of each unit are read.
         """
         if self.watch is not None:
             self.watch.units(units, False, quarters)

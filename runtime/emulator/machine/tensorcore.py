@@ -37,7 +37,7 @@ OPERAND_K_BYTES = 32  # K of a dense operand per instruction; spec-ptx 2.1
 
 
 class Cta(Protocol):
-    """What the tensor core needs of a CTA."""
+    """The memories of a CTA that the tensor core reads and writes."""
 
     @property
     def shared(self) -> SharedMemory: ...
@@ -442,7 +442,7 @@ def _integer_product(
 def _write(op: Mma, ins: Instruction, cta: Cta, rank: int, result: npt.NDArray[np.uint32]) -> None:
     """Store D through its layout, except for masked lanes.
 
-    What was added to cells never written is as undefined as they were.
+    Sums with cells that were never written are undefined as well.
     """
     columns = ins.n // ins.banks
     lane, start = op.d >> 16, op.d & 0xFFFF

@@ -67,9 +67,7 @@ def register_count(shape: str, count: int) -> int:
 
 
 def own_address(address: int, warp_rank: int) -> int:
-    """The address with the lane at which a tcgen05.ld or .st of a warp begins: one of its own
-    quarter.
-    """
+    """The address moved to the own quarter of a warp, where its tcgen05.ld and .st begin."""
     lane = 32 * (warp_rank % 4) + (address >> 16) % 32
     return lane << 16 | address & 0xFFFF
 
@@ -97,11 +95,10 @@ def _cell_map(
 class TensorMemory:
     """One CTA's tensor memory.
 
-    A cell that was never written since its allocation holds `POISON`. What a product adds to one is
-    as undefined as before, so that the cell counts as unwritten until a product without an input
-    or a store: kernels leave accumulators that they do not use as they were. A tcgen05.ld may read
-    more than was written (32x32b of an accumulator with 16 lanes per partition, more columns than
-    N).
+    A cell that was never written since its allocation holds `POISON`. A sum with one is undefined
+    too, so that the cell counts as unwritten until a product without an input or a store: kernels
+    leave accumulators that they do not use as they were. A tcgen05.ld may read more than was
+    written (32x32b of an accumulator with 16 lanes per partition, more columns than N).
 
     Args:
       track_initialised: reads of cells never written are told to `unwritten`: operands and scales
@@ -290,7 +287,7 @@ class TensorMemory:
     def footprint(
         shape: str, count: int, address: int, packed: bool, half_offset: int
     ) -> list[tuple[int, int, int, int]]:
-        """What an ld or st touches: boxes of (first lane, lanes, first column, columns)."""
+        """The cells of an ld or st: boxes of (first lane, lanes, first column, columns)."""
         _, columns_per_count, lanes, _ = _SHAPES[shape]
         width = columns_per_count * count * (2 if packed else 1)
         starts = [address & 0xFFFF]

@@ -33,9 +33,7 @@ class MemoryWatch(Protocol):
         """Consecutive bytes of shared memory."""
 
     def lanes(self, offsets: Any, width: int, values: Any) -> None:
-        """A write of `width` bytes of shared memory at each offset (cp.async): uint8[lanes,
-        width].
-        """
+        """A write of `width` bytes at each offset (cp.async): uint8[lanes, width]."""
 
     def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:
         """A box of tensor memory."""

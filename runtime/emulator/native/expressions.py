@@ -44,7 +44,7 @@ class NotNative(Exception):
 
 
 class Kind(NamedTuple):
-    """What an operand holds: an element kind, and rows of 32 of them (2 for a packed pair)."""
+    """The kind of an operand: an element kind, and rows of 32 of them (2 for a packed pair)."""
 
     element: str
     rows: int = 1
@@ -209,9 +209,7 @@ class Planner:
         return Plan(tuple(self.steps), value.kind, self.used, reads_result, record)
 
     def redirect(self, value: Value) -> bool:
-        """Lets the operations that make a value write operand 0; False where that may disturb
-        others.
-        """
+        """Makes a value's operations write operand 0; False where that may disturb others."""
         base, offset = value.place
         makers = [at for at, step in enumerate(self.steps) if step.result[0] == base]
         if base >= 0 or offset or not makers:

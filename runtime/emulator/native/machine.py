@@ -104,9 +104,7 @@ def _folder() -> Path | None:
 
 
 def _read_object(path: Path | None) -> bytes | None:
-    """The object code, behind its SHA-256; None when there is none, or it is damaged or of another
-    user.
-    """
+    """The object code after its SHA-256; None if missing, damaged or another user's."""
     try:
         if path is None or distrust(path.parent) is not None:
             return None

@@ -1,5 +1,4 @@
-"""What the native code knows of CPython's and numpy's objects, checked on the interpreter that
-runs.
+"""Layouts of CPython's and numpy's objects, checked on the running interpreter.
 
 The offsets are those of the public headers listobject.h, bytesobject.h, ndarraytypes.h and
 ufuncobject.h.
@@ -71,9 +70,7 @@ def is_supported() -> bool:
 
 
 def builtin_maker(address: int) -> Callable[[bytes], Callable[..., int]]:
-    """A function that makes a builtin of the native function at an address and its first
-    argument.
-    """
+    """Makes a builtin of the native function at an address and its first argument."""
     definition = _MethodDef(b"block", address, _METH_FASTCALL, None)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object

@@ -165,8 +165,8 @@ def _words() -> None:
         )
         result = f"{i32} %r{j}"
     _add("permute_bytes", "u32", "u32 u32 u32", body + f"%r = or {result}, {splat('u32', '0')}")
-    # Division toward zero; float64 is exact enough for quotients of 32 bits. Of divisor 0 all ones
-    # come.
+    # Division toward zero; float64 is exact enough for quotients of 32 bits. A divisor of 0 gives
+    # all ones.
     for sign, prefix in (("u", "ui"), ("s", "si")):
         ext, double = "zext" if sign == "u" else "sext", vector("f64")
         quotient = (
@@ -324,7 +324,7 @@ def _floats() -> None:
         )
         add("relu", 1, "%k = fcmp ole {F} %a, {F0}\n%r = select {B} %k, {F} {F0}, {F} %a")
         product = "%da = fpext {F} %a to {D}\n%db = fpext {F} %b to {D}\n%p0 = fmul {D} %da, %db\n"
-        # Of two NaN factors the first one stays, whatever order the multiplication takes them in.
+        # The first of two NaN factors stays, in whatever order the multiplication takes them.
         product += (
             "%na = fcmp uno {D} %da, {D0}\n%nb = fcmp uno {D} %db, {D0}\n%nn = and {B} %na, %nb\n"
             "%p = select {B} %nn, {D} %da, {D} %p0\n"

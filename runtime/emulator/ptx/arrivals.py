@@ -1,5 +1,4 @@
-"""Whether what a kernel reads from shared memory has come before its thread tells others that it
-has read.
+"""Whether loads from shared memory are complete before their thread signals others.
 
 A load is issued and goes on by itself; its registers make the first instruction that needs them
 wait. An arrival needs none of them. The assembler may move what works on registers alone, a product
@@ -35,8 +34,7 @@ def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
 def hands_on(
     kernel: Kernel, graph: Graph, load: int, tells: Test, waits: Test | None = None
 ) -> bool:
-    """Whether a path leads from a load to an instruction that tells others, and nothing on it waits
-    for the data.
+    """Whether a path leads from a load to a signal without waiting for the data.
 
     Args:
       load: its position. waits: whether an instruction waits for the load without a use of its
@@ -68,7 +66,7 @@ def hands_on(
 
 
 def arrives(instruction: Instruction) -> bool:
-    """Whether an instruction tells others what its thread has done, or has an engine write."""
+    """Whether an instruction signals other threads, or makes an engine write."""
     parts = instruction.parts
     if parts[0] == "mbarrier":
         return parts[1].startswith("arrive")

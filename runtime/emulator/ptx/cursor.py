@@ -54,7 +54,7 @@ class Cursor:
 
     @contextmanager
     def nested(self) -> Generator[None]:
-        """What is parsed inside is one level deeper.
+        """Parses one level deeper.
 
         Raises:
           PtxError: that is too deep.

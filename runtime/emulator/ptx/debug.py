@@ -63,7 +63,7 @@ class DebugDirectives:
         return used
 
     def line(self) -> None:
-        """What a `.file` or `.loc` says about the source of what follows."""
+        """A `.file` or `.loc`: the source of the statements that follow."""
         cursor = self._cursor
         directive = cursor.tokens[cursor.at - 1]
         number = cursor.integer()

@@ -52,7 +52,7 @@ def read(instruction: Instruction) -> int:
 
 
 def _uses(instruction: Instruction) -> tuple[int, int]:
-    """What it writes and reads, found once: several analyses ask, some of them again and again."""
+    """The registers that it writes and reads, computed once for all analyses."""
     if instruction.uses is None:
         operands = instruction.operands
         writes = 0
@@ -132,7 +132,7 @@ def unfenced_products(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
     """Names of the registers, by wgmma, that something else may have used since the last
     wgmma.fence.
 
-    What several products accumulate in, one after another, needs no fence between them.
+    Consecutive products into the same accumulator need no fence between them.
     """
     everything = (1 << len(kernel.registers)) - 1
 

@@ -254,9 +254,7 @@ def _branch(instruction: Instruction, goal: Label, *, negated: bool) -> Instruct
 
 
 def _is_in_frame(instruction: Instruction, *, is_entry: bool) -> bool:
-    """Whether an access of the param space is one of a call's frame, and not of the kernel's
-    parameters.
-    """
+    """Whether an access of the param space is to a call's frame."""
     if instruction.parts[0] not in ("ld", "st") or not instruction.has(*_PARAMS):
         return False
     if not is_entry:
@@ -273,9 +271,7 @@ def _callee(call: Instruction) -> str:
 
 
 def _variables(lists: tuple[Operand, ...]) -> list[Variable] | None:
-    """The variables that a call hands over or gets back, in order; None where there is anything
-    else.
-    """
+    """The arguments or results of a call, in order; None if one is not a variable."""
     items = [
         item for operand in lists for item in (operand.items if isinstance(operand, Vec) else ())
     ]

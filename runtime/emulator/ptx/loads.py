@@ -16,9 +16,7 @@ _ACCESSES = frozenset("st mma cp shift dealloc commit".split())  # that a load m
 
 
 def early_reads(kernel: Kernel, graph: Graph) -> frozenset[int]:
-    """The loads, by position, of which a path leads to a read of their registers before the
-    wait.
-    """
+    """Positions of loads whose registers may be read before the wait."""
     return frozenset(at for at in _loads(kernel) if _is_read_early(kernel, graph, at))
 
 

@@ -66,7 +66,7 @@ def _is_normal_number(number: Imm) -> bool:
 
 
 def _copied_words(instruction: Instruction) -> tuple[Operand, ...]:
-    """What an instruction copies to its result; nothing where that is not whole words."""
+    """The operands that an instruction copies to its result; none unless they are whole words."""
     ends = _MOVES.get(instruction.parts[0])
     if ends is None or instruction.type not in _WHOLE:
         return ()

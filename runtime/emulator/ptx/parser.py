@@ -107,7 +107,7 @@ class _Parser:
         self.module.kernels[name] = kernel
 
     def _parameters(self, kernel: Kernel, scope: Scope) -> list[Variable]:
-        """What stands in parentheses in a head: variables; those of a function lie in its frame."""
+        """The parameters in parentheses of a head; those of a function lie in its frame."""
         cursor = self.cursor
         cursor.expect("(")
         parameters: list[Variable] = []

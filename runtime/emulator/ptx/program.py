@@ -33,9 +33,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Generated:
-    """A compiled segment: `ptx_lines[i]` is the PTX line of line i + 2 of its Python file
-    `name`.
-    """
+    """A compiled segment: `ptx_lines[i]` is the PTX line of line i + 2 of file `name`."""
 
     name: str
     function: SegmentFunction
@@ -100,7 +98,7 @@ class Program(ABC):
         return source_line(self.module.text, line).strip()
 
     def origin(self, line: int) -> str:
-        """What a PTX line was made from, such as `kernel.mlir:12: "ws.wait"(...)`, or nothing."""
+        """The source of a PTX line, such as `kernel.mlir:12: "ws.wait"(...)`, or nothing."""
         source = self.module.lines.of(line)
         if source is None:
             return ""

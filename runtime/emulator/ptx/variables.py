@@ -85,9 +85,7 @@ def _initialiser(cursor: Cursor) -> list[int | float | str]:
 
 
 def _address(cursor: Cursor, *, is_masked: bool) -> str:
-    """The name in an initial value such as `f`, `x+8`, `generic(x)` or, behind its mask,
-    `0xff(x)`.
-    """
+    """The name in an initial value: `f`, `x+8`, `generic(x)` or, masked, `0xff(x)`."""
     token = cursor.next()
     if not is_masked and cursor.accept("("):
         is_masked, token = True, cursor.next()

@@ -1,7 +1,7 @@
 """The duration of instructions and requests in a trace, in steps: rates without latencies.
 
-A step is the time in which a warp issues one instruction, about a clock. What several warps of one
-CTA compete for (issue slots, the special-function unit) is not shared between them; engines are.
+A step is the time in which a warp issues one instruction, about a clock. The warps of a CTA do not
+compete for issue slots and the special-function unit; they share engines.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What inspectors of time share: accesses, fences and allocations are part of a warp's steps."""
+"""Base of inspectors of time: accesses, fences and allocations are part of a warp's steps."""
 
 from ..core.state import Cta, LaunchInspector
 from ..machine.faults import Fault

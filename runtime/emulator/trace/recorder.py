@@ -112,7 +112,7 @@ class _Watch(PartialWatch):
 
 
 class Trace(PartialInspector):
-    """The trace of one launch. What an inspector hears and a trace does not show is ignored.
+    """The trace of one launch; events that it does not show are ignored.
 
     Args:
       names: the author's names for roles, barriers and regions.
@@ -210,7 +210,7 @@ class Trace(PartialInspector):
             info.end = max(info.end, *(self._clocks[warp] for warp in cta.warps))
 
     def memory_watch(self, cta: Cta) -> MemoryWatch:
-        """What the CTA's memories report the accesses of engines to."""
+        """The watch to which the CTA's memories report accesses of engines."""
         return _Watch(self, cta)
 
     # ---- warps
@@ -287,7 +287,7 @@ class Trace(PartialInspector):
         return Track(number, FIRST_BARRIER + where[1] if where else CLUSTER_BARRIER)
 
     def barrier_name(self, key: Key) -> str:
-        """What a barrier is called: its name, or its kind and address."""
+        """The name of a barrier, or its kind and address."""
         if key[0] == "mbarrier":
             name = self.names.barriers.get(key[2] - self._dynamic_base)
             return name or f"mbarrier 0x{key[2]:x}"
@@ -316,7 +316,7 @@ class Trace(PartialInspector):
 
     def completed(self, cta: Cta, key: Key) -> None:
         """A phase of a barrier is complete, now or when the engine that works has finished."""
-        self._settle_job()
+        self._close_job()
         full = self._key(cta, key)
         phase = self._phases.setdefault(full, Phase())
         end = max(phase.last, phase.begin)
@@ -327,7 +327,7 @@ class Trace(PartialInspector):
         self._done[full] = Done(phase.number, end, phase.last_by)
         self._phases[full] = Phase(number=phase.number + 1, begin=end, last=end)
 
-    def left(self, s: WarpContext, mask: int, key: Key, order: Order | None = None) -> None:
+    def passed(self, s: WarpContext, mask: int, key: Key, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
         done = self._done.get(self._key(s.cta, key))
         if done is not None:
@@ -380,7 +380,7 @@ class Trace(PartialInspector):
         if self._job is not None:
             self._signals.append((cta, offset))
 
-    def _settle_job(self) -> None:
+    def _close_job(self) -> None:
         """The time of the engine's work is known as soon as it signals: nothing follows."""
         job = self._job
         if job is None:
@@ -394,7 +394,7 @@ class Trace(PartialInspector):
 
     def finished(self) -> None:
         """The engine's work is done."""
-        self._settle_job()
+        self._close_job()
         self._job = None
 
     def _finish_job(self, job: Ticket) -> None:
