@@ -31,7 +31,7 @@ from .core.observer import Observer
 from .core.parallel import can_fork, is_divisible, run_divided, translate_ahead
 from .core.scheduler import Schedule, Scheduler
 from .core.state import Launch, Unstarted
-from .isa.memory import MAX_LOCAL_BYTES
+from .isa.memory.accesses import MAX_LOCAL_BYTES
 from .isa.translate import Translation
 from .machine.chips import CHIPS, DEFAULT_CHIP
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from attn_mlir.runtime.emulator.isa.rounding import flush
+from attn_mlir.runtime.emulator.isa.arithmetic.rounding import flush
 from attn_mlir.runtime.emulator.ptx.normal import normal_registers
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.validation.emulator.ptx_bench import run_lanes

@@ -34,6 +34,7 @@ STATE = f"{LOW} lowering.state"
 RINGS = f"{STATE} lowering.access lowering.rings"
 REQUEST = "arrays compiling dialect.attn dialect.targets masks mods runtime schedules.policy trace"
 EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulator.ptx"
+ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
     f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer latent_rows library lowering lse masks mods "
@@ -137,6 +138,11 @@ ALLOWED = {
     "runtime.emulator.ptx": "errors runtime.emulator.machine",
     "runtime.emulator.core": "errors runtime.emulator.machine runtime.emulator.ptx",
     "runtime.emulator.isa": f"{EMULATED} runtime.emulator.native",
+    "runtime.emulator.isa.arithmetic": ISA,
+    "runtime.emulator.isa.memory": f"{ISA} runtime.emulator.isa.arithmetic",
+    "runtime.emulator.isa.warp": f"{ISA} runtime.emulator.isa.arithmetic runtime.emulator.isa.memory",
+    "runtime.emulator.isa.asynchronous": f"{ISA} runtime.emulator.isa.memory runtime.emulator.isa.warp",
+    "runtime.emulator.isa.tensor": f"{ISA} runtime.emulator.isa.arithmetic runtime.emulator.isa.memory runtime.emulator.isa.warp",
     "runtime.emulator.checkers": EMULATED,
     "runtime.emulator.trace": f"{EMULATED} files runtime.emulator.isa",
     # The object code of its operations lies in the cache of kernels.

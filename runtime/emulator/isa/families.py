@@ -6,9 +6,13 @@ from .registry import RUNTIME, TABLE
 
 __all__ = ["RUNTIME", "TABLE"]
 
-for _name in (
-    "atomics barriers bitfields calls collectives control convert copies double floating integer "
-    "logic mbarriers memory misc mma moves registers remote rounding stochastic tcgen05 tensormaps "
-    "tensormemory wgmma"
-).split():
-    import_module(f".{_name}", __package__)
+_FAMILIES = {
+    "arithmetic": "bitfields convert double floating integer logic rounding stochastic",
+    "memory": "accesses atomics moves",
+    "warp": "calls collectives control misc registers",
+    "asynchronous": "barriers copies mbarriers remote tensormaps",
+    "tensor": "mma memory tcgen05 wgmma",
+}
+for _room, _modules in _FAMILIES.items():
+    for _module in _modules.split():
+        import_module(f".{_room}.{_module}", __package__)

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..machine import formats
-from ..ptx.ast import Instruction, Vec
-from ..ptx.emit import Emitter
-from ..ptx.kinds import Lanes, select
-from .registry import runtime
+from attn_mlir.runtime.emulator.machine import formats
+from attn_mlir.runtime.emulator.ptx.ast import Instruction, Vec
+from attn_mlir.runtime.emulator.ptx.emit import Emitter
+from attn_mlir.runtime.emulator.ptx.kinds import Lanes, select
+
+from ..registry import runtime
 
 # Bits of the random operand, most significant first, for the elements in operand order
 _BYTE_ORDERS = (range(16, 32), range(31, 15, -1), range(16), range(15, -1, -1))

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ptx.ast import Imm, Instruction
-from ..ptx.emit import Emitter
-from ..ptx.kinds import KINDS, Lanes
-from .registry import INTEGERS, instruction, runtime
+from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction
+from attn_mlir.runtime.emulator.ptx.emit import Emitter
+from attn_mlir.runtime.emulator.ptx.kinds import KINDS, Lanes
+
+from ..registry import INTEGERS, instruction, runtime
 
 _BINARY = {"add": "+", "sub": "-"}
 FLOAT_TYPES = frozenset("f16 f16x2 bf16 bf16x2 f32 f64 f32x2".split())

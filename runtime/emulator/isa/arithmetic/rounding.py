@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.kinds import select
-from .registry import runtime
+from attn_mlir.runtime.emulator.ptx.kinds import select
+
+from ..registry import runtime
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]

@@ -5,16 +5,23 @@ from typing import Any
 
 import numpy as np
 
-from ..core.order import Order, order_of_barrier
-from ..core.state import ALL_LANES, Cta, NamedBarrier, WarpContext, add_arrival
-from ..machine.faults import Fault
-from ..ptx.ast import Instruction, Operand
-from ..ptx.emit import BLOCKED, Emitter
-from ..ptx.kinds import WARP_LANES, Lanes
-from .collectives import emit_gather, emit_members
-from .control import active_lanes, active_mask
-from .memory import order_name
-from .registry import instruction, runtime
+from attn_mlir.runtime.emulator.core.order import Order, order_of_barrier
+from attn_mlir.runtime.emulator.core.state import (
+    ALL_LANES,
+    Cta,
+    NamedBarrier,
+    WarpContext,
+    add_arrival,
+)
+from attn_mlir.runtime.emulator.machine.faults import Fault
+from attn_mlir.runtime.emulator.ptx.ast import Instruction, Operand
+from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
+from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes
+
+from ..memory.accesses import order_name
+from ..registry import instruction, runtime
+from ..warp.collectives import emit_gather, emit_members
+from ..warp.control import active_lanes, active_mask
 
 BARRIER_COUNT = 16  # named barriers per CTA; spec-ptx 11
 

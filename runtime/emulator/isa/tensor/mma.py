@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from ..core.state import SHARED_WINDOW, WarpContext
-from ..machine import fragments, warpmma
-from ..ptx.ast import Instruction
-from ..ptx.emit import Emitter
-from ..ptx.kinds import WARP_LANES, Lanes
-from .collectives import emit_gather
-from .memory import OFFSET_MASK, observe_access
-from .registry import instruction, runtime
+from attn_mlir.runtime.emulator.core.state import SHARED_WINDOW, WarpContext
+from attn_mlir.runtime.emulator.machine import fragments, warpmma
+from attn_mlir.runtime.emulator.ptx.ast import Instruction
+from attn_mlir.runtime.emulator.ptx.emit import Emitter
+from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes
+
+from ..memory.accesses import OFFSET_MASK, observe_access
+from ..registry import instruction, runtime
+from ..warp.collectives import emit_gather
 
 _MMA_SHAPES = "m16n8k4 m16n8k8 m16n8k16 m16n8k32"
 _TYPES = "f16 bf16 tf32 f32 s32 e4m3 e5m2 u8 s8"

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ptx.kinds import Lanes, select
-from .registry import runtime
+from attn_mlir.runtime.emulator.ptx.kinds import Lanes, select
+
+from ..registry import runtime
 
 
 def _compare_exact(op: str, result: float, args: list[float]) -> int:

@@ -7,16 +7,17 @@ pipelines them.
 import re
 from typing import Any
 
-from ..core.state import WarpContext
-from ..machine.faults import Fault
-from ..machine.tensorcore import Mma
-from ..ptx.ast import Imm, Instruction, Mem, Operand, Vec
-from ..ptx.emit import Emitter
-from ..ptx.kinds import Lanes
-from .control import active_lanes
-from .memory import shared_target
-from .registry import instruction, runtime
-from .tensormemory import group_of, pair_of
+from attn_mlir.runtime.emulator.core.state import WarpContext
+from attn_mlir.runtime.emulator.machine.faults import Fault
+from attn_mlir.runtime.emulator.machine.tensorcore import Mma
+from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Mem, Operand, Vec
+from attn_mlir.runtime.emulator.ptx.emit import Emitter
+from attn_mlir.runtime.emulator.ptx.kinds import Lanes
+
+from ..memory.accesses import shared_target
+from ..registry import instruction, runtime
+from ..warp.control import active_lanes
+from .memory import group_of, pair_of
 
 # ---- mma, cp, shift, commit
 

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass, field
 
-from ..core.state import WarpContext
-from ..ptx.ast import Instruction, Kernel
-from ..ptx.emit import BLOCKED, Emitter
+from attn_mlir.runtime.emulator.core.state import WarpContext
+from attn_mlir.runtime.emulator.ptx.ast import Instruction, Kernel
+from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
+
+from ..registry import instruction, runtime
 from .collectives import emit_gather
-from .registry import instruction, runtime
 
 SM_REGISTERS = 65536  # 32-bit registers of an SM; CUDA C++ Programming Guide, compute capabilities
 STEP = 8  # registers of a thread come in eights; PTX ISA, setmaxnreg

@@ -1,0 +1,1 @@
+"""Arithmetic, logic and conversions of lanes."""

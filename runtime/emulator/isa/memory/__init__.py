@@ -1,0 +1,1 @@
+"""Loads, stores, atomics and moves between registers."""

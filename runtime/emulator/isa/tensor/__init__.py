@@ -1,0 +1,1 @@
+"""Tensor cores, tensor memory and matrix fragments."""

@@ -1,0 +1,1 @@
+"""Control flow, calls, and instructions of a warp's lanes together."""
