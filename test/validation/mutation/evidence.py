@@ -95,7 +95,7 @@ class Evidence(Checker):
         barrier = state.barriers.mbarrier(key)
         if barrier is not None:
             line = self._line()
-            for group, common in warp.touching(mask):
+            for group, common in warp.groups_in(mask):
                 clock, done = state.actors.fit(group.clock), state.actors.fit(barrier.done)
                 known = int(clock[KNOWN, barrier.actor])
                 phase = barrier.intended(known, parity)
@@ -205,7 +205,7 @@ class Evidence(Checker):
             streams = self._tensor_streams(s)
             news = any(
                 (g.clock[source, streams] > g.clock[target, streams]).any()
-                for g, _ in warp.touching(mask)
+                for g, _ in warp.groups_in(mask)
             )
             line = self._line()
             self.idle_fences[line] = self.idle_fences.get(line, True) and not news
@@ -251,7 +251,7 @@ class Evidence(Checker):
         state, warp = self.state_of(s.cta), self.warp_of(s)
         kind = "tmem-store" if is_write else "tmem-load"
         actor = state.actors.engine((kind, s.cta.rank, s.warp.index))
-        known = state.actors.fit(warp.touching(s.mask)[0][0].clock)[TENSOR, actor]
+        known = state.actors.fit(warp.groups_in(s.mask)[0][0].clock)[TENSOR, actor]
         line = self._line()
         idle = bool(known >= state.steps.get(actor, 0))
         self.idle_waits[line] = self.idle_waits.get(line, True) and idle
@@ -268,7 +268,7 @@ class Evidence(Checker):
         return super().issued(s, lanes, line, engine, channel)
 
     def warp_synced(self, s: Any, mask: int) -> None:
-        warp, groups = self.warp_of(s), self.warp_of(s).touching(mask)
+        warp, groups = self.warp_of(s), self.warp_of(s).groups_in(mask)
         lanes, clock = lanes_in(mask), groups[0][0].clock
         known = clock[KNOWN, lanes + warp.base] >= warp.tick
         fenced = clock[PROXY, lanes + warp.base] >= warp.fenced[lanes]
