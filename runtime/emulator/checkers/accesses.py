@@ -128,8 +128,7 @@ class Accesses:
     def unordered(
         self, cells: Cells, own: Any, known: Steps, alias: Alias = None
     ) -> tuple[Mask, int]:
-        """Where there are accesses of others than `own` that `known` does not include, and how
-        many.
+        """The granules with accesses of others that `known` does not include, and how many.
 
         Args:
           cells: the cells of the granules.

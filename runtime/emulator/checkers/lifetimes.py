@@ -1,10 +1,9 @@
 """Checks that mbarriers, and the shared memory of other CTAs, exist while they are used.
 
 A CTA may use the shared memory of another when it knows that this has begun, and may not end before
-others have finished using its own. One of its threads has to
-know of each such use, or has to have waited at the cluster's barrier for a phase in which the other
-thread arrived after the use. An arrival on an mbarrier is over when a phase is complete that counts
-it, whatever its scope.
+others have finished using its own. One of its threads has to know of each such use, or has to have
+waited at the cluster's barrier for a phase in which the other thread arrived after the use. An
+arrival on an mbarrier is complete with the phase that counts it, whatever its scope.
 """
 
 from typing import Any

@@ -72,7 +72,7 @@ class Bundle:
 
     @staticmethod
     def of_lane(other_clusters: "OtherClusters", warp: WarpClocks, known: LaneClock) -> "Bundle":
-        """The bundle of a lane; its clock is only made if it is needed, which is rare."""
+        """The bundle of a lane; its clock is computed only if it is needed, which is rare."""
         bundle = object.__new__(Bundle)
         bundle.cluster, bundle.is_plain = other_clusters.number, True
         bundle._clocks, bundle._release = None, (other_clusters, warp, known)

@@ -1,4 +1,4 @@
-"""Describes actors and ticks in words: who did something, on which line of the PTX."""
+"""Texts of accesses: the thread or engine, and the PTX line."""
 
 import inspect
 from collections import Counter

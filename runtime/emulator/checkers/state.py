@@ -120,7 +120,7 @@ class ClusterState:
             self.ctas.append(CtaState(cta, warps, start))
 
     def is_repeated(self, moment: tuple[int, ...], work: Hashable) -> bool:
-        """Whether another lane of the same execution of an instruction did exactly this already."""
+        """Whether another lane of the same instruction has already done the same work."""
         done = self._recent.setdefault(moment, set())
         if len(self._recent) > CACHED_MOMENTS:
             del self._recent[next(iter(self._recent))]
@@ -314,7 +314,7 @@ class CheckBase:
         self.release_table = ReleaseTable()
 
     def launched(self, launch: Launch) -> None:
-        """Looks at what the kernel uses."""
+        """Finds whether the kernel orders clusters, and its read-only loads."""
         code = launch.program.kernel.instructions
         self.strict_reads = launch.strict_reads
         orders_clusters = any(

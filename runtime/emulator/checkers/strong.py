@@ -250,7 +250,7 @@ class StrongWords:
         return None
 
     def forget(self, offsets: Offsets, width: int) -> None:
-        """Removes accesses that are replaced by later weak writes."""
+        """Removes accesses that later weak writes replace."""
         words, bits = _words_of(offsets, width)
         bits = np.broadcast_to(bits, words.shape)
         actors = self._actor[words]

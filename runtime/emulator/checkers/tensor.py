@@ -41,7 +41,7 @@ class TensorChecks(ThreadChecks):
     _awaited_loads: frozenset[int] = frozenset()
 
     def launched(self, launch: Launch) -> None:
-        """Finds the loads whose data each thread has before it tells others anything."""
+        """Finds the loads whose data every thread awaits before it signals others."""
         super().launched(launch)
         self._awaited_loads = _awaited(launch.program)
 

@@ -211,7 +211,7 @@ class ThreadChecks(LifetimeChecks):
             barrier.arriving[KNOWN, actor] = max(barrier.arriving[KNOWN, actor], step)
 
     def expecting_tx(self, s: WarpContext, mask: int, key: SyncKey) -> None:
-        """mbarrier.expect_tx and complete_tx: reports who does not know of the barrier's init."""
+        """mbarrier.expect_tx and complete_tx: reports threads that do not know of the init."""
         barrier = self.state_of(s.cta).barriers.mbarrier(key)
         if barrier is not None:
             self._check_user(s, self.warp_of(s), barrier, key, mask)

@@ -166,10 +166,10 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         """Lanes change how many bytes an mbarrier waits for, without arriving on it."""
 
     def waiting(self, s: ContextT, mask: int, key: SyncKey, parity: int) -> None:
-        """Lanes look at the parity of an mbarrier (they may do so again)."""
+        """Lanes test the parity of an mbarrier, perhaps again."""
 
     def passed(self, s: ContextT, mask: int, key: SyncKey, order: Order | None = None) -> None:
-        """Lanes go on because a barrier's phase is complete."""
+        """Lanes pass a barrier, whose phase is complete."""
 
     def completed(self, cta: CtaT, key: SyncKey) -> None:
         """A phase of a barrier is complete."""

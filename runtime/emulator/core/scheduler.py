@@ -218,7 +218,7 @@ class Scheduler:
     # ---- contexts
 
     def arrive(self, context: WarpContext) -> bool:
-        """The context reached its join. True when it goes on (as the united context)."""
+        """The context reached its join. True when it goes on, with all lanes of the join."""
         join = context.join
         assert join is not None
         join.arrived |= context.mask

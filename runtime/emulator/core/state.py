@@ -95,7 +95,7 @@ def call_of(join: Join | None) -> Call | None:
 
 @dataclass(slots=True)
 class Wait:
-    """Why a context does not run: the key that wakes it, and how a report describes it."""
+    """The reason for which a context waits: the key that wakes it, and a text for reports."""
 
     key: tuple[Any, ...]
     describe: Callable[[], str]

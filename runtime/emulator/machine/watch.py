@@ -6,7 +6,7 @@ from .faults import Fault
 
 
 class GlobalWatch(Protocol):
-    """Told of every access to global memory that an engine makes, before it takes effect."""
+    """Receives every access of an engine to global memory, before it takes effect."""
 
     def box(
         self, address: int, shape: Any, strides: Any, is_write: bool, adds: bool = False
@@ -19,7 +19,7 @@ class GlobalWatch(Protocol):
 
 
 class MemoryWatch(Protocol):
-    """Told of every access to a CTA's memories that an engine makes, before it takes effect."""
+    """Receives every access of an engine to a CTA's memories, before it takes effect."""
 
     def units(self, units: Any, is_write: bool, quarters: int | None = None) -> None:
         """16-byte units of shared memory, by index (an integer array).
@@ -46,7 +46,7 @@ class MemoryWatch(Protocol):
 
 
 class Unwritten(Protocol):
-    """Told of a read of memory that nothing wrote; what is there is read when it returns."""
+    """Receives reads of memory that nothing wrote; such a read goes on when it returns."""
 
     def __call__(self, fault: Fault, extent: int) -> None:
         """`fault` is what to raise where such reads end a launch.

@@ -32,7 +32,7 @@ def _read_map(s: WarpContext, address: int) -> tensormap.TensorMap:
 def _observe(
     s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int, is_write: bool
 ) -> None:
-    """Tell the observer that an engine read or wrote shared memory for a context's copy."""
+    """Report an engine's access to shared memory for a context's copy."""
     observer = s.launch.observer
     if observer is not None:
         who = f"{s.cta.where()} warp {s.warp.index} copy engine"
@@ -41,7 +41,7 @@ def _observe(
 
 
 def _complete_tx(s: WarpContext, line: int, cta: Cta, offset: int, byte_count: int) -> None:
-    """Credit bytes to an mbarrier, and tell the observer."""
+    """Complete bytes on an mbarrier, and report it to the observer."""
     observer = s.launch.observer
     if observer is not None:
         who = f"{s.cta.where()} warp {s.warp.index} copy engine"
