@@ -1,8 +1,8 @@
-"""Where in a cache new tokens go: the sequence, position and row of each.
+"""Destinations of new tokens in a cache: the sequence, position and row of each.
 
-A row is numbered over the cache's first two dimensions together: page size x page + offset, or
-positions x row + position. Arrays may hold any numbers: a token that belongs nowhere gets row -1,
-to which nothing is written.
+Rows are numbered over the cache's first two dimensions together: page size x page + offset, or
+positions x row + position. Arrays may hold any numbers: a token without a destination gets row -1,
+which is not written.
 """
 
 import functools
@@ -27,11 +27,11 @@ class Token(NamedTuple):
     """A new token; i32 each, and `exists` i1.
 
     Attributes:
-      row: its number among all tokens.
+      row: its index among all tokens.
       coords: its coordinates in arrays with one element per token.
-      exists: whether it is a token, and not behind the last one.
-      sequence: the number of its sequence; out of range if it belongs to none.
-      number, count: its number among the new tokens of its sequence, and how many these are.
+      exists: whether it is a token, not past the last one.
+      sequence: the index of its sequence; out of range for none.
+      number, count: its index among the new tokens of its sequence, and their number.
     """
 
     row: Value
@@ -43,8 +43,8 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
-    """The arrays that say where tokens go: memrefs, None if not given; see `attn.append`."""
+class TokenArrays:
+    """The arrays of tokens' destinations: memrefs, None if absent; see `attn.append`."""
 
     slots: Value | None
     positions: Value | None
@@ -52,26 +52,26 @@ class Told:
     offsets: Value | None
 
     @staticmethod
-    def of(op: attn.AppendOp, arguments: Mapping[Value, Value]) -> "Told":
+    def of(op: attn.AppendOp, arguments: Mapping[Value, Value]) -> "TokenArrays":
         """The arrays of an operation, as arguments of its kernel."""
         lists = (op.slots, op.positions, op.sequences, op.offsets)
-        return Told(*(arguments[values[0]] if len(values) else None for values in lists))
+        return TokenArrays(*(arguments[values[0]] if len(values) else None for values in lists))
 
 
 @dataclass(frozen=True)
 class Destination:
-    """The cache of keys or of values, and where the positions of its sequences lie.
+    """The cache of keys or of values, and the storage of its sequences.
 
     Attributes:
       tensor: memref of the kernel, [pages, page, ...] or [rows, positions, ...].
       pages: the pages of its sequences; None where each sequence is one row of the tensor.
       indices: the row of each sequence; None where row b belongs to sequence b.
       starts: the position of its row at which each sequence begins; None for 0.
-      lengths: positions of each sequence, counted from the beginning of its row; None for all that
-        there is room for.
+      lengths: positions of each sequence, counted from the beginning of its row; None for the
+        whole capacity.
       counts_new: whether the lengths include the new tokens.
       factors: [1 or batch, 1 or heads] that elements are divided by, or None.
-      scales: where the factors go that every position has of its own, or None.
+      scales: the destination of scales per position, or None.
     """
 
     tensor: Value
@@ -111,7 +111,7 @@ class Destination:
         return b.constant(0) if self.starts is None else b.element(self.starts, [sequence])
 
     def _length(self, token: Token) -> Value:
-        """Positions of the token's sequence including the new tokens, as the arrays say it."""
+        """Positions of the token's sequence including the new tokens, from the arrays."""
         if self.lengths is not None:
             length = b.element(self.lengths, [token.sequence])
             return length if self.counts_new else b.INT.add(length, token.count)
@@ -119,43 +119,43 @@ class Destination:
             return self.pages.of(token.sequence).length
         return b.extent(self.tensor, 1)
 
-    def place(self, told: Told, token: Token) -> tuple[Value, Value]:
-        """The token's position in its sequence, and that position counted from where the row
-        begins.
-        """
+    def place(self, arrays: TokenArrays, token: Token) -> tuple[Value, Value]:
+        """The token's position in its sequence, and its position in the row."""
         start = self._start(token.sequence)
-        if told.positions is not None:
-            position = b.element(told.positions, token.coords)
+        if arrays.positions is not None:
+            position = b.element(arrays.positions, token.coords)
             return position, b.INT.add(start, position)
-        left = b.INT.sub(token.count, token.number)
-        in_room = b.INT.sub(self._length(token), left)
-        return b.INT.sub(in_room, start), in_room
+        remaining = b.INT.sub(token.count, token.number)
+        row_position = b.INT.sub(self._length(token), remaining)
+        return b.INT.sub(row_position, start), row_position
 
-    def row(self, told: Told, token: Token) -> Value:
-        """The row that the token goes to, or `NOWHERE`."""
-        if told.slots is not None:
-            return b.select(token.exists, _narrow(b.element(told.slots, token.coords)), _nowhere())
-        return self.row_at(token, *self.place(told, token))
+    def row(self, arrays: TokenArrays, token: Token) -> Value:
+        """The token's destination row, or `NOWHERE`."""
+        if arrays.slots is not None:
+            return b.select(
+                token.exists, _as_i32(b.element(arrays.slots, token.coords)), _nowhere()
+            )
+        return self.row_at(token, *self.place(arrays, token))
 
-    def row_at(self, token: Token, position: Value, in_room: Value) -> Value:
-        """The row of a place that the token has in its sequence, or `NOWHERE`; as `place` says."""
+    def row_at(self, token: Token, position: Value, row_position: Value) -> Value:
+        """The destination row of a token at the positions that `place` returns, or `NOWHERE`."""
         checks = [
             token.exists,
             *_within(token.sequence, self._count()),
             b.compare("sge", position, 0),
         ]
         if self.pages is None:
-            room, size = b.extent(self.tensor, 1), b.extent(self.tensor, 1)
-            line, offset = token.sequence, in_room
+            capacity, size = b.extent(self.tensor, 1), b.extent(self.tensor, 1)
+            line, offset = token.sequence, row_position
             if self.indices is not None:
                 line = b.element(self.indices, [token.sequence])
         else:
-            room, size = self.pages.room(token.sequence), b.constant(page_size(self.tensor))
-            inside = b.INT.max(in_room, 0)
-            number = b.INT.floordiv(inside, size)
+            capacity, size = self.pages.room(token.sequence), b.constant(page_size(self.tensor))
+            clamped = b.INT.max(row_position, 0)
+            number = b.INT.floordiv(clamped, size)
             line = self.pages.entry(token.sequence, number)
-            offset = b.INT.sub(inside, b.INT.mul(number, size))
-        checks += [*_within(in_room, room), *_within(line, b.extent(self.tensor, 0))]
+            offset = b.INT.sub(clamped, b.INT.mul(number, size))
+        checks += [*_within(row_position, capacity), *_within(line, b.extent(self.tensor, 0))]
         row = b.INT.add(b.INT.mul(line, size), offset)
         return b.select(_all(checks), row, _nowhere())
 
@@ -173,7 +173,7 @@ def _all(conditions: Iterable[Value]) -> Value:
     return functools.reduce(b.INT.both, conditions)
 
 
-def _narrow(slot: Value) -> Value:
+def _as_i32(slot: Value) -> Value:
     """A slot as i32; `NOWHERE` for a number that does not fit i32."""
     if slot.type == b.i32():
         return slot

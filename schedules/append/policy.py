@@ -24,7 +24,7 @@ class AppendPolicy(Policy):
         return True
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy; scales that a kernel finds are of tokens in 16 bits."""
+        """As of every policy; a kernel computes scales of tokens in 16 bits."""
         checks = [("the tokens' element type", facts.q_type, one_of(*WIDE))]
         return super().mismatch(facts, target) or (
             first_mismatch(checks) if facts.scales is not None else None

@@ -1,10 +1,9 @@
-"""The kernel of `attn.combine`, which puts together the results for the parts of the keys.
+"""The kernel of `attn.combine`, which combines the results of splits of the keys.
 
 A work tile is 128 rows by 64 columns of O, of one sequence. Its rows are queries of one head or,
-for few queries, heads of one query; then there are few of them, and work tiles have 32 rows. The
-first warps, with a row per thread, add up the parts with their weights; of the next two one stores
-the sum and one loads the parts one after the other. Parts are added in
-their order, so the result does not depend on timing.
+for few queries, heads of one query, in work tiles of 32 rows. The first warps, with a row per
+thread, add up the splits with their weights; then one warp stores the result, and one loads the
+splits. Splits are added in order, so the result does not depend on timing.
 """
 
 import math
@@ -25,18 +24,16 @@ from attn_mlir.schedules.registry import register
 Value = Any
 
 ROWS, FEW_ROWS = 128, 32  # a row per thread; in four warps or one
-COLUMNS = 64  # the f32 sums of a row take 64 registers
+COLUMNS = 64  # the f32 accumulators of a row are 64 registers
 FRAGMENT_COLUMNS = 32
-IN_FLIGHT = 384  # rows of parts, of 256 bytes each
-TOGETHER = (
-    8  # parts whose LSEs are read at once: a read of memory takes longer than what is done with it
-)
-AHEAD = 4  # parts whose LSEs are read before those of the parts in front of them are used
+IN_FLIGHT = 384  # rows of splits, of 256 bytes each
+BATCH = 8  # splits whose LSEs are loaded at once, to hide the latency of memory
+PREFETCHED = 4  # splits whose LSEs are prefetched in the loop over O
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
 
 
-class Place(NamedTuple):
+class WorkTile(NamedTuple):
     """A work tile: its first column of O, and the coordinates of its first row; i32 each."""
 
     column: Value
@@ -50,8 +47,8 @@ class Problem:
     """The operation: its tensors and sizes.
 
     Attributes:
-      parts, lses, o, lse: memrefs, shaped as `attn.combine` says; lse may be absent.
-      lse_terms: 1, or 2 where an LSE of the parts is stored as two numbers to be added.
+      parts, lses, o, lse: memrefs with the shapes of `attn.combine`; lse may be absent.
+      lse_terms: 1, or 2 if an LSE of a split is stored as two numbers to be added.
       sinks: memref [heads] or None.
       heads, v_head_dim: static sizes.
       output: element type of o.
@@ -90,27 +87,25 @@ class Problem:
         blocks = b.INT.mul(b.INT.ceildiv(along, self.rows), -(-self.v_head_dim // COLUMNS))
         return [blocks, other, b.extent(self.o, 0)]
 
-    def place(self, block: Value, other: Value, batch: Value) -> Place:
-        """The work tile with these coordinates; the column blocks of some rows follow one
-        another.
-        """
+    def place(self, block: Value, other: Value, batch: Value) -> WorkTile:
+        """The work tile with these coordinates; the column blocks of a row block are adjacent."""
         column_blocks = -(-self.v_head_dim // COLUMNS)
         row_block = b.INT.floordiv(block, column_blocks)
         column = b.INT.sub(block, b.INT.mul(row_block, column_blocks))
         first = b.INT.mul(row_block, self.rows)
         query, head = (other, first) if self.heads_along_rows else (first, other)
-        return Place(b.INT.mul(column, COLUMNS), batch, query, head)
+        return WorkTile(b.INT.mul(column, COLUMNS), batch, query, head)
 
-    def coords_of(self, place: Place, row: Value) -> tuple[Value, Value]:
+    def coords_of(self, tile: WorkTile, row: Value) -> tuple[Value, Value]:
         """Query and head of a row of the tile."""
         if self.heads_along_rows:
-            return place.query, b.INT.add(place.head, row)
-        return b.INT.add(place.query, row), place.head
+            return tile.query, b.INT.add(tile.head, row)
+        return b.INT.add(tile.query, row), tile.head
 
 
 @register
 class Combine:
-    """Puts the parts together by copies and arithmetic of threads, without matrix products."""
+    """Combines splits by copies and arithmetic of threads, without matrix products."""
 
     policy: ClassVar[Policy] = COMBINE
     operation: ClassVar[type[Any]] = attn.CombineOp
@@ -154,9 +149,9 @@ def _schedule(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
     ]
     kernel = b.declare_kernel(name, arguments)
     with ir.InsertionPoint(kernel.body.blocks[0]):
-        given = dict(zip(tensors, kernel.body.blocks[0].arguments, strict=True))
+        tensor_values = dict(zip(tensors, kernel.body.blocks[0].arguments, strict=True))
         problem = Problem(
-            **({"lse": None, "sinks": None} | given),
+            **({"lse": None, "sinks": None} | tensor_values),
             lse_terms=op.lse_terms,
             heads=op.o.type.shape[2],
             v_head_dim=op.o.type.shape[3],
@@ -173,8 +168,8 @@ def _roles(problem: Problem) -> list[b.Role]:
     ring = b.Ring("parts", tile, stages=IN_FLIGHT // problem.rows)
     out = b.Ring("out", b.tile(shape, problem.output, "shared"))
 
-    def work(body: Callable[[Place], None]) -> Callable[[Value], None]:
-        """The work tile of a role, from when the kernels before this one are over."""
+    def work(body: Callable[[WorkTile], None]) -> Callable[[Value], None]:
+        """The body of a role in a work tile, after the kernels before this one."""
 
         def run(_: Value) -> None:
             b.grid_dependency_wait()
@@ -198,76 +193,74 @@ def _row_dims(problem: Problem, lead: int) -> list[int]:
     return [lead + 1 if problem.heads_along_rows else lead, lead + 2]
 
 
-def _load(problem: Problem, ring: b.Ring, place: Place) -> None:
-    def turn(part: Value) -> list[Value]:
+def _load(problem: Problem, ring: b.Ring, tile: WorkTile) -> None:
+    def iteration(split: Value) -> list[Value]:
         slot = ring.acquire()
-        coords = [part, place.batch, place.query, place.head, place.column]
+        coords = [split, tile.batch, tile.query, tile.head, tile.column]
         b.copy_in(problem.parts, slot, coords, _row_dims(problem, 2))
         b.commit(slot, "copy_engine")
         return []
 
-    b.loop(0, problem.split_count, [], turn)
+    b.loop(0, problem.split_count, [], iteration)
 
 
-def _store(problem: Problem, out: b.Ring, place: Place) -> None:
+def _store(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
     slot = out.wait()
-    coords = [place.batch, place.query, place.head, place.column]
+    coords = [tile.batch, tile.query, tile.head, tile.column]
     b.copy_out(slot, problem.o, coords, _row_dims(problem, 1))
     b.release(slot, "copy_engine")
 
 
-def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
-    """Computes the weights from the LSEs, then the weighted sum of the parts.
+def _combine(problem: Problem, ring: b.Ring, out: b.Ring, tile: WorkTile) -> None:
+    """Computes the weights from the LSEs, then the weighted sum of the splits.
 
     `peak` is the largest LSE of each row, a fragment for each of its terms.
     """
     f32, parts, rows = ir.F32Type.get(), problem.split_count, problem.rows
 
-    def lses_of(part: Value) -> list[Value]:
-        """The LSE of each row, a fragment for each of its terms; behind the last part that of the
-        last.
-        """
+    def lses_of(split: Value) -> list[Value]:
+        """The LSE of each row in a split, a fragment per term; clamped to the last split."""
 
         def term_of(*term: int) -> Value:
             def element(row: Value) -> Value:
-                query, head = problem.coords_of(place, row)
-                lse = b.element(problem.lses, [*term, part, place.batch, head, query])
+                query, head = problem.coords_of(tile, row)
+                lse = b.element(problem.lses, [*term, split, tile.batch, head, query])
                 return lse if term else _of_no_keys(lse)
 
             return b.generate(element, [rows], f32)
 
         return [term_of()] if problem.lse_terms == 1 else [*map(term_of, range(problem.lse_terms))]
 
-    def in_turn(begin: list[Value], turn_of: Callable[..., list[Value]]) -> list[Value]:
-        """A loop over parts, from a part's number, its LSE and the state to the next state, in
-        which the LSEs of some are read together; the last parts of them may lie behind the last of
-        all."""
+    def over_splits(begin: list[Value], step: Callable[..., list[Value]]) -> list[Value]:
+        """A loop over splits in batches, whose LSEs are loaded together.
+
+        `step` computes the next state from a split's number, its LSE and the state. The numbers of
+        the last batch may exceed the number of splits.
+        """
 
         def several(number: Value, *state: Value) -> list[Value]:
-            first = b.INT.mul(number, TOGETHER)
-            numbers = [b.INT.add(first, i) for i in range(TOGETHER)]
-            found = list(state)
-            for part, lses in zip(numbers, [lses_of(part) for part in numbers], strict=True):
-                found = turn_of(part, lses, *found)
-            return found
+            first = b.INT.mul(number, BATCH)
+            numbers = [b.INT.add(first, i) for i in range(BATCH)]
+            current = list(state)
+            for split, lses in zip(numbers, [lses_of(split) for split in numbers], strict=True):
+                current = step(split, lses, *current)
+            return current
 
-        return b.loop(0, b.INT.ceildiv(parts, TOGETHER), begin, several)
+        return b.loop(0, b.INT.ceildiv(parts, BATCH), begin, several)
 
-    def raise_to(part: Value, lses: list[Value], *peak: Value) -> list[Value]:
-        """To the larger LSE; its second term is that of the larger first term,
-        or the larger one.
-        """
-        del part
+    def update_max(split: Value, lses: list[Value], *peak: Value) -> list[Value]:
+        """The larger LSE: the larger first term with its second term, or the larger second one."""
+        del split
 
-        def rest(m: Value, r: Value, other: Value, its_rest: Value) -> Value:
-            equal = b.select(b.fcompare("OEQ", other, m), _larger(r, its_rest), r)
-            return b.select(b.fcompare("OGT", other, m), its_rest, equal)
+        def low_term(m: Value, r: Value, other: Value, other_low: Value) -> Value:
+            equal = b.select(b.fcompare("OEQ", other, m), _larger(r, other_low), r)
+            return b.select(b.fcompare("OGT", other, m), other_low, equal)
 
         first = b.map_elements(_larger, peak[0], lses[0])
-        return [first, *(b.map_elements(rest, *peak, *lses) for _ in peak[1:])]
+        return [first, *(b.map_elements(low_term, *peak, *lses) for _ in peak[1:])]
 
-    def count(part: Value, lses: list[Value], total: Value) -> list[Value]:
-        exists = b.compare("slt", part, parts)
+    def add_weight(split: Value, lses: list[Value], total: Value) -> list[Value]:
+        exists = b.compare("slt", split, parts)
 
         def element(t: Value, *terms: Value) -> Value:
             weight = _relative(list(terms[: len(lses)]), list(terms[len(lses) :]))
@@ -275,10 +268,13 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
 
         return [b.map_elements(element, total, *lses, *peak)]
 
-    def add(part: Value, *state: Value) -> list[Value]:
-        ahead, sums = list(state[: AHEAD * len(peak)]), state[AHEAD * len(peak) :]
-        lses, ahead = ahead[: len(peak)], ahead[len(peak) :]
-        ahead += lses_of(b.INT.add(part, AHEAD))
+    def add(split: Value, *state: Value) -> list[Value]:
+        prefetched, accumulators = (
+            list(state[: PREFETCHED * len(peak)]),
+            state[PREFETCHED * len(peak) :],
+        )
+        lses, prefetched = prefetched[: len(peak)], prefetched[len(peak) :]
+        prefetched += lses_of(b.INT.add(split, PREFETCHED))
 
         def element(i: Value, *terms: Value) -> Value:
             weight = _relative(list(terms[: len(lses)]), list(terms[len(lses) :]))
@@ -286,57 +282,59 @@ def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
 
         weight = b.broadcast(b.map_elements(element, inverse, *lses, *peak), FRAGMENT_COLUMNS)
         slot = ring.wait()
-        values = [b.map_elements(_weighted, b.load(piece), weight) for piece in _pieces(slot)]
+        values = [
+            b.map_elements(_weighted, b.load(fragment), weight) for fragment in _column_tiles(slot)
+        ]
         b.release(slot, "threads")
-        added = [b.map_elements(b.fadd, s, value) for s, value in zip(sums, values, strict=True)]
-        return [*ahead, *added]
+        added = [
+            b.map_elements(b.fadd, s, value) for s, value in zip(accumulators, values, strict=True)
+        ]
+        return [*prefetched, *added]
 
     zero = b.f32_constant(0.0)
     lowest = b.fill([rows], b.f32_constant(-math.inf))
-    peak = in_turn([lowest, *[b.fill([rows], zero)] * (problem.lse_terms - 1)], raise_to)
-    (total,) = in_turn([b.fill([rows], zero)], count)
-    inverse = b.map_elements(_reciprocal, _with_sink(problem, place, peak, total))
-    begin = [term for number in range(AHEAD) for term in lses_of(b.constant(number))]
+    peak = over_splits([lowest, *[b.fill([rows], zero)] * (problem.lse_terms - 1)], update_max)
+    (total,) = over_splits([b.fill([rows], zero)], add_weight)
+    inverse = b.map_elements(_reciprocal, _with_sink(problem, tile, peak, total))
+    begin = [term for number in range(PREFETCHED) for term in lses_of(b.constant(number))]
     begin += [b.fill([rows, FRAGMENT_COLUMNS], zero)] * (COLUMNS // FRAGMENT_COLUMNS)
-    sums = b.loop(0, parts, begin, add)[AHEAD * len(peak) :]
+    accumulators = b.loop(0, parts, begin, add)[PREFETCHED * len(peak) :]
 
     slot = out.acquire()
-    for piece, target in zip(sums, _pieces(slot), strict=True):
-        b.store(b.rounded(piece, problem.output), target)
+    for fragment, target in zip(accumulators, _column_tiles(slot), strict=True):
+        b.store(b.rounded(fragment, problem.output), target)
     b.commit(slot, "threads")
     if problem.lse is not None:
-        with b.when(b.compare("eq", place.column, 0)):
-            _store_lse(problem, place, b.map_elements(_lse, total, *peak))
+        with b.when(b.compare("eq", tile.column, 0)):
+            _store_lse(problem, tile, b.map_elements(_lse, total, *peak))
 
 
-def _store_lse(problem: Problem, place: Place, rows: Value) -> None:
+def _store_lse(problem: Problem, tile: WorkTile, rows: Value) -> None:
     dims = [1] if problem.heads_along_rows else [2]
-    b.store_global(rows, problem.lse, [place.batch, place.head, place.query], dims)
+    b.store_global(rows, problem.lse, [tile.batch, tile.head, tile.query], dims)
 
 
-def _with_sink(problem: Problem, place: Place, peak: list[Value], total: Value) -> Value:
-    """The row sum plus e^(sink - peak); a row that saw no key keeps its 0."""
+def _with_sink(problem: Problem, tile: WorkTile, peak: list[Value], total: Value) -> Value:
+    """The row sum plus e^(sink - peak); a row without a key keeps its 0."""
     if problem.sinks is None:
         return total
     kind = ir.MemRefType(problem.sinks.type).element_type
 
     def element(t: Value, *terms: Value) -> Value:
         *top, row = terms
-        _, head = problem.coords_of(place, row)
+        _, head = problem.coords_of(tile, row)
         logit = ws.ElementOp(problem.sinks, [head], kind).value
         if kind != ir.F32Type.get():
             logit = arith.ExtFOp(ir.F32Type.get(), logit).result
         zero = b.f32_constant(0.0)
-        joined = b.fadd(t, _relative([logit], top))
-        return b.select(b.fcompare("OEQ", t, zero), zero, joined)
+        with_sink = b.fadd(t, _relative([logit], top))
+        return b.select(b.fcompare("OEQ", t, zero), zero, with_sink)
 
     return b.map_rows(element, total, *peak)
 
 
 def _of_no_keys(lse: Value) -> Value:
-    """An LSE of the caller's; of a part without keys, which is -inf or +inf by whose kernel it is,
-    -inf.
-    """
+    """An LSE of the caller; -inf also for a split without keys that some kernels mark by +inf."""
     lowest, highest = b.f32_constant(-math.inf), b.f32_constant(math.inf)
     return b.select(b.fcompare("OEQ", lse, highest), lowest, lse)
 
@@ -346,43 +344,39 @@ def _larger(a: Value, c: Value) -> Value:
 
 
 def _reference(maximum: Value) -> Value:
-    """The maximum, or 0 for a row that no part saw a key of, so that -inf - reference is -inf."""
+    """The maximum, or 0 for a row without a key, so that -inf - reference is -inf."""
     lowest = b.f32_constant(-math.inf)
     return b.select(b.fcompare("OEQ", maximum, lowest), b.f32_constant(0.0), maximum)
 
 
 def _relative(lse: list[Value], peak: list[Value]) -> Value:
-    """e^(lse - peak), both given as terms to be added;
-    a missing second term of `lse` counts as 0.
-    """
+    """e^(lse - peak), both as terms to be added; a missing second term of `lse` is 0."""
     difference = b.fsub(lse[0], _reference(peak[0]))
-    for number, rest in enumerate(peak[1:], 1):
-        its_rest = lse[number] if number < len(lse) else b.f32_constant(0.0)
-        difference = b.fadd(difference, b.fsub(its_rest, rest))
+    for number, low_term in enumerate(peak[1:], 1):
+        lse_low = lse[number] if number < len(lse) else b.f32_constant(0.0)
+        difference = b.fadd(difference, b.fsub(lse_low, low_term))
     return b.exp2(b.fmul(difference, b.f32_constant(LOG2E)))
 
 
 def _weighted(value: Value, weight: Value) -> Value:
-    """value x weight; 0 for a weight of 0, as the value of an empty part may be unwritten
-    memory.
-    """
+    """value x weight; 0 for a weight of 0, as an empty split may be unwritten memory."""
     zero = b.f32_constant(0.0)
     return b.select(b.fcompare("OEQ", weight, zero), zero, b.fmul(value, weight))
 
 
 def _reciprocal(total: Value) -> Value:
-    """1 / l, or 0 for a row that no part saw a key of."""
+    """1 / l, or 0 for a row without a key."""
     zero = b.f32_constant(0.0)
     return b.select(b.fcompare("OEQ", total, zero), zero, b.fdiv(b.f32_constant(1.0), total))
 
 
-def _lse(total: Value, first: Value, *rest: Value) -> Value:
-    """peak + ln l; -inf for a row that no part saw a key of."""
+def _lse(total: Value, first: Value, *low_term: Value) -> Value:
+    """peak + ln l; -inf for a row without a key."""
     count = b.log2(total)
-    if not rest:
+    if not low_term:
         return b.fma(count, b.f32_constant(LN2), _reference(first))
-    return b.fadd(_reference(first), b.fma(count, b.f32_constant(LN2), *rest))
+    return b.fadd(_reference(first), b.fma(count, b.f32_constant(LN2), *low_term))
 
 
-def _pieces(tile: Value) -> list[Value]:
+def _column_tiles(tile: Value) -> list[Value]:
     return [b.columns(tile, c, FRAGMENT_COLUMNS) for c in range(0, COLUMNS, FRAGMENT_COLUMNS)]

@@ -1,4 +1,4 @@
-"""The policy of the kernel that combines results for parts of the keys: its tiles are fixed."""
+"""The policy of the kernel that combines splits of the keys: its tiles are fixed."""
 
 from typing import ClassVar
 

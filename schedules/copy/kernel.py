@@ -37,20 +37,20 @@ def schedule_tma_copy(name: str) -> ws.KernelOp:
 
 
 def _each_tile(src: b.Value, body: Callable[[b.Value], None]) -> Callable[[b.Value], None]:
-    """A role that does something with each tile, given its first row."""
+    """The body of a role: a loop over tiles, given the first row of each."""
 
     def run(_: b.Value) -> None:
         rows = b.extent(src, 0)
         stripe = TILE_ROWS * TILES_PER_CTA
         with b.tiles([b.INT.ceildiv(rows, stripe)], "single") as (number,):
             first = b.INT.mul(number, stripe)
-            left = b.INT.min(b.INT.sub(rows, first), stripe)
+            remaining = b.INT.min(b.INT.sub(rows, first), stripe)
 
-            def turn(index: b.Value) -> list[b.Value]:
+            def iteration(index: b.Value) -> list[b.Value]:
                 body(b.INT.add(first, b.INT.mul(index, TILE_ROWS)))
                 return []
 
-            b.loop(0, b.INT.ceildiv(left, TILE_ROWS), [], turn)
+            b.loop(0, b.INT.ceildiv(remaining, TILE_ROWS), [], iteration)
 
     return run
 

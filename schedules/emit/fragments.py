@@ -17,7 +17,7 @@ Value = Any
 
 
 def spread(lanes: Value) -> Value:
-    """Elements [N], held by one lane each, in the layout that their users need."""
+    """Broadcasts elements [N], of one lane each, to the lanes that use them."""
     return ws.SpreadOp(lanes, lanes.type).line
 
 
@@ -74,13 +74,13 @@ def map_coordinates(
 
     Args:
       element: the result's element type, that of the first input when absent.
-      in_turn: how many elements a thread computes at a time, 0 for no matter how many.
+      in_turn: elements that a thread computes at a time; 0 for any number.
     """
     kind = ws.FragmentType(inputs[0].type)
-    made = _map(body, inputs, kind.shape, kind.element if element is None else element)
+    result = _map(body, inputs, kind.shape, kind.element if element is None else element)
     if in_turn:
-        made.owner.attributes[ws.IN_TURN] = ir.IntegerAttr.get(i32(), in_turn)
-    return made
+        result.owner.attributes[ws.IN_TURN] = ir.IntegerAttr.get(i32(), in_turn)
+    return result
 
 
 def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> Value:
@@ -124,7 +124,7 @@ def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
 
 
 def reduce_group(kind: str, fragment: Value, init: Value, scratch: Value) -> Value:
-    """As `reduce_rows`, of rows that several warps have columns of; they meet in `scratch`."""
+    """As `reduce_rows`, of rows whose columns are in several warps, through shared `scratch`."""
     return ws.ReduceGroupOp(fragment, init, scratch, ir.StringAttr.get(kind), init.type).totals
 
 
@@ -143,7 +143,7 @@ def interleaved(fragment: Value, axis: str = "columns") -> Value:
 
 
 def pinned(fragment: Value) -> Value:
-    """A fragment of f32 that is computed here."""
+    """A fragment of f32 that is not rematerialised later."""
     return ws.PinOp(fragment, fragment.type).pinned
 
 
@@ -153,7 +153,7 @@ def fold(fragment: Value, init: Value) -> Value:
 
 
 def bits(rows: Value) -> Value:
-    """The truth values of 32 rows each as a word."""
+    """Bitmask words of conditions [rows], 32 rows to a word."""
     (count,) = ws.FragmentType(rows.type).shape
     return ws.BitsOp(rows, words=ws.fragment_type([count // WORD_BITS], i32())).words
 
@@ -166,7 +166,7 @@ def broadcast(rows: Value, column_count: int) -> Value:
 
 
 def repeated(runs: Value, column_count: int) -> Value:
-    """[rows, column_count]: each column of `runs` repeated in its place."""
+    """[rows, column_count]: each column of `runs`, repeated."""
     kind = ws.FragmentType(runs.type)
     full = ws.fragment_type([kind.shape[0], column_count], kind.element)
     return ws.RepeatOp(runs, full).fragment
@@ -200,7 +200,7 @@ def rounded(fragment: Value, element: Any) -> Value:
 
 
 def keep(fragment: Value, words: Value, other: Value) -> Value:
-    """The elements whose bit is set; `other` in the place of the rest."""
+    """Selects by a bitmask: elements whose bit is set, else `other`."""
     return ws.KeepOp(fragment, words, other, fragment.type).kept
 
 
@@ -231,7 +231,7 @@ def any_row(rows: Value) -> Value:
 
 
 def any_in_group(conditions: Value) -> Value:
-    """Whether a condition holds anywhere in this group, whose threads meet."""
+    """i1: whether a condition holds anywhere in this group; a barrier of its threads."""
     op = ws.AnyOp(conditions)
     op.operation.attributes["scope"] = ir.StringAttr.get("group")
     return op.holds

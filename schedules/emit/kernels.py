@@ -1,6 +1,4 @@
-"""Functions that emit kernels: roles, work tiles, rings, and what CTAs and launches know of each
-other.
-"""
+"""Functions that emit kernels: roles, work tiles, rings, and order of CTAs and launches."""
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -65,9 +63,7 @@ def role(
     lanes: int = 32,
     ranks: Sequence[int] | None = None,
 ) -> Generator[Value]:
-    """A `ws.role`, in the CTAs of a cluster with these ranks, or in all;
-    yields the group's number.
-    """
+    """A `ws.role`, in the CTAs of a cluster with these ranks, or in all; yields the group."""
     i64 = ir.IntegerType.get_signless(64)
     op = ws.RoleOp(
         ir.StringAttr.get(name),
@@ -107,14 +103,14 @@ def tiles(
 
 
 def claim(answers: "Ring") -> None:
-    """Takes over the work tile of a CTA that has not started; the answer arrives in a slot."""
+    """Claims the work tile of a CTA that has not started; the response arrives in a slot."""
     slot = answers.acquire()
     ws.ClaimOp(slot)
     commit(slot, "copy_engine")
 
 
 def draw(answers: "Ring", counter: Value) -> None:
-    """Asks for the next work tile by a counter [1] in global memory."""
+    """Fetches the next work tile from a counter [1] in global memory."""
     slot = answers.acquire()
     ws.DrawOp(slot, counter)
     commit(slot, "threads")
@@ -185,7 +181,7 @@ def release(slot: Value, by: str) -> None:
 
 
 def behind(rows: Value, slot: Value) -> Value:
-    """A fragment [rows] of f32 that is there no sooner than the handover of a slot by threads."""
+    """A fragment [rows] of f32 that is computed after the threads' commit or release of a slot."""
     return ws.BehindOp(rows, slot, rows.type).behind
 
 
@@ -229,5 +225,5 @@ def rank() -> Value:
 
 
 def barrier() -> None:
-    """All threads of the group wait for one another."""
+    """A barrier of all threads of the group."""
     ws.BarrierOp()

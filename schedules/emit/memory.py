@@ -63,16 +63,14 @@ def copy_in(
 
 
 def prefetch_line(source: Value, coords: Sequence[Value | int], count: Value) -> None:
-    """Asks the L2 cache for `count` elements along a tensor's last dimension,
-    which are within it.
-    """
+    """Prefetches `count` elements along a tensor's last dimension, within it, to L2."""
     ws.PrefetchLineOp(source, coordinates(coords), count)
 
 
 def prefetch_box(
     source: Value, tile: ws.TileType, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
-    """Asks the L2 cache for what `copy_in` to a tile of this type would read."""
+    """Prefetches the box that `copy_in` to a tile of this type would read to L2."""
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
     ws.PrefetchBoxOp(source, coordinates(coords), numbers, ir.TypeAttr.get(tile))
 
@@ -85,9 +83,7 @@ def copy_across(source: Value, target: Value, receivers: Sequence[Sequence[int]]
 def copy_out(
     source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
-    """Writes a shared tile to a box of a tensor;
-    dimensions `dims` run along its rows and columns.
-    """
+    """Writes a shared tile to a box of a tensor, whose dimensions `dims` are rows and columns."""
     ws.CopyOutOp(source, target, coordinates(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
@@ -121,7 +117,7 @@ def copy_rows(
     row: Callable[..., Value],
     *entries: Value,
 ) -> None:
-    """Fills a shared tile with rows of a tensor, chosen one by one.
+    """Fills a shared tile with indexed rows of a tensor.
 
     Args:
       row: returns the tensor's row for a row of the tile, given its number and its element of
@@ -142,7 +138,7 @@ def gather_in(
     coords: Sequence[Value | int],
     row: Callable[[Value], Value],
 ) -> None:
-    """Fills a shared tile with rows of a tensor [rows, columns], each from where `row` says."""
+    """Fills a shared tile with rows of a tensor [rows, columns], whose indices `row` returns."""
     op = ws.GatherInOp(source, target, coordinates(coords), ir.DenseI32ArrayAttr.get([0, 1]))
     block = op.body.blocks.append(i32())
     with ir.InsertionPoint(block):
@@ -209,9 +205,7 @@ def _like(kind: ws.TileType, shape: Sequence[int], element: Any = None) -> ws.Ti
 
 
 def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
-    """The first bytes of a tile as a tile of another shape or element,
-    or the tile itself if equal.
-    """
+    """The first bytes of a tile as a tile of another shape or element; the tile itself if equal."""
     kind = ws.TileType(tile.type)
     if (kind.shape, kind.element) == (list(shape), element):
         return tile

@@ -34,10 +34,9 @@ def mma(
 
 
 def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
-    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until
-    `settle`.
+    """A B, plus `sums` where `accumulate` holds, in registers; in flight until `settle`.
 
-    The sums may be pending themselves.
+    The accumulators `sums` may be in flight themselves.
     """
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
@@ -46,18 +45,14 @@ def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layo
     return ws.ProductOp(sums, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
 
 
-def settle(pending: Value, *, newest: int = 0) -> Value:
-    """Waits for a pending product; the `newest` products after it may still run.
-    Returns its sums.
-    """
+def settle(in_flight: Value, *, newest: int = 0) -> Value:
+    """Waits for all but the `newest` products after this one; returns its accumulators."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
-    return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
+    return ws.SettleOp(in_flight, number, ws.PendingType(in_flight.type).fragment).sums
 
 
 def dot(sums: Value, a: Value, b: Value, *, b_layout: str, widened: bool = False) -> Value:
-    """`sums` + A B, of fragments of one warp; `widened` says that B's elements had 8 bits in
-    memory.
-    """
+    """`sums` + A B, of fragments of one warp; `widened` if B is upcast from 8 bits in memory."""
     op = ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type)
     if widened:
         op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()

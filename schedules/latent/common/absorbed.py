@@ -1,8 +1,7 @@
-"""The roles of absorbed latent attention that multiply, whatever keys they work on.
+"""The compute roles of absorbed latent attention, for any source of keys.
 
-A row of a tile is a head of a query. A tile of keys is one of values as well: its first 512
-columns. Which tiles there are and which of their keys count is a `Work`'s business; `sparse_roles`
-has those that lists name.
+A row of a tile is a head of a query. The first 512 columns of a tile of keys are its values. A
+`Work` says which blocks of keys a work tile has, and which of their keys are visible.
 """
 
 import math
@@ -22,11 +21,11 @@ from attn_mlir.schedules.softmax.state import Rows, reciprocal, weigh
 Value = Any
 Scores = Callable[[], tuple[Value, Value | None]]
 
-PIECE = 64 * 64  # elements of O in registers at a time: 32 registers of a thread
+CHUNK_ELEMENTS = 64 * 64  # elements of O in registers at a time: 32 registers of a thread
 
 
 class Absorbed(Configured, Protocol):
-    """What the roles know of a problem.
+    """The problem of these roles.
 
     Attributes:
       scale: f32, multiplies Q K^T.
@@ -48,7 +47,7 @@ class Absorbed(Configured, Protocol):
 
 
 class Work(Protocol):
-    """A work tile: the blocks of keys that each role walks once, and where its results go."""
+    """A work tile: its blocks of keys, their mask, and the destination of row results."""
 
     @property
     def count(self) -> Value:
@@ -56,44 +55,45 @@ class Work(Protocol):
         ...
 
     @property
-    def keeps_largest(self) -> bool:
-        """Whether `leave` is told the largest score of each row."""
+    def needs_row_max(self) -> bool:
+        """Whether `store_statistics` gets the largest score of each row."""
         ...
 
-    def counts(self) -> Value | None:
-        """i1: whether any key of the role's next block counts; None where one does in each."""
+    def any_visible(self) -> Value | None:
+        """i1: whether any key of the role's next block is visible; None if one is in each block."""
         ...
 
-    def visit(
+    def loop_over_blocks(
         self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
     ) -> list[Value]:
         """Emits the loops of the softmax over all blocks, and returns the final state.
 
         Args:
           ring: of scores.
-          turn_of: emits one block, from `Scores` and the state to the next state. That function
-            takes a slot of the ring, and gives the scores, -inf where a key does not count, and
-            `counts`.
+          turn_of: emits one block, from `Scores` and the state to the next state. `Scores` takes a
+            slot of the ring and returns the scores, -inf for hidden keys, and `any_visible`.
         """
         ...
 
     def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
-        """[rows]: what O is divided by; 0 in rows in which no key counts."""
+        """[rows]: the divisor of O; 0 in rows without a visible key."""
         ...
 
-    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
-        """Writes what a row has beside O."""
+    def store_statistics(
+        self, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
+        """Stores the results of rows other than O, such as the LSE."""
         ...
 
 
-class Softened(Protocol):
-    """The rings and buffers of a softmax that leaves O in tensor memory; see `AbsorbedStorage`.
+class SoftmaxStorage(Protocol):
+    """The rings and buffers of a softmax with O in tensor memory; see `AbsorbedStorage`.
 
-    Rows of S may be more than the heads, each with some of a head's keys, and of O, each with some
-    of its columns. A tile of P has the same lines of shared memory, each head's behind one another.
+    A head may have several rows: in S each with some of its keys, in O each with some of its
+    columns. A tile of P has the same lines of shared memory.
 
     Attributes:
-      agent: by which the softmax hands over S, P and O.
+      agent: of the softmax's commits and releases of S, P and O.
     """
 
     agent: str
@@ -103,7 +103,7 @@ class Softened(Protocol):
     settled: b.Ring
 
     def across(self, combine: Callable[[Value, Value], Value], rows: Value) -> Value:
-        """Numbers of rows [rows], combined over the rows of each head."""
+        """Values of rows [rows], combined over the rows of each head."""
         ...
 
 
@@ -117,16 +117,16 @@ class AbsorbedStorage:
             '----------------------+-----keys--------'
                                    '--out--> store
     ```
-    A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V.
-    `settled` says that the products so far are in O, which softmax may rescale, and goes back when
-    O fits its maximum; the first time nothing is in O. `unread` says that `score` has read all of Q
-    and K: the result may be staged in their place.
+    A tile of `keys` is read twice: by `score` as K, and by `sum_up`, its first 512 columns, as V.
+    A full slot of `settled` signals that O has all products so far and softmax may rescale it; an
+    empty one that O is rescaled. The first time O is empty. `unread` signals that `score` has read
+    all of Q and K, so that the result may be staged in their memory.
     """
 
     agent = "threads"
 
     def __init__(self, problem: Absorbed, *, loaders: int = 1):
-        """With so many threads that copy parts of a tile of keys; 0 where warps write it."""
+        """With `loaders` threads that copy parts of a tile of keys; 0 if warps write it."""
         config, element = problem.config, problem.element
         f32, rows = ir.F32Type.get(), config.tile_m
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"))
@@ -142,19 +142,19 @@ class AbsorbedStorage:
         self.out = b.Ring("out", b.tile([rows, LATENT_COLUMNS], problem.output, "shared"))
 
     def across(self, combine: Callable[[Value, Value], Value], rows: Value) -> Value:
-        """As `Softened.across`: a head has one row."""
+        """As of `SoftmaxStorage`: a head has one row."""
         del combine
         return rows
 
 
-def score(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
-    """Issues S = Q K^T, block by block, as far ahead of the softmax as there is room for S."""
+def issue_qk(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
+    """Issues S = Q K^T, block by block, ahead of the softmax by the stages of S."""
     queries, unread = storage.q.wait(), storage.unread.acquire()
 
     def block(_: Value) -> list[Value]:
-        counts = work.counts()
+        counts = work.any_visible()
         keys, scores = storage.keys.wait(), storage.s.acquire()
-        with where(counts):
+        with when_visible(counts):
             b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
         b.commit(scores, "tensor_core")
         b.release(keys, "tensor_core")
@@ -165,16 +165,16 @@ def score(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     b.commit(unread, "tensor_core")
 
 
-def sum_up(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
+def issue_pv(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     """Issues O += P V, block by block, V being the first columns of the keys."""
     b.commit(storage.settled.acquire(), "tensor_core")
 
     def block(_: Value, begun: Value) -> list[Value]:
-        counts = work.counts()
+        counts = work.any_visible()
         keys, settled = storage.keys.wait(), storage.settled.acquire()
         weights = storage.p.wait()
         values = b.view(keys, [problem.config.tile_n, LATENT_COLUMNS], problem.element)
-        with where(counts):
+        with when_visible(counts):
             b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
         for read in (weights, keys):
             b.release(read, "tensor_core")
@@ -184,15 +184,15 @@ def sum_up(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     b.loop(0, work.count, [b.false()], block)
 
 
-class Attended(NamedTuple):
-    """What the softmax knows of its rows after the last block.
+class SoftmaxResult(NamedTuple):
+    """The state of the softmax after the last block.
 
     Attributes:
       row: the arithmetic of a row.
-      begun: i1, whether any key counts.
-      maximum, total: [rows], of each row's head.
-      inverse: [rows], what O is to be multiplied by.
-      largest: [rows], the largest score of the row's head, where the work is told.
+      begun: i1, whether any key is visible.
+      maximum, total: [rows], m_i and l_i of each row's head.
+      inverse: [rows], the factor of O: 1 / l_i.
+      largest: [rows], the largest score of the row's head, if `Work.needs_row_max`.
     """
 
     row: Row
@@ -203,70 +203,70 @@ class Attended(NamedTuple):
     largest: Value | None
 
 
-def attend(problem: Absorbed, storage: Softened, work: Work) -> Attended:
-    """Turns S into P, block by block, and keeps O in step with the maximum."""
-    keeps, shape = work.keeps_largest, list(ws.TileType(storage.s.tile).shape)
-    row = Row.scaled(problem.scale, problem.config.rescale_threshold, lift_of(problem))
+def online_softmax(problem: Absorbed, storage: SoftmaxStorage, work: Work) -> SoftmaxResult:
+    """Online softmax: computes P from S, block by block, and rescales O when m_i changes."""
+    needs_max, shape = work.needs_row_max, list(ws.TileType(storage.s.tile).shape)
+    row = Row.scaled(problem.scale, problem.config.rescale_threshold, exponent_bias(problem))
 
     def block(scores_of: Scores, begun: Value, *state: Value) -> list[Value]:
         scores, counts = scores_of()
-        largest, known = ([state[0]], state[1:]) if keeps else ([], state)
+        largest, row_state = ([state[0]], state[1:]) if needs_max else ([], state)
         largest = [storage.across(b.fmax, b.reduce_rows("max", scores, x)) for x in largest]
-        rows, moved, factor, weights = weigh(
-            problem, row, scores, Rows(*known), *largest, apart=True
+        rows, has_new_max, alpha, weights = weigh(
+            problem, row, scores, Rows(*row_state), *largest, apart=True
         )
         settled = storage.settled.wait()
-        with b.when(arith.AndIOp(moved, begun).result):
-            for part in pieces(storage.o.at()):
-                b.store(b.times_rows(b.load(part), factor), part)
+        with b.when(arith.AndIOp(has_new_max, begun).result):
+            for part in column_chunks(storage.o.at()):
+                b.store(b.times_rows(b.load(part), alpha), part)
         b.release(settled, storage.agent)
         slot = storage.p.acquire()
         b.store(b.rounded(weights, problem.element), b.view(slot, shape, problem.element))
         b.commit(slot, storage.agent)
         return [either_begun(begun, counts), *largest, *rows]
 
-    largest = [b.fill(shape[:1], b.f32_constant(-math.inf))] if keeps else []
+    largest = [b.fill(shape[:1], b.f32_constant(-math.inf))] if needs_max else []
     state = [b.false(), *largest, *Rows.none(row, shape[0])]
-    begun, *state = work.visit(storage.s, state, block)
-    if keeps:
+    begun, *state = work.loop_over_blocks(storage.s, state, block)
+    if needs_max:
         largest, state = state[:1], state[1:]
     rows = Rows(*state)
     total = storage.across(b.fadd, rows.total())
     divisor = work.divisor(row, rows.maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
-    return Attended(row, begun, rows.maximum, total, inverse, *(largest or [None]))
+    return SoftmaxResult(row, begun, rows.maximum, total, inverse, *(largest or [None]))
 
 
 def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
-    """Turns S into P, keeps O in step with the maximum, and writes the results of the work tile."""
-    row, begun, maximum, total, inverse, largest = attend(problem, storage, work)
+    """The softmax role: online softmax, then the results of the work tile."""
+    row, begun, maximum, total, inverse, largest = online_softmax(problem, storage, work)
     settled = storage.settled.wait()
     b.release(storage.unread.wait(), "threads")
     slot = storage.out.acquire()
-    with b.either(begun) as (some, none):
-        with some:
-            for part, target in zip(pieces(storage.o.at()), pieces(slot), strict=True):
+    with b.either(begun) as (visible, empty):
+        with visible:
+            for part, target in zip(
+                column_chunks(storage.o.at()), column_chunks(slot), strict=True
+            ):
                 b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.output), target)
-        with none:
-            for target in pieces(slot):
+        with empty:
+            for target in column_chunks(slot):
                 nothing = b.fill(ws.TileType(target.type).shape, b.f32_constant(0.0))
                 b.store(b.rounded(nothing, problem.output), target)
     b.release(settled, "threads")
     b.commit(slot, "threads")
-    work.leave(row, maximum, total, largest)
+    work.store_statistics(row, maximum, total, largest)
 
 
-def lift_of(problem: Absorbed) -> int:
-    """P is 2^this where a score equals the row's maximum: above 0 for P of 8 bits, see
-    `Problem.lift`.
-    """
-    narrow = ws.element_bits(problem.element) == NARROW_BITS
-    return MAX_EXPONENT - problem.config.rescale_threshold if narrow else 0
+def exponent_bias(problem: Absorbed) -> int:
+    """The exponent bias of P: log2 of P at the row's maximum, above 0 for P of 8 bits."""
+    is_fp8 = ws.element_bits(problem.element) == NARROW_BITS
+    return MAX_EXPONENT - problem.config.rescale_threshold if is_fp8 else 0
 
 
 @contextmanager
-def where(counts: Value | None) -> Generator[None]:
-    """What is written inside happens for blocks in which a key counts."""
+def when_visible(counts: Value | None) -> Generator[None]:
+    """Emits the body under the condition that the block has a visible key."""
     if counts is None:
         yield
         return
@@ -275,12 +275,12 @@ def where(counts: Value | None) -> Generator[None]:
 
 
 def either_begun(begun: Value, counts: Value | None) -> Value:
-    """Whether a key has counted in this block or before."""
+    """i1: whether this block or an earlier one has a visible key."""
     return b.true() if counts is None else arith.OrIOp(begun, counts).result
 
 
-def pieces(tile: Value) -> list[Value]:
-    """The columns of a tile in parts of which a thread has 32 elements."""
+def column_chunks(tile: Value) -> list[Value]:
+    """The columns of a tile in chunks of 32 elements per thread."""
     rows, columns = ws.TileType(tile.type).shape
-    width = PIECE // rows
+    width = CHUNK_ELEMENTS // rows
     return [b.columns(tile, c, width) for c in range(0, columns, width)]

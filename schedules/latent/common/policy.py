@@ -1,4 +1,4 @@
-"""What the policies of absorbed latent attention share: its tiles of heads, and pairs of CTAs."""
+"""Rules that policies of absorbed latent attention share: tiles of heads, and pairs of CTAs."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.refusal import Mismatch
 
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
-PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
+PAIR_HEADS = 2 * HALF_ROWS  # heads of a pair of CTAs
 PAIR_SCALE_COLUMNS = 32  # of rows of 8 bits, at least: scales of fewer do not fit the registers
 PAIR_SCALED_COLUMNS = 512, 128
 """Likewise of rows of sequences with scales of f32: at most so many columns, with so many to a
@@ -41,12 +41,12 @@ class HalfTileRows(NamedTuple):
           is_listed: whether each query has keys of its own.
         """
         counts = range(HALF_TILE_HEADS, HALF_ROWS + 1, HALF_TILE_HEADS)
-        own = max(count for count in counts if heads % count == 0)
-        return cls(own, 1 if is_listed else HALF_ROWS // own)
+        per_tile = max(count for count in counts if heads % count == 0)
+        return cls(per_tile, 1 if is_listed else HALF_ROWS // per_tile)
 
 
 class PairSlots(NamedTuple):
-    """How many slots a CTA of a pair has room for.
+    """The slots of rings that fit a CTA of a pair.
 
     Attributes:
       chunk: columns of keys in a slot, and of Q in shared memory.
@@ -60,19 +60,19 @@ class PairSlots(NamedTuple):
 
     @classmethod
     def of(cls, head_dim: int, element_bits: int) -> "PairSlots":
-        """Chunks are whole lines, as many as divide the columns of a row: of 192 columns, or 128.
+        """Chunks are whole lines, as many as divide the columns of a row: 192 or 128 columns.
 
-        Of 8 bits a slot has a whole row, which is half as many bytes.
+        With 8-bit elements a slot has a whole row, which is half as many bytes.
         """
-        is_narrow = element_bits == 8
+        is_fp8 = element_bits == 8
         lines = (c for c in range(MAX_CHUNK, 0, -CHUNK_STEP) if head_dim % c == 0)
-        chunk = head_dim if is_narrow else next(lines)
+        chunk = head_dim if is_fp8 else next(lines)
         keys = KEY_BYTES // shared_tile_bytes(KEY_ROWS, chunk, element_bits)
-        return cls(chunk, keys, *((3, 2) if is_narrow else (KEY_HALVES, 1)))
+        return cls(chunk, keys, *((3, 2) if is_fp8 else (KEY_HALVES, 1)))
 
 
 def pair_mismatch(facts: Facts) -> Mismatch | None:
-    """Why pairs of CTAs have no kernel for a problem; None where they have one."""
+    """The reason why pairs of CTAs have no kernel for a problem; None if they have one."""
     if facts.heads % PAIR_HEADS:
         return Mismatch("heads", f"a multiple of {PAIR_HEADS}", facts.heads)
     if facts.rows is None:

@@ -1,6 +1,4 @@
-"""Boxes of the rows of a latent cache: some columns of some keys of a sequence, of a tensor or of
-pages.
-"""
+"""Boxes of the rows of a latent cache: columns of some keys of a sequence, in a tensor or pages."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,10 +10,10 @@ from attn_mlir.schedules.sources.paged_rows import PagedRows
 
 
 class RowBoxes(Protocol):
-    """Where boxes come from. A box may lie behind the end of its sequence altogether."""
+    """The source of boxes. A box may lie past the end of its sequence altogether."""
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
-        """Where the box that begins with a key lies; anything for keys that no sequence has."""
+        """The page-table entries of the box that begins with a key; any for keys past the end."""
         ...
 
     def load(
@@ -24,27 +22,27 @@ class RowBoxes(Protocol):
         tile: WorkTile,
         first_key: Value,
         column: Value | int,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         ends: bool,
     ) -> None:
         """Fills a ring slot from the row of a key and a column on.
 
         Args:
-          found: what `find` found.
-          ends: whether rows behind the sequence have to be zero; else they may be anything.
+          entries: the result of `find`.
+          ends: whether rows past the end of the sequence must be zero; else they may be anything.
         """
         ...
 
 
 class TensorBoxes:
-    """Of rows of a tensor."""
+    """Boxes of rows of a tensor."""
 
     def __init__(self, problem: Problem):
         self._tensor = problem.k
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
-        """Nothing has to be read."""
+        """No entries."""
         return []
 
     def load(
@@ -53,15 +51,15 @@ class TensorBoxes:
         tile: WorkTile,
         first_key: Value,
         column: Value | int,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         ends: bool,
     ) -> None:
         """One box.
 
-        A map that ends with a sequence may have its base in front of the tensor, and where nothing
-        of a box is inside the copy engine looks there (see `PagedRows`): such a box is one behind
-        the whole tensor.
+        A map that ends with a sequence may have its base before the tensor, where the copy engine
+        reads a box that is outside altogether (see `PagedRows`): such a box is taken past the end
+        of the whole tensor.
         """
         tensor, keys = self._tensor, tile.keys
         lead, row = keys.lead, len(keys.lead)
@@ -80,14 +78,14 @@ class TensorBoxes:
 
 
 class PagedBoxes:
-    """Of rows in pages, a copy for each page."""
+    """Boxes of rows in pages, a copy per page."""
 
     def __init__(self, pages: Pages, count: int):
-        """Boxes of so many keys."""
+        """Boxes of `count` keys."""
         self._pages, self._count = pages, count
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
-        """The entry for each copy."""
+        """An entry per copy."""
         return PagedRows(self._pages, self._count).find(tile, first_key)
 
     def load(
@@ -96,16 +94,16 @@ class PagedBoxes:
         tile: WorkTile,
         first_key: Value,
         column: Value | int,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         ends: bool,
     ) -> None:
-        """A box for each page, which ends with the sequence where it has to."""
+        """A box per page, which ends with the sequence if `ends`."""
         rows = PagedRows(self._pages, self._count, first_column=column)
         load = rows.load_until_end if ends else rows.load
-        load(slot, tile, lambda: 0, first_key, found)
+        load(slot, tile, lambda: 0, first_key, entries)
 
 
 def boxes_of(problem: Problem, pages: Pages | None, count: int) -> RowBoxes:
-    """Boxes of so many keys of a problem, which lie in pages or in a tensor."""
+    """Boxes of `count` keys of a problem, in pages or in a tensor."""
     return TensorBoxes(problem) if pages is None else PagedBoxes(pages, count)

@@ -1,4 +1,4 @@
-"""The kernel of an `attn.mla_decode` before it has roles: its arguments, and their problem."""
+"""Declares the kernel of an `attn.mla_decode`: its arguments and their problem, without roles."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ LIST_DIMS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}
 
 
 class HeadSinks(Unmodified):
-    """Scores stay as they are; rows see a sink where heads have one."""
+    """Scores without a modifier, and a sink per head if there are sinks."""
 
     def __init__(self, sinks: Value | None):
         """With logits [heads]."""
@@ -41,45 +41,43 @@ class HeadSinks(Unmodified):
         return b.element(self._sinks, [head])
 
 
-def finds_rows(op: attn.MlaDecodeOp) -> bool:
-    """Whether keys are found row by row: those that lists name, and those that are stored in 8
-    bits.
-    """
+def reads_rows(op: attn.MlaDecodeOp) -> bool:
+    """Whether keys are loaded row by row: indexed ones, and those stored in 8 bits."""
     return op.is_listed or latent_rows_of(op.kv) is not None
 
 
 @contextmanager
-def found_kernel(
+def row_kernel(
     function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
 ) -> Generator[tuple[ws.KernelOp, SparseDecode]]:
-    """The kernel of a function of one `attn.mla_decode` that `finds_rows`; as `decode_kernel`.
+    """The kernel of a function of one `attn.mla_decode` that `reads_rows`; as `decode_kernel`.
 
     Args:
-      ctas: that work on a query together.
+      ctas: CTAs per query.
 
     Raises:
       VerifyError: as `decode_kernel`.
     """
     storage, rank = OperandStorage.of(op.kv), attn.stored_type(op.kv).rank
     if op.is_listed:
-        rows, lists, own_dims = ROW_DIMS[rank], LIST_DIMS, LISTED_DIMS
+        rows, lists, tensor_dims = ROW_DIMS[rank], LIST_DIMS, LISTED_DIMS
     else:
         check_pages(op, storage)
-        rows, lists, own_dims = storage.dimension_names(KEY_DIMS[rank]), {}, TENSOR_DIMS
+        rows, lists, tensor_dims = storage.dimension_names(KEY_DIMS[rank]), {}, TENSOR_DIMS
     dims = {**lists, **dict.fromkeys(("kv_scale", "kv_rope"), rows)}
-    with opened(function, op, own_dims, kind, dims, cluster=ctas) as opening:
+    with opened(function, op, tensor_dims, kind, dims, cluster=ctas) as opening:
         kernel, tensors, captured, config = opening
-        given = {
+        optional = {
             name: captured[value]
             for name in ("indices", "topk_length", "sinks")
             for value in getattr(op, name)
         }
-        own = {name: value for name, value in tensors.items() if name != "kv"}
+        results = {name: value for name, value in tensors.items() if name != "kv"}
         make = SparseDecode
         if not op.is_listed:
-            make = partial(SequenceDecode, **_places(op, storage, opening))
+            make = partial(SequenceDecode, **_sequence_storage(op, storage, opening))
         problem = make(
-            **dict.fromkeys(("indices", "topk_length", "sinks"), None) | given | own,
+            **dict.fromkeys(("indices", "topk_length", "sinks"), None) | optional | results,
             source=source_of(storage, {**captured, storage.root: tensors["kv"]}),
             max_logits=None,
             page_table=None,
@@ -96,8 +94,10 @@ def found_kernel(
         yield kernel, problem
 
 
-def _places(op: attn.MlaDecodeOp, storage: OperandStorage, opening: Opened[Any]) -> dict[str, Any]:
-    """Where the sequences of an operation lie, and which keys queries see."""
+def _sequence_storage(
+    op: attn.MlaDecodeOp, storage: OperandStorage, opening: Opened[Any]
+) -> dict[str, Any]:
+    """The storage of an operation's sequences, and its mask."""
     _, tensors, captured, _ = opening
     keys = storage.keys(tensors["kv"], captured)
     return {
@@ -109,10 +109,10 @@ def _places(op: attn.MlaDecodeOp, storage: OperandStorage, opening: Opened[Any])
 
 
 def _queries(op: attn.MlaDecodeOp) -> OperandStorage:
-    """How queries are stored.
+    """The storage of queries.
 
     Raises:
-      VerifyError: in a way that there is no code for.
+      VerifyError: no kernel reads this storage.
     """
     storage = OperandStorage.of(op.q)
     check_queries(op, "q", storage)
@@ -127,17 +127,17 @@ def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
 def decode_kernel(
     function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
 ) -> Generator[tuple[ws.KernelOp, Problem, StoredKeys]]:
-    """The kernel of a function of one `attn.mla_decode` of whole sequences, and how it finds them.
+    """The kernel of a function of one `attn.mla_decode` of whole sequences, and their storage.
 
-    What is built inside is its body.
+    The context emits the kernel's body.
 
     Args:
       kind: of the operation's configuration.
-      ctas: that work on a work tile together.
+      ctas: CTAs per work tile.
 
     Raises:
-      VerifyError: the function computes something else as well, or the operation has no
-        configuration of this kind, or operands whose storage has no code.
+      VerifyError: the function has other operations, or the operation has no configuration of this
+        kind, or operands in a storage that no kernel reads.
     """
     queries, rows = _queries(op), OperandStorage.of(op.kv)
     check_pages(op, rows)

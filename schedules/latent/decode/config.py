@@ -1,6 +1,4 @@
-"""The configuration of absorbed latent attention whose tiles have 64 rows and 64 keys, as kernels
-read it.
-"""
+"""The configuration of absorbed latent attention in tiles of 64 rows and 64 keys."""
 
 from dataclasses import dataclass
 

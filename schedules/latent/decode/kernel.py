@@ -1,9 +1,7 @@
-"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O
-in tensor memory.
+"""From `attn.mla_decode` to a `ws.kernel` in tiles of 64 rows, with O in tensor memory.
 
-The roles that multiply are those of sparse latent attention (`parts.absorbed`): a tile of 64 keys
-is read once, as keys and as values. Rows of a tile are the heads of a query, and of as many queries
-as fit.
+The compute roles are those of `common.absorbed`: a tile of 64 keys is loaded once, as keys and as
+values. Rows of a tile are the heads of a query, and of as many queries as fit.
 """
 
 from collections.abc import Callable
@@ -17,12 +15,12 @@ from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.common import absorbed
 from attn_mlir.schedules.latent.decode.arguments import (
     decode_kernel,
-    finds_rows,
-    found_kernel,
+    reads_rows,
+    row_kernel,
 )
 from attn_mlir.schedules.latent.decode.config import DecodeConfig
 from attn_mlir.schedules.latent.decode.policy import DECODE
-from attn_mlir.schedules.latent.decode.work import WalkedStorage, WalkedWork
+from attn_mlir.schedules.latent.decode.work import ContiguousStorage, ContiguousWork
 from attn_mlir.schedules.latent.sparse import kernel as sparse
 from attn_mlir.schedules.latent.sparse.problem import SparseStorage
 from attn_mlir.schedules.policy.base import Policy
@@ -44,20 +42,20 @@ class MlaDecode:
         Raises:
           VerifyError: as `decode_kernel`.
         """
-        if finds_rows(op):
-            with found_kernel(function, op, DecodeConfig) as (kernel, found):
-                b.emit_roles(sparse.roles_of(found, SparseStorage(found)))
+        if reads_rows(op):
+            with row_kernel(function, op, DecodeConfig) as (kernel, rows_problem):
+                b.emit_roles(sparse.roles_of(rows_problem, SparseStorage(rows_problem)))
             return kernel
         with decode_kernel(function, op, DecodeConfig) as (kernel, problem, rows):
             source = copied_kv(problem, rows, rows)
-            b.emit_roles(_roles(problem, WalkedStorage(problem), source))
+            b.emit_roles(_roles(problem, ContiguousStorage(problem), source))
         return kernel
 
 
-def _roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> list[b.Role]:
+def _roles(problem: Problem, storage: ContiguousStorage, source: CopiedKV) -> list[b.Role]:
     def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
-        """A role that works on a tile's blocks wherever they come from."""
-        return lambda tile: role(problem, storage, WalkedWork(problem, tile))
+        """The body of a compute role in a work tile."""
+        return lambda tile: role(problem, storage, ContiguousWork(problem, tile))
 
     def move(tile: WorkTile) -> None:
         stream(problem, storage, source, tile)
@@ -65,7 +63,7 @@ def _roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> list[b
         epilogue(problem, storage.out, tile)
 
     def work(role: Callable[[WorkTile], None]) -> Callable[[Value], None]:
-        """The work tile of a role, from when the kernels before this one are over."""
+        """The body of a role in a work tile, after the kernels before this one."""
 
         def run(_: Value) -> None:
             b.grid_dependency_wait()
@@ -77,6 +75,6 @@ def _roles(problem: Problem, storage: WalkedStorage, source: CopiedKV) -> list[b
     return [
         b.Role("softmax", work(of(absorbed.softmax)), warps=WARPGROUP_WARPS),
         b.Role("move", work(move), lanes=1),
-        b.Role("score", work(of(absorbed.score)), lanes=1),
-        b.Role("sum_up", work(of(absorbed.sum_up)), lanes=1),
+        b.Role("score", work(of(absorbed.issue_qk)), lanes=1),
+        b.Role("sum_up", work(of(absorbed.issue_pv)), lanes=1),
     ]

@@ -1,7 +1,7 @@
-"""From `attn.mla_decode` to a `ws.kernel` past whose queries the rows of a latent cache stream.
+"""From `attn.mla_decode` to a `ws.kernel` by the streaming schedule of `attn.mha`.
 
-It is `attn.mha` of one key-value head whose values are the front of the rows of keys
-(`attn.columns`), by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
+It is `attn.mha` of one key-value head whose values are the first columns of keys (`attn.columns`):
+a work tile has 16 rows, of heads and tokens.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ LISTS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}  # 
 
 @register
 class MlaDecodeStreaming:
-    """Latent attention after absorption, with sums in the registers of single warps."""
+    """Latent attention after absorption, with accumulators in the registers of single warps."""
 
     policy: ClassVar[Policy] = DECODE_STREAMING
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
@@ -32,8 +32,7 @@ class MlaDecodeStreaming:
         """Builds the kernel of a function of one operation, which has `attn.config`.
 
         Raises:
-          VerifyError: the function computes something else as well, or the operation has no
-            configuration.
+          VerifyError: the function has other operations, or the operation has no configuration.
         """
         inner, lists = _attention(op), LISTS if op.is_listed else {}
         for mine, other in zip(op.operation.results, inner.operation.results, strict=True):
@@ -42,8 +41,11 @@ class MlaDecodeStreaming:
         kernel = MhaStreaming().build(function, inner, target)
         names = [NAMES.get(name, name) for name in kernel.names]
         kernel.attributes["arg_names"] = _strings(names)
-        own = zip(names, kernel.arg_dims, strict=True)
-        dims = [_strings(lists[name]) if name in lists else known for name, known in own]
+        named_dims = zip(names, kernel.arg_dims, strict=True)
+        dims = [
+            _strings(lists[name]) if name in lists else dims_of_name
+            for name, dims_of_name in named_dims
+        ]
         kernel.attributes["arg_dims"] = ir.ArrayAttr.get(dims)
         return kernel
 
@@ -53,20 +55,20 @@ def _strings(texts: Iterable[str]) -> ir.ArrayAttr:
 
 
 def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
-    """The same as `attn.mha` and `attn.columns`, in front of it, with its configuration if any."""
+    """The equivalent `attn.mha` before the operation, with its configuration."""
 
     def modified(
         score: ir.Value, batch: ir.Value, head: ir.Value, q: ir.Value, k: ir.Value
     ) -> ir.Value:
-        """The score itself, beside what says how keys are split and which sinks there are."""
+        """The score itself; the region also has the operations of splits, sinks and indices."""
         if memory := op.memory:
             attn.JoinOp(*memory)
         for sinks in op.sinks:
             index = arith.IndexCastOp(ir.IndexType.get(), head).result
             attn.SinkOp(tensor.ExtractOp(sinks, [index]).result)
         for indices in op.indices:
-            place = [arith.IndexCastOp(ir.IndexType.get(), x).result for x in (batch, q, k)]
-            entry = tensor.ExtractOp(indices, place).result
+            coords = [arith.IndexCastOp(ir.IndexType.get(), x).result for x in (batch, q, k)]
+            entry = tensor.ExtractOp(indices, coords).result
             zero = arith.ConstantOp(ir.IndexType.get(), 0).result
             rows = arith.IndexCastOp(k.type, tensor.DimOp(op.kv, zero).result).result
             attn.KeepOp(arith.CmpIOp(arith.CmpIPredicate.ult, entry, rows).result)

@@ -1,9 +1,8 @@
-"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O
-in registers.
+"""From `attn.mla_decode` to a `ws.kernel` in tiles of 64 rows, with O in registers.
 
-A work tile is that of `mla-decode`, whose sums are in tensor memory: the heads of a query, and of
-as many queries as fit, over the tiles of 64 keys of their sequence. Two groups of threads hold half
-of O each (`parts.held_latent`); one warp loads, and stores O.
+A work tile is that of `mla-decode`: the heads of a query, and of as many queries as fit, over the
+tiles of 64 keys of their sequence. Two warpgroups each own half of O (`decode.warpgroups`); one
+warp loads, and stores O.
 """
 
 from collections.abc import Callable
@@ -19,18 +18,26 @@ from attn_mlir.schedules.latent.decode.arguments import (
 )
 from attn_mlir.schedules.latent.decode.config import DecodeConfig
 from attn_mlir.schedules.latent.decode.policy import DECODE_WARPGROUPS
-from attn_mlir.schedules.latent.decode.warpgroups import HeldLatentStorage, attend, follow
+from attn_mlir.schedules.latent.decode.warpgroups import (
+    RegisterLatentStorage,
+    first_half,
+    second_half,
+)
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, stream
 
-ATTEND, FOLLOW, REST = 240, 168, 96  # registers of a thread; 168 of each of three warpgroups
+FIRST_REGISTERS, SECOND_REGISTERS, LOADER_REGISTERS = (
+    240,
+    168,
+    96,
+)  # registers of a thread; 168 of each of three warpgroups
 
 
 @register
 class MlaDecodeRegisters:
-    """Latent attention after absorption, with O in the registers of two groups."""
+    """Latent attention after absorption, with O in the registers of two warpgroups."""
 
     policy: ClassVar[Policy] = DECODE_WARPGROUPS
     operation: ClassVar[type[Any]] = attn.MlaDecodeOp
@@ -43,21 +50,21 @@ class MlaDecodeRegisters:
         """
         with decode_kernel(function, op, DecodeConfig) as (kernel, problem, rows):
             source = copied_kv(problem, rows, rows)
-            b.emit_roles(_roles(problem, HeldLatentStorage(problem), source))
+            b.emit_roles(_roles(problem, RegisterLatentStorage(problem), source))
         return kernel
 
 
-def _roles(problem: Problem, storage: HeldLatentStorage, source: CopiedKV) -> list[b.Role]:
-    def move(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
+def _roles(problem: Problem, storage: RegisterLatentStorage, source: CopiedKV) -> list[b.Role]:
+    def move(problem: Problem, storage: RegisterLatentStorage, tile: WorkTile) -> None:
         stream(problem, storage, source, tile)
         b.launch_dependents()
         if storage.out is not None:
             epilogue(problem, storage.out, tile)
 
     def work(
-        role: Callable[[Problem, HeldLatentStorage, WorkTile], None],
+        role: Callable[[Problem, RegisterLatentStorage, WorkTile], None],
     ) -> Callable[[Value], None]:
-        """The work tile of a role, from when the kernels before this one are over."""
+        """The body of a role in a work tile, after the kernels before this one."""
 
         def run(_: Value) -> None:
             b.grid_dependency_wait()
@@ -67,7 +74,7 @@ def _roles(problem: Problem, storage: HeldLatentStorage, source: CopiedKV) -> li
         return run
 
     return [
-        b.Role("attend", work(attend), warps=WARPGROUP_WARPS, registers=ATTEND),
-        b.Role("follow", work(follow), warps=WARPGROUP_WARPS, registers=FOLLOW),
-        b.Role("move", work(move), lanes=1, registers=REST),
+        b.Role("attend", work(first_half), warps=WARPGROUP_WARPS, registers=FIRST_REGISTERS),
+        b.Role("follow", work(second_half), warps=WARPGROUP_WARPS, registers=SECOND_REGISTERS),
+        b.Role("move", work(move), lanes=1, registers=LOADER_REGISTERS),
     ]

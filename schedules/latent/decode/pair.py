@@ -1,8 +1,8 @@
-"""Absorbed latent attention over whole sequences for 128 heads by a pair of CTAs: who copies keys,
-and which count.
+"""Absorbed latent attention over whole sequences for 128 heads by a pair of CTAs: loads and mask.
 
-What multiplies is in `absorbed_pair`. A work tile is one query; of a block of 128 keys a CTA copies
-64 as keys, in chunks of columns, and half of the columns of all as values, 64 keys at a time.
+The compute roles are in `absorbed_pair`. A work tile is one query; of a block of 128 keys a CTA
+copies 64 as keys, in chunks of columns, and half of the columns of all as values, 64 keys at a
+time.
 """
 
 from collections.abc import Generator, Sequence
@@ -18,17 +18,15 @@ from attn_mlir.schedules.softmax.mask import hide_words
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.sources.lookahead import each_turn
 
-from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, leave
+from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, store_output
 from ..common.pair_queries import Heads
 from ..common.row_boxes import RowBoxes
-from .work import WalkedWork
+from .work import ContiguousWork
 
 
 @contextmanager
 def every_pair_tile(problem: Problem) -> Generator[WorkTile]:
-    """Emits the loop of a role over its work tiles; yields this CTA's, whose head is a tile of 64
-    heads.
-    """
+    """Emits a role's loop over work tiles; yields this CTA's, whose head is a tile of 64 heads."""
     *blocks, heads, batch = problem.tile_space()
     space = [*blocks, b.INT.floordiv(heads, ws.PAIR), batch]
     with b.tiles(space, problem.config.tile_order) as (block, pair, number):
@@ -36,64 +34,64 @@ def every_pair_tile(problem: Problem) -> Generator[WorkTile]:
         yield problem.work_tile(block, head, number)
 
 
-class WalkedPairWork(WalkedWork):
-    """A work tile of a pair, in whose scores each head has two rows, with half of a block's keys
-    each.
-    """
+class ContiguousPairWork(ContiguousWork):
+    """A work tile of a pair: each head has two rows of scores, for half of a block's keys each."""
 
     agent: ClassVar[str] = "warps"
-    keeps_largest: ClassVar[bool] = True  # which both rows of a head agree on
+    needs_row_max: ClassVar[bool] = True  # which both rows of a head agree on
 
     def __init__(self, problem: Problem, storage: PairStorage, tile: WorkTile):
         super().__init__(problem, tile)
         self._storage = storage
 
-    def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
+    def _masked_scores(self, scores: Value, test: Test | None, turn: Value) -> Value:
         if test is None:
             return scores
         storage, column0 = self._storage, self._visited.first_column(turn)
 
-        def place(row: Value, number: Value) -> tuple[Value, Value]:
-            own = b.INT.mul(storage.half(row), storage.own_keys)
-            column = b.INT.add(b.INT.add(column0, own), b.INT.mul(number, WORD_BITS))
+        def word_position(row: Value, number: Value) -> tuple[Value, Value]:
+            first = b.INT.mul(storage.key_half(row), storage.cta_keys)
+            column = b.INT.add(b.INT.add(column0, first), b.INT.mul(number, WORD_BITS))
             return self._row0, column
 
-        return hide_words(self._problem, self._tile, scores, test, place)
+        return hide_words(self._problem, self._tile, scores, test, word_position)
 
-    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
+    def store_statistics(
+        self, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
         """Writes LSE, of a part as two terms, from the first row of each head."""
         problem = self._problem
         if problem.lse is None:
             return
         formulas = [row.lse_first, row.lse_rest] if problem.is_partial else [row.lse]
-        place = heads_of(problem, self._tile)
+        heads = heads_of(problem, self._tile)
         for number, formula in enumerate(formulas):
             term = [number] if problem.is_partial else []
-            lead, position = [*term, *place.result[:-1]], place.result[-1]
-            end = b.INT.add(place.head, problem.config.tile_m)
-            lines = b.limit(problem.lse, end, len(lead))
-            found = b.map_elements(formula, maximum, total)
-            b.store_global(found, lines, [*lead, place.head, position], [len(lead)])
+            lead, position = [*term, *heads.o_coords[:-1]], heads.o_coords[-1]
+            end = b.INT.add(heads.head, problem.config.tile_m)
+            rows = b.limit(problem.lse, end, len(lead))
+            values = b.map_elements(formula, maximum, total)
+            b.store_global(values, rows, [*lead, heads.head, position], [len(lead)])
 
 
 def heads_of(problem: Problem, tile: WorkTile) -> Heads:
-    """The heads of a work tile, and where its query and result lie."""
+    """The heads of a work tile, with the coordinates of its query and result."""
     position = problem.first_position(tile, 0)
-    place, result = (
+    q_coords, o_coords = (
         (*sequence.lead, sequence.row(position)) for sequence in (tile.queries, tile.results)
     )
     (q,) = problem.q
     head = b.INT.mul(tile.head, problem.config.packed_heads)
-    return Heads(q, problem.o, place, result, head)
+    return Heads(q, problem.o, q_coords, o_coords, head)
 
 
 def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: WorkTile) -> None:
     """Copies Q's first columns in, this CTA's half of the keys of each block, and O out."""
-    heads, visited = heads_of(problem, tile), problem.visited_tiles(tile)
-    own = b.INT.mul(b.rank(), storage.own_keys)
+    heads, key_tiles = heads_of(problem, tile), problem.visited_tiles(tile)
+    first = b.INT.mul(b.rank(), storage.cta_keys)
 
     def first_key(turn: Value | int) -> Value:
-        return b.INT.add(visited.first_column(turn), own)
+        return b.INT.add(key_tiles.first_column(turn), first)
 
     def find(turn: Value | int) -> list[Value]:
         return boxes.find(tile, first_key(turn))
@@ -105,18 +103,20 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
             boxes.load(slot, tile, key, column, found, ends=False)
             b.commit(slot, "copy_engine")
 
-    each_turn(visited, find, fill, lambda: storage.q.load_first(heads))
-    leave(problem, storage, heads, overlaps=True)
+    each_turn(key_tiles, find, fill, lambda: storage.q.load_first(heads))
+    store_output(problem, storage, heads, overlaps=True)
 
 
 def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: WorkTile) -> None:
-    """Copies this CTA's half of the columns of the values of each block, once Q's other columns,
-    which come first, are out of their place."""
-    visited, count = problem.visited_tiles(tile), problem.config.tile_n // KEY_HALVES
+    """Copies this CTA's half of the columns of each block's values.
+
+    Q's tail goes through the same slots first.
+    """
+    key_tiles, count = problem.visited_tiles(tile), problem.config.tile_n // KEY_HALVES
     column = b.INT.mul(b.rank(), VALUE_COLUMNS)
 
     def first_keys(turn: Value | int) -> list[Value]:
-        first = visited.first_column(turn)
+        first = key_tiles.first_column(turn)
         return [b.INT.add(first, half * count) for half in range(KEY_HALVES)]
 
     def find(turn: Value | int) -> list[Value]:
@@ -125,12 +125,12 @@ def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: W
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
         copies = len(found) // KEY_HALVES
         for half, key in enumerate(first_keys(turn)):
-            slot, own = storage.v.acquire(), found[half * copies : (half + 1) * copies]
-            boxes.load(slot, tile, key, column, own, ends=not is_whole)
+            slot, page_entries = storage.v.acquire(), found[half * copies : (half + 1) * copies]
+            boxes.load(slot, tile, key, column, page_entries, ends=not is_whole)
             b.commit(slot, "copy_engine")
 
     def begin() -> None:
-        storage.q.load_others(heads_of(problem, tile))
-        storage.q.wait_until_settled("threads")
+        storage.q.load_tail(heads_of(problem, tile))
+        storage.q.wait_for_tail("threads")
 
-    each_turn(visited, find, fill, begin)
+    each_turn(key_tiles, find, fill, begin)

@@ -1,9 +1,8 @@
-"""The policies of latent attention after absorption: which kernel, its tiles, and parts of the
-keys.
+"""The policies of latent attention after absorption: kernels, tiles, and splits of the keys.
 
-Pairs of CTAs have queries of 128 heads; other kernels with O in tensor memory take tiles of 64
-rows, of heads and queries. Where O lies in registers, two groups of threads take such a tile over
-whole sequences, and single warps 16 rows over rows that lists name.
+Pairs of CTAs serve queries of 128 heads; other kernels with O in tensor memory have tiles of 64
+rows, of heads and queries. With O in registers, two warpgroups compute such a tile over whole
+sequences, and single warps 16 rows over indexed rows.
 """
 
 from typing import ClassVar
@@ -48,7 +47,7 @@ class DecodePolicy(SplitPolicy):
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs()
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """What nobody before has taken."""
+        """Problems that no earlier policy takes."""
         return True
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
@@ -56,7 +55,7 @@ class DecodePolicy(SplitPolicy):
         return {**self.defaults, "packed_heads": self.rows(facts, call)[0], **asked}
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
-        """Slots alone may be others."""
+        """Only stages may differ."""
         return {"kv_stages": at_least(1)}
 
     def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
@@ -77,21 +76,21 @@ class DecodePairPolicy(DecodePolicy):
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """What pairs have a kernel for."""
+        """Problems that pairs have a kernel for."""
         return pair_mismatch(facts) is None
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy; what pairs have a kernel for."""
+        """As of every policy, and of pairs."""
         return pair_mismatch(facts) or super().mismatch(facts, target)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """As many slots of keys as there is room for."""
+        """As many slots of keys as fit."""
         slots = PairSlots.of(facts.head_dim, type_bits(facts.q_type))
         return {**self.defaults, "kv_stages": slots.keys, "packed_heads": HALF_ROWS, **asked}
 
 
 class DecodeWarpgroupPolicy(DecodePolicy):
-    """Tiles of 64 rows, with O in the registers of two groups."""
+    """Tiles of 64 rows, with O in the registers of two warpgroups."""
 
     name: ClassVar[str] = "mla-decode-registers"
     word: ClassVar[str] = "held"
@@ -102,18 +101,16 @@ class DecodeWarpgroupPolicy(DecodePolicy):
         types=WIDE, heads=HALF_TILE_HEADS, key_tiles=(KEYS,), partial=True
     )
     splits_per_tile: ClassVar[int] = 16
-    """A kernel of its own combines them: 3.4 us for two blocks and 0.2 for a part, an estimate from
-    an H200's 58.6 us for 64 parts of 32768 keys of 128 heads, of which products take 14."""
+    """A second kernel combines them: 3.4 us for two blocks and 0.2 for a split, an estimate from an
+    H200's 58.6 us for 64 splits of 32768 keys of 128 heads, of which products take 14."""
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """Whole sequences: a tile takes as long if few of its rows are there, and less than single
-        warps do.
-        """
+        """Whole sequences: even a tile of few rows takes less time than single warps."""
         return True
 
 
 class DecodeStreamingPolicy(DecodePolicy):
-    """16 rows, with sums in the registers of single warps; as attention past few queries."""
+    """16 rows, with accumulators in the registers of single warps; as streaming attention."""
 
     name: ClassVar[str] = "mla-decode-streaming"
     word: ClassVar[str] = "stream"
@@ -121,15 +118,15 @@ class DecodeStreamingPolicy(DecodePolicy):
     knobs: ClassVar[tuple[Knob, ...]] = STREAMING.knobs
     combines_splits: ClassVar[bool] = True
     splits_per_tile: ClassVar[int] = 1
-    """The last CTA combines them, which takes 4 to 7 us: of 16384 entries of a list 11 parts take
+    """The last CTA combines them, which takes 4 to 7 us: for 16384 entries of a list 11 splits take
     116 to 120 us on an H200, and 128 take 527."""
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """What no products of several warps compute on the target."""
+        """Problems on targets without tensor memory."""
         return Feature.TENSOR_MEMORY not in call.target.features
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of attention, which has results for parts nowhere else."""
+        """As of attention, without partial results."""
         if facts.rows is not None:
             return Mismatch("rows of 8 bits", "left out", None)
         if facts.partial:

@@ -1,25 +1,24 @@
-"""Absorbed latent attention of 64 rows whose sums stay in the registers of two groups of threads.
+"""Absorbed latent attention of 64 rows with O in the registers of two warpgroups.
 
-O has 512 columns, which are twice what a group has registers for. So one group finds the weights of
-a tile of keys and sums up the first half of O, and hands weights and factors to another one, which
-sums up the second half. A tile of keys is one of values as well: its first 512 columns.
+O has 512 columns, twice as many as a warpgroup has registers for. So one warpgroup computes P of a
+key tile and accumulates the first half of O, and sends P and alpha to the second warpgroup, which
+accumulates the other half. The first 512 columns of a tile of keys are its values.
 
 ```text
 load --q,keys--> attend --p,factors--> follow --out--> load
            |       '-------------out-----^--------------^
            '--------------keys-----------'
 ```
-A turn of `attend`, n of its key tile:
+An iteration of `attend`, for key tile n:
 
 ```text
-issue S(n) = Q K(n)^T    settle it    mask and maxima of tile n
-hand over the factors; the first half of O to the new maxima, where they moved
-weights and sums of tile n    store P(n), rounded
-issue O += P(n) V(n), from registers    hand over P(n)    settle it
+issue S(n) = Q K(n)^T    wait for it    mask and m_i of tile n
+commit alpha; rescale the first half of O if m_i changed
+P and l_i of tile n    store P(n), rounded
+issue O += P(n) V(n), from registers    commit P(n)    wait for the product
 ```
-`follow` brings its half in step when it has the factors, while weights are computed, and multiplies
-with P from shared memory. The product of `attend` is issued before the fences that P's handover
-takes.
+`follow` rescales its half when it has alpha, while P is computed, and reads P from shared memory.
+The product of `attend` is issued before the fences of P's commit.
 """
 
 from attn_mlir.dialect import ws
@@ -40,15 +39,14 @@ from attn_mlir.schedules.softmax.state import (
     with_sink,
 )
 
-HALF = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thread
+HALF_COLUMNS = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thread
 
 
-class HeldLatentStorage:
+class RegisterLatentStorage:
     """The rings of the kernel, as `stream` fills them.
 
-    `factors` has for each turn what O so far is multiplied by, in the end what O is: 1 / l. `out`
-    is where O is staged, which both groups fill; parts of the keys have none, their O in f32 goes
-    to memory from registers.
+    `factors` has alpha of each iteration, in the end 1 / l_i. Both warpgroups stage O in `out`;
+    splits of the keys have none, as their O in f32 goes to memory from registers.
 
     Attributes:
       k, v: the ring of keys, whose tiles are those of values as well.
@@ -70,95 +68,104 @@ class HeldLatentStorage:
             self.out = b.Ring("out", out, producers=("warps", "warps"))
 
 
-def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
-    """Weights of all key tiles, the first half of O, and the LSE."""
+def first_half(problem: Problem, storage: RegisterLatentStorage, tile: WorkTile) -> None:
+    """P of all key tiles, the first half of O, and the LSE."""
     config = problem.config
-    visited = problem.visited_tiles(tile)
+    key_tiles = problem.visited_tiles(tile)
     row = Row.of(problem, problem.scale)
     row0, zero = problem.first_position(tile, 0), b.f32_constant(0.0)
     queries = storage.q.wait()
 
-    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-        found, sums = state[:ROW_VALUES], state[ROW_VALUES]
+    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+        row_state, accumulators = state[:ROW_VALUES], state[ROW_VALUES]
         keys = storage.k.wait()
         empty = b.fill([config.tile_m, config.tile_n], zero)
         raw = b.settle(b.product(empty, queries, keys, accumulate=False, b_layout="nk"))
-        scores = seen(problem, tile, raw, test, visited, turn, row0, problem.scale)
-        step = raised(row, scores, Rows(*found))
-        _hand_over(storage.factors, step.factor)
-        sums = _in_step(sums, step.moved, step.factor)
-        weighed = weighed_at(problem, row, scores, step)
-        weights, slot = b.rounded(weighed.weights, problem.element), storage.p.acquire()
+        scores = seen(problem, tile, raw, test, key_tiles, turn, row0, problem.scale)
+        step = raised(row, scores, Rows(*row_state))
+        _send(storage.factors, step.factor)
+        accumulators = _rescaled(accumulators, step.moved, step.factor)
+        exponentials = weighed_at(problem, row, scores, step)
+        weights, slot = b.rounded(exponentials.weights, problem.element), storage.p.acquire()
         b.store(weights, slot)
-        pending = _product(problem, sums, weights, keys, 0)
+        in_flight = _product(problem, accumulators, weights, keys, 0)
         b.commit(slot, "warps")
-        sums = b.settle(pending)
+        accumulators = b.settle(in_flight)
         b.release(keys, "warps")
-        return [*weighed.rows, sums]
+        return [*exponentials.rows, accumulators]
 
-    state = [*Rows.none(row, config.tile_m), b.fill([config.tile_m, HALF], zero)]
-    state = visit(visited, visited.phases(0), state, turn_of)
+    state = [*Rows.none(row, config.tile_m), b.fill([config.tile_m, HALF_COLUMNS], zero)]
+    state = visit(key_tiles, key_tiles.phases(0), state, iteration)
     b.release(queries, "warps")
-    rows, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES]
+    rows, accumulators = Rows(*state[:ROW_VALUES]), state[ROW_VALUES]
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
-    _hand_over(storage.factors, inverse)
-    b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
-    _leave(problem, storage.out, tile, b.times_rows(sums, inverse), 0)
+    _send(storage.factors, inverse)
+    b.barrier()  # all of the group have read Q, in whose memory O may be staged
+    _store_output(problem, storage.out, tile, b.times_rows(accumulators, inverse), 0)
     store_lse(problem, row, tile, row0, maximum, total)
 
 
-def follow(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
+def second_half(problem: Problem, storage: RegisterLatentStorage, tile: WorkTile) -> None:
     """The second half of O."""
     config = problem.config
     one = b.f32_constant(1.0)
 
-    def block(_: Value, sums: Value) -> list[Value]:
-        factor = _taken(storage.factors)
-        differs = b.map_elements(lambda x: b.fcompare("ONE", x, one), factor, element=b.i1())
-        sums = _in_step(sums, b.any_row(differs), factor)
+    def block(_: Value, accumulators: Value) -> list[Value]:
+        alpha = _received(storage.factors)
+        differs = b.map_elements(lambda x: b.fcompare("ONE", x, one), alpha, element=b.i1())
+        accumulators = _rescaled(accumulators, b.any_row(differs), alpha)
         keys, weights = storage.k.wait(), storage.p.wait()
-        sums = b.settle(_product(problem, sums, weights, keys, HALF))
+        accumulators = b.settle(_product(problem, accumulators, weights, keys, HALF_COLUMNS))
         b.release(weights, "warps")
         b.release(keys, "warps")
-        return [sums]
+        return [accumulators]
 
-    empty = b.fill([config.tile_m, HALF], b.f32_constant(0.0))
-    (sums,) = b.loop(0, problem.visited_tiles(tile).count, [empty], block)
-    result = b.times_rows(sums, _taken(storage.factors))
-    _leave(problem, storage.out, tile, result, HALF)
-
-
-def _product(problem: Problem, sums: Value, weights: Value, keys: Value, first: int) -> Value:
-    """O + P V of half of the columns, pending."""
-    values = b.columns(keys, first, HALF)
-    return b.product(sums, weights, values, accumulate=True, b_layout="kn")
+    empty = b.fill([config.tile_m, HALF_COLUMNS], b.f32_constant(0.0))
+    (accumulators,) = b.loop(0, problem.visited_tiles(tile).count, [empty], block)
+    result = b.times_rows(accumulators, _received(storage.factors))
+    _store_output(problem, storage.out, tile, result, HALF_COLUMNS)
 
 
-def _in_step(sums: Value, moved: Value, factor: Value) -> Value:
-    """O so far, rescaled to the new maxima where one moved."""
-    (found,) = b.chosen(moved, [sums.type], lambda: [b.times_rows(sums, factor)], lambda: [sums])
-    return found
+def _product(
+    problem: Problem, accumulators: Value, weights: Value, keys: Value, first: int
+) -> Value:
+    """O + P V of half of the columns, in flight."""
+    values = b.columns(keys, first, HALF_COLUMNS)
+    return b.product(accumulators, weights, values, accumulate=True, b_layout="kn")
 
 
-def _hand_over(ring: b.Ring, value: Value) -> None:
+def _rescaled(accumulators: Value, has_new_max: Value, alpha: Value) -> Value:
+    """O, rescaled by alpha if a maximum changed."""
+    (result,) = b.chosen(
+        has_new_max,
+        [accumulators.type],
+        lambda: [b.times_rows(accumulators, alpha)],
+        lambda: [accumulators],
+    )
+    return result
+
+
+def _send(ring: b.Ring, value: Value) -> None:
     """Fills a slot with a row vector."""
     slot = ring.acquire()
     b.store(value, slot)
     b.commit(slot, "warps")
 
 
-def _taken(ring: b.Ring) -> Value:
-    """What a slot holds, which is free again."""
+def _received(ring: b.Ring) -> Value:
+    """Loads a row vector from a slot, and releases it."""
     slot = ring.wait()
     value = b.load(slot)
     b.release(slot, "warps")
     return value
 
 
-def _leave(problem: Problem, out: b.Ring | None, tile: WorkTile, result: Value, first: int) -> None:
-    """Columns of O of a work tile, to a slot of `out`, or to memory where there is none.
+def _store_output(
+    problem: Problem, out: b.Ring | None, tile: WorkTile, result: Value, first: int
+) -> None:
+    """Stores columns of O of a work tile to a slot of `out`, or to memory without one.
 
     Args:
       result: [rows, columns], in f32.

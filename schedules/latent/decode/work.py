@@ -1,4 +1,4 @@
-"""Absorbed latent attention over whole sequences of keys: which blocks a work tile walks, and its
+"""Absorbed latent attention over contiguous sequences of keys: the blocks of a work tile, and its
 results.
 """
 
@@ -14,7 +14,7 @@ from attn_mlir.schedules.softmax.state import seen, store_lse, with_sink
 from ..common.absorbed import AbsorbedStorage
 
 
-class WalkedStorage(AbsorbedStorage):
+class ContiguousStorage(AbsorbedStorage):
     """The rings of the kernel, as `stream` fills them.
 
     Attributes:
@@ -29,11 +29,11 @@ class WalkedStorage(AbsorbedStorage):
         self.columns = problem.columns
 
 
-class WalkedWork:
-    """A work tile whose keys are those of one sequence that the mask shows to any of its rows."""
+class ContiguousWork:
+    """A work tile: the keys of one sequence that the mask shows to any of its rows."""
 
     agent: ClassVar[str] = "threads"  # by which scores are given back
-    keeps_largest: ClassVar[bool] = False
+    needs_row_max: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem, self._tile = problem, tile
@@ -41,10 +41,10 @@ class WalkedWork:
         self._row0 = problem.first_position(tile, 0)
         self.count = self._visited.count
 
-    def counts(self) -> None:
-        """A tile that no row sees is not visited."""
+    def any_visible(self) -> None:
+        """None: tiles that no row sees are skipped."""
 
-    def visit(
+    def loop_over_blocks(
         self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
     ) -> list[Value]:
         """A loop for each kind of test of scores against the mask."""
@@ -54,22 +54,24 @@ class WalkedWork:
                 slot = ring.wait()
                 raw = b.load(slot)
                 b.release(slot, self.agent)
-                return self._seen(raw, test, turn), None
+                return self._masked_scores(raw, test, turn), None
 
             return turn_of(scores, *state)
 
         return visit(self._visited, self._visited.phases(0), state, block)
 
-    def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
-        """The scores of a turn, -inf where a row does not see a key."""
+    def _masked_scores(self, scores: Value, test: Test | None, turn: Value) -> Value:
+        """The scores of a key tile, -inf for hidden keys."""
         problem = self._problem
-        known = (self._visited, turn, self._row0, problem.scale)
-        return seen(problem, self._tile, scores, test, *known)
+        position = (self._visited, turn, self._row0, problem.scale)
+        return seen(problem, self._tile, scores, test, *position)
 
     def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
         """l with the weight of the sink of each row's head."""
         return with_sink(self._problem, row, self._tile, self._row0, maximum, total)
 
-    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
+    def store_statistics(
+        self, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
         """Writes LSE."""
         store_lse(self._problem, row, self._tile, self._row0, maximum, total)

@@ -1,6 +1,4 @@
-"""The kernel of a latent attention operation before it has roles: its arguments,
-and their problem.
-"""
+"""Declares the kernel of an `attn.mla`: its arguments and their problem, without roles."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -27,8 +25,8 @@ from attn_mlir.schedules.sources.kv_source import KVSource, TensorRows
 from attn_mlir.schedules.sources.paged_rows import PagedRows
 from attn_mlir.schedules.sources.row_scales import RowFactors
 
-from .narrow_rope import NarrowRope
-from .roles import Common, LatentKV, Rope, RopePages, RopeRows
+from .fp8_rope import Fp8Rope
+from .roles import LatentKV, Rope, RopePages, RopeRows, ShorterOf
 
 CACHE_DIMS = {4: ("rows", "positions", "", "")}  # of k_rope, where it is a cache without pages
 OPERANDS = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
@@ -47,35 +45,35 @@ class OpenedLatent(NamedTuple):
 
     Attributes:
       kernel: the operation.
-      problem: what it computes.
-      source: of keys and values; of nope and values where rope has to be widened.
-      narrow: rope that has to be; None otherwise.
-      factors: of rows of queries and keys; None without any.
+      problem: its problem.
+      source: of keys and values; of nope and values if rope is upcast.
+      narrow: rope to upcast, or None.
+      factors: scales of rows of queries and keys, or None.
     """
 
     kernel: ws.KernelOp
     problem: Problem
     source: KVSource
-    narrow: NarrowRope | None
+    narrow: Fp8Rope | None
     factors: RowFactors | None
 
 
 @contextmanager
 def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generator[OpenedLatent]:
-    """The kernel of a function of one `attn.mla`; what is built inside is its body.
+    """The kernel of a function of one `attn.mla`; the context emits its body.
 
     Args:
       kind: of the operation's configuration.
 
     Raises:
-      VerifyError: the function computes something else as well, or the operation has no
-        configuration of this kind, or operands whose storage has no code.
+      VerifyError: the function has other operations, or the operation has no configuration of this
+        kind, or operands in a storage that no kernel reads.
     """
     storages = {name: OperandStorage.of(getattr(op, name)) for name in OPERANDS}
     _check_storage(op, storages)
     nope, rope = storages["k_nope"], storages["k_rope"]
-    is_apart = _has_own_sequences(nope, rope)
-    dims = TENSOR_DIMS | {"k_rope": CACHE_DIMS if is_apart else KEY_DIMS}
+    is_separate = _has_own_sequences(nope, rope)
+    dims = TENSOR_DIMS | {"k_rope": CACHE_DIMS if is_separate else KEY_DIMS}
     with opened(function, op, dims, kind) as (kernel, tensors, captured, config):
         keys = nope.keys(tensors["k_nope"], captured).sequences
         rope_keys = rope.keys(tensors["k_rope"], captured)
@@ -88,7 +86,7 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             scale=tensors["scale"],
             parts=None,
             query_sequences=storages["q_nope"].queries(tensors["q_nope"], captured),
-            key_sequences=Common(keys, rope_keys.sequences) if is_apart else keys,
+            key_sequences=ShorterOf(keys, rope_keys.sequences) if is_separate else keys,
             factors=Factors(None, None, storages["v"].scale_table(captured)),
             position_factors=None,
             heads=op.heads,
@@ -103,31 +101,31 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             visited=MaskTiles,
             config=config,
         )
-        factors = RowFactors.of(op, storages, captured, config.tile_n)
+        row_scales = RowFactors.of(op, storages, captured, config.tile_n)
         if op.has_narrow_rope:
-            narrow = NarrowRope.of(rope, rope_keys, captured)
-            yield OpenedLatent(kernel, problem, TensorRows(problem), narrow, factors)
+            fp8_rope = Fp8Rope.of(rope, rope_keys, captured)
+            yield OpenedLatent(kernel, problem, TensorRows(problem), fp8_rope, row_scales)
         else:
-            own = rope_keys.sequences if is_apart else None
-            rope_source = _rope(rope_keys, own, rope.first_column, config.tile_n)
-            yield OpenedLatent(kernel, problem, LatentKV(problem, rope_source), None, factors)
+            rope_sequences = rope_keys.sequences if is_separate else None
+            rope_source = _rope(rope_keys, rope_sequences, rope.first_column, config.tile_n)
+            yield OpenedLatent(kernel, problem, LatentKV(problem, rope_source), None, row_scales)
 
 
-def _rope(keys: StoredKeys, own: KeySequences | None, column: int, tile_n: int) -> Rope:
-    """Where the columns that all heads share come from.
+def _rope(keys: StoredKeys, sequences: KeySequences | None, column: int, tile_n: int) -> Rope:
+    """The source of the columns that all heads share.
 
     Args:
       keys: k_rope.
-      own: its sequences; None where they lie as those of k_nope do.
-      column: of its rows at which it begins.
+      sequences: its sequences; None if they are those of k_nope.
+      column: its first column in the rows.
     """
     if keys.pages is not None:
         return RopePages(PagedRows(keys.pages, tile_n, first_column=column))
-    return RopeRows(keys.tensor, column, own)
+    return RopeRows(keys.tensor, column, sequences)
 
 
 def _has_own_sequences(nope: OperandStorage, rope: OperandStorage) -> bool:
-    """Whether k_rope lies in a cache, and not as k_nope does."""
+    """Whether k_rope is in a cache, and not stored like k_nope."""
     ranks = {attn.stored_type(x.operand).rank for x in (nope, rope)}
     return len(ranks) > 1 or rope.is_part_of_rows or not nope.is_alike(rope)
 
@@ -136,8 +134,8 @@ def _check_storage(op: attn.MlaOp, storages: Mapping[str, OperandStorage]) -> No
     """Refuses storage that the schedule has no source for.
 
     Raises:
-      VerifyError: nope and rope of queries, or k_nope and v, lie differently, or in pages, or v is
-        scaled twice.
+      VerifyError: nope and rope of queries, or k_nope and v, differ in storage or are paged, or v
+        is scaled twice.
     """
     q_nope, q_rope, k_nope, k_rope, v = (storages[name] for name in OPERANDS)
     check_alike(op, q_nope=q_nope, q_rope=q_rope)

@@ -1,18 +1,18 @@
-"""From `attn.mla` to a `ws.kernel`: the kernels of attention over keys of two tensors.
+"""From `attn.mla` to a `ws.kernel`: the kernels of attention with keys of two tensors.
 
-Roles, rings and the order of products are those of `mha` and of `mha_registers`; only what fills
-the slots of Q and K differs. A slot of Q is filled from q_nope and q_rope, a slot of K from k_nope
-and k_rope, each with one barrier that counts the bytes of all its copies:
+Roles, rings and the order of products are those of `attention.tensor_memory` and
+`attention.warpgroups`; only the loads of Q and K differ. A slot of Q is filled from q_nope and
+q_rope, a slot of K from k_nope and k_rope, each with one barrier that counts the bytes of all its
+copies:
 
 ```text
 q  [rows, nope + rope]    | q_nope | q_rope |     once for each query tile
 k  [tile_n, nope + rope]  | k_nope | k_rope |     one product of depth nope + rope
 v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, if they share one
 ```
-Keys and values share a ring or have one each, as shared memory has room for more slots. Where it
-has for too few of whole keys, rope has a ring of its own, and scores are two products; see
-`latent_storage`. So it has where it is stored in 8 bits under 16: then `widen` fills it, the one
-warp that is left of the warps of single roles, or four with one query tile (`narrow_rope`).
+Keys and values share a ring or have one each, whichever gives more slots. If too few slots of whole
+keys fit, rope has a separate ring, and scores are two products; see `storage`. So has rope of 8
+bits under 16: the role `widen` fills its ring, one warp, or four with one query tile (`fp8_rope`).
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage
 from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import over_tiles
 from attn_mlir.schedules.latent.prefill.arguments import latent_kernel
-from attn_mlir.schedules.latent.prefill.narrow_rope import widen
+from attn_mlir.schedules.latent.prefill.fp8_rope import upcast_rope
 from attn_mlir.schedules.latent.prefill.policy import LATENT, LATENT_WARPGROUPS
 from attn_mlir.schedules.latent.prefill.storage import LatentStorage, TwoRings
 from attn_mlir.schedules.policy.base import Policy
@@ -41,13 +41,13 @@ from attn_mlir.schedules.registry import register
 
 @dataclass(frozen=True)
 class MlaConfig(MhaConfig):
-    """How one latent attention is computed.
+    """The configuration of a latent attention.
 
     Attributes:
-      rope_stages: slots of the ring of rope of keys; 0 where it lies behind nope in a slot of K.
-      value_stages: slots of the ring of values; 0 where they lie in slots of K.
-      helper_registers: per thread, of the warps that widen rope of 8 bits, or read factors; 0 where
-        one does, of the same group as the other single warps.
+      rope_stages: slots of the ring of k_rope; 0 if it follows nope in a slot of K.
+      value_stages: slots of the ring of values; 0 if they share slots of K.
+      helper_registers: per thread, of a warpgroup that upcasts rope of 8 bits or loads scales; 0 if
+        one of the single warps does.
     """
 
     rope_stages: int = 0
@@ -69,24 +69,30 @@ class MlaTensor:
           VerifyError: as `latent_kernel`.
         """
         config = MlaConfig.of(op)
-        apart, stages = config.rope_stages, config.stages
-        with latent_kernel(function, op, MlaConfig) as (kernel, problem, source, narrow, factors):
-            if narrow is not None:
-                widened = LatentStorage(problem, apart, stages, is_widened=True)
-                roles = tensor_memory.roles_of(problem, config, widened, source)
+        rope_stages, stages = config.rope_stages, config.stages
+        with latent_kernel(function, op, MlaConfig) as (
+            kernel,
+            problem,
+            source,
+            fp8_rope,
+            row_scales,
+        ):
+            if fp8_rope is not None:
+                fp8_storage = LatentStorage(problem, rope_stages, stages, is_widened=True)
+                roles = tensor_memory.roles_of(problem, config, fp8_storage, source)
                 warps = _helper_warps(config)
-                body = partial(widen, problem, narrow, widened.rope, warps=warps)
-                b.emit_roles([*roles, _helper("widen", problem, config, widened, body)])
+                body = partial(upcast_rope, problem, fp8_rope, fp8_storage.rope, warps=warps)
+                b.emit_roles([*roles, _helper("widen", problem, config, fp8_storage, body)])
                 return kernel
-            if apart:
-                storage = LatentStorage(problem, apart, stages, factors)
+            if rope_stages:
+                storage = LatentStorage(problem, rope_stages, stages, row_scales)
             elif config.value_stages:
-                storage = TwoRings(problem, config.value_stages, stages, factors)
+                storage = TwoRings(problem, config.value_stages, stages, row_scales)
             else:
-                storage = Storage(problem, stages, factors)
+                storage = Storage(problem, stages, row_scales)
             roles = tensor_memory.roles_of(problem, config, storage, source)
-            if factors is not None:
-                body = partial(factors.fill, problem)
+            if row_scales is not None:
+                body = partial(row_scales.fill, problem)
                 roles.append(_helper("factors", problem, config, storage, body))
             b.emit_roles(roles)
         return kernel
@@ -94,7 +100,7 @@ class MlaTensor:
 
 @register
 class MlaRegisters:
-    """Latent attention before absorption, with S, P and O in the registers of groups of threads."""
+    """Latent attention before absorption, with S, P and O in the registers of warpgroups."""
 
     policy: ClassVar[Policy] = LATENT_WARPGROUPS
     operation: ClassVar[type[Any]] = attn.MlaOp
@@ -109,7 +115,7 @@ class MlaRegisters:
 
 
 def _helper_warps(config: MlaConfig) -> int:
-    """How many they are: a warpgroup, or the one warp that is left of the last warpgroup."""
+    """Warps of the helper role: a warpgroup, or the last free warp of the single roles'."""
     return WARPS_PER_GROUP if config.helper_registers else 1
 
 
@@ -120,13 +126,12 @@ def _helper(
     storage: Storage,
     body: Callable[[WorkTile], None],
 ) -> b.Role:
-    """The role of these warps; `body` emits their part in a work tile."""
-
-    own = config.helper_registers
+    """The helper role; `body` emits its part in a work tile."""
+    own_registers = config.helper_registers
     return b.Role(
         name,
         over_tiles(problem, lambda tile, _: body(tile), answers=storage.answers),
         warps=_helper_warps(config),
-        registers=own or config.other_registers,
-        begins_warpgroup=bool(own),
+        registers=own_registers or config.other_registers,
+        begins_warpgroup=bool(own_registers),
     )

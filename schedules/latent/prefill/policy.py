@@ -1,7 +1,7 @@
-"""The policies of latent attention before absorption: those of attention over keys of two tensors.
+"""The policies of latent attention before absorption: those of attention with keys of two tensors.
 
-Where Q and K have rope in tensors of their own, a row takes the columns of both. Warps of their own
-widen rope of 8 bits, or read scales of keys, for which they need registers and rope a ring.
+A row of Q or K has the columns of nope and rope. Helper warps upcast rope of 8 bits, or load scales
+of keys; they need registers, and such rope a ring.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ ROPE_RING_REGISTERS: dict[str, Setting] = {
     "correction_registers": 72,
     "other_registers": 72,
 }
-"""Where rope has a ring: the role that issues products has more descriptors, and spills with 64."""
+"""If rope has a ring: the role that issues products has more descriptors, and spills with 64."""
 HELPER_REGISTERS: dict[int, dict[str, Setting]] = {
     1: {
         "softmax_registers": 208,
@@ -61,17 +61,17 @@ HELPER_REGISTERS: dict[int, dict[str, Setting]] = {
     },
     2: {"softmax_registers": 184, "correction_registers": 64, "other_registers": 80},
 }
-"""By query tiles; with one, the warps that widen rope or read scales are a group of their own."""
+"""By query tiles; with one, the helper warps are a separate warpgroup."""
 
 
 @dataclass(frozen=True)
 class RingSlots:
-    """How many slots the rings of keys and values have.
+    """The slots of the rings of keys and values.
 
     Attributes:
       kv: of nope and values, of whole keys and values, or of whole keys alone.
-      rope: of rope; 0 where it lies behind nope.
-      values: of values; 0 where they lie in the slots of keys.
+      rope: of rope; 0 if it follows nope.
+      values: of values; 0 if they share the slots of keys.
     """
 
     kv: int
@@ -89,29 +89,32 @@ class RingSlots:
         bits: int = 16,
         is_apart: bool = False,
     ) -> "RingSlots":
-        """Two rings where these have more slots than one; else rope apart where that gives the
-        three slots that overlap needs, and whole keys do not. Rope apart as well where it takes
-        less of shared memory so, in lines of its own length, and there are more slots.
+        """Two rings if they have more slots than one. A rope ring if it gives the three slots that
+        overlap needs and whole keys do not, or if its shorter lines save shared memory and give
+        more slots.
 
         Args:
-          sizes: columns of nope, rope and values, of so many bits each.
-          whole: slots of whole keys that there is room for.
-          staged_bytes: what is staged of Q and O.
-          is_apart: whether rope is apart in any case; 0 slots of keys where there is no room.
+          sizes: columns of nope, rope and values, of `bits` bits.
+          whole: slots of whole keys that fit.
+          staged_bytes: of Q and O.
+          is_apart: whether rope has a ring in any case; then 0 slots of keys if none fit.
         """
         nope, rope, values = sizes
-        own, key, value = (
+        kv_bytes, key_bytes, value_bytes = (
             shared_tile_bytes(tile_n, columns, bits)
             for columns in (max(nope, values), nope + rope, values)
         )
         line = LINE_BYTES if is_apart else line_of_rows(rope, bits)
-        shared = shared_tile_bytes(tile_n, rope, bits, line)
-        left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
-        kv = max((n for n in range(2, 16) if n * own + -(-n // 2) * shared <= left), default=0)
+        rope_bytes = shared_tile_bytes(tile_n, rope, bits, line)
+        available = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
+        kv = max(
+            (n for n in range(2, 16) if n * kv_bytes + -(-n // 2) * rope_bytes <= available),
+            default=0,
+        )
         if is_apart or whole < ENOUGH_STAGES <= kv:
             return RingSlots(kv, -(-kv // 2))
-        pairs = left // (key + value)
-        is_shorter = shared_tile_bytes(tile_n, nope, bits) + shared < key
+        pairs = available // (key_bytes + value_bytes)
+        is_shorter = shared_tile_bytes(tile_n, nope, bits) + rope_bytes < key_bytes
         if is_shorter and kv > max(whole, 2 * pairs):
             return RingSlots(kv, -(-kv // 2))
         return RingSlots(pairs, 0, pairs) if 2 * pairs > whole else RingSlots(whole, 0)
@@ -169,7 +172,7 @@ class LatentPolicy(Policy):
         return self._chosen(facts, call.target, asked, {})
 
     def set(self, facts: Facts, call: Call, asked: Knobs, entries: Knobs) -> Knobs | Mismatch:
-        """As of every policy; rings and registers that nothing says follow from the entries."""
+        """As of every policy; other rings and registers follow from the entries."""
         knobs = {**self._chosen(facts, call.target, asked, entries), **entries}
         domains = self.domains(facts, call.target, knobs)
         return first_mismatch((name, knobs[name], x) for name, x in domains.items()) or knobs
@@ -178,22 +181,22 @@ class LatentPolicy(Policy):
         """As of attention in tensor memory; values have a ring, or rope has."""
         has_rope_ring = int(knobs["rope_stages"]) > 0
         divided = facts.head_dim if has_rope_ring else columns_of(facts)
-        found = tensor_memory_domains(facts, target, knobs, divided=divided)
+        tile_domains = tensor_memory_domains(facts, target, knobs, divided=divided)
         if has_helper(facts) and knobs["tile_order"] == CLAIMED:
             text = f"1 for the tile_order {CLAIMED} where k_rope has 8 bits or keys have scales"
-            found["q_tiles"] = Domain(text, lambda count: count == 1)
-        beside = Domain("0 beside rope_stages", lambda count: count == 0)
+            tile_domains["q_tiles"] = Domain(text, lambda count: count == 1)
+        zero_with_rope = Domain("0 beside rope_stages", lambda count: count == 0)
         return {
-            **found,
+            **tile_domains,
             "rope_stages": at_least(0),
-            "value_stages": beside if has_rope_ring else at_least(0),
+            "value_stages": zero_with_rope if has_rope_ring else at_least(0),
             "helper_registers": at_least(0),
         }
 
     def _chosen(
         self, facts: Facts, target: Target, asked: Knobs, entries: Knobs
     ) -> dict[str, Setting]:
-        """The settings, those of entries among them."""
+        """The settings, including the entries."""
         knobs = self.defaults | _fitting(facts, target, asked, entries) | dict(entries)
         if has_helper(facts):
             knobs = _with_helper(facts, target, knobs, entries)
@@ -203,7 +206,7 @@ class LatentPolicy(Policy):
 
 
 class LatentWarpgroupPolicy(Policy):
-    """With S, P and O in the registers of groups of threads."""
+    """With S, P and O in the registers of warpgroups."""
 
     name: ClassVar[str] = "mla-registers"
     operation: ClassVar[str] = "mla"
@@ -227,7 +230,7 @@ class LatentWarpgroupPolicy(Policy):
         return LATENT.sized(facts, call)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """The tiles that registers and shared memory have room for."""
+        """The tiles that fit registers and shared memory."""
         return held_knobs(facts, call.target, asked, head_dim=columns_of(facts))
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
@@ -242,7 +245,7 @@ def rope_of(facts: Facts) -> Rope:
 
 
 def columns_of(facts: Facts) -> int:
-    """What a row of queries and keys takes, in columns of nope's element type."""
+    """The width of a row of queries and keys, in columns of nope's element type."""
     rope = rope_of(facts)
     return facts.head_dim + rope.columns * type_bits(rope.q_type) // type_bits(facts.q_type)
 
@@ -253,13 +256,12 @@ def has_narrow_rope(facts: Facts) -> bool:
 
 
 def has_helper(facts: Facts) -> bool:
-    """Whether warps of their own widen rope, or read scales of keys."""
+    """Whether helper warps upcast rope, or load scales of keys."""
     return has_narrow_rope(facts) or facts.scales is not None
 
 
 def _fitting(facts: Facts, target: Target, asked: Knobs, entries: Knobs) -> dict[str, Setting]:
-    """The settings of attention, with smaller tiles than else where these alone have room and none
-    are asked for."""
+    """The settings of attention, with smaller tiles if only they fit and none are requested."""
     wishes = dict(asked)
     if has_helper(facts) and wishes.get("tile_order") == CLAIMED:
         wishes.setdefault("q_tiles", 1)
@@ -276,10 +278,10 @@ def _fitting(facts: Facts, target: Target, asked: Knobs, entries: Knobs) -> dict
 def _with_helper(
     facts: Facts, target: Target, knobs: dict[str, Setting], entries: Knobs
 ) -> dict[str, Setting]:
-    """The settings with registers for such warps, and a ring of rope that is widened.
+    """The settings with registers for helper warps, and a ring for upcast rope.
 
     Raises:
-      NoRoom: there is no room.
+      NoRoom: the tiles do not fit shared memory.
     """
     registers = HELPER_REGISTERS.get(int(knobs["q_tiles"]), {})
     if not has_narrow_rope(facts):
@@ -305,7 +307,7 @@ def _with_helper(
 def _with_rings(
     facts: Facts, target: Target, knobs: dict[str, Setting], entries: Knobs
 ) -> dict[str, Setting]:
-    """The settings with the rings that give the most slots, of those that parts of keys fit."""
+    """The settings with the rings that give the most slots, of those that fit splits of Q K^T."""
     count, bits = int(knobs["num_qk_stages"]), type_bits(facts.q_type)
     columns = columns_of(facts), facts.head_dim
     whole, nope = (row_lines(n, bits) % max(count, 1) for n in columns)
@@ -323,9 +325,7 @@ def _with_rings(
 
 
 def _has_room(facts: Facts, target: Target, knobs: Knobs) -> bool:
-    """Whether shared memory has room for two tiles of keys, with rope of 8 bits beside where that
-    is.
-    """
+    """Whether two tiles of keys fit shared memory, with their rope of 8 bits if there is any."""
     if not has_narrow_rope(facts):
         return True
     return _slots(facts, target, knobs, is_apart=True).kv >= LEAST_SLOTS

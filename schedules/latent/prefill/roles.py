@@ -1,12 +1,12 @@
-"""Keys of two tensors side by side in one tile: nope of each head, and rope that all heads share.
+"""Keys of two tensors in one tile: nope of each head, and rope that all heads share.
 
 ```text
 slot of K [tile_n, nope + rope]:  | nope: columns of k_nope, of the head | rope: of k_rope, head 0 |
 ```
-Rope of 16 bits beside nope of 8 takes as many columns of a slot as it has bytes.
-Tiles lie in lines of 128 bytes, one block of rows after the other for each line of columns: where
-the nope columns are whole lines, the two copies fill what one copy of all columns would, and one
-product of nope + rope columns reads the slot.
+Rope of 16 bits with nope of 8 has as many columns of a slot as bytes. Tiles are stored in lines of
+128 bytes, a block of rows for each line of columns: if the nope columns are whole lines, the two
+copies fill the same bytes as one copy of all columns, and one product of nope + rope columns reads
+the slot.
 """
 
 from collections.abc import Sequence
@@ -24,32 +24,32 @@ from attn_mlir.schedules.sources.paged_rows import PagedRows
 
 
 @dataclass(frozen=True)
-class Common(Shortened):
-    """Sequences of one operand, as long as another one has them as well.
+class ShorterOf(Shortened):
+    """Sequences of one operand, with the shorter length of two operands.
 
     Attributes:
-      other: sequences of that one.
+      other: the other operand's sequences.
     """
 
     other: KeySequences
 
     @property
     def lists(self) -> tuple[Value, ...]:
-        """Those of both."""
+        """The lists of both."""
         return (*self.inner.lists, *self.other.lists)
 
     def of(self, batch: Value, queries: Positions | None = None) -> Positions:
-        """Where it lies is not asked for: the shorter of the two lengths."""
-        found = self.inner.of(batch, queries)
-        length = b.INT.min(found.length, self.other.of(batch, queries).length)
-        return Positions(found.lead, found.start, length, False)
+        """The sequence of the first operand, with the shorter length."""
+        sequence = self.inner.of(batch, queries)
+        length = b.INT.min(sequence.length, self.other.of(batch, queries).length)
+        return Positions(sequence.lead, sequence.start, length, False)
 
 
 class Rope(Protocol):
-    """Where the columns that all heads share come from."""
+    """The source of the columns that all heads share."""
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
-        """What has to be read before a tile can be copied, i32 each."""
+        """The indices to load before a tile is copied, i32 each."""
         ...
 
     def load(
@@ -57,13 +57,11 @@ class Rope(Protocol):
         slot: Value,
         tile: WorkTile,
         first_key: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         column: int = 0,
     ) -> None:
-        """Fills a tile from a key and a column of rope on; behind the end of the sequence it may
-        hold anything.
-        """
+        """Fills a tile from a key and a column of rope on; rows past the end may be anything."""
         ...
 
 
@@ -73,8 +71,8 @@ class RopeRows:
 
     Attributes:
       tensor: [sequences, rows, 1, columns], or [rows, 1, columns] of all sequences.
-      first_column: where those of rope begin.
-      sequences: where they lie in it; None where they do as those of k_nope.
+      first_column: of rope.
+      sequences: its sequences; None if they are those of k_nope.
     """
 
     tensor: Value
@@ -82,7 +80,7 @@ class RopeRows:
     sequences: KeySequences | None
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
-        """The coordinates of the tile's first row, where index arrays may say them."""
+        """The coordinates of the tile's first row, if index arrays may determine them."""
         if self.sequences is None:
             return []
         keys = self.sequences.of(tile.batch, tile.queries)
@@ -93,12 +91,12 @@ class RopeRows:
         slot: Value,
         tile: WorkTile,
         first_key: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         column: int = 0,
     ) -> None:
         """One box."""
-        place = found or [*tile.keys.lead, tile.keys.row(first_key)]
+        place = entries or [*tile.keys.lead, tile.keys.row(first_key)]
         row = len(place) - 1
         b.copy_in(self.tensor, slot, [*place, 0, self.first_column + column], [row, row + 2])
 
@@ -108,13 +106,13 @@ class RopePages:
     """Rows in pages of a pool.
 
     Attributes:
-      rows: of the one head, whose columns begin where those of rope do.
+      rows: of the one head, from the first column of rope on.
     """
 
     rows: PagedRows
 
     def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
-        """An entry for each page of the tile."""
+        """An entry per page of the tile."""
         return self.rows.find(tile, first_key)
 
     def load(
@@ -122,23 +120,23 @@ class RopePages:
         slot: Value,
         tile: WorkTile,
         first_key: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         column: int = 0,
     ) -> None:
-        """A box for each page."""
-        self.rows.load(slot, tile, lambda: 0, first_key, found, column=column)
+        """A box per page."""
+        self.rows.load(slot, tile, lambda: 0, first_key, entries, column=column)
 
 
 class LatentKV:
-    """Keys as nope and rope, and values, of which k_nope and v lie as tensors."""
+    """Keys as nope and rope, and values; k_nope and v are tensors."""
 
     def __init__(self, problem: Problem, rope: Rope):
         """Of a problem whose K is k_nope."""
         self._problem, self._tensors, self._rope = problem, TensorRows(problem), rope
 
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
-        """What rope needs."""
+        """The entries of rope."""
         return self._rope.find(tile, keys.first_column(turn))
 
     def load(
@@ -152,9 +150,7 @@ class LatentKV:
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
-        """Copies a box of V or of rope; of keys, boxes for whose bytes together the slot's barrier
-        waits.
-        """
+        """Copies a box of V or of rope, or the boxes of keys that the slot's barrier expects."""
         if side == ROPE:
             self._rope.load(slot, tile, first_column, found, column=column)
             return

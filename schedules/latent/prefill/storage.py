@@ -7,11 +7,11 @@ two rings    k     [tile_n, nope + rope]                    K(0) K(1) ...
 rope apart   kv    [tile_n, max(nope, v_head_dim)]          nope(0) V(0) nope(1) V(1) ...
              rope  [tile_n, rope]                           rope(0) rope(1) ...
 ```
-In one ring a tile of values leaves columns of its slot empty. With rings of their own there are as
-many slots for either, so their number is even; which of the two have more slots depends on what
-shared memory is left (`policy.RingSlots`). With rope apart scores are two products, of which the
-second adds to the first; lines of a slot of rope are as long as its rows, where these have up to 64
-bytes. Rope of 8 bits under 16 always has such a ring, which warps of its own fill (`narrow_rope`).
+In one ring a tile of values leaves columns of its slot empty. Two rings have equally many slots, so
+the sum is even; the available shared memory decides which variant has more (`policy.RingSlots`).
+With a rope ring scores are two products, the second of which accumulates; lines of a slot of rope
+are as long as its rows, if these have up to 64 bytes. Rope of 8 bits under 16 always has such a
+ring, which helper warps fill (`fp8_rope`).
 """
 
 from attn_mlir.dialect import ws
@@ -36,8 +36,8 @@ class LatentStorage(Storage):
         *,
         is_widened: bool = False,
     ):
-        """With so many slots for rope; others fill them where it `is_widened`, in lines of 128
-        bytes.
+        """With `rope_stages` slots of rope; helper warps fill them in 128-byte lines if
+        `is_widened`.
         """
         self._rope_stages, self._is_widened = rope_stages, is_widened
         super().__init__(problem, stages, factors)
@@ -47,22 +47,22 @@ class LatentStorage(Storage):
         return [*parts_of(problem, nope, self.stages.qk), range(nope, problem.columns)]
 
     def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
-        config, (*own, rope) = problem.config, parts
+        config, (*nope_parts, rope) = problem.config, parts
         tiles, values = config.kv_stages, config.kv_stages // 2
-        if len(own) > 1:
+        if len(nope_parts) > 1:
             v = values_ring(problem, values)
-            keys = ring_of_parts(problem, "k", own, tiles=tiles - values)
+            keys = ring_of_parts(problem, "k", nope_parts, tiles=tiles - values)
         else:
             shape = [config.tile_n, max(rope.start, problem.v_columns)]
             v = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=tiles)
-            keys = [KeyPart(v, own[0])]
+            keys = [KeyPart(v, nope_parts[0])]
         columns, element = columns_of(problem.q[-1]), element_of(problem.q[-1])
         line = LINE_BYTES if self._is_widened else line_of_rows(columns, ws.element_bits(element))
         kind = b.tile([config.tile_n, columns], element, "shared", line)
         self.rope = b.Ring("rope", kind, stages=self._rope_stages)
         keys.append(KeyPart(self.rope, rope, is_rope=True))
-        filled = len(own) if self._is_widened else len(parts)
-        at_once = 1 if len(own) > 1 else len(parts)
+        filled = len(nope_parts) if self._is_widened else len(parts)
+        at_once = 1 if len(nope_parts) > 1 else len(parts)
         return KeySlots(problem, keys, filled=filled, at_once=at_once), v
 
 
@@ -76,7 +76,7 @@ class TwoRings(Storage):
         stages: Stages,
         factors: RowFactors | None = None,
     ):
-        """With so many slots for values; the others are as of `Storage`."""
+        """With `value_stages` slots of values; other arguments are as of `Storage`."""
         self._value_stages = value_stages
         super().__init__(problem, stages, factors)
 

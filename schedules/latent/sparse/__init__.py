@@ -1,1 +1,1 @@
-"""Latent attention over rows that lists name."""
+"""Latent attention over indexed rows."""

@@ -1,11 +1,10 @@
 """From `attn.sparse_mla` to a `ws.kernel`: one query in one CTA, its heads the rows of a tile.
 
-A tile has 64 heads: a query of fewer has some of them twice, one of 192 is the work of three CTAs.
-Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
-gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a
-block of 64 entries names are gathered once: the tile of keys, as it lies in shared memory, is also
-that of values. Where rows are of 8 bits, 8 warps from 4 on read and widen them, and the others come
-after these.
+A tile has 64 heads: a query of fewer has some of them twice, one of 192 is split over three CTAs.
+Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists; of the warps with one thread 6 to 9
+gather, 6 also copies Q and O, and 10 and 11 issue the two products. The cache rows of a block of 64
+entries are gathered once: the tile of keys is also that of values. Rows of 8 bits are loaded and
+upcast by 8 warps from 4 on, which the others follow.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.latent.common import absorbed
-from attn_mlir.schedules.latent.common.rows import LOADERS, WIDENERS, WideRows, source_of
+from attn_mlir.schedules.latent.common.rows import LOADERS, UPCAST_WARPS, PlainRows, source_of
 from attn_mlir.schedules.latent.sparse import roles
 from attn_mlir.schedules.latent.sparse.policy import SPARSE
 from attn_mlir.schedules.latent.sparse.problem import Query, SparseProblem, SparseStorage, Value
@@ -47,8 +46,8 @@ DIMS = {
 OPTIONAL = ("topk_length", "sinks", "page_table", "batch_of_query")
 RESULTS = ("o", "lse", "max_logits")
 REGISTERS = {"softmax": 144, "widen": 144, "find": 80, "score": 80, "sum_up": 80}
-"""Of a thread, where rows are widened: 512 in four warps, one of each multiprocessor's quarters."""
-SEEN = ("q", "indices", "scale", *OPTIONAL, *RESULTS)  # by the roles as they are
+"""Per thread, if rows are upcast: 512 in four warps, one of each quarter of an SM."""
+ROLE_TENSORS = ("q", "indices", "scale", *OPTIONAL, *RESULTS)  # fields of `SparseProblem`
 PAGED_DIMS = ("kv_pages", "", "")  # of rows of the cache in pages
 
 
@@ -69,14 +68,14 @@ class SparseMla:
 
     policy: ClassVar[Policy] = SPARSE
     operation: ClassVar[type[Any]] = attn.SparseMlaOp
-    ctas: ClassVar[int] = 1  # that work on a query together
+    ctas: ClassVar[int] = 1  # per query
     config: ClassVar[type[SparseConfig]] = SparseConfig
 
     def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.
 
         Raises:
-          VerifyError: the function computes something else as well, or mixes up operands.
+          VerifyError: the function has other operations, or its arguments are not the operands.
         """
         operations = list(function.body.blocks[0].operations)
         others = [x for x in operations if not isinstance(x, attn.LatentRowsOp)]
@@ -91,16 +90,16 @@ class SparseMla:
         return self._declare(op, operands, function.sym_name.value)
 
     def _declare(self, op: attn.SparseMlaOp, operands: Mapping[str, Any], name: str) -> ws.KernelOp:
-        """The kernel of that name, at the insertion point."""
+        """Builds the kernel at the insertion point."""
         tensors = {**operands, **{label: op.tensors[label] for label in RESULTS}}
-        arguments = [_argument(*told) for told in tensors.items()]
+        arguments = [_argument(*item) for item in tensors.items()]
         kernel = b.declare_kernel(name, arguments, cluster=self.ctas)
         with ir.InsertionPoint(kernel.body.blocks[0]):
             values = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
             stored = {value: values[label] for label, value in operands.items()}
             problem = SparseProblem(
                 source=source_of(OperandStorage.of(op.kv), stored),
-                **{label: values.get(label) for label in SEEN},
+                **{label: values.get(label) for label in ROLE_TENSORS},
                 page_size=op.page_size,
                 heads=op.heads,
                 head_dim=op.head_dim,
@@ -118,16 +117,14 @@ class SparseMla:
 
 
 def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
-    """What the function's arguments have to be, in order; behind the scale what else rows are made
-    of.
-    """
+    """The expected arguments of the function, in order; other tensors of rows follow the scale."""
     parts: dict[str, Any] = {"kv": op.kv}
     if isinstance(rows := op.kv.owner, attn.LatentRowsOp):
         several = {"kv": [rows.narrow], "kv_scale": rows.factors, "kv_rope": rows.wide}
         parts = {name: value for name, values in several.items() for value in values}
-    given = {name: value for name in OPTIONAL for value in getattr(op, name)}
+    optional = {name: value for name in OPTIONAL for value in getattr(op, name)}
     first = {"q": op.q, "kv": parts.pop("kv"), "indices": op.indices, "scale": op.scale}
-    return first | parts | given
+    return first | parts | optional
 
 
 def _argument(label: str, value: Any) -> b.Argument:
@@ -139,26 +136,26 @@ def _argument(label: str, value: Any) -> b.Argument:
 
 
 def roles_of(problem: SparseProblem, storage: SparseStorage) -> list[b.Role]:
-    """The roles of a kernel whose keys are named by lists."""
-    source, given = problem.source, (problem, storage)
+    """The roles of a kernel with indexed keys."""
+    source, common = problem.source, (problem, storage)
 
     def of(role: Callable[..., None]) -> Role:
-        """A role that works on the query's blocks wherever they come from."""
+        """The body of a compute role for a query."""
         return lambda query: role(problem, storage, roles.SparseWork(problem, storage, query))
 
     several: dict[str, tuple[int, Role]] = {"softmax": (4, of(absorbed.softmax))}
     single: dict[str, Role] = {}
-    if isinstance(source, WideRows):
+    if isinstance(source, PlainRows):
         for part in range(LOADERS):
-            single[f"load{part}"] = partial(roles.load, *given, source, part=part)
-        single["score"] = of(absorbed.score)
+            single[f"load{part}"] = partial(roles.load, *common, source, part=part)
+        single["score"] = of(absorbed.issue_qk)
     else:
-        whole = roles.Share(storage.keys, 0, range(source.columns))
-        several["widen"] = WIDENERS, partial(roles.widen, *given, source, [whole])
-        single["score"] = partial(roles.move_and_score, *given)
-    several["find"] = 2, partial(roles.find, *given)
-    single["sum_up"] = of(absorbed.sum_up)
-    share = {} if isinstance(source, WideRows) else REGISTERS
+        all_columns = roles.Share(storage.keys, 0, range(source.columns))
+        several["widen"] = UPCAST_WARPS, partial(roles.upcast_rows, *common, source, [all_columns])
+        single["score"] = partial(roles.move_and_score, *common)
+    several["find"] = 2, partial(roles.find, *common)
+    single["sum_up"] = of(absorbed.issue_pv)
+    share = {} if isinstance(source, PlainRows) else REGISTERS
     return [
         *(
             b.Role(name, each_query(problem, role), warps=warps, registers=share.get(name, 0))

@@ -1,10 +1,9 @@
-"""From `attn.sparse_mla` of 128 heads to a `ws.kernel`: one query in a pair of CTAs, 64 heads in
-each.
+"""From `attn.sparse_mla` of 128 heads to a `ws.kernel`: a query in a pair of CTAs, 64 heads each.
 
-Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
-gather keys, 6 also moves Q and O, 10 to 13 gather values, and in the even CTA 14 and 15 issue the
-two products. Where rows are of 8 bits, 4-7 widen keys, 8-11 values, 12 reads the lists and 13 moves
-Q and O.
+Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists; of the warps with one thread 6 to 9
+gather keys, 6 also copies Q and O, 10 to 13 gather values, and in the even CTA 14 and 15 issue the
+two products. With rows of 8 bits, 4-7 upcast keys, 8-11 values, 12 reads the lists and 13 copies Q
+and O.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.latent.common.rows import LOADERS, PAIR_WARPS, WideRows
+from attn_mlir.schedules.latent.common.rows import LOADERS, PAIR_WARPS, PlainRows
 from attn_mlir.schedules.latent.sparse import pair as roles
 from attn_mlir.schedules.latent.sparse.policy import SPARSE_PAIR
 from attn_mlir.schedules.latent.sparse.problem import SparseProblem, Value
@@ -28,7 +27,7 @@ SOFTMAX_WARPS = 4
 
 
 class Filling(NamedTuple):
-    """The roles that fill the slots of keys and values, and what they leave the others.
+    """The roles that fill the slots of keys and values, and the registers of the other roles.
 
     Attributes:
       several: roles of `PAIR_WARPS` warps, with their registers.
@@ -78,39 +77,39 @@ def roles_of(
     problem: SparseProblem, storage: roles.SparsePairStorage, filling: Filling
 ) -> list[b.Role]:
     """The roles that fill slots, those that read lists, and those that compute."""
-    given, others = (problem, storage), filling.others
+    common, others = (problem, storage), filling.others
 
     def body(role: Callable[..., None], *arguments: Any) -> Callable[[Value], None]:
         return each_query(problem, partial(role, *arguments))
 
     single = partial(b.Role, lanes=1, registers=others)
-    softmax = body(roles.softmax, *given)
+    softmax = body(roles.softmax, *common)
     return [
         b.Role("softmax", softmax, warps=SOFTMAX_WARPS, registers=filling.softmax),
         *(
             b.Role(name, body(role), warps=PAIR_WARPS, registers=registers)
             for name, (role, registers) in filling.several.items()
         ),
-        b.Role("find", body(find, *given), warps=filling.finders, registers=others),
+        b.Role("find", body(find, *common), warps=filling.finders, registers=others),
         *(single(name, body(role)) for name, role in filling.single.items()),
-        single("score", body(roles.score, *given), ranks=[0]),
-        single("sum_up", body(roles.sum_up, *given), ranks=[0]),
+        single("score", body(roles.issue_qk, *common), ranks=[0]),
+        single("sum_up", body(roles.issue_pv, *common), ranks=[0]),
     ]
 
 
 def _filling(problem: SparseProblem, storage: roles.SparsePairStorage) -> Filling:
-    """Threads that gather, where rows are as products read them; else warps that widen them."""
-    given, source = (problem, storage), problem.source
-    if isinstance(source, WideRows):
+    """Threads that gather rows in the products' element type, or warps that upcast others."""
+    common, source = (problem, storage), problem.source
+    if isinstance(source, PlainRows):
         gather = {
-            f"{name}{part}": partial(load, *given, source, part=part)
+            f"{name}{part}": partial(load, *common, source, part=part)
             for name, load in (("keys", roles.load_keys), ("values", roles.load_values))
             for part in range(LOADERS)
         }
         return Filling({}, gather, finders=2, softmax=224, others=96)
     widen: dict[str, tuple[Role, int]] = {
-        "keys": (partial(roles.widen_keys, *given, source), 152),
-        "values": (partial(roles.widen_values, *given, source), 144),
+        "keys": (partial(roles.upcast_keys, *common, source), 152),
+        "values": (partial(roles.upcast_values, *common, source), 144),
     }
-    move: dict[str, Role] = {"move": partial(roles.move, *given)}
-    return Filling(widen, move, finders=1, softmax=176, others=40)
+    mover: dict[str, Role] = {"move": partial(roles.move, *common)}
+    return Filling(widen, mover, finders=1, softmax=176, others=40)

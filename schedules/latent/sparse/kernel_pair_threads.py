@@ -1,17 +1,16 @@
-"""From `attn.sparse_mla` of 128 heads to a `ws.kernel` of a pair of CTAs whose threads copy the
-rows.
+"""From `attn.sparse_mla` of 128 heads to a `ws.kernel` of a pair of CTAs whose threads copy rows.
 
-As `sparse_mla_pair` but for who fills the slots: warps 4-7 copy keys, 8-11 values, 12 reads the
-lists, and of those with one thread 13 moves Q and O. A row takes two thirds of the instructions of
-gather copies. But a block is begun when the one before has come, and not when its slots are free,
-so this schedule is asked for by name.
+As `kernel_pair`, except for the producers: warps 4-7 copy keys, 8-11 values, 12 reads the lists,
+and 13, with one thread, copies Q and O. A row takes two thirds of the instructions of gather
+copies. But a block begins when the one before has arrived, not when its slots are free, so this
+schedule is chosen by name only.
 """
 
 from functools import partial
 from typing import ClassVar
 
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.latent.common.rows import WideRows
+from attn_mlir.schedules.latent.common.rows import PlainRows
 from attn_mlir.schedules.latent.sparse.pair import SparsePairStorage, move
 from attn_mlir.schedules.latent.sparse.pair_threads import copy_keys, copy_values
 from attn_mlir.schedules.latent.sparse.policy import SPARSE_PAIR_THREADS
@@ -34,9 +33,9 @@ class SparseMlaPairThreads(SparseMlaPair):
         """As `SparseMla.roles`."""
         storage = SparsePairStorage(problem, loaders=0)
         source = problem.source
-        assert isinstance(source, WideRows)
-        given = problem, storage, source
-        several = {"keys": partial(copy_keys, *given), "values": partial(copy_values, *given)}
+        assert isinstance(source, PlainRows)
+        common = problem, storage, source
+        several = {"keys": partial(copy_keys, *common), "values": partial(copy_values, *common)}
         filling = Filling(
             {name: (role, COPY) for name, role in several.items()},
             {"move": partial(move, problem, storage)},

@@ -1,7 +1,7 @@
-"""Sparse latent attention of 128 heads by a pair of CTAs: how keys are found and gathered.
+"""Sparse latent attention of 128 heads by a pair of CTAs: roles that gather keys and values.
 
-What multiplies is in `absorbed_pair`. Of a block of 128 entries a CTA gathers the keys of 64, and
-half of the columns of the values of all.
+The compute roles are in `absorbed_pair`. Of a block of 128 entries a CTA gathers the keys of 64,
+and half of the columns of all values.
 """
 
 from typing import Any
@@ -11,70 +11,68 @@ from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.schedules import emit as b
 
 from ..common import absorbed_pair
-from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, leave
+from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, store_output
 from ..common.pair_queries import Heads
-from ..common.rows import LOADERS, NarrowRows, WideRows
-from .problem import Query, SparseProblem, found_rings, numbers, pass_on
-from .roles import Share, SparseWork, widen
+from ..common.rows import LOADERS, PlainRows, ScaledRows
+from .problem import Query, SparseProblem, index_rings, numbers, send
+from .roles import Share, SparseWork, upcast_rows
 
 Value = Any
 
-BLOCKS_AHEAD = 2  # of entries; more of them have no room
+PREFETCHED_BLOCKS = 2  # of entries; more do not fit
 
 
 class SparsePairStorage(PairStorage):
-    """The rings and buffers of the kernel, with those by which keys are found; see `SparseStorage`.
+    """The rings and buffers of the kernel, including those of indices; see `SparseStorage`.
 
     ```
     find --rows--> keys0..3, values0..3
       |--rows or seen--> (all but score, sum_up)
       '--counted--> score, sum_up
     ```
-    The even CTA, which issues the products, hears by `counted` which blocks have an entry that
-    counts.
+    `counted` signals to the even CTA, which issues the products, which blocks have a visible entry.
     """
 
     def __init__(self, problem: SparseProblem, *, loaders: int | None = None):
-        """As `PairStorage`, by default with as many loaders as the rows' source asks for."""
-        self.rows, self.seen = found_rings(problem, BLOCKS_AHEAD)
-        self.counted = b.Ring("counted", numbers(problem.words), stages=BLOCKS_AHEAD)
+        """As `PairStorage`, by default with the loaders of the rows' source."""
+        self.rows, self.seen = index_rings(problem, PREFETCHED_BLOCKS)
+        self.counted = b.Ring("counted", numbers(problem.words), stages=PREFETCHED_BLOCKS)
         super().__init__(problem, loaders=problem.source.loaders if loaders is None else loaders)
 
-    def tell(self, words: Value) -> None:
-        """As `SparseStorage.tell`; in the even CTA also to the roles that issue products."""
+    def signal_visible(self, words: Value) -> None:
+        """As of `SparseStorage`; in the even CTA also to the roles that issue products."""
         if self.seen is not self.rows:
-            pass_on(self.seen, words)
+            send(self.seen, words)
         with b.when(b.compare("eq", b.rank(), 0)):
-            pass_on(self.counted, words)
+            send(self.counted, words)
 
-    def word(self, row: Value, place: Value) -> Value:
+    def word(self, row: Value, number: Value) -> Value:
         """As `SparseStorage.word`: rows below have the second half of the entries."""
-        return b.INT.add(b.INT.mul(self.half(row), self.own_keys // WORD_BITS), place)
+        return b.INT.add(b.INT.mul(self.key_half(row), self.cta_keys // WORD_BITS), number)
 
 
 def load_keys(
     problem: SparseProblem,
     storage: SparsePairStorage,
-    source: WideRows,
+    source: PlainRows,
     query: Query,
     *,
     part: int,
 ) -> None:
-    """Gathers a part of this CTA's half of the keys; the first part also copies O out, and Q's
-    first columns in."""
+    """Gathers a part of this CTA's half of the keys; the first part also copies Q in and O out."""
     if part == 0:
         storage.q.load_first(_heads(problem, query))
-    count = storage.own_keys // LOADERS
-    first = b.INT.add(b.INT.mul(b.rank(), storage.own_keys), part * count)
+    count = storage.cta_keys // LOADERS
+    first = b.INT.add(b.INT.mul(b.rank(), storage.cta_keys), part * count)
     work = SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
         rows = storage.rows.wait()
-        is_seen = work.any_counts(rows)
+        is_visible = work.any_visible_in(rows)
         for column in range(0, problem.head_dim, storage.slots.chunk):
             slot = storage.k.acquire()
             target = b.rows(slot, part * count, count)
-            with b.when(is_seen):
+            with b.when(is_visible):
                 b.gather_in(source.tensor, target, [0, column], lambda row: _at(rows, row, first))
             b.commit(slot, "copy_engine")
         b.release(rows, "threads")
@@ -82,7 +80,7 @@ def load_keys(
 
     b.loop(0, query.blocks, [], block)
     if part == 0:
-        leave(problem, storage, _heads(problem, query), overlaps=problem.overlaps)
+        store_output(problem, storage, _heads(problem, query), overlaps=problem.overlaps)
 
 
 def _at(rows: Value, row: Value, first: Value | int) -> Value:
@@ -90,33 +88,35 @@ def _at(rows: Value, row: Value, first: Value | int) -> Value:
 
 
 def _heads(problem: SparseProblem, query: Query) -> Heads:
-    return Heads(problem.q, problem.o, query.place, query.result, query.head)
+    return Heads(problem.q, problem.o, query.q_coords, query.o_coords, query.head)
 
 
 def load_values(
     problem: SparseProblem,
     storage: SparsePairStorage,
-    source: WideRows,
+    source: PlainRows,
     query: Query,
     *,
     part: int,
 ) -> None:
-    """Gathers this CTA's half of the columns of a part of the values, once Q's other columns, which
-    the first part copies in, are out of their place."""
+    """Gathers this CTA's half of the columns of a part of the values.
+
+    Q's tail, which the first part copies in, goes through the same slots first.
+    """
     if part == 0:
-        storage.q.load_others(_heads(problem, query))
-    storage.q.wait_until_settled("threads")
+        storage.q.load_tail(_heads(problem, query))
+    storage.q.wait_for_tail("threads")
     entries = problem.config.tile_n // KEY_HALVES
     count = entries // LOADERS
     column, work = b.INT.mul(b.rank(), VALUE_COLUMNS), SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
         rows = storage.rows.wait()
-        is_seen = work.any_counts(rows)
+        is_visible = work.any_visible_in(rows)
         for half in range(KEY_HALVES):
             slot, first = storage.v.acquire(), half * entries + part * count
             target = b.rows(slot, part * count, count)
-            with b.when(is_seen):
+            with b.when(is_visible):
                 b.gather_in(
                     source.tensor,
                     target,
@@ -131,56 +131,56 @@ def load_values(
 
 
 def move(problem: SparseProblem, storage: SparsePairStorage, query: Query) -> None:
-    """Copies Q in and O out, where warps fill the slots of keys and values."""
+    """Copies Q in and O out, if warps fill the slots of keys and values."""
     heads = _heads(problem, query)
     storage.q.load_first(heads)
-    storage.q.load_others(heads)
-    leave(problem, storage, heads, overlaps=problem.overlaps)
+    storage.q.load_tail(heads)
+    store_output(problem, storage, heads, overlaps=problem.overlaps)
 
 
-def widen_keys(
-    problem: SparseProblem, storage: SparsePairStorage, source: NarrowRows, query: Query
+def upcast_keys(
+    problem: SparseProblem, storage: SparsePairStorage, source: ScaledRows, query: Query
 ) -> None:
-    """Reads this CTA's half of the keys, and writes them in chunks of columns."""
-    first, chunk = b.INT.mul(b.rank(), storage.own_keys), storage.slots.chunk
+    """Loads this CTA's half of the keys, and writes them upcast, in chunks of columns."""
+    first, chunk = b.INT.mul(b.rank(), storage.cta_keys), storage.slots.chunk
     shares = [
         Share(storage.k, first, range(column, column + chunk))
         for column in range(0, problem.head_dim, chunk)
     ]
-    widen(problem, storage, source, shares, query)
+    upcast_rows(problem, storage, source, shares, query)
 
 
-def widen_values(
-    problem: SparseProblem, storage: SparsePairStorage, source: NarrowRows, query: Query
+def upcast_values(
+    problem: SparseProblem, storage: SparsePairStorage, source: ScaledRows, query: Query
 ) -> None:
-    """Reads this CTA's half of the columns of the values, and writes them in halves of the entries,
-    once Q's other columns are out of their place.
+    """Loads this CTA's half of the columns of the values, and writes them in halves of the entries.
 
-    Where the columns do not hold the same in both CTAs, each has its own code.
+    Q's tail goes through the same slots first. Each CTA has its own code if their columns are
+    stored differently.
     """
-    storage.q.wait_until_settled(storage.agent)
+    storage.q.wait_for_tail(storage.agent)
     count = problem.config.tile_n // KEY_HALVES
-    if source.is_alike(VALUE_COLUMNS, ws.PAIR):
+    if source.is_uniform(VALUE_COLUMNS, ws.PAIR):
         columns = range(VALUE_COLUMNS)
         shares = [Share(storage.v, half * count, columns, b.rank()) for half in range(KEY_HALVES)]
-        widen(problem, storage, source, shares, query)
+        upcast_rows(problem, storage, source, shares, query)
         return
     with b.either(b.compare("eq", b.rank(), 0)) as branches:
         for rank, branch in enumerate(branches):
             columns = range(rank * VALUE_COLUMNS, (rank + 1) * VALUE_COLUMNS)
             shares = [Share(storage.v, half * count, columns) for half in range(KEY_HALVES)]
             with branch:
-                widen(problem, storage, source, shares, query)
+                upcast_rows(problem, storage, source, shares, query)
 
 
-def score(problem: SparseProblem, storage: SparsePairStorage, query: Query) -> None:
-    """As `absorbed_pair.score`."""
-    absorbed_pair.score(problem, storage, SparseWork(problem, storage, query, storage.counted))
+def issue_qk(problem: SparseProblem, storage: SparsePairStorage, query: Query) -> None:
+    """As `absorbed_pair.issue_qk`."""
+    absorbed_pair.issue_qk(problem, storage, SparseWork(problem, storage, query, storage.counted))
 
 
-def sum_up(problem: SparseProblem, storage: SparsePairStorage, query: Query) -> None:
-    """As `absorbed_pair.sum_up`."""
-    absorbed_pair.sum_up(problem, storage, SparseWork(problem, storage, query, storage.counted))
+def issue_pv(problem: SparseProblem, storage: SparsePairStorage, query: Query) -> None:
+    """As `absorbed_pair.issue_pv`."""
+    absorbed_pair.issue_pv(problem, storage, SparseWork(problem, storage, query, storage.counted))
 
 
 def softmax(problem: SparseProblem, storage: SparsePairStorage, query: Query) -> None:

@@ -36,11 +36,11 @@ class SparsePolicy(Policy):
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs()
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """What no pair has taken."""
+        """Problems that no pair takes."""
         return True
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy; heads fill a tile's rows, or are some that divide them."""
+        """As of every policy; heads fill a tile's rows, or divide them."""
         heads = facts.heads
         if heads % HALF_TILE_HEADS or (heads > HALF_ROWS and heads % HALF_ROWS):
             domain = f"a multiple of {HALF_TILE_HEADS} up to {HALF_ROWS} or of {HALF_ROWS}"
@@ -52,7 +52,7 @@ class SparsePolicy(Policy):
         return {**self.defaults, **(NARROW if facts.is_narrow else {}), **asked}
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
-        """Slots alone may be others."""
+        """Only stages may differ."""
         return {"kv_stages": at_least(1)}
 
 
@@ -68,21 +68,21 @@ class SparsePairPolicy(SparsePolicy):
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
 
     def takes(self, facts: Facts, call: Call) -> bool:
-        """What pairs have a kernel for."""
+        """Problems that pairs have a kernel for."""
         return pair_mismatch(facts) is None
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy; what pairs have a kernel for."""
+        """As of every policy, and of pairs."""
         return pair_mismatch(facts) or super().mismatch(facts, target)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """As many slots of keys as there is room for."""
+        """As many slots of keys as fit."""
         slots = PairSlots.of(facts.head_dim, type_bits(facts.q_type))
         return {**super().choose(facts, call, {}), "kv_stages": slots.keys, **asked}
 
 
 class SparsePairThreadsPolicy(SparsePairPolicy):
-    """The same with rows that threads copy; it is slower, and asked for by name."""
+    """The same with rows that threads copy; it is slower, and chosen by name only."""
 
     name: ClassVar[str] = "sparse-mla-pair-threads"
     word: ClassVar[str] = "threads"

@@ -1,6 +1,4 @@
-"""One sparse latent attention as the roles of its kernel see it: tensors, sizes, work tiles,
-rings.
-"""
+"""The problem of a sparse latent attention: tensors, sizes, work tiles and rings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,25 +17,24 @@ from ..common.rows import Source
 
 Value = Any
 
-BLOCKS_AHEAD = 4  # of entries that have been read before their keys have a place
+PREFETCHED_BLOCKS = 4  # blocks of entries that are loaded before their keys have a slot
 NOWHERE = -1  # a row that no cache has
 
 
 class Query(NamedTuple):
-    """A work tile: one query and, where there are more than fit a tile, some of its heads; i32
-    each.
+    """A work tile: one query and as many of its heads as fit a tile; i32 each.
 
     Attributes:
-      place: its coordinates, in front of the heads of Q and of the entries of its list.
-      result: its coordinates in O, in front of the heads.
+      q_coords: its coordinates in Q and in the lists, before heads and entries.
+      o_coords: its coordinates in O, before the heads.
       head: the first of the heads.
-      entries: how many entries of its list count.
-      first: of the blocks of entries that the work tile walks.
-      blocks: how many of them, at least 1, so that every role has a turn.
+      entries: length of its list.
+      first: the first block of entries of the work tile.
+      blocks: number of blocks, at least 1, so that every role has an iteration.
     """
 
-    place: tuple[Value, ...]
-    result: tuple[Value, ...]
+    q_coords: tuple[Value, ...]
+    o_coords: tuple[Value, ...]
     head: Value
     entries: Value
     first: Value
@@ -46,17 +43,16 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseProblem:
-    """One operation; attributes without a comment are the operands and results of
-    `attn.sparse_mla`.
+    """One operation; attributes without a comment are operands and results of `attn.sparse_mla`.
 
     Attributes:
-      source: where the rows of kv come from.
+      source: of the rows of kv.
       max_logits, topk_length, sinks, page_table, batch_of_query: None where the operation has none.
       page_size: rows of a page; 0 without a table.
       heads, head_dim: static sizes.
       element, output: types of q and tiles of keys, and of o.
       config: tile sizes and stages; a tile of keys is a block of entries.
-      ctas: CTAs that work on a query together, each for its own heads.
+      ctas: CTAs per query, each for its own heads.
       overlaps: whether launches overlap.
     """
 
@@ -96,16 +92,14 @@ class SparseProblem:
         return min(self.heads, self.config.tile_m)
 
     def sink(self, query: Query, row: Value) -> Value:
-        """The logit of the sink of a row's head, where there are sinks;
-        of several rows a head has.
-        """
+        """The sink logit of a row's head, of which there may be several rows."""
         head = row
         if self.ctas > 1:
             head = b.INT.sub(row, b.INT.mul(b.INT.floordiv(row, self.tile_heads), self.tile_heads))
         return b.element(self.sinks, [b.INT.add(query.head, head)])
 
     def every_query(self, body: Callable[[Query], None]) -> None:
-        """Runs the part of a role in the CTA's work tile; those of a query are neighbours."""
+        """Runs a role's body in the CTA's work tile; those of a query are adjacent."""
         heads = self.tile_heads * self.ctas
         tiles = self.heads // heads
         with b.tiles([b.INT.mul(b.extent(self.q, 0), tiles)], "single") as (tile,):
@@ -121,37 +115,38 @@ class SparseProblem:
             return head
         return b.INT.add(head, b.INT.mul(b.rank(), self.tile_heads))
 
-    def entries_of(self, place: tuple[Value, ...]) -> Value:
-        """How many entries of a query's list count."""
-        entries = b.extent(self.indices, len(place))
+    def entries_of(self, coords: tuple[Value, ...]) -> Value:
+        """The length of a query's list."""
+        entries = b.extent(self.indices, len(coords))
         if self.topk_length is None:
             return entries
-        return b.INT.max(b.INT.min(b.element(self.topk_length, place), entries), 0)
+        return b.INT.max(b.INT.min(b.element(self.topk_length, coords), entries), 0)
 
     def rows_of(self, query: Query) -> Callable[[Value], Value]:
-        """What emits the rows of a block, given its first entry: [tile_n] of i32, `NOWHERE` for
-        entries that do not count."""
-        count, lists = self.config.tile_n, len(query.place)
+        """A function that emits the rows of a block, given its first entry: [tile_n] of i32,
+        `NOWHERE` for hidden entries.
+        """
+        count, lists = self.config.tile_n, len(query.q_coords)
         row_of = self._row_of(query)
 
         def rows_from(first: Value) -> Value:
-            def kept(entry: Value, place: Value) -> Value:
+            def visible_row(entry: Value, offset: Value) -> Value:
                 row, exists = row_of(entry)
-                counts = b.compare("slt", b.INT.add(first, place), query.entries)
+                counts = b.compare("slt", b.INT.add(first, offset), query.entries)
                 return b.select(b.INT.both(exists, counts), row, b.constant(NOWHERE))
 
-            entries = b.load_global(self.indices, [count], [*query.place, first], [lists])
-            return b.map_rows(kept, entries)
+            entries = b.load_global(self.indices, [count], [*query.q_coords, first], [lists])
+            return b.map_rows(visible_row, entries)
 
         return rows_from
 
     def _row_of(self, query: Query) -> Callable[[Value], tuple[Value, Value]]:
-        """Of an entry the row of the cache, and whether there is one, i1, whatever the entry is."""
+        """A function from an entry, any i32, to its cache row, and i1 whether that exists."""
         rows, table = self.source.count(), self.page_table
         if table is None:
             return lambda entry: (entry, is_below(entry, rows))
         page = self.page_size
-        sequence = b.element(self.batch_of_query, query.place)
+        sequence = b.element(self.batch_of_query, query.q_coords)
         is_sequence = is_below(sequence, b.extent(table, 0))
         pages = b.INT.floordiv(rows, page)
 
@@ -160,32 +155,32 @@ class SparseProblem:
             number = b.element(table, [sequence, column])
             inside = b.INT.both(is_below(column, b.extent(table, 1)), is_below(number, pages))
             exists = b.INT.both(b.compare("sge", position, 0), b.INT.both(is_sequence, inside))
-            rest = b.INT.sub(position, b.INT.mul(column, page))
-            return b.INT.add(b.INT.mul(number, page), rest), exists
+            offset = b.INT.sub(position, b.INT.mul(column, page))
+            return b.INT.add(b.INT.mul(number, page), offset), exists
 
         return row_of
 
-    def store_lines(
+    def store_statistics(
         self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
     ) -> None:
-        """Writes LSE and the largest logit of each head."""
-        place, lines = [*query.result, query.head], [self.lse, self.max_logits]
+        """Stores the LSE and the largest logit of each head."""
+        coords, lines = [*query.o_coords, query.head], [self.lse, self.max_logits]
         if self.ctas > 1:  # of the rows of both the first ones are this CTA's
             end = b.INT.add(query.head, self.tile_heads)
             lines = [b.limit(line, end, 1) for line in lines]
         logits = b.map_elements(lambda s: b.fmul(s, self.scale), largest)
-        for line, found in zip(
+        for line, values in zip(
             lines, (b.map_elements(row.lse, maximum, total), logits), strict=True
         ):
-            b.store_global(found, line, place, [1])
+            b.store_global(values, line, coords, [1])
 
 
 @dataclass(frozen=True)
 class SparseDecode(SparseProblem):
-    """Of `attn.mla_decode` with lists: queries have two coordinates, and lists may be split.
+    """An `attn.mla_decode` with lists: queries have two coordinates, and lists may be split.
 
     Attributes:
-      parts: how entries are split; None if they are not.
+      parts: splits of the entries, or None.
     """
 
     parts: Parts | None
@@ -197,9 +192,9 @@ class SparseDecode(SparseProblem):
         return self.config.packed_heads
 
     def every_query(self, body: Callable[[Query], None]) -> None:
-        """Runs the part of a role in the CTA's work tile; there is one for each part of a list.
+        """Runs a role's body in the CTA's work tile, after the kernels before this one.
 
-        It begins when the kernels before this one are over.
+        There is a work tile per split of a list.
         """
         b.grid_dependency_wait()
         batch, count, heads = b.extent(self.q, 0), b.extent(self.q, 1), self.tile_heads * self.ctas
@@ -207,36 +202,34 @@ class SparseDecode(SparseProblem):
         sequences = batch if self.parts is None else b.INT.mul(batch, self.parts.count())
         with b.tiles([b.constant(tiles), count, sequences], "single") as (tile, position, number):
             part, sequence = (None, number) if self.parts is None else self.parts.of(number, batch)
-            place = (sequence, position)
-            entries, first, end = self.range_of(place)
+            coords = (sequence, position)
+            entries, first, end = self.range_of(coords)
             if part is not None:
                 first, end = part.tiles(first, end)
                 entries = b.INT.min(entries, b.INT.mul(end, self.config.tile_n))
             head = self.first_head(b.INT.mul(tile, heads))
             blocks = b.INT.max(b.INT.sub(end, first), 1)
-            body(Query(place, (number, position), head, entries, first, blocks))
+            body(Query(coords, (number, position), head, entries, first, blocks))
 
-    def range_of(self, place: tuple[Value, ...]) -> tuple[Value, Value, Value]:
-        """Of a query how many entries count, and the blocks of them: the first one, and where they
-        end.
-        """
-        entries = self.entries_of(place)
+    def range_of(self, coords: tuple[Value, ...]) -> tuple[Value, Value, Value]:
+        """The length of a query's list, and the begin and end of its range of blocks."""
+        entries = self.entries_of(coords)
         return entries, b.constant(0), b.INT.ceildiv(entries, self.config.tile_n)
 
-    def store_lines(
+    def store_statistics(
         self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
     ) -> None:
-        """Writes LSE, of a part as two terms."""
-        sequence, position = query.result
+        """Stores the LSE, of a split as two terms."""
+        sequence, position = query.o_coords
         formulas = [row.lse] if self.parts is None else [row.lse_first, row.lse_rest]
         heads = len(formulas)  # dimension of LSE: after the terms, if any, and the sequences
         end = b.INT.add(query.head, self.tile_heads)
         is_whole = self.tile_heads == self.config.tile_m and self.ctas == 1
         lines = self.lse if is_whole else b.limit(self.lse, end, heads)
         for number, formula in enumerate(formulas):
-            place = [*([] if self.parts is None else [number]), sequence, query.head, position]
+            coords = [*([] if self.parts is None else [number]), sequence, query.head, position]
             lse = b.map_elements(formula, maximum, total)
-            b.store_global(lse, lines, place, [heads])
+            b.store_global(lse, lines, coords, [heads])
 
 
 def is_below(number: Value, end: Value) -> Value:
@@ -244,54 +237,52 @@ def is_below(number: Value, end: Value) -> Value:
     return b.compare("ult", number, end)
 
 
-def pass_on(ring: b.Ring, words: Value) -> None:
-    """Leaves the bits of a block in a slot of a ring."""
+def send(ring: b.Ring, words: Value) -> None:
+    """Stores the bits of a block to a slot of a ring."""
     slot = ring.acquire()
     b.store(words, slot)
     b.commit(slot, "threads")
 
 
 def numbers(count: int) -> ws.TileType:
-    """A list of so many i32 in shared memory."""
+    """The tile of `count` i32 in shared memory."""
     return b.tile([count], b.i32(), "shared")
 
 
-def found_rings(problem: SparseProblem, stages: int) -> tuple[b.Ring, b.Ring]:
-    """`rows` and `seen` of a kernel's storage, one ring where both are of the same blocks."""
+def index_rings(problem: SparseProblem, stages: int) -> tuple[b.Ring, b.Ring]:
+    """`rows` and `seen` of a kernel's storage, one ring if both are of the same blocks."""
     count, words = problem.config.tile_n, problem.words
-    if problem.source.ahead:
+    if problem.source.prefetched:
         rows = b.Ring("rows", numbers(count), stages=stages)
         return rows, b.Ring("seen", numbers(words), stages=stages)
-    whole = b.Ring("rows", numbers(count + words), stages=stages)
-    return whole, whole
+    both = b.Ring("rows", numbers(count + words), stages=stages)
+    return both, both
 
 
 class SparseStorage(AbsorbedStorage):
-    """The rings and buffers of the kernel, with those by which keys are found.
+    """The rings and buffers of the kernel, including those of indices.
 
     ```
     find --rows--> load0..3 --q,keys--> score ...
       '---rows or seen-------------------^----------> softmax, sum_up
     ```
-    Where rows are of 8 bits, `widen` fills the tiles of keys, and `score` copies Q and O.
+    With rows of 8 bits, `widen` fills the tiles of keys, and `score` copies Q and O.
 
-    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for
-    each: to softmax, and whether there are any to the roles that gather and issue. The bits of a
-    block stand behind its rows, in the same slot, unless who reads rows is ahead of who reads bits.
+    `rows` has the cache rows of a block, -1 for hidden entries; `seen` has a bit per entry, for the
+    mask of the softmax, and for roles that skip blocks without a visible entry. The bits of a block
+    follow its rows in the same slot, unless the readers of rows are a block ahead.
     """
 
     def __init__(self, problem: SparseProblem):
-        self.rows, self.seen = found_rings(problem, BLOCKS_AHEAD)
+        self.rows, self.seen = index_rings(problem, PREFETCHED_BLOCKS)
         super().__init__(problem, loaders=problem.source.loaders)
 
-    def tell(self, words: Value) -> None:
-        """Says which entries of a block count, given a bit for each, by a ring of their own if they
-        have one.
-        """
+    def signal_visible(self, words: Value) -> None:
+        """Sends the bits of a block's visible entries, if they have a separate ring."""
         if self.seen is not self.rows:
-            pass_on(self.seen, words)
+            send(self.seen, words)
 
-    def word(self, row: Value, place: Value) -> Value:
-        """Which word of a block has the bits of a row's 32 scores at a place."""
+    def word(self, row: Value, number: Value) -> Value:
+        """The word of a block that has the bits of the row's scores 32 `number` .. + 31."""
         del row
-        return place
+        return number
