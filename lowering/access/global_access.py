@@ -44,19 +44,13 @@ def store_global(
     kind = ir.MemRefType(tensor.type)
     is_open = kind.is_dynamic_dim(dims[-1]) or kind.shape[dims[-1]] % fragment.kind.shape[1] != 0
     for by, several in groupby(accesses, key=lambda access: access.row):
-        position = list(coords)
-        with when(_move_to_row(low, tensor, position, dims[:-1], shifted(row, by))):
-            position[dims[-1]] = INT.add(position[dims[-1]], shifted(column, 0))
-            start = element_pointer(low, tensor, position)
-            remaining = (
-                INT.sub(low.extent(tensor, dims[-1]), position[dims[-1]]) if is_open else None
-            )
+        point = list(coords)
+        with when(_move_to_row(low, tensor, point, dims[:-1], shifted(row, by))):
+            point[dims[-1]] = INT.add(point[dims[-1]], shifted(column, 0))
+            start = element_pointer(low, tensor, point)
+            left = INT.sub(low.extent(tensor, dims[-1]), point[dims[-1]]) if is_open else None
             for access in several:
-                with (
-                    nullcontext()
-                    if remaining is None
-                    else when(compare("sgt", remaining, access.column))
-                ):
+                with nullcontext() if left is None else when(compare("sgt", left, access.column)):
                     pointer = pointer_after(start, access.column, fragment.kind.element)
                     width = access.count * bits // 8
                     llvm.StoreOp(stored_value(fragment, access), pointer, alignment=width)
@@ -89,20 +83,15 @@ def load_global(
     def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
         accesses = layout.accesses(UNIT_BYTES * 8 // bits)
         for by, several in groupby(accesses, key=lambda access: access.row):
-            position = list(coords)
+            point = list(coords)
             for axis, dim in dim_of.items():
                 start = shifted(thread_origin(low, layout, axis), by if axis == ROW else 0)
-                position[dim] = INT.add(position[dim], start)
-            begin = element_pointer(low, tensor, position)
-            extents_left = [
-                INT.sub(low.extent(tensor, dim), position[dim]) for dim in dim_of.values()
-            ]
+                point[dim] = INT.add(point[dim], start)
+            begin = element_pointer(low, tensor, point)
+            limits = [INT.sub(low.extent(tensor, dim), point[dim]) for dim in dim_of.values()]
             for access in several:
                 beyond = [0 if axis == ROW else access.column for axis in dim_of]
-                checks = [
-                    compare("sgt", remaining, by)
-                    for remaining, by in zip(extents_left, beyond, strict=True)
-                ]
+                checks = [compare("sgt", left, by) for left, by in zip(limits, beyond, strict=True)]
                 yield access, load_where(functools.reduce(INT.both, checks), kind, access, begin)
 
     return from_accesses(kind, layout, loaded())
@@ -134,13 +123,13 @@ def _store_values(
     (axis,) = layout.axes
     origin, writer = thread_origin(low, layout, axis), is_writer(low, layout)
     for access in layout.accesses():
-        position = list(coords)
+        point = list(coords)
         by = access.row if axis == ROW else access.column
-        exists = _move_to_row(low, tensor, position, dims, shifted(origin, by))
+        exists = _move_to_row(low, tensor, point, dims, shifted(origin, by))
         if writer is not None:
             exists = arith.AndIOp(exists, writer).result
         with when(exists):
-            llvm.StoreOp(stored_value(fragment, access), element_pointer(low, tensor, position))
+            llvm.StoreOp(stored_value(fragment, access), element_pointer(low, tensor, point))
 
 
 def _move_to_row(

@@ -47,12 +47,10 @@ def sum_not_before(value: Value, number: int, words: Sequence[Value]) -> Value:
     the sum sooner, or folds the number into another addend of theirs.
     """
     kinds = [_WORDS[str(word.type)] for word in words]
-    dependences = "".join(
-        f"@never xor.b32 $0, $0, ${operand}; " for operand in range(2, len(words) + 2)
-    )
+    uses = "".join(f"@never xor.b32 $0, $0, ${i}; " for i in range(2, len(words) + 2))
     text = (
         "{ .reg .pred never; .reg .b32 count; mov.u32 count, %nctaid.x; "
-        f"setp.eq.u32 never, count, 0; add.s32 $0, $1, {number}; {dependences}}}"
+        f"setp.eq.u32 never, count, 0; add.s32 $0, $1, {number}; {uses}}}"
     )
     constraints = ",".join(["=&r", "r", *kinds])
     return llvm.InlineAsmOp(value.type, [value, *words], text, constraints).result
@@ -76,10 +74,9 @@ def opaque_vector(values: Value) -> Value:
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
     constraints = ",".join(["=f"] * count + [str(i) for i in range(count)])
     elements = [vector.ExtractOp(values, [], [i]).result for i in range(count)]
-    struct_value = llvm.InlineAsmOp(struct, elements, "", constraints, has_side_effects=True).result
+    result = llvm.InlineAsmOp(struct, elements, "", constraints, has_side_effects=True).result
     fields = [
-        llvm.ExtractValueOp(f32, struct_value, ir.DenseI64ArrayAttr.get([i])).result
-        for i in range(count)
+        llvm.ExtractValueOp(f32, result, ir.DenseI64ArrayAttr.get([i])).result for i in range(count)
     ]
     return vector.FromElementsOp(values.type, fields).result
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
+from attn_mlir.dialect._mlir import arith, ir, nvvm
 from attn_mlir.dialect.scalars import compare, constant, i32, select
 from attn_mlir.dialect.targets.limits import WARP_THREADS
 
@@ -11,7 +11,7 @@ from ..layouts.fragments import row_per_lane, row_per_thread, row_per_warp
 from ..layouts.inference import Constraints, constrains
 from ..state.handles import Fragment
 from ..state.lowering import FULL_WARP, Lowering, lowers
-from .values import shifted, thread_origin
+from .values import shifted, strip_vectors, thread_origin
 
 Value = Any
 
@@ -55,12 +55,7 @@ def _spread(low: Lowering, op: ws.SpreadOp) -> None:
         low[op.line] = Fragment(kind, layout, tuple(values))
         return
     values = [_element(lanes, shifted(origin, offset)) for offset in layout.element_offsets]
-    parts: list[Value] = []
-    for width in layout.part_widths:
-        some, values = values[:width], values[width:]
-        vectors = ir.VectorType.get([width], kind.element)
-        parts.append(vector.FromElementsOp(vectors, some).result)
-    low[op.line] = Fragment(kind, layout, tuple(parts))
+    low[op.line] = Fragment(kind, layout, tuple(strip_vectors(values, layout)))
 
 
 def _element(lanes: Fragment, number: Value) -> Value:

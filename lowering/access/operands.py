@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir, vector
 
 from ..layouts.fragments import AXES, Layout, in_fours
 from ..state.handles import Fragment
-from .values import words_of_strips
+from .values import strip_vectors, words_of_strips
 
 Value = Any
 
@@ -55,11 +54,7 @@ def from_accumulator_registers(
                 for first in range(number * D_PAIR, len(registers), A_STRIPS * D_PAIR)
                 for register in registers[first : first + D_PAIR]
             ]
-            strip = _reordered(strip, layout)
-            for width in layout.part_widths:
-                vector_type = ir.VectorType.get([width], kind.element)
-                parts.append(vector.FromElementsOp(vector_type, strip[:width]).result)
-                del strip[:width]
+            parts += strip_vectors(_reordered(strip, layout), layout)
     return Fragment(kind, layout, tuple(parts))
 
 

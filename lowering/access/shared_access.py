@@ -202,15 +202,11 @@ def _swizzled_pointers(
 
     def pointer(access: Access) -> Value:
         chunk, inner = divmod(tile.first_column + access.column, line_elements(bits))
-        constant_offset = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
-        in_line = (
-            constant(constant_offset)
-            if flip is None
-            else arith.XOrIOp(constant(constant_offset), flip).result
-        )
+        static = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
+        offset = constant(static) if flip is None else arith.XOrIOp(constant(static), flip).result
         start = (chunk * rows + tile.line(access.row)) * SWIZZLE_BYTES
         if adds_constants:
-            return low.shared_pointer(INT.add(line, in_line), start)
-        return low.shared_pointer(INT.add(INT.add(line, start), in_line))
+            return low.shared_pointer(INT.add(line, offset), start)
+        return low.shared_pointer(INT.add(INT.add(line, start), offset))
 
     return pointer

@@ -6,7 +6,7 @@ into i32, the first element in the lowest bits.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -41,6 +41,16 @@ def parts_of_strips(fragment: Fragment) -> list[tuple[Value, ...]]:
     per_strip = len(fragment.layout.part_widths) or 1
     parts = fragment.parts
     return [parts[i : i + per_strip] for i in range(0, len(parts), per_strip)]
+
+
+def strip_vectors(elements: Iterable[Value], layout: Layout, packing: int = 1) -> list[Value]:
+    """The vectors of a strip, from its elements or from registers of `packing` elements each."""
+    values, vectors = iter(elements), list[Value]()
+    for width in layout.part_widths:
+        some = list(itertools.islice(values, width // packing))
+        kind = ir.VectorType.get([len(some)], some[0].type)
+        vectors.append(vector.FromElementsOp(kind, some).result)
+    return vectors
 
 
 def thread_origin(low: Lowering, layout: Layout, axis: int) -> Value | None:
@@ -150,11 +160,8 @@ def from_accesses(
     per_register = WORD_BITS // ws.element_bits(kind.element) if is_packed(kind) else 1
     for values in flat:
         is_words = len(values) * per_register == len(layout.element_offsets)
-        step = per_register if is_words else 1
-        for width in layout.part_widths:
-            some, values = values[: width // step], values[width // step :]
-            part = vector.FromElementsOp(ir.VectorType.get([len(some)], some[0].type), some).result
-            parts.append(part if is_words else packed(part))
+        vectors = strip_vectors(values, layout, per_register if is_words else 1)
+        parts += vectors if is_words else map(packed, vectors)
     return Fragment(kind, layout, tuple(parts))
 
 

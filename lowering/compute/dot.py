@@ -23,7 +23,7 @@ from ..state.lowering import Lowering, lowers
 
 Value = Any
 
-ACCUMULATORS = 4  # registers of D per thread
+D_REGISTERS = 4  # registers of D per thread
 FORMS = {  # types in the intrinsic's name, by element type of a and b; LLVM, IntrinsicsNVVM.td
     "bf16": "m16n8k16.row.col.bf16",
     "f16": "m16n8k16.row.col.f32.f32",
@@ -44,11 +44,11 @@ def _constrain(c: Constraints, op: ws.DotOp) -> None:
     bits = ws.element_bits(element)
     c.same(op, [op.sums, op.totals])
     is_kn, natural = op.b_layout.value == "kn", (accumulator(1), operand_a(1, bits))
-    accumulators, a, b = *natural, operand_b(bits, is_kn=is_kn)
+    acc, a, b = *natural, operand_b(bits, is_kn=is_kn)
     if op.is_widened:
-        accumulators, a = (in_fours(), natural[1]) if is_kn else (natural[0], in_fours())
+        acc, a = (in_fours(), natural[1]) if is_kn else (natural[0], in_fours())
         b = upcast_b(is_kn=is_kn)
-    for value, scheme in ((op.sums, accumulators), (op.a, a), (op.b, b)):
+    for value, scheme in ((op.sums, acc), (op.a, a), (op.b, b)):
         c.fixes(op, value, scheme)
 
 
@@ -59,22 +59,18 @@ def _dot(low: Lowering, op: ws.DotOp) -> None:
     element = ws.FragmentType(op.a.type).element
     blocks: list[list[Value]] = []
     for a_steps, registers in zip(a, accumulator_registers(low[op.sums]), strict=True):
-        accumulators = [
-            registers[first : first + ACCUMULATORS]
-            for first in range(0, len(registers), ACCUMULATORS)
+        acc = [
+            registers[first : first + D_REGISTERS]
+            for first in range(0, len(registers), D_REGISTERS)
         ]
         for step, a_step in enumerate(a_steps):
             for number, b_steps in enumerate(b):
-                accumulators[number] = _multiply(
-                    element, accumulators[number], a_step, b_steps[step]
-                )
-        blocks.append([register for some in accumulators for register in some])
+                acc[number] = _multiply(element, acc[number], a_step, b_steps[step])
+        blocks.append([register for some in acc for register in some])
     low[op.totals] = from_accumulator_registers(kind, layout, blocks)
 
 
-def _multiply(
-    element: Any, accumulators: list[Value], a: list[Value], b: list[Value]
-) -> list[Value]:
+def _multiply(element: Any, acc: list[Value], a: list[Value], b: list[Value]) -> list[Value]:
     """One instruction: accumulators [16, 8] plus a [16, K] times b [8, K] transposed.
 
     It calls the LLVM intrinsic, as `nvvm.mma.sync` has no 8-bit elements.
@@ -83,11 +79,11 @@ def _multiply(
         pair = ir.VectorType.get([2], element)
         a, b = ([llvm.BitcastOp(pair, register).result for register in some] for some in (a, b))
     form = FORMS[str(element)]
-    several = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * ACCUMULATORS)})>")
+    several = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * D_REGISTERS)})>")
     name = ir.StringAttr.get(f"llvm.nvvm.mma.{form}")
-    products = llvm.CallIntrinsicOp(several, name, [*a, *b, *accumulators], [], []).results_
+    products = llvm.CallIntrinsicOp(several, name, [*a, *b, *acc], [], []).results_
     f32 = ir.F32Type.get()
     return [
         llvm.ExtractValueOp(f32, products, ir.DenseI64ArrayAttr.get([i])).result
-        for i in range(ACCUMULATORS)
+        for i in range(D_REGISTERS)
     ]

@@ -158,8 +158,8 @@ class _Region:
             return self._scalar(op, operands)
         several: list[Value] = []
         for strip in range(self.strip_count):
-            strip_operands = [x.values[strip] if isinstance(x, _PerStrip) else x for x in operands]
-            several.append(self._scalar(op, strip_operands))
+            own = [x.values[strip] if isinstance(x, _PerStrip) else x for x in operands]
+            several.append(self._scalar(op, own))
         return _PerStrip(tuple(several))
 
     def _scalar(self, op: Any, operands: Sequence[Value]) -> Value:
@@ -175,8 +175,8 @@ class _Region:
     def _vector(self, op: Any, operands: Sequence[Value], width: int) -> Value:
         """Evaluates an operation on `width` elements; one by one if it has no vector form."""
         kind = ir.VectorType.get([width], op.results[0].type)
-        are_vectors = [isinstance(self.operand(value), _Varying) for value in op.operands]
-        pairs = list(zip(operands, are_vectors, strict=True))
+        flags = [isinstance(self.operand(value), _Varying) for value in op.operands]
+        pairs = list(zip(operands, flags, strict=True))
         if op.name not in _SPECIAL:
             attributes = dict(op.attributes.items())
             vectors = [x if is_vector else _splat(x, width) for x, is_vector in pairs]

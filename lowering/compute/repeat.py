@@ -6,10 +6,10 @@ A thread holds the values of its own runs; nothing moves between threads.
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir, vector
+from attn_mlir.dialect._mlir import vector
 from attn_mlir.dialect.diagnostics import op_error
 
-from ..access.values import parts_of_strips
+from ..access.values import parts_of_strips, strip_vectors
 from ..layouts import Layout
 from ..layouts.inference import Constraints, constrains
 from ..state.handles import Fragment
@@ -43,9 +43,6 @@ def _repeat(low: Lowering, op: ws.RepeatOp) -> None:
             for part in strip
             for i in range(part.type.shape[0])
         ]
-        elements = [values[numbers[offset // op.count]] for offset in layout.element_offsets]
-        for width in layout.part_widths:
-            some, elements = elements[:width], elements[width:]
-            shape = ir.VectorType.get([width], kind.element)
-            parts.append(vector.FromElementsOp(shape, some).result)
+        offsets = layout.element_offsets
+        parts += strip_vectors((values[numbers[x // op.count]] for x in offsets), layout)
     low[op.fragment] = Fragment(kind, layout, tuple(parts))

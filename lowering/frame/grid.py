@@ -28,13 +28,9 @@ def _arrive_last(low: Lowering, op: ws.ArriveLastOp) -> None:
     last = INT.sub(low[op.count], 1)
     branch = scf.IfOp(compare("eq", low.active.thread, 0), [i32()], has_else=True)
     with ir.InsertionPoint(branch.then_block):
-        pointer = element_pointer(low, op.counter, [low[coord] for coord in op.coords])
+        cell = element_pointer(low, op.counter, [low[coord] for coord in op.coords])
         before = llvm.AtomicRMWOp(
-            llvm.AtomicBinOp.uinc_wrap,
-            pointer,
-            last,
-            llvm.AtomicOrdering.acq_rel,
-            syncscope="device",
+            llvm.AtomicBinOp.uinc_wrap, cell, last, llvm.AtomicOrdering.acq_rel, syncscope="device"
         ).res
         scf.YieldOp([before])
     with ir.InsertionPoint(branch.else_block):

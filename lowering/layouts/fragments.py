@@ -61,16 +61,12 @@ def _offsets(digits: Sequence[Digit], axis: int | None) -> tuple[int, ...]:
 
 def _interleaved(digit: Digit) -> list[Digit]:
     """The digits of the same elements after `ws.interleave` along the digit's axis."""
-    interleaved: list[Digit] = []
+    split: list[Digit] = []
     count, step = digit.count, digit.step
     while count % 2 == 0 and step in INTERLEAVED_STEPS:
-        interleaved.append(Digit(2, digit.axis, INTERLEAVED_STEPS[step]))
+        split.append(Digit(2, digit.axis, INTERLEAVED_STEPS[step]))
         count, step = count // 2, step * 2
-    return (
-        [*interleaved, Digit(count, digit.axis, step)]
-        if count > 1 or not interleaved
-        else interleaved
-    )
+    return [*split, Digit(count, digit.axis, step)] if count > 1 or not split else split
 
 
 def _merged(digits: Sequence[Digit]) -> tuple[Digit, ...]:

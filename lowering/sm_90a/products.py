@@ -8,11 +8,11 @@ texts have all of them as operands that they redefine.
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, vector
+from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS
 
 from ..access.matrix_descriptors import ADDRESS_UNIT_BITS, low_word
-from ..access.values import words_of_strips
+from ..access.values import strip_vectors, words_of_strips
 from ..layouts.fragments import accumulator, operand_a
 from ..layouts.inference import Constraints, constrains
 from ..state.handles import Fragment
@@ -94,10 +94,5 @@ def _settle(low: Lowering, op: ws.SettleOp) -> None:
     strips: list[list[Value]] = [[] for _ in layout.strip_offsets]
     for (strip, _), register in zip(accumulator_order(kind.shape[1]), registers, strict=True):
         strips[strip].append(register)
-    parts: list[Value] = []
-    for strip in strips:
-        for width in layout.part_widths:
-            some, strip = strip[:width], strip[width:]
-            vectors = ir.VectorType.get([width], kind.element)
-            parts.append(vector.FromElementsOp(vectors, some).result)
-    low[op.sums] = Fragment(kind, layout, tuple(parts))
+    parts = tuple(part for strip in strips for part in strip_vectors(strip, layout))
+    low[op.sums] = Fragment(kind, layout, parts)

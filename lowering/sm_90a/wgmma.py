@@ -28,9 +28,7 @@ class Wgmma:
     element_bits: int
     b_is_mn_major: bool
 
-    def instruction(
-        self, accumulators: str, a: str, b: str, accumulate: str, *, in_registers: bool
-    ) -> str:
+    def instruction(self, acc: str, a: str, b: str, accumulate: str, *, in_registers: bool) -> str:
         """The text of one instruction of 32 bytes of K."""
         signs = "1, 1"
         transposes = "" if in_registers else ", 0"
@@ -38,9 +36,7 @@ class Wgmma:
         flags = signs + (transposes if self.element_bits == 16 else "")
         k = 32 * 8 // self.element_bits
         kinds = f"m64n{self.columns}k{k}.f32.{self.element}.{self.element}"
-        return (
-            f"wgmma.mma_async.sync.aligned.{kinds} {accumulators}, {a}, {b}, {accumulate}, {flags};"
-        )
+        return f"wgmma.mma_async.sync.aligned.{kinds} {acc}, {a}, {b}, {accumulate}, {flags};"
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ Registers = Sequence[Sequence[Value]]
 
 def issue_wgmma(
     form: Wgmma,
-    accumulators: Sequence[Value],
+    acc: Sequence[Value],
     a: Descriptors | Registers,
     b: Descriptors,
     accumulate: Value | bool,
@@ -93,15 +89,15 @@ def issue_wgmma(
 
     Args:
       form: shape and types.
-      accumulators: the accumulator registers; not read where `accumulate` is False.
+      acc: the accumulator registers; not read where `accumulate` is False.
       a, b: the operands, with the same number of K steps.
       accumulate: i1; whether the first K step adds to the sums, as the others do in any case.
 
     Returns:
       The pending sums, to be used by `wait_wgmma` only.
     """
-    count = len(accumulators)
-    tied = [] if accumulate is False else list(accumulators)
+    count = len(acc)
+    tied = [] if accumulate is False else list(acc)
     flag = [] if isinstance(accumulate, bool) else [arith.ExtUIOp(i32(), accumulate).result]
     a_values = [a.start] if isinstance(a, Descriptors) else [value for step in a for value in step]
     inputs = [*tied, *a_values, b.start, *flag]
@@ -130,15 +126,13 @@ def issue_wgmma(
     return _redefined("{ " + " ".join(text) + " }", count, inputs, constraints)
 
 
-def wait_wgmma(accumulators: Sequence[Value], newest: int) -> list[Value]:
+def wait_wgmma(acc: Sequence[Value], newest: int) -> list[Value]:
     """`wgmma.wait_group` for all but the `newest` groups; returns the sums of the last group done.
 
     The sums are operands of the text, so that arithmetic on them does not move above it.
     """
     text = f"wgmma.wait_group.sync.aligned {newest};"
-    return _redefined(
-        text, len(accumulators), list(accumulators), [str(i) for i in range(len(accumulators))]
-    )
+    return _redefined(text, len(acc), list(acc), [str(i) for i in range(len(acc))])
 
 
 def _redefined(

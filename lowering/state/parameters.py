@@ -163,28 +163,16 @@ class Signature:
             yield self.gather_map(op)
         elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
             yield self.tensor_map(op.target, op.source, op.dims)
-        elif isinstance(op, ws.StoreGlobalOp):
-            if len(ws.FragmentType(op.fragment.type).shape) == 2:
-                self._vectorised.add(view_of(self.kernel, op.target).argument)
-            yield from self._addressed(op.target)
+        elif isinstance(op, ws.StoreGlobalOp | ws.StoreRowsOp):
+            yield from self._accessed(op.target, op.fragment)
         elif isinstance(op, ws.LoadGlobalOp):
-            if len(ws.FragmentType(op.fragment.type).shape) == 2:
-                self._vectorised.add(view_of(self.kernel, op.source).argument)
-            yield from self._addressed(op.source)
-        elif isinstance(op, ws.StoreRowsOp):
-            if len(ws.FragmentType(op.fragment.type).shape) == 2:
-                self._vectorised.add(view_of(self.kernel, op.target).argument)
-            yield from self._addressed(op.target)
-        elif isinstance(op, ws.LoadRowsOp):
-            self._vectorised.add(view_of(self.kernel, op.source).argument)
-            yield from self._addressed(op.source)
+            yield from self._accessed(op.source, op.fragment)
+        elif isinstance(op, ws.LoadRowsOp | ws.CopyRowsOp):
+            yield from self._accessed(op.source)
         elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
             yield from self._addressed(op.counter)
         elif isinstance(op, ws.StoreEntryOp):
             yield from self._addressed(op.target)
-        elif isinstance(op, ws.CopyRowsOp):
-            self._vectorised.add(view_of(self.kernel, op.source).argument)
-            yield from self._addressed(op.source)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)
             if isinstance(symbol, Symbol):
@@ -200,6 +188,12 @@ class Signature:
             name = self._name_of(operand)
             if name is not None and not isinstance(operand.type, ir.MemRefType):
                 yield Scalar(name)
+
+    def _accessed(self, tensor: Any, fragment: Any = None) -> Iterator[Parameter]:
+        """As `_addressed`; of several elements at a time, unless a fragment [rows] is accessed."""
+        if fragment is None or len(ws.FragmentType(fragment.type).shape) == 2:
+            self._vectorised.add(view_of(self.kernel, tensor).argument)
+        yield from self._addressed(tensor)
 
     def _addressed(self, tensor: Any) -> Iterator[Parameter]:
         """The parameters that threads need to address elements of a tensor."""

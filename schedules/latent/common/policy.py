@@ -1,11 +1,16 @@
 """Rules that policies of absorbed latent attention share: tiles of heads, and pairs of CTAs."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from attn_mlir.dialect.targets.limits import HALF_ROWS, LINE_BYTES, shared_tile_bytes
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import HALF_ROWS, LINE_BYTES, Target, shared_tile_bytes
+from attn_mlir.element_types import type_bits
+from attn_mlir.schedules.policy.base import Call, Policy
 from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import Knob, Knobs, half_tile_knobs
 from attn_mlir.schedules.policy.refusal import Mismatch
 
+PAIR_FEATURES = frozenset({Feature.CLUSTERS, Feature.REGISTER_BUDGETS})
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 PAIR_HEADS = 2 * HALF_ROWS  # heads of a pair of CTAs
 PAIR_SCALE_COLUMNS = 32  # of rows of 8 bits, at least: scales of fewer do not fit the registers
@@ -69,6 +74,26 @@ class PairSlots(NamedTuple):
         chunk = head_dim if is_fp8 else next(lines)
         keys = KEY_BYTES // shared_tile_bytes(KEY_ROWS, chunk, element_bits)
         return cls(chunk, keys, *((3, 2) if is_fp8 else (KEY_HALVES, 1)))
+
+
+class PairPolicy(Policy):
+    """A mix-in of policies: 128 heads in a pair of CTAs, with O in tensor memory."""
+
+    word: ClassVar[str] = "pair"
+    knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Problems that pairs have a kernel for."""
+        return pair_mismatch(facts) is None
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy, and of pairs."""
+        return pair_mismatch(facts) or super().mismatch(facts, target)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """As many slots of keys as fit."""
+        slots = PairSlots.of(facts.head_dim, type_bits(facts.q_type))
+        return {**super().choose(facts, call, {}), "kv_stages": slots.keys, **asked}
 
 
 def pair_mismatch(facts: Facts) -> Mismatch | None:

@@ -5,12 +5,13 @@ values. Rows of a tile are the heads of a query, and of as many queries as fit.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.common import absorbed
 from attn_mlir.schedules.latent.decode.arguments import (
@@ -20,7 +21,7 @@ from attn_mlir.schedules.latent.decode.arguments import (
 )
 from attn_mlir.schedules.latent.decode.config import DecodeConfig
 from attn_mlir.schedules.latent.decode.policy import DECODE
-from attn_mlir.schedules.latent.decode.work import ContiguousStorage, ContiguousWork
+from attn_mlir.schedules.latent.decode.work import ContiguousStorage, ContiguousWork, in_tiles
 from attn_mlir.schedules.latent.sparse import kernel as sparse
 from attn_mlir.schedules.latent.sparse.problem import SparseStorage
 from attn_mlir.schedules.policy.base import Policy
@@ -62,16 +63,7 @@ def _roles(problem: Problem, storage: ContiguousStorage, source: CopiedKV) -> li
         b.launch_dependents()
         epilogue(problem, storage.out, tile)
 
-    def work(role: Callable[[WorkTile], None]) -> Callable[[Value], None]:
-        """The body of a role in a work tile, after the kernels before this one."""
-
-        def run(_: Value) -> None:
-            b.grid_dependency_wait()
-            with every_tile(problem) as tile:
-                role(tile)
-
-        return run
-
+    work = partial(in_tiles, partial(every_tile, problem))
     return [
         b.Role("softmax", work(of(absorbed.softmax)), warps=WARPGROUP_WARPS),
         b.Role("move", work(move), lanes=1),

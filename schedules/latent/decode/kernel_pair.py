@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.latent.common import absorbed_pair as pair
 from attn_mlir.schedules.latent.common.row_boxes import RowBoxes, boxes_of
 from attn_mlir.schedules.latent.decode import pair as contiguous
@@ -24,6 +24,7 @@ from attn_mlir.schedules.registry import register
 
 from ..sparse.kernel_pair import SOFTMAX_WARPS, PairConfig, pair_roles_of
 from .kernel import MlaDecode
+from .work import in_tiles
 
 
 @register
@@ -48,15 +49,7 @@ def _roles(problem: Problem, boxes: RowBoxes) -> list[b.Role]:
     storage = pair.PairStorage(problem)
     common = (problem, storage, boxes)
 
-    def work(role: Callable[[WorkTile], None]) -> Callable[[Value], None]:
-        """The body of a role in a work tile, after the kernels before this one."""
-
-        def run(_: Value) -> None:
-            b.grid_dependency_wait()
-            with contiguous.every_pair_tile(problem) as tile:
-                role(tile)
-
-        return run
+    work = partial(in_tiles, partial(contiguous.every_pair_tile, problem))
 
     def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
         """The body of a compute role in a work tile."""

@@ -5,13 +5,13 @@ tiles of 64 keys of their sequence. Two warpgroups each own half of O (`decode.w
 warp loads, and stores O.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import every_tile
 from attn_mlir.schedules.latent.decode.arguments import (
     decode_kernel,
@@ -23,6 +23,7 @@ from attn_mlir.schedules.latent.decode.warpgroups import (
     first_half,
     second_half,
 )
+from attn_mlir.schedules.latent.decode.work import in_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
@@ -55,26 +56,16 @@ class MlaDecodeRegisters:
 
 
 def _roles(problem: Problem, storage: RegisterLatentStorage, source: CopiedKV) -> list[b.Role]:
-    def move(problem: Problem, storage: RegisterLatentStorage, tile: WorkTile) -> None:
+    def move(tile: WorkTile) -> None:
         stream(problem, storage, source, tile)
         b.launch_dependents()
         if storage.out is not None:
             epilogue(problem, storage.out, tile)
 
-    def work(
-        role: Callable[[Problem, RegisterLatentStorage, WorkTile], None],
-    ) -> Callable[[Value], None]:
-        """The body of a role in a work tile, after the kernels before this one."""
-
-        def run(_: Value) -> None:
-            b.grid_dependency_wait()
-            with every_tile(problem) as tile:
-                role(problem, storage, tile)
-
-        return run
-
+    work = partial(in_tiles, partial(every_tile, problem))
+    first, second = (partial(half, problem, storage) for half in (first_half, second_half))
     return [
-        b.Role("attend", work(first_half), warps=WARPGROUP_WARPS, registers=FIRST_REGISTERS),
-        b.Role("follow", work(second_half), warps=WARPGROUP_WARPS, registers=SECOND_REGISTERS),
+        b.Role("attend", work(first), warps=WARPGROUP_WARPS, registers=FIRST_REGISTERS),
+        b.Role("follow", work(second), warps=WARPGROUP_WARPS, registers=SECOND_REGISTERS),
         b.Role("move", work(move), lanes=1, registers=LOADER_REGISTERS),
     ]

@@ -8,14 +8,14 @@ sequences, and single warps 16 rows over indexed rows.
 from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
-from attn_mlir.element_types import WIDE, type_bits
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import WIDE
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.latent.common.policy import (
     HALF_TILE_HEADS,
+    PAIR_FEATURES,
     HalfTileRows,
-    PairSlots,
-    pair_mismatch,
+    PairPolicy,
 )
 from attn_mlir.schedules.policy.base import Call, Claims, Extents
 from attn_mlir.schedules.policy.facts import Facts
@@ -64,29 +64,11 @@ class DecodePolicy(SplitPolicy):
         return HalfTileRows.of(facts.heads, is_listed=has_own_keys)
 
 
-class DecodePairPolicy(DecodePolicy):
+class DecodePairPolicy(PairPolicy, DecodePolicy):
     """128 heads in a pair of CTAs, with O in tensor memory."""
 
     name: ClassVar[str] = "mla-decode-pair"
-    word: ClassVar[str] = "pair"
-    needs: ClassVar[frozenset[Feature]] = DecodePolicy.needs | {
-        Feature.CLUSTERS,
-        Feature.REGISTER_BUDGETS,
-    }
-    knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
-
-    def takes(self, facts: Facts, call: Call) -> bool:
-        """Problems that pairs have a kernel for."""
-        return pair_mismatch(facts) is None
-
-    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy, and of pairs."""
-        return pair_mismatch(facts) or super().mismatch(facts, target)
-
-    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """As many slots of keys as fit."""
-        slots = PairSlots.of(facts.head_dim, type_bits(facts.q_type))
-        return {**self.defaults, "kv_stages": slots.keys, "packed_heads": HALF_ROWS, **asked}
+    needs: ClassVar[frozenset[Feature]] = DecodePolicy.needs | PAIR_FEATURES
 
 
 class DecodeWarpgroupPolicy(DecodePolicy):

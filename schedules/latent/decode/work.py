@@ -3,6 +3,7 @@ results.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from attn_mlir.schedules import emit as b
@@ -12,6 +13,19 @@ from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import seen, store_lse, with_sink
 
 from ..common.absorbed import AbsorbedStorage
+
+
+def in_tiles(
+    tiles: Callable[[], AbstractContextManager[WorkTile]], role: Callable[[WorkTile], None]
+) -> Callable[[Value], None]:
+    """The body of a role in its work tiles, after the kernels before this one."""
+
+    def run(_: Value) -> None:
+        b.grid_dependency_wait()
+        with tiles() as tile:
+            role(tile)
+
+    return run
 
 
 class ContiguousStorage(AbsorbedStorage):

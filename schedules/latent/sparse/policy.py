@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import HALF_ROWS, Target
-from attn_mlir.element_types import type_bits
-from attn_mlir.schedules.latent.common.policy import HALF_TILE_HEADS, PairSlots, pair_mismatch
+from attn_mlir.schedules.latent.common.policy import HALF_TILE_HEADS, PAIR_FEATURES, PairPolicy
 from attn_mlir.schedules.policy.base import Call, Claims, Policy
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
@@ -56,29 +55,11 @@ class SparsePolicy(Policy):
         return {"kv_stages": at_least(1)}
 
 
-class SparsePairPolicy(SparsePolicy):
+class SparsePairPolicy(PairPolicy, SparsePolicy):
     """One query of 128 heads in a pair of CTAs, with O in tensor memory."""
 
     name: ClassVar[str] = "sparse-mla-pair"
-    word: ClassVar[str] = "pair"
-    needs: ClassVar[frozenset[Feature]] = SparsePolicy.needs | {
-        Feature.CLUSTERS,
-        Feature.REGISTER_BUDGETS,
-    }
-    knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
-
-    def takes(self, facts: Facts, call: Call) -> bool:
-        """Problems that pairs have a kernel for."""
-        return pair_mismatch(facts) is None
-
-    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy, and of pairs."""
-        return pair_mismatch(facts) or super().mismatch(facts, target)
-
-    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """As many slots of keys as fit."""
-        slots = PairSlots.of(facts.head_dim, type_bits(facts.q_type))
-        return {**super().choose(facts, call, {}), "kv_stages": slots.keys, **asked}
+    needs: ClassVar[frozenset[Feature]] = SparsePolicy.needs | PAIR_FEATURES
 
 
 class SparsePairThreadsPolicy(SparsePairPolicy):
