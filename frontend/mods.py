@@ -11,7 +11,7 @@ predicate tests every score. The extents of captured arrays are checked when a c
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -46,24 +46,26 @@ class Extents(NamedTuple):
     or_one: bool = False
 
 
-def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
+def check_extents(mod: object, sizes: Mapping[str, int], *, longer: Collection[str] = ()) -> None:
     """Checks the arrays that a function of this module captures against the sizes of a call.
 
     Args:
       mod: a score_mod or mask_mod, or None; other functions are ignored.
       sizes: `batch`, `heads`, `sq` and `sk`.
+      longer: those that an array may exceed: coordinates are those of a longer problem.
 
     Raises:
       SpecError: an array that does not fit.
     """
     for wanted in extents_of(mod):
         for extent, axis in zip(wanted.shape, wanted.axes, strict=True):
+            is_longer = axis in longer and extent > sizes[axis]
             fits = not axis or extent == sizes[axis] or (wanted.or_one and extent == 1)
-            if not fits:
+            if not (fits or is_longer):
                 axes = ", ".join(axis or "any" for axis in wanted.axes)
                 raise SpecError(
                     f"{wanted.name} has shape {list(wanted.shape)}, it must be [{axes}] with "
-                    f"{axis} = {sizes[axis]}"
+                    f"{axis} {'>' if axis in longer else ''}= {sizes[axis]}"
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import re
@@ -12,8 +13,9 @@ from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, TargetError, shown
-from attn_mlir.runtime.call.binding import Bound, bind
+from attn_mlir.runtime.call.binding import Bound, bind, check_margin
 from attn_mlir.runtime.call.repeats import Repeats
+from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.signatures import Reader, Signature
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.call.torch_tensors import is_tensor, is_tracing
@@ -84,6 +86,7 @@ class Kernel:
         *tensors: object,
         device: DeviceChoice = None,
         stream: object | None = None,
+        sm_margin: int = 0,
         **keywords: object,
     ) -> Launch:
         """Checks the arguments and launches.
@@ -94,6 +97,8 @@ class Kernel:
             the available devices, with a line on stderr if that is the emulator.
           stream: a stream of a GPU: an int, or any object with `__cuda_stream__`; None for the
             default stream.
+          sm_margin: multiprocessors that the CTAs of a persistent kernel leave free; other kernels
+            have a CTA for each work tile.
           keywords: the bundle's scalars, such as `scale=`, and arrays that are not passed by
             position.
 
@@ -102,7 +107,7 @@ class Kernel:
           TargetError: the device cannot run this bundle; nothing was launched.
           LaunchError: the launch failed.
         """
-        return self._launch(tensors, keywords, device, stream)
+        return self._launch(tensors, keywords, device, stream, sm_margin)
 
     def launch(
         self,
@@ -110,11 +115,12 @@ class Kernel:
         *,
         device: DeviceChoice = None,
         stream: object | None = None,
+        sm_margin: int = 0,
     ) -> Launch:
         """As a call, with all arrays and scalars by name;
         names may be those of keyword arguments.
         """
-        return self._launch((), arguments, device, stream)
+        return self._launch((), arguments, device, stream, sm_margin)
 
     def _launch(
         self,
@@ -122,6 +128,7 @@ class Kernel:
         keywords: Mapping[str, object],
         device: DeviceChoice,
         stream: object | None,
+        sm_margin: object,
     ) -> Launch:
         if is_tracing() and any(map(is_tensor, (*tensors, *keywords.values()))):
             raise SpecError(
@@ -131,13 +138,14 @@ class Kernel:
             )
         signature = Signature(len(tensors), *keywords)
         where = (device, chosen_for_all())
-        is_read = _reader.add(signature, (*tensors, *keywords.values(), *where))
+        is_read = _reader.add(signature, (*tensors, *keywords.values(), *where, sm_margin))
         key = tuple(signature.key)
         if is_read and (plan := self._plans.get(key)) is not None:
             launched = plan.launch(signature.addresses, stream)
             if launched is not None:
                 return launched
         chosen, bound, bundle = self._bound(tensors, keywords, device)
+        bound = dataclasses.replace(bound, sm_margin=integer("sm_margin", sm_margin))
         launched = chosen.launch(bundle, bound, stream)
         if is_read:
             arrays = [
@@ -276,11 +284,24 @@ class Machine:
 
     Attributes:
       target: the chip for which kernels are compiled; None for any.
-      multiprocessors: number of multiprocessors.
+      multiprocessors: those that a call may use.
+      sm_margin: those that it leaves free.
     """
 
     target: str | None
     multiprocessors: int
+    sm_margin: int = 0
+
+    def without(self, sm_margin: object) -> Machine:
+        """The machine of a call that leaves so many multiprocessors free.
+
+        Raises:
+          SpecError: no integer, or none are left.
+        """
+        margin = check_margin(sm_margin, self.multiprocessors)
+        return dataclasses.replace(
+            self, multiprocessors=self.multiprocessors - margin, sm_margin=margin
+        )
 
 
 def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:

@@ -13,6 +13,7 @@ from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, LengthArguments, Told, check_ranks, told_by
+from attn_mlir.api.offsets import offsets_of, offsets_of_blocks
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
 from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.arrays import given_output, stream_of
@@ -59,6 +60,9 @@ class _AttentionOperands:
 class AttentionCall(LengthArguments, _AttentionOperands):
     """The arguments of `attention`, which says what they are."""
 
+    q_offset: Any = None
+    k_offset: Any = None
+    head_offset: int = 0
     q_descale: Any = None
     k_descale: Any = None
     v_descale: Any = None
@@ -67,6 +71,7 @@ class AttentionCall(LengthArguments, _AttentionOperands):
     schedule: str | None = None
     num_splits: int = 1
     split_size: int | None = None
+    sm_margin: int = 0
     out: Any = None
     device: DeviceChoice = None
     stream: object | None = None
@@ -107,6 +112,13 @@ def attention(call: AttentionCall) -> Plan:
         of sequence b exist.
       cache_seqlens: [batch] i32: number of cached tokens in k and v, after which come the new ones,
         as many as there are queries; with `cache_counts_new` the number includes the new ones.
+      q_offset, k_offset: an integer, or [batch] i32 with one for each sequence: query i is at
+        position i + q_offset and key j at j + k_offset, where one that is left out is 0. Masks and
+        modifiers see positions; masks are then not aligned at the end. For shards of sequences,
+        which need not overlap: a query that sees none of the keys gives 0 and an LSE of -inf.
+        q_offset from -2^29 to 2^29, k_offset from 0. Kernels read them: new values compile nothing.
+      head_offset: modifiers get h + head_offset, for shards of heads; 0 to 65536. Sinks and factors
+        are those of the heads of the call.
       q_descale, k_descale, v_descale: f32, factors of the elements of 8-bit operands: of one
         element, [kv_heads] or [batch, kv_heads]. Required for 8 bits, and refused otherwise.
       query_tiles, tile_order: see `MhaSpec`; by default one query tile if all rows fit it, and an
@@ -119,6 +131,10 @@ def attention(call: AttentionCall) -> Plan:
         sequence's results then have the same bits in any batch, whatever the other sequences. For
         the schedule `mha-streaming`, whose launch has as many parts as the longest sequence could
         need, up to 256.
+      sm_margin: multiprocessors that the call leaves free, for kernels beside it: 0 to all but one.
+        Kernels whose CTAs loop over work tiles (`persistent`, `counter`) are launched with as many
+        CTAs fewer, and parts of the keys are counted for the rest. As in FlashAttention it changes
+        no other kernel: those have a CTA for each work tile.
       out: an array for O, which is also returned: of O's shape and dtype, with any strides except
         along the last axis. It must share no memory with the operands.
       device: `cuda`, `emulator`, a device, or None for a GPU that can run the kernel, else the
@@ -148,18 +164,22 @@ def attention(call: AttentionCall) -> Plan:
     given = {"k": k, "v": v} if cache is None else cache.operands
     operands = {name: view(value, name) for name, value in {"q": call.q, **given}.items()}
     told = told_by(operands, call, cache=cache)
+    offsets = offsets_of(call.q_offset, call.k_offset, call.head_offset, told.sizes["batch"])
+    if call.block_mask is not None:
+        offsets = offsets_of_blocks(call.block_mask, offsets)
     out_dtype = out_dtype_of(call.out, call.out_dtype)
     asked: dict[str, Any] = {
         name: getattr(call, name)
         for name in ("return_lse", "schedule", "query_tiles", "tile_order")
     }
+    asked["offsets"] = offsets.kinds
     spec = spec_of(operands, call.mask, out_dtype=out_dtype, told=told, **asked)
     factors = (call.q_descale, k_descale, v_descale)
     descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
     if call.sinks is not None:
         checked_array("sinks", call.sinks, (spec.heads,), "f32", "bf16", "f16")
     mask_mod, lists = call.mask_mod, dict[str, object]()
-    machine = machine_of(call.device, operands["q"])
+    machine = machine_of(call.device, operands["q"]).without(call.sm_margin)
     if call.block_mask is not None:
         from attn_mlir.block_masks.blocks import of_call
 
@@ -171,7 +191,8 @@ def attention(call: AttentionCall) -> Plan:
     own_sinks = call.sinks if split is None or split.joined else None
     modifier, captured = trace(call.score_mod, mask_mod, own_sinks)
     for mod in (call.score_mod, mask_mod):
-        check_extents(mod, {**told.sizes, "heads": spec.heads})
+        sizes = offsets.reached({**told.sizes, "heads": spec.heads})
+        check_extents(mod, sizes, longer=offsets.axes)
     check_captured(captured, told.sizes)
     scale = check_scale(call.scale, spec.head_dim)
     check_scaled(descales, scale, told.names)
@@ -179,7 +200,7 @@ def attention(call: AttentionCall) -> Plan:
         call.q,
         operands,
         spec,
-        {**descales, **lists, **captured},
+        {**offsets.arguments, **descales, **lists, **captured},
         told,
         choice=choice,
         modifier=modifier,
@@ -188,6 +209,7 @@ def attention(call: AttentionCall) -> Plan:
         scale=scale,
         device=call.device,
         stream=call.stream,
+        sm_margin=machine.sm_margin,
     )
 
 
@@ -218,19 +240,20 @@ def planned(
     scale: float | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
+    sm_margin: int = 0,
 ) -> Plan:
     """The launches for a request: attention and, for parts of the keys, their combination.
 
     Args:
       model: the caller's array, whose library and device results get; its view is the operand q.
       operands: q, k and v, for which `spec` was made.
-      given: other tensors of the kernel by name: factors of 8-bit operands, lists of blocks,
+      given: other arguments of the kernel by name: offsets, factors of 8-bit operands, lists of blocks,
         tensors that the modifier reads.
       told: the lengths of the sequences; by default those of the operands.
       choice: of the schedule; by default the one for this request and these sizes.
       modifier: of scores, where the request does not have it.
       split: how the keys are split; None if they are not.
-      out: as in `attention`.
+      out, sm_margin: as in `attention`.
     """
     q = operands["q"]
     stream = stream_of(stream, device, model, q)
@@ -242,7 +265,7 @@ def planned(
     for name in ("q",) if told.cache is not None else ("q", "k", "v"):  # pools have been checked
         check_copyable(operands[name], told.name(name))
     if choice is None:
-        choice = attention_choice(spec, told.sizes, machine_of(device, q))
+        choice = attention_choice(spec, told.sizes, machine_of(device, q).without(sm_margin))
     target = choice.call.target.chip
     modified = {} if modifier is None else {"modifier": modifier}
     own: dict[str, object] = {}
@@ -262,7 +285,8 @@ def planned(
         memory = _memory(kernel, extents)
         seen = [(x.name, x) for x in (*results, *memory)]
         step = Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})
-        return Plan([step], results, memory, model, q, device, stream, target)
+        at = (model, q, device, stream, target)
+        return Plan([step], results, memory, *at, sm_margin=sm_margin)
     if split is not None:
         sizes |= {"parts": split.count * sizes["batch"]} if "batch" in sizes else {}
         sizes |= {"part_rows": split.count * sizes["total_q"]} if "total_q" in sizes else {}
@@ -277,7 +301,9 @@ def planned(
     if collects_for_other_sizes() and split is None:
         found = (chosen(spec, x, **modified) for x in choice.for_other_sizes())
         others = list(dict.fromkeys(found))
-    return Plan(steps, results, [*workspace, *memory], model, q, device, stream, target, others)
+    memory = [*workspace, *memory]
+    at = (model, q, device, stream, target, others)
+    return Plan(steps, results, memory, *at, sm_margin=sm_margin)
 
 
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:

@@ -62,6 +62,7 @@ class MlaCall(LengthArguments, _MlaOperands):
     num_qk_stages: int | None = None
     num_pv_stages: int | None = None
     ordered_softmax: bool = False
+    sm_margin: int = 0
     out: Any = None
     device: DeviceChoice = None
     stream: object | None = None
@@ -108,7 +109,7 @@ def mla(call: MlaCall) -> Plan:
         of these columns, also of f16 and e4m3; or `v32`, `model1` or `e4m3_rope16`, with bytes in
         the place of columns, of which rope, bf16, is read and nothing else.
       num_qk_stages, num_pv_stages, ordered_softmax: see `MlaSpec`; on targets with tensor memory.
-      query_tiles, tile_order, out, device, stream: as of `attention`.
+      query_tiles, tile_order, sm_margin, out, device, stream: as of `attention`.
 
     Returns:
       O as [batch, sq, heads, v_head_dim], or [total, heads, v_head_dim] with `cu_seqlens_q`, in
@@ -143,7 +144,7 @@ def mla(call: MlaCall) -> Plan:
     factors = rope_factors(operands, call.k_rope_descale, cache)
     descales = {name: getattr(call, name) for name in ("q_descale", "k_descale", "v_descale")}
     factors |= row_factors(operands, lengths.sizes["batch"], descales)
-    machine = machine_of(call.device, operands["q_nope"])
+    machine = machine_of(call.device, operands["q_nope"]).without(call.sm_margin)
     target = machine.target or DEFAULT_TARGET
     kept = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
     options: dict[str, Any] = {name: getattr(call, name) for name in kept}
@@ -166,7 +167,8 @@ def mla(call: MlaCall) -> Plan:
     arguments |= {x.name: Seen(x.name, x.shape) for x in results}
     names = {} if cache is None else {"k_rope": cache.names.get("k", "k")}
     step = Step(spec, arguments, names)
-    return Plan.of([step], results, call, call.q_nope, operands["q_nope"])
+    plan = Plan.of([step], results, call, call.q_nope, operands["q_nope"])
+    return dataclasses.replace(plan, sm_margin=machine.sm_margin)
 
 
 plan = only_planned(mla)

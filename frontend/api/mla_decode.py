@@ -51,6 +51,7 @@ class MlaDecodeCall:
     extra_indices: Any = None
     extra_topk_length: Any = None
     extra_kv_scale: Any = None
+    sm_margin: int = 0
     out: Any = None
     device: DeviceChoice = None
     stream: object | None = None
@@ -88,7 +89,7 @@ def mla_decode(call: MlaDecodeCall) -> Plan:
       extra_indices, extra_topk_length, extra_kv_scale: of these rows, as `indices`, `topk_length`
         and `kv_scale` of those of the cache.
       out: an array for O, as of `attention`.
-      device, stream: as of `attention`.
+      sm_margin, device, stream: as of `attention`.
 
     Returns:
       (o, lse): o as [batch, sq, heads, 512] in q's dtype and kind of array; lse [batch, heads, sq]
@@ -216,7 +217,7 @@ def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, 
       shared: arguments of all kernels: `q`, `scale`, and `sinks` if there are any.
     """
     q, out = shared["q"], call.out
-    machine = machine_of(call.device, q)
+    machine = machine_of(call.device, q).without(call.sm_margin)
     changed = {"partial": True} if len(scopes) > 1 else {}  # each scope has results for parts
     choices = [choice_of(x.spec, x.sizes, machine, **changed) for x in scopes]
     specs = [
@@ -242,7 +243,8 @@ def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, 
         seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
         given = {**shared, **scopes[0].rows, **scopes[0].arrays, **seen}
         steps = [Step(spec, given, scopes[0].names)]
-    return Plan.of(steps, results, call, call.q, q, memory)
+    plan = Plan.of(steps, results, call, call.q, q, memory)
+    return dataclasses.replace(plan, sm_margin=machine.sm_margin)
 
 
 def _combined(

@@ -185,6 +185,7 @@ class Plan:
       like: the view of `model`.
       target: the chip that kernels are compiled for.
       device, stream: where the launches go.
+      sm_margin: multiprocessors that persistent kernels leave free.
       for_other_sizes: requests that are compiled along, for a place of bundles to hold them.
     """
 
@@ -197,6 +198,7 @@ class Plan:
     stream: object | None = None
     target: str = DEFAULT_TARGET
     for_other_sizes: Sequence[Request] = ()
+    sm_margin: int = 0
 
     @staticmethod
     def of(
@@ -245,7 +247,12 @@ class Plan:
         views = {name: view(made.tensor, name) for name, made in memory.items()}
         for kernel, step in zip(kernels, self.steps, strict=True):
             try:
-                kernel.launch(step.given(views), device=self.device, stream=self.stream)
+                kernel.launch(
+                    step.given(views),
+                    device=self.device,
+                    stream=self.stream,
+                    sm_margin=self.sm_margin,
+                )
             except SpecError as error:
                 rename(error, step.names)
                 raise

@@ -114,6 +114,7 @@ class RepeatedPlan:
         """
         bundle = compile(step.request, target=planned.target)
         bound = bind(bundle.manifest, (), step.given(views))
+        bound = dataclasses.replace(bound, sm_margin=planned.sm_margin)
         device = choose_device(bundle, planned.device, bound)
         names = list(bound.tensors)
         launch = planned_on(device, bundle, bound, names)

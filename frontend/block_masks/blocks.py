@@ -21,6 +21,7 @@ from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size,
 from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
+from attn_mlir.dialect.attn.coordinates import OFFSETS
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
@@ -72,6 +73,8 @@ class BlockMask:
       depends_on: those of `batch` and `heads` on which the predicate depends although their extent
         is 1, so that calls may have no more than 1.
       is_believed: whether the kinds are from the caller, and may differ from the predicate.
+      offsets: those of the calls that it is for, by name; blocks are counted from the first query,
+        key and head of these.
     """
 
     shape: tuple[int, int, int, int]
@@ -81,6 +84,7 @@ class BlockMask:
     mask_mod: MaskMod | None
     depends_on: tuple[str, ...] = ()
     is_believed: bool = False
+    offsets: Mapping[str, int] = field(default_factory=dict[str, int])
     _made: dict[object, Any] = field(default_factory=dict[object, Any], repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -239,9 +243,10 @@ class BlockMask:
                 raise SpecError(f"block_mask is for {axis} = {extent}, the call has {size}{why}")
 
     def as_mask_mod(self) -> MaskMod:
-        """The predicate for all scores that is equivalent to these blocks."""
+        """The predicate for all scores that is equivalent to these blocks, with their offsets."""
         kinds = np.ascontiguousarray(self.kinds, np.int32)
-        return listed_mod(kinds, self.block_size, self.mask_mod)
+        first = {name: self.offsets.get(name, 0) for name in OFFSETS}
+        return listed_mod(kinds, self.block_size, self.mask_mod, tuple(first.values()))
 
     def _kinds_of(self, block: Block) -> Array:
         kinds = self.kinds
@@ -299,26 +304,34 @@ def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
     return any(have % need for need, have in sizes) or (heads > 1 and block.heads > 1)
 
 
-def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -> MaskMod:
+def listed_mod(
+    kinds: Any,
+    block_size: tuple[int, int],
+    inner: MaskMod | None,
+    first: Sequence[int] = (0, 0, 0),
+) -> MaskMod:
     """The predicate that returns which scores are visible by the kinds of blocks.
 
     Args:
       kinds: as in `BlockMask`, int32.
       inner: the predicate for partly visible blocks; None if all their scores are visible.
+      first: query, key and head that the first block begins with.
     """
     by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
     return functools.partial(
-        _listed, kinds=kinds, block_size=block_size, inner=inner, by_batch=by_batch, by_head=by_head
-    )
+        _listed, kinds=kinds, block_size=block_size, inner=inner, by_batch=by_batch, by_head=by_head,
+        first=first,
+    )  # fmt: skip
 
 
 def _listed(
     b: Any, h: Any, q: Any, k: Any,
     *, kinds: Any, block_size: tuple[int, int], inner: MaskMod | None, by_batch: bool,
-    by_head: bool,
+    by_head: bool, first: Sequence[int],
 ) -> Any:  # fmt: skip
     rows, columns = block_size
-    kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]
+    row, column, head = (x - y if y else x for x, y in zip((q, k, h), first, strict=True))
+    kind = kinds[b if by_batch else 0, head if by_head else 0, row // rows, column // columns]
     seen = kind != EMPTY
     return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
 

@@ -17,8 +17,11 @@ from attn_mlir.block_masks.arguments import (
     on_host,
 )
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
+from attn_mlir.compiling.offsets import GivenOffsets, numbers_of
+from attn_mlir.dialect.attn.coordinates import OFFSETS, Offsets
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.masks import INTS
+from attn_mlir.dialect.attn.masks.shifted import shifted
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
@@ -38,6 +41,9 @@ def block_mask(
     *,
     mask: Mask | None = None,
     block_size: int | Sequence[int] = BLOCK_SIZE,
+    q_offset: int | None = None,
+    k_offset: int | None = None,
+    head_offset: int = 0,
 ) -> BlockMask:
     """Evaluates a predicate for all scores; finds for each block whether it hides all, some or
     none.
@@ -52,6 +58,7 @@ def block_mask(
       mask: a mask in closed form, in addition to the predicate; `full()` by default.
       block_size: query positions and keys of a block; a kernel's own block has 256 rows, which are
         256 / group positions with grouped heads, and 128 keys.
+      q_offset, k_offset, head_offset: numbers as of `attention`, which then has them from here.
 
     Raises:
       SpecError: an invalid extent or function.
@@ -66,25 +73,33 @@ def block_mask(
         "sq": integer("sq", sq),
         "sk": integer("sk", sk),
     }
-    check_extents(mask_mod, sizes)
+    numbers = numbers_of(q_offset, k_offset, head_offset)
+    offsets = GivenOffsets(Offsets(tuple(numbers)), numbers)
+    check_extents(mask_mod, offsets.reached(sizes), longer=offsets.axes)
     program, captured = trace(None, mask_mod)
     tensors = host_arrays({name: on_host(array) for name, array in captured.items()})
     looked_at = _looked_at(program)
     distinct = [sizes[name] if name in looked_at else 1 for name in ("batch", "heads")]
     sq, sk = sizes["sq"], sizes["sk"]
     check_block_count((*distinct, sq, sk), size)
-    rows = _Rows(closed, program, tensors, size, sq, sk)
+    first = [numbers.get(name, 0) for name in OFFSETS]
+    moved = shifted(closed, *first[:2]) if offsets.kinds.are_positions else closed
+    rows = _Rows(moved, program, tensors, size, sq, sk, first)
     kinds = np.zeros((*distinct, -(-sq // size[0]), -(-sk // size[1])), np.uint8)
     for b, h, row in np.ndindex(*kinds.shape[:3]):
         kinds[b, h, row] = rows.kinds(b, h, row)
     narrow = tuple(name for name in looked_at if sizes[name] == 1)
     shape = (sizes["batch"], sizes["heads"], sq, sk)
-    return BlockMask(shape, size, kinds, closed, mask_mod, narrow)
+    return BlockMask(shape, size, kinds, closed, mask_mod, narrow, offsets=numbers)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Evaluates masks for one block of queries at a time."""
+    """Evaluates masks for one block of queries at a time.
+
+    Attributes:
+      first: positions of the first query and key, and the first head, as the predicate sees them.
+    """
 
     mask: Mask
     program: Program | None
@@ -92,6 +107,7 @@ class _Rows:
     block_size: tuple[int, int]
     sq: int
     sk: int
+    first: Sequence[int]
 
     def kinds(self, b: int, h: int, row: int) -> Array:
         """The kinds [key blocks] for a block of queries;
@@ -118,7 +134,9 @@ class _Rows:
         kept: Any = self.mask.visible(q, k, self.sq, self.sk)
         if self.program is None:
             return kept
-        at: dict[str, Any] = {"score": 0.0, "batch": b, "head": h, "q": q, "k": k}
+        first_q, first_k, first_head = self.first
+        at: dict[str, Any] = {"score": 0.0, "batch": b, "head": h + first_head}
+        at |= {"q": q + first_q, "k": k + first_k}
         return kept & evaluate(self.program, at, self.tensors, np.float32).kept
 
 

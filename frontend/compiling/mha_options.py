@@ -47,8 +47,8 @@ class MhaOptions(GroupedRequest):
     offsets: Offsets = option(
         converter=options.offsets,
         default=NO_OFFSETS,
-        written=lambda offsets: [list(offsets.numbers), list(offsets.arrays)],
-        read=lambda names: Offsets(*map(tuple, names)),
+        written=lambda offsets: [*offsets.numbers, *(f"{name}[batch]" for name in offsets.arrays)],
+        read=options.offsets_of,
     )
     partial: bool = option(converter=partial(flag, "partial"), default=False)
 

@@ -176,6 +176,13 @@ def offsets(value: object) -> Offsets:
     return Offsets(numbers, arrays)
 
 
+def offsets_of(names: list[str]) -> Offsets:
+    """The offsets of these names, of which those of arrays end in their shape."""
+    numbers = tuple(name for name in names if not name.endswith("[batch]"))
+    arrays = tuple(name.removesuffix("[batch]") for name in names if name.endswith("[batch]"))
+    return Offsets(numbers, arrays)
+
+
 def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
     """How a cache lies.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
-from attn_mlir.pytorch.attention_call import ATTENTION, attention_call_op, modified_call
+from attn_mlir.pytorch.attention_call import ATTENTION, EAGER, attention_call_op, modified_call
 from attn_mlir.pytorch.graph import traced_call
 from attn_mlir.pytorch.planned import OUTPUT_DTYPES, breaks
 from attn_mlir.pytorch.shapes import at_tracing_time
@@ -19,7 +19,7 @@ torch: Any = importlib.import_module("torch")
 def attention_in_graph(*arguments: Any, **options: Any) -> Any:
     """Attention as an operator in a graph; arguments that no graph can hold break the graph."""
     given = ATTENTION.named(arguments, options)
-    if breaks(given, "block_mask") or (isinstance(given.get("k"), CACHES) and "v" in given):
+    if breaks(given, *EAGER) or (isinstance(given.get("k"), CACHES) and "v" in given):
         return attention(*arguments, **options)
     return_lse = bool(given.pop("return_lse", False))
     mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}

@@ -40,9 +40,9 @@ class AttentionCall(GraphCall):
         return arguments
 
 
-ATTENTION = AttentionCall(
-    attention, OPERANDS, cache="k", without=("block_mask", "score_mod", "mask_mod")
-)
+EAGER = ("block_mask", "q_offset", "k_offset")  # arguments that break the graph of a call
+
+ATTENTION = AttentionCall(attention, OPERANDS, cache="k", without=(*EAGER, "score_mod", "mask_mod"))
 
 
 def modified_call(

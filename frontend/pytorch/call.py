@@ -69,6 +69,8 @@ def call(
         spec = spec_of(operands, parse_mask(mask))
         machine = machine_of(None, operands["q"])
         if isinstance(blocks, BlockMask):
+            if blocks.offsets:
+                raise SpecError("block_mask has offsets: pass it to attn_mlir.attention")
             spec, mask_mod, arrays = of_call(blocks, spec, mask_mod, None, q, operands, machine)
             lists = [as_tensor(array, 4) for array in arrays.values()]
             mask, block = str(spec.mask), spec.block or ()

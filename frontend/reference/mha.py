@@ -9,7 +9,7 @@ with its square. Layout is `[batch, sequence, heads, head_dim]`; query head h re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
 from attn_mlir.reference.modifier import Modifier
+from attn_mlir.reference.offsets import Offsets, offsets_of
 from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.trace import MaskMod, ScoreMod
 
@@ -93,6 +94,9 @@ def attention(
     sinks: object | None = None,
     modifier: Modifier | None = None,
     first_batch: int = 0,
+    q_offset: Any = None,
+    k_offset: Any = None,
+    head_offset: int = 0,
     q_descale: Any = None,
     k_descale: Any = None,
     v_descale: Any = None,
@@ -110,6 +114,8 @@ def attention(
       sinks: [heads], logits of a key without a value, which affects O but not LSE.
       modifier: these three, already traced, in place of them.
       first_batch: number of the first batch entry for modifiers; see `sequences`.
+      q_offset, k_offset, head_offset: as in `attn_mlir.attention`; arrays have a number for each
+        batch entry from the first one on, see `first_batch`.
       q_descale, k_descale, v_descale: factors of the operands, as in `attn_mlir.attention`; 1 by
         default.
 
@@ -128,10 +134,11 @@ def attention(
     of_scores, of_values = (x.astype(number) for x in (tables[0] * tables[1], tables[2]))
     o = np.zeros((*q.shape[:3], v.shape[3]), types.o)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, number)
-    for b, h, rows, visible in _blocks(q, k, mask or full()):
+    offsets = offsets_of(q_offset, k_offset, head_offset, batch=len(q), first_batch=first_batch)
+    for b, h, rows, visible in _blocks(q, k, [x.mask(mask or full()) for x in offsets]):
         g = h // (q.shape[2] // k.shape[2])
         scores = types.scores(q[b, rows, h], k[b, :, g]) * (factor * of_scores[b, g])
-        p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
+        p = _probabilities(scores, visible, modifier, first_batch + b, h, rows.start, offsets[b])
         product = types.product(p.weights, v[b, :, g])
         o[b, rows, h] = (product / p.divisor[:, None] * of_values[b, g]).astype(o.dtype)
         lse[b, h, rows] = p.lse
@@ -163,13 +170,19 @@ class _Probabilities(NamedTuple):
 
 
 def _probabilities(
-    scores: Array, visible: Array, modifier: Modifier, b: int, h: int, rows: slice
+    scores: Array,
+    visible: Array,
+    modifier: Modifier,
+    b: int,
+    h: int,
+    first_row: int,
+    offsets: Offsets,
 ) -> _Probabilities:
     """Softmax of scaled scores, computed in their precision.
 
     A row that sees a score of NaN or plus infinity is NaN, and so is its LSE.
     """
-    modified = modifier(scores, b, h, rows.start)
+    modified = modifier(scores, b, h, first_row, offsets)
     sink = None
     if modified is not None:
         scores = np.array(np.broadcast_to(modified.score, scores.shape))
@@ -197,16 +210,22 @@ def visible_keys(mask: Mask, start: int, stop: int, sq: int, sk: int) -> npt.NDA
 
 
 def _blocks(
-    q: Array, k: Array, mask: Mask
+    q: Array, k: Array, masks: Sequence[Mask]
 ) -> Iterator[tuple[int, int, slice, npt.NDArray[np.bool_]]]:
-    """Yields (batch, query head, query rows, visible [rows, sk]), at most `BLOCK_SCORES` each."""
-    batch, sq, heads, _ = q.shape
+    """Yields (batch, query head, query rows, visible [rows, sk]), at most `BLOCK_SCORES` each.
+
+    Args:
+      masks: of each batch entry; equal ones in a row are evaluated once.
+    """
+    _, sq, heads, _ = q.shape
     sk = k.shape[1]
     step = max(1, BLOCK_SCORES // max(sk, 1))
     for start in range(0, sq, step):
         stop = min(start + step, sq)
-        visible = visible_keys(mask, start, stop, sq, sk)
-        for b in range(batch):
+        visible = np.zeros((0, 0), np.bool_)
+        for b, mask in enumerate(masks):
+            if b == 0 or mask != masks[b - 1]:
+                visible = visible_keys(mask, start, stop, sq, sk)
             for h in range(heads):
                 yield b, h, slice(start, stop), visible
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.evaluation import Modified, evaluate
 from attn_mlir.dialect.attn.program import Program
+from attn_mlir.reference.offsets import Offsets
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 Array = npt.NDArray[Any]
@@ -39,11 +40,14 @@ class Modifier:
         program, arrays = trace(score_mod, mask_mod, sinks)
         return Modifier(program, host_arrays(arrays))
 
-    def __call__(self, scores: Array, batch: int, head: int, first_row: int) -> Modified | None:
+    def __call__(
+        self, scores: Array, batch: int, head: int, first_row: int, offsets: Offsets
+    ) -> Modified | None:
         """Evaluates the program for the rows from `first_row` on, in the precision of the scores.
 
         Args:
           scores: [rows, sk], scaled.
+          offsets: of coordinates; the sink is that of the head itself.
         """
         if self.program is None:
             return None
@@ -51,8 +55,12 @@ class Modifier:
         at: dict[str, Any] = {
             "score": scores,
             "batch": batch,
-            "head": head,
-            "q": np.arange(first_row, first_row + rows)[:, None],
-            "k": np.arange(keys)[None, :],
+            "head": head + offsets.head,
+            "q": np.arange(first_row, first_row + rows)[:, None] + offsets.q,
+            "k": np.arange(keys)[None, :] + offsets.k,
         }
-        return evaluate(self.program, at, self.tensors, scores.dtype)
+        modified = evaluate(self.program, at, self.tensors, scores.dtype)
+        if self.program.sink is None or not (offsets.head or offsets.q):
+            return modified
+        own = at | {"head": head, "q": at["q"] - offsets.q}
+        return modified._replace(sink=evaluate(self.program, own, self.tensors, scores.dtype).sink)

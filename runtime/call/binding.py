@@ -47,6 +47,7 @@ class Bound:
       symbols: run-time sizes.
       scalars: numbers, with defaults filled in.
       grid: CTAs per axis.
+      sm_margin: multiprocessors that the CTAs of a persistent kernel leave free.
     """
 
     manifest: Manifest
@@ -54,14 +55,20 @@ class Bound:
     symbols: Mapping[str, int]
     scalars: Mapping[str, float]
     grid: tuple[int, int, int]
+    sm_margin: int = 0
 
     def grid_on(self, multiprocessors: int) -> tuple[int, int, int]:
-        """CTAs to launch on a device with this number of multiprocessors."""
+        """CTAs to launch on a device with this number of multiprocessors.
+
+        Raises:
+          SpecError: the margin leaves none of them.
+        """
         x, y, z = self.grid
+        margin = check_margin(self.sm_margin, multiprocessors)
         if not self.manifest.persistent:
             return self.grid
         ctas = self.manifest.cluster[0]
-        most = max(multiprocessors // ctas, 1) * ctas  # whole clusters
+        most = max((multiprocessors - margin) // ctas, 1) * ctas  # whole clusters
         return min(x, most), y, z
 
     @property
@@ -69,6 +76,15 @@ class Bound:
         """Whether there is no work: an axis of the grid is 0, or every output is empty."""
         outputs = [tensor.name for tensor in self.manifest.tensors if tensor.is_written]
         return 0 in self.grid or all(self.tensors[name].empty for name in outputs)
+
+
+def check_margin(sm_margin: object, multiprocessors: int) -> int:
+    """The number of multiprocessors that a launch leaves free, of a device with so many.
+
+    Raises:
+      SpecError: no integer, or none are left.
+    """
+    return integer("sm_margin", sm_margin, 0, max(multiprocessors - 1, 0))
 
 
 @dataclass(frozen=True)

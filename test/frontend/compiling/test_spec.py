@@ -140,7 +140,7 @@ def test_canonical_json() -> None:
         "query_tiles": None, "tile_order": None, "schedule": None, "out_dtype": "bf16",
         "num_qk_stages": None, "num_pv_stages": None,
         "ordered_softmax": False, "return_lse": True, "lengths": [],
-        "cache": None, "block": None,
+        "cache": None, "block": None, "offsets": [],
         "partial": False, "joined": False, "split_size": None,
     }  # fmt: skip
     assert (

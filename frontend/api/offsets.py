@@ -1,0 +1,77 @@
+"""Offsets of coordinates: the arguments by which a call says where its operands lie in a longer
+problem.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from attn_mlir.api.lengths import contents_of
+from attn_mlir.arrays import as_i32, dense_on_host
+from attn_mlir.compiling.offsets import LEAST, MOST, GivenOffsets, numbers_of
+from attn_mlir.dialect.attn.coordinates import K_OFFSET, Q_OFFSET, Offsets
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.call.scalars import as_int, integer
+from attn_mlir.runtime.call.tensors import view
+
+if TYPE_CHECKING:
+    from attn_mlir.block_masks.blocks import BlockMask
+
+
+def offsets_of(q_offset: object, k_offset: object, head_offset: object, batch: int) -> GivenOffsets:
+    """The offsets that these arguments of `attention` give.
+
+    Raises:
+      SpecError: what is neither an integer nor i32 [batch], or a number that no position has; of an
+        array as far as the host can read it.
+    """
+    given = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
+    listed = {name: value for name, value in given.items() if _is_listed(value)}
+    arrays = {name: _array(name, value, batch) for name, value in listed.items()}
+    one = (None if name in listed else value for name, value in given.items())
+    numbers = numbers_of(*one, head_offset)
+    return GivenOffsets(Offsets(tuple(numbers), tuple(arrays)), {**numbers, **arrays})
+
+
+def offsets_of_blocks(block_mask: BlockMask, given: GivenOffsets) -> GivenOffsets:
+    """The offsets that a block mask was made with, which are those of its call.
+
+    Raises:
+      SpecError: the call gives others.
+    """
+    numbers = getattr(block_mask, "offsets", {})
+    for name, value in given.arguments.items():
+        if name in given.kinds.arrays or numbers.get(name) != value:
+            raise SpecError(
+                f"{name} and block_mask exclude each other: the blocks that it calls full are not "
+                f"tested, so make the block mask with this {name}, a number"
+            )
+    return GivenOffsets(Offsets(tuple(numbers)), numbers)
+
+
+def _is_listed(value: object) -> bool:
+    """Whether an offset is an array and no number."""
+    shape = cast("Any", getattr(value, "shape", ()))
+    return value is not None and as_int(value) is None and len(shape) > 0
+
+
+def _array(name: str, value: object, batch: int) -> object:
+    """An offset for each sequence, dense if it is in host memory.
+
+    Raises:
+      SpecError: as of `offsets_of`.
+    """
+    found = view(value, name)
+    if found.dtype not in ("i32", "u32") or found.shape != (batch,):
+        raise SpecError(
+            f"{name} must be an integer or [{batch}] of i32, got {list(found.shape)} of "
+            f"{found.dtype}"
+        )
+    value = dense_on_host(as_i32(value, name, all_count=True), name)
+    numbers = contents_of({name: value}, {})[name]
+    if numbers is not None:
+        for b in np.flatnonzero((numbers < LEAST[name]) | (numbers > MOST[name])).tolist()[:1]:
+            integer(f"{name}[{b}]", int(numbers[b]), LEAST[name], MOST[name])
+    return value
