@@ -36,6 +36,7 @@ _IN_A_MODIFIER = (
     "attn.blocks",
     "attn.join",
     "attn.tile_counter",
+    "attn.offsets",
 )
 
 _ATTENTION = """\

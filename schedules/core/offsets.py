@@ -47,10 +47,19 @@ class OffsetArguments(NamedTuple):
         groups = (list(group) for group in (op.q, op.k, op.head))
         return cls(*(captured[group[0]] if group else None for group in groups))
 
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """Those that have a number for each sequence."""
+        return tuple(x for x in self if x is not None and _is_list(x))
+
     def of_sequence(self, batch: Value) -> Shift:
         """The offsets of sequence number `batch`."""
         return Shift(*(None if x is None else _of_sequence(x, batch) for x in self))
 
 
 def _of_sequence(offset: Value, batch: Value) -> Value:
-    return b.element(offset, [batch]) if isinstance(offset.type, ir.MemRefType) else offset
+    return b.element(offset, [batch]) if _is_list(offset) else offset
+
+
+def _is_list(offset: Value) -> bool:
+    return isinstance(offset.type, ir.MemRefType)

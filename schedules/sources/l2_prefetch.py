@@ -27,6 +27,7 @@ def fetch_ahead(problem: Problem, source: StreamedKV) -> None:
     for array in dict.fromkeys((*problem.key_sequences.lists, *source.lists)):
         _fetch_list(array, number)
     lists = *problem.key_sequences.lists, *problem.query_sequences.lists
+    lists += () if problem.offsets is None else problem.offsets.lists
     if problem.config.tile_order != "persistent" or lists:
         return
     tile = _first_tile(problem, number)

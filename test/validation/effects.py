@@ -114,11 +114,12 @@ def told(value: Any) -> str:
             None if x.given is None else view(x.given.tensor, x.name).address for x in value.results
         ]
         memory = [(x.name, x.dtype, x.shape) for x in (*value.results, *value.workspace)]
-        return told((steps, given, memory, value.device, value.stream, value.target))
+        where = (value.device, value.stream, value.target, value.sm_margin)
+        return told((steps, given, memory, *where))
     if isinstance(value, Request):
         return value.canonical_json()
     if isinstance(value, BlockMask):
-        return told((value.kinds, value.block_size, value.mask, value.shape))
+        return told((value.kinds, value.block_size, value.mask, value.shape, value.offsets))
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
         return "{" + ", ".join(f"{name}: {told(x)}" for name, x in pairs) + "}"

@@ -12,6 +12,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.coordinates import Offsets
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed
 from attn_mlir.validation.numerics.operands import i32
@@ -96,11 +97,15 @@ ATTENTION = {
     "out_dtype": Change("f32"),
     **LENGTH_CHANGES,
     **{f"{name}_descale": Change(ones(1, value=2), NARROWED) for name in "qkv"},
+    "q_offset": Change(5, {"q_offset": 4}),
+    "k_offset": Change(i32(1, 2), {"k_offset": i32(2, 1)}),
+    "head_offset": Change(3),
     "query_tiles": Change(2),
     "tile_order": Change("persistent"),
     "schedule": Change("mha-streaming"),
     "num_splits": Change(2),
     "split_size": Change(128, {"schedule": "mha-streaming"}),
+    "sm_margin": Change(2, every=True),
     "out": Change(np.zeros((BATCH, SQ, HEADS, D), BF16)),
     **ON,
 }
@@ -162,6 +167,7 @@ MLA = {
     "num_qk_stages": Change(2),
     "num_pv_stages": Change(2),
     "ordered_softmax": Change(True, {"query_tiles": 2}),
+    "sm_margin": Change(2, every=True),
     "out": Change(np.zeros((BATCH, SQ, HEADS, NOPE), BF16)),
     **ON,
 }
@@ -203,6 +209,7 @@ MLA_DECODE = {
     "extra_indices": Change(EXTRA_LISTS + 1, EXTRA),
     "extra_topk_length": Change(np.full((BATCH, 1), 2, np.int32), EXTRA),
     "extra_kv_scale": Change(ones(4, 16, 1), PACKED_EXTRA),
+    "sm_margin": Change(2, every=True),
     "out": Change(np.zeros((BATCH, 1, 16, 512), BF16)),
     **ON,
 }  # fmt: skip
@@ -369,6 +376,7 @@ VALUES: dict[str, Any] = {
         "joined": Change(True, {"schedule": "mha-streaming"}),
         "split_size": Change(128, {"schedule": "mha-streaming", "joined": True}),
         "block": Change((128, 1, 128)),
+        "offsets": Change(Offsets(("q_offset",))),
     }),
     "block_mask": Subject(am.block_mask, lambda: {"mask_mod": distinct, "batch": 2, "heads": 2, "sq": 300, "sk": 300}, {
         "mask_mod": Change(lambda b, h, q, k: (q >= k) & (h == 0) & (b == 0)),  # pyright: ignore[reportUnknownLambdaType]
@@ -378,6 +386,9 @@ VALUES: dict[str, Any] = {
         "sk": Change(301),
         "mask": Change(am.causal()),
         "block_size": Change(64),
+        "q_offset": Change(5),
+        "k_offset": Change(5),
+        "head_offset": Change(5),
     }),
     "pack_latent": Subject(am.pack_latent, lambda: {"kv": normal(3, 1, ROW), "kv_format": "e4m3"}, {
         "kv": Change(normal(3, 1, ROW, seed=9)),
