@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from attn_mlir.api.array_checks import index_array
 from attn_mlir.api.lengths import contents_of
-from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.compiling.offsets import LEAST, MOST, GivenOffsets, numbers_of
 from attn_mlir.dialect.attn.coordinates import K_OFFSET, Q_OFFSET, Offsets
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.scalars import as_int, integer
-from attn_mlir.runtime.call.tensors import view
 
 if TYPE_CHECKING:
     from attn_mlir.block_masks.blocks import BlockMask
@@ -63,13 +62,8 @@ def _array(name: str, value: object, batch: int) -> object:
     Raises:
       SpecError: as of `offsets_of`.
     """
-    found = view(value, name)
-    if found.dtype not in ("i32", "u32") or found.shape != (batch,):
-        raise SpecError(
-            f"{name} must be an integer or [{batch}] of i32, got {list(found.shape)} of "
-            f"{found.dtype}"
-        )
-    value = dense_on_host(as_i32(value, name, all_count=True), name)
+    label = f"an integer or [{batch}]"
+    value = index_array(name, value, (batch,), label=label, all_count=True)
     numbers = contents_of({name: value}, {})[name]
     if numbers is not None:
         for b in np.flatnonzero((numbers < LEAST[name]) | (numbers > MOST[name])).tolist()[:1]:
