@@ -172,7 +172,7 @@ def test_margins_leave_a_multiprocessor(value: Any) -> None:
         lambda: am.mla(**latent, scale=0.1, sm_margin=value, device=on),
         lambda: am.mla_decode(
             np.zeros((1, 1, 16, 576), BF16), cache, scale=0.1, sm_margin=value, device=on
-        ),  # fmt: skip
+        ),
     )
     for call in calls:
         with pytest.raises(SpecError, match="^sm_margin must be an integer from 0 to 19, got "):
