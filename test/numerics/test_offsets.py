@@ -265,3 +265,37 @@ def test_block_masks_are_made_at_their_offsets(target: str, q_offset: int) -> No
     )
     verdict = am.reference.check_attention(q, k, v, *by_predicate, **options)
     assert verdict.ok, str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kinds", ["e4m3", "e4m3-keys", "each-position"])
+def test_shards_of_8_bits(target: str, kinds: str) -> None:
+    rng = np.random.default_rng(8)
+    e4m3 = np.dtype(ml_dtypes.float8_e4m3fn)
+    q = rng.standard_normal((2, 3 if "-" in kinds else 150, 4, HEAD_DIM))
+    k, v = (rng.standard_normal((2, 256, 2, HEAD_DIM)).astype(e4m3) for _ in range(2))
+    q = q.astype(e4m3 if kinds == "e4m3" else BF16)
+    scales = {f"{name}_descale": np.full(1, 0.5, np.float32) for name in "qkv"}
+    offsets: dict[str, Any] = {"q_offset": np.array([100, 350], np.int32), "k_offset": 40}
+    options = {"mask": am.sliding_window(120), "score_mod": by_distance, **offsets}
+    device = EmulatorDevice(target=target)
+    if kinds == "each-position":
+        factors = [rng.uniform(0.5, 2, (2, 256, 2, 1)).astype(np.float32) for _ in range(2)]
+        used = np.array([256, 200], np.int32)
+        cache = am.ContiguousKV(k, v, used, k_scale=factors[0], v_scale=factors[1])
+        o, lse = am.attention(q, cache, **options, return_lse=True, device=device)
+        found = sequences(q, cache)
+    else:
+        scales = scales if kinds == "e4m3" else {x: y for x, y in scales.items() if x[0] != "q"}
+        options |= scales
+        o, lse = am.attention(q, k, v, **options, return_lse=True, device=device)
+        found = sequences(q, k, v)
+    for one in found:
+        operands = (one.q, one.k, one.v)
+        truth = attention_f64(*operands, **options, first_batch=one.batch)
+        yardstick = attention_yardstick(
+            *operands, **options, first_batch=one.batch, out_dtype=o.dtype
+        )
+        verdict = compare(o[one.o][None], lse[one.lse][None], truth, yardstick)
+        assert verdict.ok, f"sequence {one.batch}: {verdict}"
