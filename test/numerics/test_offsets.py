@@ -222,28 +222,30 @@ def test_parts_of_a_causal_sequence_are_the_whole(target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-def test_tiles_that_no_query_sees_take_no_product(target: str, product_counts: list[int]) -> None:
-    """All shards run one kernel, so their products are those of its visited tiles."""
-    rng = np.random.default_rng(6)
-    q = rng.standard_normal((1, 128, 1, HEAD_DIM)).astype(BF16)
-    k, v = (rng.standard_normal((1, 640, 1, HEAD_DIM)).astype(BF16) for _ in range(2))
+@pytest.mark.parametrize(("target", "rows"), [("sm_90a", 64), ("sm_100a", 128)])
+def test_tiles_that_no_query_sees_take_no_product(
+    target: str, rows: int, product_counts: list[int]
+) -> None:
+    """A work tile of one query tile computes 12 products for each visited tile of 128 keys."""
+    q, k = (np.zeros((1, n, 1, HEAD_DIM), BF16) for n in (128, 640))
     device = EmulatorDevice(target=target)
-
-    def products(mask: am.Mask, q_offset: int, k_offset: int) -> int:
-        am.attention(
-            q, k, v, mask=mask, q_offset=q_offset, k_offset=k_offset, device=device,
-            query_tiles=1,
-        )  # fmt: skip
-        return product_counts[-1]
-
-    one = products(am.causal(), 0, 0)  # the first tile of 128 keys alone
-    assert one > 0
-    causal = [products(am.causal(), at, 256) for at in (127, 128, 256, 257, 511, 639, 640, 5000)]
-    assert causal == [x * one for x in (0, 0, 1, 2, 2, 3, 4, 5)][: len(causal)]
+    column = np.arange(640)[None]
+    cases = [(am.causal(), -1, 256, at) for at in (127, 128, 256, 257, 511, 639, 640, 5000)]
     window = am.sliding_window(100)
-    seen = [products(window, at, 64) for at in (0, 64, 164, 192, 704, 804, 805, 2**29)]
-    assert seen == [x * one for x in (1, 1, 2, 2, 1, 0, 0, 0)]
+    cases += [(window, 100, 64, at) for at in (0, 64, 164, 192, 704, 804, 805, 2**29)]
+    counts: list[int] = []
+    for mask, left, k_offset, at in cases:
+        p, j = np.arange(128)[:, None] + at, column + k_offset
+        seen = (j <= p) & ((left < 0) | (j >= p - left))
+        tiles = [
+            seen[r : r + rows, c : c + 128] for r in range(0, 128, rows) for c in range(0, 640, 128)
+        ]
+        counts.append(12 * sum(bool(tile.any()) for tile in tiles))
+        am.attention(
+            q, k, k, mask=mask, q_offset=at, k_offset=k_offset, device=device, query_tiles=1
+        )
+    assert product_counts == counts
+    assert counts[:2] == [0, 0] == counts[-2:] and max(counts) == 5 * 12 * 128 // rows
 
 
 @pytest.mark.slow
@@ -261,7 +263,14 @@ def test_block_masks_are_made_at_their_offsets(target: str, q_offset: int) -> No
     verdict = am.reference.check_attention(q, k, v, o, lse, **options)
     assert verdict.ok, str(verdict)
     by_predicate = am.attention(
-        q, k, v, mask_mod=blocks.as_mask_mod(), return_lse=True, device=device, **offsets
+        q,
+        k,
+        v,
+        mask=am.causal(),
+        mask_mod=blocks.as_mask_mod(),
+        return_lse=True,
+        device=device,
+        **offsets,
     )
     verdict = am.reference.check_attention(q, k, v, *by_predicate, **options)
     assert verdict.ok, str(verdict)
