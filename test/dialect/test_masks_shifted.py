@@ -66,6 +66,19 @@ def check_exact(span: TileRange[int], seen: Grid, tile: int, *, cut_off_is_full:
     assert list(range(span.full_begin, span.full_end)) == whole
 
 
+def check_left_edges(mask: Mask, span: TileRange[int], truth: Grid, rows: range, tile: int) -> None:
+    """In tiles below `full_begin` the left edge alone says what a row sees, past the end as well.
+
+    Also in tiles before `begin`, which the other query tile of a work tile may visit.
+    """
+    sq, sk = truth.shape
+    columns = np.arange(span.full_begin * tile)
+    for q in rows:
+        begin, _ = mask.column_range(INTS, q, sq, sk)
+        seen = np.pad(truth[q], (0, tile))[: len(columns)]
+        np.testing.assert_array_equal(columns >= begin, seen)
+
+
 @st.composite
 def shards(draw: st.DrawFn) -> tuple[int, int, int, int]:
     """(q_offset, k_offset, sq, sk): apart, overlapping, before position 0."""
@@ -90,6 +103,8 @@ def check(mask: Mask, shard: tuple[int, int, int, int], tile: int, *, is_exact: 
         for first in range(0, sq, size):
             span = moved.tile_range(INTS, first, size, sq, sk, tile)
             checked(span, truth[first : first + size], tile, cut_off_is_full=False)
+            if is_exact:
+                check_left_edges(moved, span, truth, range(first, min(first + size, sq)), tile)
         for first in range(0, sk, size):
             span = moved.query_tile_range(INTS, first, size, sq, sk, tile)
             checked(span, truth[:, first : first + size].T, tile, cut_off_is_full=True)

@@ -131,8 +131,11 @@ class ShiftedMask(Mask):
 
 
 def _none_from(ops: Arith[T], span: TileRange[T], first: T, length: T) -> TileRange[T]:
-    """The tiles, or none of them if the first interval begins at `length`, which it is at most."""
+    """The tiles, or none of them if the first interval begins at `length`, which it is at most.
+
+    Then the tile in which `length` lies is none of those that only a left edge hides: columns past
+    the end are not hidden by it.
+    """
     is_past = ops.max(ops.add(ops.sub(first, length), ops.const(1)), ops.const(0))  # 0 or 1
-    skipped = ops.mul(is_past, ops.sub(span.end, span.begin))
-    begin = ops.add(span.begin, skipped)
-    return ordered(ops, begin, span.full_begin, span.full_end, span.end)
+    end = ops.sub(span.end, ops.mul(is_past, ops.sub(span.end, span.begin)))
+    return ordered(ops, span.begin, span.full_begin, span.full_end, end)
