@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.ptx.ast import Instruction
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes, select
-
+from ...ptx.ast import Instruction
+from ...ptx.emit import Emitter
+from ...ptx.kinds import Lanes, select
 from ..registry import instruction, runtime
 
 _NONE = np.uint32(0xFFFF_FFFF)

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.machine import formats
-from attn_mlir.runtime.emulator.ptx.ast import Instruction
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import KINDS, Lanes, select
-
+from ...machine import formats
+from ...ptx.ast import Instruction
+from ...ptx.emit import Emitter
+from ...ptx.kinds import KINDS, Lanes, select
 from ..registry import instruction, runtime
 from .rounding import f32_to_bf16, f32_to_f16, f64_to_half, half_to_f64, to_f32
 from .stochastic import emit_stochastic

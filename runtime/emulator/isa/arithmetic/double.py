@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes, select
-
+from ...ptx.kinds import Lanes, select
 from ..registry import runtime
 
 

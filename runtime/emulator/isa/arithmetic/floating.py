@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Operand
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes, select
-
+from ...ptx.ast import Instruction, Operand
+from ...ptx.emit import Emitter
+from ...ptx.kinds import Lanes, select
 from ..registry import FLOATS, INTEGERS, RUNTIME, instruction, runtime
 from . import integer
 from .rounding import f64_to_half, half_to_f64, odd_sum, to_f32

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import KINDS, Lanes
-
+from ...ptx.ast import Imm, Instruction
+from ...ptx.emit import Emitter
+from ...ptx.kinds import KINDS, Lanes
 from ..registry import INTEGERS, instruction, runtime
 
 _BINARY = {"add": "+", "sub": "-"}

@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.runtime.emulator.ptx.kinds import select
-
+from ...ptx.kinds import select
 from ..registry import runtime
 
 F32 = npt.NDArray[np.float32]

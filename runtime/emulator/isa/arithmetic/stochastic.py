@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.machine import formats
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Vec
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes, select
-
+from ...machine import formats
+from ...ptx.ast import Instruction, Vec
+from ...ptx.emit import Emitter
+from ...ptx.kinds import Lanes, select
 from ..registry import runtime
 
 # Bits of the random operand, most significant first, for the elements in operand order

@@ -5,19 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.order import Order, order_of_barrier
-from attn_mlir.runtime.emulator.core.state import (
+from ...core.order import Order, order_of_barrier
+from ...core.state import (
     ALL_LANES,
     Cta,
     NamedBarrier,
     WarpContext,
     add_arrival,
 )
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Operand
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes
-
+from ...machine.faults import Fault
+from ...ptx.ast import Instruction, Operand
+from ...ptx.emit import BLOCKED, Emitter
+from ...ptx.kinds import WARP_LANES, Lanes
 from ..memory.accesses import order_name
 from ..registry import instruction, runtime
 from ..warp.collectives import emit_gather, emit_members

@@ -5,19 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import (
+from ...core.state import (
     SHARED_WINDOW,
     SHARED_WINDOW_END,
     AsyncGroup,
     Cta,
     WarpContext,
 )
-from attn_mlir.runtime.emulator.machine import bulk, tensormap, tma
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Mem, Operand
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes
-
+from ...machine import bulk, tensormap, tma
+from ...machine.faults import Fault
+from ...ptx.ast import Instruction, Mem, Operand
+from ...ptx.emit import BLOCKED, Emitter
+from ...ptx.kinds import Lanes
 from ..memory.accesses import OFFSET_MASK, shared_target
 from ..registry import instruction, runtime
 from ..warp.control import active_lanes

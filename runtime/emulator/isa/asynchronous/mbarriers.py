@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.order import Order, order_of_barrier
-from attn_mlir.runtime.emulator.core.state import SHARED_WINDOW, Cta, LaunchInspector, WarpContext
-from attn_mlir.runtime.emulator.machine import mbarrier
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Operand
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes
-
+from ...core.order import Order, order_of_barrier
+from ...core.state import SHARED_WINDOW, Cta, LaunchInspector, WarpContext
+from ...machine import mbarrier
+from ...machine.faults import Fault
+from ...ptx.ast import Imm, Instruction, Operand
+from ...ptx.emit import BLOCKED, Emitter
+from ...ptx.kinds import WARP_LANES, Lanes
 from ..memory.accesses import order_name, polls, shared_target
 from ..registry import instruction, runtime
 from ..warp.control import active_lanes

@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import Cta, WarpContext
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Vec
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes
-
+from ...core.state import Cta, WarpContext
+from ...machine.faults import Fault
+from ...ptx.ast import Instruction, Vec
+from ...ptx.emit import Emitter
+from ...ptx.kinds import Lanes
 from ..memory.accesses import shared_target
 from ..memory.atomics import combine
 from ..registry import instruction, runtime

@@ -4,17 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import SHARED_WINDOW, SHARED_WINDOW_END, WarpContext
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.machine.mapfields import FIELDS, ORDINAL_FIELDS, replaced
-from attn_mlir.runtime.emulator.machine.tensormap import (
+from ...core.state import SHARED_WINDOW, SHARED_WINDOW_END, WarpContext
+from ...machine.faults import Fault
+from ...machine.mapfields import FIELDS, ORDINAL_FIELDS, replaced
+from ...machine.tensormap import (
     TENSOR_MAP_ALIGNMENT_BYTES,
     TENSOR_MAP_BYTES,
 )
-from attn_mlir.runtime.emulator.ptx.ast import Instruction
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes
-
+from ...ptx.ast import Instruction
+from ...ptx.emit import Emitter
+from ...ptx.kinds import Lanes
 from ..memory.accesses import shared_target
 from ..registry import instruction, runtime
 from ..warp.collectives import emit_gather

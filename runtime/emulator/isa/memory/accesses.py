@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.runtime.emulator.core.order import Order, order_of_access
-from attn_mlir.runtime.emulator.core.state import (
+from ...core.order import Order, order_of_access
+from ...core.state import (
     LOCAL_WINDOW,
     SHARED_WINDOW,
     SHARED_WINDOW_END,
     Cta,
     WarpContext,
 )
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.machine.memory import Parts, SharedMemory
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import KINDS, WARP_LANES, Lanes
-
+from ...machine.faults import Fault
+from ...machine.memory import Parts, SharedMemory
+from ...ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
+from ...ptx.emit import Emitter
+from ...ptx.kinds import KINDS, WARP_LANES, Lanes
 from ..registry import instruction, runtime
 
 Bytes = npt.NDArray[np.uint8]

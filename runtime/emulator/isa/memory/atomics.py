@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import WarpContext
-from attn_mlir.runtime.emulator.machine.memory import SharedMemory
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Operand, Vec
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes, select
-
+from ...core.state import WarpContext
+from ...machine.memory import SharedMemory
+from ...ptx.ast import Instruction, Operand, Vec
+from ...ptx.emit import Emitter
+from ...ptx.kinds import WARP_LANES, Lanes, select
 from ..arithmetic.floating import minmax_values
 from ..arithmetic.rounding import f64_to_half, flush, half_to_f64
 from ..registry import COMMON_TYPES, instruction, runtime

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import LOCAL_WINDOW, SHARED_WINDOW, WarpContext
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Vec
-from attn_mlir.runtime.emulator.ptx.emit import CLOCKS, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import KINDS, WARP_LANES, Lanes
-
+from ...core.state import LOCAL_WINDOW, SHARED_WINDOW, WarpContext
+from ...ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Vec
+from ...ptx.emit import CLOCKS, Emitter
+from ...ptx.kinds import KINDS, WARP_LANES, Lanes
 from ..registry import FLOATS, INTEGERS, instruction, runtime
 
 _WRAP = 1 << 64  # of addresses

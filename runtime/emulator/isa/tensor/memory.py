@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import Cta, WarpContext
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.machine.tmem import own_address, register_count
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Operand, Register
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes
-
+from ...core.state import Cta, WarpContext
+from ...machine.faults import Fault
+from ...machine.tmem import own_address, register_count
+from ...ptx.ast import Instruction, Operand, Register
+from ...ptx.emit import BLOCKED, Emitter
+from ...ptx.kinds import Lanes
 from ..arithmetic.floating import minmax_f32
 from ..memory.accesses import shared_target
 from ..registry import instruction, runtime

@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import SHARED_WINDOW, WarpContext
-from attn_mlir.runtime.emulator.machine import fragments, warpmma
-from attn_mlir.runtime.emulator.ptx.ast import Instruction
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes
-
+from ...core.state import SHARED_WINDOW, WarpContext
+from ...machine import fragments, warpmma
+from ...ptx.ast import Instruction
+from ...ptx.emit import Emitter
+from ...ptx.kinds import WARP_LANES, Lanes
 from ..memory.accesses import OFFSET_MASK, observe_access
 from ..registry import instruction, runtime
 from ..warp.collectives import emit_gather

@@ -7,13 +7,12 @@ pipelines them.
 import re
 from typing import Any
 
-from attn_mlir.runtime.emulator.core.state import WarpContext
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.machine.tensorcore import Mma
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Mem, Operand, Vec
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes
-
+from ...core.state import WarpContext
+from ...machine.faults import Fault
+from ...machine.tensorcore import Mma
+from ...ptx.ast import Imm, Instruction, Mem, Operand, Vec
+from ...ptx.emit import Emitter
+from ...ptx.kinds import Lanes
 from ..memory.accesses import shared_target
 from ..registry import instruction, runtime
 from ..warp.control import active_lanes

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import Cta, WarpContext
-from attn_mlir.runtime.emulator.machine import warpmma
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Register, Vec
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import Lanes
-
+from ...core.state import Cta, WarpContext
+from ...machine import warpmma
+from ...machine.faults import Fault
+from ...ptx.ast import Imm, Instruction, Register, Vec
+from ...ptx.emit import BLOCKED, Emitter
+from ...ptx.kinds import Lanes
 from ..registry import instruction, runtime
 from ..warp.collectives import emit_gather
 from .memory import uniform

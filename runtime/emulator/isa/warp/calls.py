@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.launch_errors import KernelFault
-from attn_mlir.runtime.emulator.core.state import IN_CALL, LOCAL_WINDOW, Call, WarpContext, call_of
-from attn_mlir.runtime.emulator.ptx.ast import Instruction
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES
-from attn_mlir.runtime.emulator.ptx.link import CallSite
-from attn_mlir.runtime.emulator.ptx.program import NO_SEGMENT
-
+from ...core.launch_errors import KernelFault
+from ...core.state import IN_CALL, LOCAL_WINDOW, Call, WarpContext, call_of
+from ...ptx.ast import Instruction
+from ...ptx.emit import Emitter
+from ...ptx.kinds import WARP_LANES
+from ...ptx.link import CallSite
+from ...ptx.program import NO_SEGMENT
 from ..memory.accesses import grow_local, load_bytes
 from ..registry import instruction, runtime
 from .control import active_lanes, exit_lanes

@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.launch_errors import lanes_text
-from attn_mlir.runtime.emulator.core.state import ALL_LANES, WarpContext, mask_of_lanes
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Operand, Pair
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import WARP_LANES, Lanes
-
+from ...core.launch_errors import lanes_text
+from ...core.state import ALL_LANES, WarpContext, mask_of_lanes
+from ...machine.faults import Fault
+from ...ptx.ast import Imm, Instruction, Operand, Pair
+from ...ptx.emit import BLOCKED, Emitter
+from ...ptx.kinds import WARP_LANES, Lanes
 from ..arithmetic.floating import minmax_values
 from ..registry import instruction, runtime
 from .control import active_lanes, active_mask, converged

@@ -4,18 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.launch_errors import KernelFault
-from attn_mlir.runtime.emulator.core.state import (
+from ...core.launch_errors import KernelFault
+from ...core.state import (
     Join,
     WarpContext,
     call_of,
     lanes_of_mask,
     mask_of_lanes,
 )
-from attn_mlir.runtime.emulator.machine.faults import Fault
-from attn_mlir.runtime.emulator.ptx.ast import Instruction
-from attn_mlir.runtime.emulator.ptx.emit import FINISHED, Emitter
-from attn_mlir.runtime.emulator.ptx.kinds import (
+from ...machine.faults import Fault
+from ...ptx.ast import Instruction
+from ...ptx.emit import FINISHED, Emitter
+from ...ptx.kinds import (
     WARP_LANES,
     Lanes,
     bits_to_pair,
@@ -23,8 +23,7 @@ from attn_mlir.runtime.emulator.ptx.kinds import (
     pack_words,
     pair_to_bits,
 )
-from attn_mlir.runtime.emulator.ptx.program import NO_SEGMENT
-
+from ...ptx.program import NO_SEGMENT
 from ..registry import RUNTIME, instruction, runtime
 
 RUNTIME.update(

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.runtime.emulator.core.state import WarpContext
-from attn_mlir.runtime.emulator.ptx.ast import Imm, Instruction, Vec
-from attn_mlir.runtime.emulator.ptx.emit import Emitter
-
+from ...core.state import WarpContext
+from ...ptx.ast import Imm, Instruction, Vec
+from ...ptx.emit import Emitter
 from ..memory.accesses import shared_target
 from ..registry import instruction, runtime
 from .control import active_lanes, active_mask

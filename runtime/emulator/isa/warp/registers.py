@@ -3,10 +3,9 @@
 import math
 from dataclasses import dataclass, field
 
-from attn_mlir.runtime.emulator.core.state import WarpContext
-from attn_mlir.runtime.emulator.ptx.ast import Instruction, Kernel
-from attn_mlir.runtime.emulator.ptx.emit import BLOCKED, Emitter
-
+from ...core.state import WarpContext
+from ...ptx.ast import Instruction, Kernel
+from ...ptx.emit import BLOCKED, Emitter
 from ..registry import instruction, runtime
 from .collectives import emit_gather
 
