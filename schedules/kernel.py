@@ -13,6 +13,7 @@ from attn_mlir.dialect.diagnostics import op_error
 
 from . import emit as b
 from .core.config import Config
+from .core.direction import QUERIES_STAND
 from .core.listed_tiles import ListedTiles
 from .core.mask_tiles import MaskTiles
 from .core.modifier import Modifier
@@ -149,6 +150,7 @@ def attention_kernel(
             output=op.output_type,
             mask=op.mask_rule,
             config=config,
+            direction=QUERIES_STAND,
         )
         yield kernel, problem, (keys, values)
 
@@ -239,12 +241,17 @@ def _check_function(function: Any, op: Any) -> None:
     operands = _stored_tensors(op)
     if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
-    results = dict(zip(field_names(type(op), ext.Result), op.operation.results, strict=True))
+    results = dict(zip(_results(op), op.operation.results, strict=True))
     least = {name: value for name, value in results.items() if name != "lse"}
     if list(operations[1].operation.operands) not in ([*results.values()], [*least.values()]):
         told = " and ".join(results)
         told = told if least == results else f"{' and '.join(least)}, or {told},"
         raise op_error(operations[1], f"expects to return {told} of the {own}")
+
+
+def _results(op: Any) -> tuple[str, ...]:
+    """The names of an operation's results."""
+    return field_names(op.__class__, ext.Result)
 
 
 def _stored_tensors(op: Any) -> list[Value]:
@@ -277,7 +284,7 @@ def _declared(
     """The arguments of the `ws.kernel`."""
     arguments: list[b.Argument] = []
     is_partial = getattr(op, "is_partial", False)
-    results = field_names(type(op), ext.Result)
+    results = _results(op)
     leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
     for label, dims_by_rank in tensors.items():
         if (is_output := label in results) and not list(getattr(op, label).uses):

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
 from attn_mlir.schedules.backward.roles import GradientStorage, attend, leave, load
 from attn_mlir.schedules.core.config import Config
@@ -34,8 +35,6 @@ from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
-
-from .gradients import Gradients
 
 TENSOR_DIMS = {
     "q": QUERY_DIMS,
@@ -155,8 +154,8 @@ def gradients_kernel(
             config=config,
             direction=direction,
         )
-        beside = (tensors[name] for name in ("do", "lse", "delta"))
-        yield kernel, Gradients(problem, *beside, found)
+        do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
+        yield kernel, Gradients(problem, do, lse, delta, found)
 
 
 def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorage) -> list[b.Role]:

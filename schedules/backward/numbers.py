@@ -7,10 +7,10 @@ they stream as tiles of queries do.
 from collections.abc import Callable
 from typing import Protocol
 
-from .. import emit as b
-from ..core.problem import Value, WorkTile
-from ..sources.row_vectors import FilledVector, fill_vectors, vector_ring
-from .gradients import Gradients
+from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.gradients import Gradients
+from attn_mlir.schedules.core.problem import Value, WorkTile
+from attn_mlir.schedules.sources.row_vectors import FilledVector, fill_vectors, vector_ring
 
 LSE, DELTA = 0, 1
 Take = Callable[[int], Value]

@@ -19,14 +19,13 @@ from collections.abc import Sequence
 
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.gradients import Gradients, Named
+from attn_mlir.schedules.backward.numbers import DELTA, LSE, numbers_of
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.core.visited_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.softmax.row import LOG2E
 from attn_mlir.schedules.softmax.state import seen
 from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
-
-from .gradients import Gradients, Named
-from .numbers import DELTA, LSE, numbers_of
 
 
 class GradientStorage:
@@ -73,9 +72,8 @@ def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None
             b.commit(slot, "copy_engine")
     _, streamed = gradients.operands()
     source = TensorRows(problem, {side: tensor for _, side, tensor in streamed})
-    sides = (side for _, side, _ in streamed)
-    filled = zip(sides, storage.streamed, storage.widths, strict=True)
-    source.fill_rings([Filled(*x) for x in filled], tile)
+    rings = zip(streamed, storage.streamed, storage.widths, strict=True)
+    source.fill_rings([Filled(side, ring, width) for (_, side, _), ring, width in rings], tile)
 
 
 def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, way: Value) -> None:

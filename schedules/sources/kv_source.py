@@ -161,8 +161,11 @@ class CopiedKV(ABC):
         if problem.shares_rows:
             self._fill_turns([Filled(VALUES, rings.k, problem.columns)], tile, begin)
             return
-        keys, values = (KEYS, rings.k, problem.columns), (VALUES, rings.v, rings.columns)
-        self._fill_turns([Filled(*keys), Filled(*values)], tile, begin)
+        keys, values = (
+            Filled(KEYS, rings.k, problem.columns),
+            Filled(VALUES, rings.v, rings.columns),
+        )
+        self._fill_turns([keys, values], tile, begin)
 
     def fill_rings(self, operands: Sequence[Filled], tile: WorkTile) -> None:
         """Fills the rings of operands with what a work tile visits, tile by tile, each operand's in
