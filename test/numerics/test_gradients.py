@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -101,7 +101,8 @@ def test_what_no_query_sees_is_zero() -> None:
     request = Gradients(1, 1, 64, 64, am.sliding_window(30))
     (found,) = run(request, [draw(request, 60, 300, 0.125, 1)], 0.125)
     dk, dv = found["dk"], found["dv"]
-    seen = np.asarray(request.mask.visible(np.arange(60)[:, None], np.arange(300), 60, 300)).any(0)
+    visible = request.mask.visible(np.arange(60)[:, None], np.arange(300), 60, 300)
+    seen: np.ndarray[Any, Any] = np.any(np.broadcast_to(visible, (60, 300)), axis=0)
     assert not seen[:210].any() and seen[210:].all()
     assert not dk[~seen].any() and not dv[~seen].any()
     assert dv[seen].any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -44,8 +44,15 @@ class Gradients:
     lengths: Lengths = DENSE
     of: Literal["kv", "q"] = "kv"
 
-    kernel_name: ClassVar[str] = "gradients"
-    schedule_options: ClassVar[Mapping[str, int | str]] = {}
+    @property
+    def kernel_name(self) -> str:
+        """Says what it computes."""
+        return f"{self.of}_gradients"
+
+    @property
+    def schedule_options(self) -> Mapping[str, int | str]:
+        """None."""
+        return {}
 
     @property
     def operands(self) -> tuple[Operand, ...]:
