@@ -29,8 +29,8 @@ def offsets_of(q_offset: object, k_offset: object, head_offset: object, batch: i
     given = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
     listed = {name: value for name, value in given.items() if _is_listed(value)}
     arrays = {name: _array(name, value, batch) for name, value in listed.items()}
-    one = (None if name in listed else value for name, value in given.items())
-    numbers = numbers_of(*one, head_offset)
+    q, k = (None if name in listed else value for name, value in given.items())
+    numbers = numbers_of(q, k, head_offset)
     return GivenOffsets(Offsets(tuple(numbers), tuple(arrays)), {**numbers, **arrays})
 
 

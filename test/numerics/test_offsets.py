@@ -216,7 +216,7 @@ def test_parts_of_a_causal_sequence_are_the_whole(target: str) -> None:
                 return_lse=True, out_dtype="f32", device=device,
             )  # fmt: skip
             weight = np.exp(lse.astype(np.float64)).transpose(0, 2, 1)[..., None]
-            assert np.isneginf(lse).all() == (first > begin)
+            assert bool(np.all(np.isneginf(lse))) == (first > begin)
             sums, weights = sums + weight * o, weights + weight
         np.testing.assert_allclose(sums / weights, whole.o[:, begin : begin + shard], atol=0.02)
 
@@ -255,7 +255,7 @@ def test_block_masks_are_made_at_their_offsets(target: str, q_offset: int) -> No
     rng = np.random.default_rng(7)
     q = rng.standard_normal((2, 200, 2, HEAD_DIM)).astype(BF16)
     k, v = (rng.standard_normal((2, 300, 2, HEAD_DIM)).astype(BF16) for _ in range(2))
-    offsets = {"q_offset": q_offset, "k_offset": 50, "head_offset": 1}
+    offsets: dict[str, Any] = {"q_offset": q_offset, "k_offset": 50, "head_offset": 1}
     blocks = am.block_mask(parity, None, 2, 200, 300, mask=am.causal(), **offsets)
     device = EmulatorDevice(target=target)
     o, lse = am.attention(q, k, v, block_mask=blocks, return_lse=True, device=device)
@@ -287,7 +287,7 @@ def test_shards_of_8_bits(target: str, kinds: str) -> None:
     q = q.astype(e4m3 if kinds == "e4m3" else BF16)
     scales = {f"{name}_descale": np.full(1, 0.5, np.float32) for name in "qkv"}
     offsets: dict[str, Any] = {"q_offset": np.array([100, 350], np.int32), "k_offset": 40}
-    options = {"mask": am.sliding_window(120), "score_mod": by_distance, **offsets}
+    options: dict[str, Any] = {"mask": am.sliding_window(120), "score_mod": by_distance, **offsets}
     device = EmulatorDevice(target=target)
     if kinds == "each-position":
         factors = [rng.uniform(0.5, 2, (2, 256, 2, 1)).astype(np.float32) for _ in range(2)]

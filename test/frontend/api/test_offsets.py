@@ -17,7 +17,7 @@ from attn_mlir.validation.numerics.operands import i32
 
 BF16 = ml_dtypes.bfloat16
 Q, K = np.zeros((2, 5, 4, 64), BF16), np.zeros((2, 300, 2, 64), BF16)
-CAUSAL = {"mask": am.causal()}
+CAUSAL: dict[str, Any] = {"mask": am.causal()}
 NUMBER = rf"must be an integer from -?\d+ to {MAX_OFFSET} or \[batch\] of i32, got "
 
 
@@ -113,7 +113,8 @@ def test_arrays_of_modifiers_belong_to_the_longer_problem() -> None:
 
 def test_block_masks_have_the_offsets_that_they_were_made_with() -> None:
     blocks = am.block_mask(None, None, None, 5, 300, mask=am.causal(), q_offset=9, head_offset=1)
-    for options in ({}, {"q_offset": 9}, {"q_offset": 9, "head_offset": 1}):
+    same: list[dict[str, Any]] = [{}, {"q_offset": 9}, {"q_offset": 9, "head_offset": 1}]
+    for options in same:
         told = am.plan(Q, K, K, block_mask=blocks, **options).steps[0]
         assert (told.arguments["q_offset"], told.arguments["head_offset"]) == (9, 1)
     others: list[dict[str, Any]] = [{"q_offset": 8}, {"k_offset": 0}, {"q_offset": i32(9, 9)}]
@@ -165,7 +166,7 @@ def test_splits_are_counted_for_the_multiprocessors_that_are_left() -> None:
 @pytest.mark.parametrize("value", [-1, 20, 1.0, True, "1", None])
 def test_margins_leave_a_multiprocessor(value: Any) -> None:
     on = am.EmulatorDevice(multiprocessors=20)
-    latent = {name: np.zeros((1, 4, 1, 64), BF16) for name in ("q_nope", "k_nope", "q_rope", "k_rope", "v")}  # fmt: skip
+    latent: dict[str, Any] = {name: np.zeros((1, 4, 1, 64), BF16) for name in ("q_nope", "k_nope", "q_rope", "k_rope", "v")}  # fmt: skip
     cache = am.ContiguousKV(np.zeros((1, 64, 1, 576), BF16), None, i32(5))
     calls = (
         lambda: am.plan(Q, K, K, sm_margin=value, device=on),
@@ -205,8 +206,9 @@ def test_torch_tensors_have_offsets_and_margins() -> None:
     found = am.attention(
         q, k, v, **options, q_offset=places, sm_margin=1, return_lse=True, device=on
     )
-    arrays = [x.view(torch.int16).numpy().view(BF16) for x in (q, k, v, found[0])]
+    *operands, o = (x.view(torch.int16).numpy().view(BF16) for x in (q, k, v, found[0]))
+    options["q_offset"] = places.numpy()
     verdict = am.reference.check_attention(
-        *arrays, found[1].numpy(), **options, q_offset=places.numpy()
+        operands[0], operands[1], operands[2], o, found[1].numpy(), **options
     )
     assert verdict.ok, str(verdict)
