@@ -247,8 +247,8 @@ def planned(
     Args:
       model: the caller's array, whose library and device results get; its view is the operand q.
       operands: q, k and v, for which `spec` was made.
-      given: other arguments of the kernel by name: offsets, factors of 8-bit operands, lists of blocks,
-        tensors that the modifier reads.
+      given: other arguments of the kernel by name: offsets, factors of 8-bit operands, lists of
+        blocks, tensors that the modifier reads.
       told: the lengths of the sequences; by default those of the operands.
       choice: of the schedule; by default the one for this request and these sizes.
       modifier: of scores, where the request does not have it.
