@@ -319,8 +319,8 @@ def listed_mod(
     """
     by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
     return functools.partial(
-        _listed, kinds=kinds, block_size=block_size, inner=inner, by_batch=by_batch, by_head=by_head,
-        first=first,
+        _listed, kinds=kinds, block_size=block_size, inner=inner,
+        by_batch=by_batch, by_head=by_head, first=first,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Offsets of coordinates in the reference: where the rows, columns and heads of an operand begin."""
+"""Offsets of coordinates in the reference: where rows, columns and heads begin."""
 
 from __future__ import annotations
 

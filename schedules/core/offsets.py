@@ -35,7 +35,7 @@ class Shift(NamedTuple):
 
 
 class OffsetArguments(NamedTuple):
-    """Arguments of a kernel: of rows and columns a number or a memref [batch], of heads a number."""
+    """Arguments of a kernel: for rows and columns a number or a memref [batch], for heads a number."""
 
     q: Value | None
     k: Value | None
