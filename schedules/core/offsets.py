@@ -35,8 +35,7 @@ class Shift(NamedTuple):
 
 
 class OffsetArguments(NamedTuple):
-    """Arguments of a kernel: for rows and columns a number or a memref [batch], for heads a number."""
-
+    """Arguments of a kernel: numbers; of rows and columns also memrefs [batch]."""
     q: Value | None
     k: Value | None
     head: Value | None
