@@ -36,6 +36,7 @@ class Shift(NamedTuple):
 
 class OffsetArguments(NamedTuple):
     """Arguments of a kernel: numbers; of rows and columns also memrefs [batch]."""
+
     q: Value | None
     k: Value | None
     head: Value | None
