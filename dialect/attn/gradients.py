@@ -1,4 +1,4 @@
-"""`attn.kv_gradients` and `attn.q_gradients`: the gradients of attention, given that of its output."""
+"""`attn.kv_gradients` and `attn.q_gradients`: gradients of attention from the gradient of O."""
 
 from typing import Any
 

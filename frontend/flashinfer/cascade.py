@@ -23,7 +23,7 @@ ROWS = ("qo_indptr_arr", "paged_kv_indptr_arr", "paged_kv_indices_arr", "paged_k
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """As `flashinfer.MultiLevelCascadeAttentionWrapper`: merges the states of one wrapper a level."""
+    """`flashinfer.MultiLevelCascadeAttentionWrapper`: merges the states of one wrapper a level."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""FlashInfer's wrapper for ragged queries and a paged cache, and the base of both prefill wrappers."""
+"""FlashInfer's wrapper for ragged queries and a paged cache; the base of both prefill wrappers."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ PREFILL_PLAN = Options(
 def with_arguments(
     positions: str, by_name: str = "", *, options: Options | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a function FlashInfer's arguments, as `adapter`; PyTorch's compiler does not trace it."""
+    """Gives a function FlashInfer's arguments, as `adapter`; graphs do not trace it."""
     adapted = adapter(NEUTRAL, positions, by_name, options=options)
     return lambda function: outside_graphs(adapted(function))
 

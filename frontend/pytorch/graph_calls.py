@@ -183,7 +183,7 @@ class GraphCall:
         return operator
 
     def in_graph(self, operator: Any) -> Callable[..., Any]:
-        """The function that tracers see: the operator, or itself where an argument breaks graphs."""
+        """The function for tracers: the operator, or this one where an argument breaks graphs."""
 
         def call(*arguments: Any, **options: Any) -> Any:
             given = self.named(arguments, options)

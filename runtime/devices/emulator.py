@@ -166,6 +166,7 @@ def names_of(report: dict[str, object]) -> Names:
         if region.get("space") == "tensor" and "what" in region
         if isinstance(region.get("begin"), int) and isinstance(region.get("end"), int)
     ]
+    columns.sort(key=lambda region: region[0] - region[1])  # a lender before its borrowers
     return Names(warps, barriers, columns)
 
 

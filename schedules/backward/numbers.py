@@ -1,7 +1,7 @@
 """What each query has of its own, its LSE and its delta, as a tile of scores needs it.
 
-Where queries stand still each row has them, which are read once; where keys do, each column has, and
-they stream as tiles of queries do.
+Where queries stand still they belong to rows and are read once. Where keys do, they belong to
+columns and stream as tiles of queries do.
 """
 
 from collections.abc import Callable

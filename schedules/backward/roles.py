@@ -1,4 +1,4 @@
-"""The roles that compute gradients of what stands still, X with Y beside it, from streaming U and V.
+"""The roles that compute gradients of the stationary X and Y from streaming U and V.
 
 A group has 64 rows of X and Y. Where these are keys and values, scores are transposed, keys in
 rows: so weights and their gradients are operands of the next product as they are.
@@ -61,7 +61,7 @@ class GradientStorage:
 
 
 def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
-    """Fills the slots of what stands still once, and the other rings with all that a tile visits."""
+    """Fills the stationary slots once, and the other rings with all that a tile visits."""
     problem = gradients.problem
     for way in range(problem.config.q_tiles):
         position = problem.first_position(tile, way)
@@ -93,7 +93,7 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, way: 
 
 
 class _Steps:
-    """The turns of one work tile; the state of a group is its gradients, the first without scale."""
+    """The iterations of a work tile; a group's state is its gradients, the first without scale."""
 
     def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, way: Value):
         self._problem, self._storage, self._way = problem, storage, way

@@ -39,7 +39,7 @@ class AttentionPolicy(SplitPolicy):
     def sized(self, facts: Facts, call: Call) -> Knobs:
         """As of `tiled`, with work tiles on the first axis of the grid where the last has no room.
 
-        Dense sequences are the last axis. CTAs that loop over work tiles have them all on the first.
+        Dense sequences are the last axis; CTAs that loop over work tiles have all on the first.
         """
         found = self.tiled(facts, call)
         count = call.sizes["batch"] * max(call.parts, 1)

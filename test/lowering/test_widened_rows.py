@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.lowering.layouts.fragments import units_of_rows
-from attn_mlir.schedules.latent.common.rows import PAIR_WARPS, PIECE, WIDENERS
+from attn_mlir.schedules.latent.common.rows import CHUNK, PAIR_WARPS, UPCAST_WARPS
 
 ROWS, UNIT, BANK_UNITS = 64, 8, 8  # 16-byte units of bf16, of which 128 bytes have eight
 
 
-@pytest.mark.parametrize("warps", [WIDENERS, PAIR_WARPS])
-@pytest.mark.parametrize(("columns", "element_bits"), [(PIECE, 8), (PIECE, 16)])
+@pytest.mark.parametrize("warps", [UPCAST_WARPS, PAIR_WARPS])
+@pytest.mark.parametrize(("columns", "element_bits"), [(CHUNK, 8), (CHUNK, 16)])
 def test_eight_threads_write_to_all_banks(columns: int, element_bits: int, warps: int) -> None:
     """Unit u of row r of a line lies at place u xor (r mod 8) of its 128 bytes."""
     layout = units_of_rows(warps, columns, element_bits).layout([ROWS, columns])

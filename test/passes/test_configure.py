@@ -23,6 +23,7 @@ from attn_mlir.schedules.attention.streaming.kernel import StreamConfig
 from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY, default_knobs
 from attn_mlir.schedules.attention.warpgroups.kernel import HeldConfig
+from attn_mlir.schedules.backward.kernel import GradientConfig
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.latent.decode.config import DecodeConfig
 from attn_mlir.schedules.latent.prefill.kernel import MlaConfig
@@ -235,7 +236,8 @@ def test_configurations_have_the_knobs_of_their_policies() -> None:
         "mla-decode": DecodeConfig, "mla-decode-registers": DecodeConfig,
         "mla-decode-pair": PairConfig, "mla-decode-streaming": StreamConfig,
         "sparse-mla": SparseConfig, "sparse-mla-pair": PairConfig,
-        "sparse-mla-pair-threads": PairConfig,
+        "sparse-mla-pair-threads": PairConfig, "kv-gradients": GradientConfig,
+        "q-gradients": GradientConfig,
     }  # fmt: skip
     for policy in POLICIES:
         if policy.knobs:

@@ -256,7 +256,8 @@ class Runner:
                         port.step.op,
                         f"in role {self.process.label} takes turn {turn} of ring {mine} in the "
                         f"place of turn {last} of ring {theirs}, which role {side.who} may still "
-                        f"{use}: a wait for what follows that {step} is missing before this acquire",
+                        f"{use}: a wait for what follows that {step} is missing before this "
+                        "acquire",
                     )
 
     def _knows_in_order(self, port: Port, side: Side, turn: int) -> bool:
