@@ -168,6 +168,24 @@ def parameters(function: Callable[..., Any]) -> list[str]:
     return [name for name in names if name != "self"]
 
 
+def by_name(places: Mapping[str, Mapping[str, Subject]]) -> dict[str, Subject]:
+    """The subjects of several modules as `module.function`, which is a test's name."""
+    return {
+        f"{place}.{name}": subject
+        for place, subjects in places.items()
+        for name, subject in subjects.items()
+    }
+
+
+def arguments_of(subjects: Mapping[str, Subject]) -> dict[str, tuple[Subject, str]]:
+    """Each changed argument of the subjects, as `module.function.argument`."""
+    return {
+        f"{name}.{argument}": (subject, argument)
+        for name, subject in subjects.items()
+        for argument in subject.changes
+    }
+
+
 def complaint(subject: Subject, argument: str) -> str:
     """Why the change of an argument is not what it should be; empty if it is.
 

@@ -14,7 +14,15 @@ import attn_mlir as am
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.coordinates import Offsets
 from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed
+from attn_mlir.validation.effects import (
+    Change,
+    Subject,
+    arguments_of,
+    by_name,
+    complaint,
+    parameters,
+    unnamed,
+)
 from attn_mlir.validation.numerics.operands import i32
 
 BF16: Any = ml_dtypes.bfloat16
@@ -445,27 +453,15 @@ SUBJECTS: Mapping[str, Mapping[str, Subject]] = {
     "attended": CACHES,
     "appended": APPENDED,
 }
-ROWS = [
-    pytest.param(subject, argument, id=f"{place}.{name}.{argument}")
-    for place, subjects in SUBJECTS.items()
-    for name, subject in subjects.items()
-    for argument in subject.changes
-]
+ROWS = arguments_of(by_name(SUBJECTS))
 
 
-@pytest.mark.parametrize(("subject", "argument"), ROWS)
+@pytest.mark.parametrize(("subject", "argument"), ROWS.values(), ids=ROWS)
 def test_an_argument_does_something(subject: Subject, argument: str) -> None:
     assert complaint(subject, argument) == ""
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(subject, id=f"{place}.{name}")
-        for place, subjects in SUBJECTS.items()
-        for name, subject in subjects.items()
-    ],
-)
+@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
 def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
     """A stream is looked at by the launch alone."""
     assert set(unnamed(subject)) <= {"stream"}

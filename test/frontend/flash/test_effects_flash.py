@@ -11,7 +11,15 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import flash, flash_mla
-from attn_mlir.validation.effects import Change, Subject, complaint, parameters, unnamed
+from attn_mlir.validation.effects import (
+    Change,
+    Subject,
+    arguments_of,
+    by_name,
+    complaint,
+    parameters,
+    unnamed,
+)
 from attn_mlir.validation.numerics.operands import i32
 
 BF16: Any = ml_dtypes.bfloat16
@@ -396,15 +404,10 @@ FLASH_MLA = {
 NO_CALL = {"get_mla_metadata", "FlashMLASchedMeta"}  # carry out no plan; see test_flash_mla
 SUBJECTS = {"flash": FLASH, "flash_mla": FLASH_MLA}
 PLACES: dict[str, Any] = {"flash": flash, "flash_mla": flash_mla}
-ROWS = [
-    pytest.param(subject, argument, id=f"{place}.{name}.{argument}")
-    for place, subjects in SUBJECTS.items()
-    for name, subject in subjects.items()
-    for argument in subject.changes
-]
+ROWS = arguments_of(by_name(SUBJECTS))
 
 
-@pytest.mark.parametrize(("subject", "argument"), ROWS)
+@pytest.mark.parametrize(("subject", "argument"), ROWS.values(), ids=ROWS)
 def test_an_argument_does_something(subject: Subject, argument: str) -> None:
     assert complaint(subject, argument) == ""
 
@@ -414,14 +417,7 @@ CALLED_OTHERWISE = {  # refused by the name that the argument has further down
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(subject, id=f"{place}.{name}")
-        for place, subjects in SUBJECTS.items()
-        for name, subject in subjects.items()
-    ],
-)
+@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
 def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
     """A stream is looked at by the launch alone."""
     found = unnamed(subject)

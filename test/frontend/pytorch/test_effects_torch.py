@@ -16,6 +16,8 @@ from attn_mlir import torch as doors  # noqa: E402
 from attn_mlir.validation.effects import (  # noqa: E402
     Change,
     Subject,
+    arguments_of,
+    by_name,
     complaint,
     only_planned,
     parameters,
@@ -473,15 +475,10 @@ SUBJECTS = {
     "torch": DOORS,
     "flashinfer": {**FUNCTIONS, **{name: subject for name, (_, subject) in WRAPPERS.items()}},
 }
-TABLE = [
-    pytest.param(subject, argument, id=f"{place}.{name}.{argument}")
-    for place, subjects in SUBJECTS.items()
-    for name, subject in subjects.items()
-    for argument in subject.changes
-]
+TABLE = arguments_of(by_name(SUBJECTS))
 
 
-@pytest.mark.parametrize(("subject", "argument"), TABLE)
+@pytest.mark.parametrize(("subject", "argument"), TABLE.values(), ids=TABLE)
 def test_an_argument_does_something(subject: Subject, argument: str) -> None:
     assert complaint(subject, argument) == ""
 
@@ -491,14 +488,7 @@ CALLED_OTHERWISE = {  # refused by the name that the argument has further down
 }
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(subject, id=f"{place}.{name}")
-        for place, subjects in SUBJECTS.items()
-        for name, subject in subjects.items()
-    ],
-)
+@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
 def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
     """Further positions of `run` are none that could be nothing."""
     named = {name: change for name, change in subject.changes.items() if name != "run.args"}
