@@ -181,11 +181,26 @@ class StrongAccessChecks(CheckBase):
             conflict = other.strong_lanes(addresses, width, foreign, strong, kind)
             if conflict is not None:
                 lane = int(here[conflict.position // max(1, width // other.granule)])
-                user = (f"{warp.where} lane {lane}", line, is_write)
-                known = _knowledge_of(
-                    their_state, state.other_clusters.known(warp.of_lane(lane).clock)
+                self._report_other_cluster(
+                    their_state, other, conflict, state, warp, lane, (line, is_write)
                 )
-                self.report_access(their_state, other, None, conflict, user, known)
+
+    def _report_other_cluster(
+        self,
+        their_state: ClusterState,
+        space: ByteSpace,
+        conflict: Conflict,
+        state: ClusterState,
+        warp: WarpClocks,
+        lane: int,
+        access: tuple[int, bool],
+    ) -> None:
+        """Reports a lane's access, its line and whether it writes, that races in another cluster."""
+        user = (f"{warp.where} lane {lane}", *access)
+        known = state.other_clusters.known(warp.of_lane(lane).clock)
+        self.report_access(
+            their_state, space, None, conflict, user, _knowledge_of(their_state, known)
+        )
 
     @staticmethod
     def _accessor_in(
@@ -241,11 +256,9 @@ class StrongAccessChecks(CheckBase):
             conflict = other.lanes(addresses, width, foreign, is_write, stored)
             if conflict is not None:
                 lane = int(here[conflict.position // max(1, width // other.granule)])
-                user = (f"{warp.where} lane {lane}", line, is_write)
-                known = _knowledge_of(
-                    their_state, state.other_clusters.known(warp.of_lane(lane).clock)
+                self._report_other_cluster(
+                    their_state, other, conflict, state, warp, lane, (line, is_write)
                 )
-                self.report_access(their_state, other, None, conflict, user, known)
 
     def box_access(
         self,

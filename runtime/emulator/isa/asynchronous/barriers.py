@@ -163,40 +163,21 @@ def _emit_bar(e: Emitter, i: Instruction, operands: tuple[Operand, ...], wait: b
         e.line(f"if not {text}: return {BLOCKED}" if wait else text)
 
 
-_MODIFIERS = "cta aligned"
+_CTA_BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
 
 
 @instruction(
-    "bar.sync",
-    "bar.cta.sync",
-    "barrier.sync",
-    "barrier.cta.sync",
-    modifiers=_MODIFIERS,
+    *(f"{name}.{verb}" for name in _CTA_BARRIERS for verb in ("sync", "arrive")),
+    modifiers="cta aligned",
     boundary=True,
 )
-def emit_bar_sync(e: Emitter, i: Instruction) -> None:
-    """bar{.cta}.sync a{, b} and barrier{.cta}.sync{.aligned}."""
-    _emit_bar(e, i, i.operands, True)
+def emit_bar(e: Emitter, i: Instruction) -> None:
+    """bar{.cta}.sync a{, b}, bar{.cta}.arrive a, b, and barrier{.cta} with {.aligned} of both."""
+    _emit_bar(e, i, i.operands, i.has("sync"))
 
 
 @instruction(
-    "bar.arrive",
-    "bar.cta.arrive",
-    "barrier.arrive",
-    "barrier.cta.arrive",
-    modifiers=_MODIFIERS,
-    boundary=True,
-)
-def emit_bar_arrive(e: Emitter, i: Instruction) -> None:
-    """bar{.cta}.arrive a, b and barrier{.cta}.arrive."""
-    _emit_bar(e, i, i.operands, False)
-
-
-@instruction(
-    "bar.red",
-    "bar.cta.red",
-    "barrier.red",
-    "barrier.cta.red",
+    *(f"{name}.red" for name in _CTA_BARRIERS),
     modifiers="cta aligned popc and or",
     boundary=True,
 )
