@@ -195,7 +195,7 @@ class StrongAccessChecks(CheckBase):
         lane: int,
         access: tuple[int, bool],
     ) -> None:
-        """Reports a lane's access, its line and whether it writes, that races in another cluster."""
+        """Reports a lane's access, its line and whether it writes, which races between clusters."""
         user = (f"{warp.where} lane {lane}", *access)
         known = state.other_clusters.known(warp.of_lane(lane).clock)
         self.report_access(
