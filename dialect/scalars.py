@@ -5,6 +5,7 @@ Used by schedules and lowerings alike.
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from math import gcd
 from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, scf
@@ -39,6 +40,19 @@ def is_constant(value: Value, expected: int) -> bool:
     if not isinstance(owner, arith.ConstantOp):
         return False
     return ir.IntegerAttr(owner.value).value == expected
+
+
+def multiple_of(value: Value) -> int:
+    """A static divisor of an i32; 0 if it is the constant 0."""
+    match value.owner:
+        case arith.ConstantOp() as op:
+            return abs(ir.IntegerAttr(op.value).value)
+        case arith.MulIOp() as op:
+            return multiple_of(op.lhs) * multiple_of(op.rhs)
+        case arith.AddIOp() | arith.SubIOp() as op:
+            return gcd(multiple_of(op.lhs), multiple_of(op.rhs))
+        case _:
+            return 1
 
 
 class IntOps:

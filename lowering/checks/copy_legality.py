@@ -3,12 +3,12 @@
 Source of the numbers: CUDA driver API, cuTensorMapEncodeTiled (box extents).
 """
 
-import math
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
+from attn_mlir.dialect.scalars import multiple_of
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 
 from ..layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
@@ -204,7 +204,7 @@ def _check_units_of_rows(
     """Checks that columns are whole 16-byte units, and within a tensor of static extent."""
     tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
     first = op.coords[column_dim]
-    if (multiple := _multiple_of(first)) % step:
+    if (multiple := multiple_of(first)) % step:
         raise op_error(
             op,
             f"expects a first column that is known to be a multiple of {step}, got one of "
@@ -222,19 +222,6 @@ def _check_units_of_rows(
         raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
     if columns % step:
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")
-
-
-def _multiple_of(value: Any) -> int:
-    """A static divisor of an i32; 0 if it is the constant 0."""
-    match value.owner:
-        case arith.ConstantOp() as op:
-            return abs(ir.IntegerAttr(op.value).value)
-        case arith.MulIOp() as op:
-            return _multiple_of(op.lhs) * _multiple_of(op.rhs)
-        case arith.AddIOp() | arith.SubIOp() as op:
-            return math.gcd(_multiple_of(op.lhs), _multiple_of(op.rhs))
-        case _:
-            return 1
 
 
 @legality_check(ws.CopyOutOp)

@@ -83,7 +83,7 @@ def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
 
 def _fill(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
-    parameter = low.signature.tensor_map(op.source, op.target, op.dims)
+    parameter = low.signature.tensor_map(op)
     announce(low, slot, op)
     if slot.ring.is_crossing or any(ws.crossing(op.receivers)):
         _copy_across(low, op, slot, parameter)
@@ -135,7 +135,7 @@ def _copy_to_cta(low: Lowering, op: ws.CopyAcrossOp) -> None:
 
 @lowers(ws.CopyOutOp)
 def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
-    parameter = low.signature.tensor_map(op.target, op.source, op.dims)
+    parameter = low.signature.tensor_map(op)
     with issuing(low):
         for number in range(parameter.box_count):
             nvgpu.TmaAsyncStoreOp(
@@ -147,7 +147,7 @@ def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
 
 @lowers(ws.ReduceOutOp)
 def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
-    parameter = low.signature.tensor_map(op.target, op.source, op.dims)
+    parameter = low.signature.tensor_map(op)
     kind = ir.Attribute.parse(f"#nvvm.tma_redux_kind<{op.kind.value}>")
     for number in range(parameter.box_count):
         nvvm.CpAsyncBulkTensorReduceOp(

@@ -10,6 +10,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.scalars import multiple_of
 from attn_mlir.errors import VerifyError
 from attn_mlir.expr import Expr, names
 from attn_mlir.passes.analysis.protocol.integers import (
@@ -105,21 +106,24 @@ class Signature:
             unit_elements(ws.element_bits(kind.element_type)) if argument in self._vectorised else 1
         )
 
-    def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
+    def tensor_map(self, op: ws.CopyInOp | ws.CopyOutOp | ws.ReduceOutOp) -> TensorMap:
         """The tensor map of a copy between a tile of the kernel and a tensor."""
+        is_in = isinstance(op, ws.CopyInOp)
+        tensor, tile = (op.source, op.target) if is_in else (op.target, op.source)
         kind = ws.TileType(tile.type)
         is_apart = ws.pitch_rows(tile) != kind.shape[0] and ws.lines_of(kind) > 1
-        return self._map(tensor, kind, dims, is_apart=is_apart)
+        return self._map(op, tensor, kind, is_apart=is_apart)
 
     def prefetch_map(self, op: ws.PrefetchBoxOp) -> TensorMap:
         """The tensor map of a prefetch: that of a copy to a whole tile."""
-        return self._map(op.source, op.kind, op.dims)
+        return self._map(op, op.source, op.kind)
 
-    def _map(self, tensor: Any, kind: Any, dims: Any, *, is_apart: bool = False) -> TensorMap:
-        """The tensor map of tiles of a kind."""
-        *row_dims, column_dim = list[int](dims)
+    def _map(self, op: Any, tensor: Any, kind: Any, *, is_apart: bool = False) -> TensorMap:
+        """The tensor map of tiles of a kind, whose lines are apart unless those of the tensor."""
+        *row_dims, column_dim = list[int](op.dims)
         view, bits = view_of(self.kernel, tensor), ws.element_bits(kind.element)
         (rows, columns), line = kind.shape, kind.line_bytes
+        is_apart |= multiple_of(op.coords[column_dim]) % line_elements(bits, line) != 0
         return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, line, is_apart)
 
     def gather_map(self, op: ws.GatherInOp) -> TensorMap:
@@ -154,15 +158,13 @@ class Signature:
                     yield from self._scan(inner)
 
     def _used(self, op: Any) -> Iterator[Parameter]:
-        if isinstance(op, ws.CopyInOp):
-            yield self.tensor_map(op.source, op.target, op.dims)
+        if isinstance(op, ws.CopyInOp | ws.CopyOutOp | ws.ReduceOutOp):
+            yield self.tensor_map(op)
         elif isinstance(op, ws.PrefetchBoxOp):
             yield self.prefetch_map(op)
         elif isinstance(op, ws.GatherInOp):
             self._gathered.add(self.gather_map(op))
             yield self.gather_map(op)
-        elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
-            yield self.tensor_map(op.target, op.source, op.dims)
         elif isinstance(op, ws.StoreGlobalOp | ws.StoreRowsOp):
             yield from self._accessed(op.target, op.fragment)
         elif isinstance(op, ws.LoadGlobalOp):

@@ -100,8 +100,9 @@ class TensorMap:
       rows, columns: extents of a tile.
       element_bits: width of an element.
       line_bytes: of a line of the tile.
-      is_apart: whether the tile is some rows of a larger one, so that its columns of 128 bytes are
-        not contiguous in shared memory, and each of them is a box.
+      is_apart: whether each line of a row is a box: the tile is some rows of a larger one, so that
+        its lines are not contiguous in shared memory, or its first column need not begin a line of
+        the tensor.
     """
 
     view: View
@@ -221,7 +222,7 @@ class TensorMap:
         """Coordinates of a box along the line and, where there is one, the dimension of lines.
 
         Args:
-          first: column of the tile's first element; a multiple of a line.
+          first: column of the tile's first element; a multiple of a line unless lines are apart.
         """
         if is_constant(first, 0):
             return chunk * self.line, [0] if self.has_chunk_dim else []
