@@ -114,7 +114,7 @@ def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | Non
     return Output(found, lambda: found)
 
 
-def counters_beside(like: TensorView, count: int, stream: object | None) -> tuple[Any, int]:
+def counters_at(like: TensorView, count: int, stream: object | None) -> tuple[Any, int]:
     """What holds the counters of `counters_like`, and where they are."""
     if like.device == "cuda":
         return None, counters_address(count, like.device_index, stream_handle(stream))
@@ -122,7 +122,7 @@ def counters_beside(like: TensorView, count: int, stream: object | None) -> tupl
     return found, found.__array_interface__["data"][0]
 
 
-def given_output(
+def caller_output(
     out: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
 ) -> Output:
     """Checks a caller's array for a result, before anything is compiled.

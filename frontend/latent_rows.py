@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LARGEST = OF_NUMPY[E4M3.name].largest
-LEAST_FACTOR = 1e-4  # before it is rounded up to a power of two, as FlashMLA's quantiser has it
+MIN_SCALE = 1e-4  # before it is rounded up to a power of two, as FlashMLA's quantiser has it
 PAGE_STEP = 576  # bytes: pages of `model1` begin at multiples of it, as FlashMLA's do
 EXPONENT_BIAS, NO_EXPONENT = 127, 255  # of a factor of 8 bits; OCP Microscaling Formats, E8M0
 
@@ -103,7 +103,7 @@ def _quantised(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
     padded = np.zeros((*outer, count * group), np.float32)
     padded[..., :columns] = rows
     parts = padded.reshape(*outer, count, group)
-    least = np.maximum(np.abs(parts).max(-1) / LARGEST, LEAST_FACTOR)
+    least = np.maximum(np.abs(parts).max(-1) / LARGEST, MIN_SCALE)
     factors = np.exp2(np.ceil(np.log2(least))).astype(np.float32)
     values = (parts / factors[..., None]).reshape(padded.shape)[..., :columns]
     return values.astype(E4M3), factors

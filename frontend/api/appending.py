@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
-from attn_mlir.api.appending_checks import check_places
+from attn_mlir.api.appending_checks import check_positions
 from attn_mlir.api.array_checks import checked_array, dense_array, index_array
 from attn_mlir.api.caches import Cached, cached
 from attn_mlir.api.descales import cache_factors
@@ -106,17 +106,17 @@ def append_kv(call: AppendCall) -> Plan:
     """
     if not isinstance(cast(object, call.cache), CACHES):
         raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(call.cache)}")
-    found = cached(call.cache)
-    tensors = _Tensors(found, view(call.k_new, "k_new"), view(call.v_new, "v_new"))
+    cache = cached(call.cache)
+    tensors = _Tensors(cache, view(call.k_new, "k_new"), view(call.v_new, "v_new"))
     tensors.check()
     slots = _slots_of(call, tensors)
     angles, interleaved = _angles(call.rotary, tensors)
-    kind = found.kind or Cache()
+    kind = cache.kind or Cache()
     is_slots, has_positions = slots.kind == SLOTS, call.positions is not None
-    lengths = {} if is_slots or has_positions else dict(found.lengths)
+    lengths = {} if is_slots or has_positions else dict(cache.lengths)
     is_measured = bool(kind.scale_dtype)  # scales are computed from the tokens
-    is_narrowed = tensors.dtype in NARROW_DTYPES and tensors.new_dtype != tensors.dtype
-    scaled = is_narrowed and not is_measured
+    is_quantized = tensors.dtype in NARROW_DTYPES and tensors.new_dtype != tensors.dtype
+    scaled = is_quantized and not is_measured
     if is_measured:
         _check_measured(tensors, kind, is_slots=is_slots)
     spec = AppendSpec(
@@ -135,36 +135,36 @@ def append_kv(call: AppendCall) -> Plan:
         interleaved=interleaved,
         scaled=scaled,
     )
-    batch = found.batch
+    batch = cache.batch
     lengths = {
         name: index_array("seqused", value, (batch,), label=f"[batch] = [{batch}]", all_count=True)
         for name, value in lengths.items()
     }
-    indices = {} if is_slots else dict(found.arrays)
+    indices = {} if is_slots else dict(cache.arrays)
     factors: dict[str, TensorView] = {}
     if scaled:
-        factors = cache_factors(found.scales, tensors.dtype, batch, spec.heads)
+        factors = cache_factors(cache.scales, tensors.dtype, batch, spec.heads)
         if is_slots and any(table.shape[0] > 1 for table in factors.values()):
             raise SpecError("k_scale and v_scale per sequence need positions, got slot_mapping")
     if is_measured:
-        factors = dict(zip(SCALES, cast("tuple[TensorView, ...]", found.scales), strict=True))
+        factors = dict(zip(SCALES, cast("tuple[TensorView, ...]", cache.scales), strict=True))
     arrays = {**slots.arrays, **indices, **lengths}
-    check_places(
-        found,
+    check_positions(
+        cache,
         slots.kind,
         tensors.k_new.shape[:-2],
-        contents_of(arrays, found.names),
+        contents_of(arrays, cache.names),
         has_positions=has_positions,
         angle_count=angles["cos"].shape[0] if angles else None,
     )
-    for name, pool in found.operands.items():
+    for name, pool in cache.operands.items():
         if pool.read_only:
             raise SpecError(
-                f"{found.names.get(name, name)} is written, but its memory is read-only"
+                f"{cache.names.get(name, name)} is written, but its memory is read-only"
             )
     arguments = {"k_cache": tensors.k, "v_cache": tensors.v}
     arguments |= {"k_new": call.k_new, "v_new": call.v_new}
-    names = {"k_cache": _name(found, "k"), "v_cache": _name(found, "v")}
+    names = {"k_cache": _name(cache, "k"), "v_cache": _name(cache, "v")}
     step = Step(spec, {**arguments, **arrays, **angles, **factors}, names)
     return Plan.of([step], [], call, call.k_new, tensors.k_new)
 
@@ -239,7 +239,7 @@ class _Tensors:
         if len(self.k_new.shape) == 4 and self.k_new.shape[0] != self.cache.batch:
             raise SpecError(
                 f"k_new has batch {self.k_new.shape[0]}, "
-                f"{_name(self.cache, self.cache.counted_by)} has {self.cache.batch}"
+                f"{_name(self.cache, self.cache.batch_source)} has {self.cache.batch}"
             )
 
 
@@ -258,9 +258,9 @@ def _slots_of(call: AppendCall, tensors: _Tensors) -> _Slots:
       SpecError: arrays that are missing, too many or of a wrong kind.
     """
     tokens, positions = tensors.k_new.shape[:-2], call.positions
-    given = {name: getattr(call, name) for name in (SLOTS, "positions", INDICES, OFFSETS)}
-    given = {name: value for name, value in given.items() if value is not None}
-    kinds = [name for name in (SLOTS, INDICES, OFFSETS) if name in given]
+    sources = {name: getattr(call, name) for name in (SLOTS, "positions", INDICES, OFFSETS)}
+    sources = {name: value for name, value in sources.items() if value is not None}
+    kinds = [name for name in (SLOTS, INDICES, OFFSETS) if name in sources]
     if len(kinds) > 1:
         raise SpecError(f"{kinds[0]} and {kinds[1]} both tell where tokens go: pass one")
     if len(tokens) == 2 and kinds:
@@ -271,9 +271,9 @@ def _slots_of(call: AppendCall, tensors: _Tensors) -> _Slots:
         raise SpecError(
             f"k_new {TOKEN_SHAPES[3]} needs {SLOTS}, {OFFSETS}, or positions and {INDICES}"
         )
-    if INDICES in given and positions is None:
+    if INDICES in sources and positions is None:
         raise SpecError(f"positions are missing: {INDICES} alone does not tell where tokens go")
-    if SLOTS in given and (positions is not None) != (call.rotary is not None):
+    if SLOTS in sources and (positions is not None) != (call.rotary is not None):
         raise SpecError(
             "positions and slot_mapping both tell where tokens go: pass one"
             if positions is not None
@@ -281,7 +281,7 @@ def _slots_of(call: AppendCall, tensors: _Tensors) -> _Slots:
         )
     shape = "[tokens]" if len(tokens) == 1 else "[batch, n]"
     arrays = dict[str, object]()
-    for name, value in given.items():
+    for name, value in sources.items():
         extents = (tensors.cache.batch + 1,) if name == OFFSETS else tokens
         label = f"{'[batch + 1]' if name == OFFSETS else shape} = {list(extents)}"
         dtypes = SLOT_DTYPES if name == SLOTS else ("i32",)
@@ -297,23 +297,23 @@ def _angles(rotary: object, tensors: _Tensors) -> tuple[dict[str, TensorView], b
     """
     if rotary is None:
         return {}, False
-    parts = cast("tuple[Any, ...]", rotary if isinstance(rotary, (tuple, list)) else ())
-    if len(parts) != 3:
+    items = cast("tuple[Any, ...]", rotary if isinstance(rotary, (tuple, list)) else ())
+    if len(items) != 3:
         raise SpecError(f"{ROTARY}, got {shown(cast(object, rotary))}")
     if tensors.new_dtype not in WIDE_DTYPES:
         allowed = " or ".join(WIDE_DTYPES)
         raise SpecError(f"rotary is for k_new of {allowed}, got {tensors.new_dtype}")
     axes = ("positions", "rotary_dim / 2")
     cos, sin = (
-        checked_array(f"rotary's {name}", part, axes, *ANGLE_DTYPES)
-        for name, part in zip(("cos", "sin"), parts[:2], strict=True)
+        checked_array(f"rotary's {name}", array, axes, *ANGLE_DTYPES)
+        for name, array in zip(("cos", "sin"), items[:2], strict=True)
     )
     if (cos.shape, cos.dtype) != (sin.shape, sin.dtype):
         raise SpecError(
             f"rotary's cos and sin must agree, got {list(cos.shape)} of {cos.dtype} and "
             f"{list(sin.shape)} of {sin.dtype}"
         )
-    return {"cos": cos, "sin": sin}, flag("rotary's interleaved", parts[2])
+    return {"cos": cos, "sin": sin}, flag("rotary's interleaved", items[2])
 
 
 def _check_measured(tensors: _Tensors, kind: Cache, *, is_slots: bool) -> None:

@@ -12,7 +12,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.api.caches import Cached, Contents, check_entries, check_found, lengths_of
+from attn_mlir.api.caches import (
+    Cached,
+    Contents,
+    check_cache_indices,
+    check_entries,
+    stored_lengths,
+)
 from attn_mlir.compiling.appending import BATCH, INDICES, LENGTHS, OFFSETS, SLOTS
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE
 from attn_mlir.errors import SpecError, shown
@@ -36,9 +42,9 @@ class _Tokens:
     back: Array
 
 
-def check_places(
+def check_positions(
     cache: Cached,
-    told: str,
+    kind: str,
     shape: tuple[int, ...],
     contents: Contents,
     *,
@@ -48,7 +54,7 @@ def check_places(
     """Refuses tokens without a place, as far as arrays can be read.
 
     Args:
-      told: what tells the sequence of a token; see `AppendSpec`.
+      kind: what tells the sequence of a token; see `AppendSpec`.
       shape: [tokens] or [batch, n].
       contents: the index arrays by name, None where they are not to be read.
       has_positions: whether positions are given.
@@ -60,35 +66,40 @@ def check_places(
     positions = contents.get("positions")
     if positions is not None:
         positions = positions.reshape(-1)
-    if told == SLOTS:
+    if kind == SLOTS:
         _check_slots(cache, contents[SLOTS], positions, angle_count)
         return
-    room, tokens = _room(cache, contents), _tokens(cache, told, shape, contents)
+    capacity, tokens = _capacities(cache, contents), _tokens(cache, kind, shape, contents)
     starts = contents.get("leftpad", np.zeros(cache.batch, np.int32))
-    if room is None or tokens is None or starts is None or (has_positions and positions is None):
+    if (
+        capacity is None
+        or tokens is None
+        or starts is None
+        or (has_positions and positions is None)
+    ):
         return
     if "leftpad" in contents:
-        check_found(cache, {"leftpad": starts}, room)
+        check_cache_indices(cache, {"leftpad": starts}, capacity)
     if positions is not None:
-        places = _told_places(positions, tokens, starts, room)
+        slots = _given_positions(positions, tokens, starts, capacity)
     else:
-        ends = _ends(cache, tokens, contents, room)
+        ends = _ends(cache, tokens, contents, capacity)
         if ends is None:
             return
         name = cache.names.get(next(iter(cache.lengths), ""), "the cache")
-        places = _last_places(name, ends, tokens, starts, room)
+        slots = _positions_from_ends(name, ends, tokens, starts, capacity)
     if angle_count is not None:
-        own = places - starts[tokens.sequence]
-        _check_angles("rotary", own, angle_count)
+        in_sequence = slots - starts[tokens.sequence]
+        _check_angles("rotary", in_sequence, angle_count)
     if positions is not None:
         b = tokens.sequence.astype(np.int64)
         _check_apart(
             "positions",
             tokens.index,
-            b * (int(places.max(initial=0)) + 1) + places,
-            lambda t: f"position {places[t] - starts[b[t]]} of sequence {b[t]}",
+            b * (int(slots.max(initial=0)) + 1) + slots,
+            lambda t: f"position {slots[t] - starts[b[t]]} of sequence {b[t]}",
         )
-    _check_entries(cache, tokens, places, contents)
+    _check_entries(cache, tokens, slots, contents)
 
 
 def _check_slots(
@@ -105,37 +116,39 @@ def _check_slots(
         _check_angles("rotary", positions[slots >= 0], angle_count)
 
 
-def _told_places(positions: Array, tokens: _Tokens, starts: Array, room: Array) -> Array:
+def _given_positions(positions: Array, tokens: _Tokens, starts: Array, capacity: Array) -> Array:
     """The place of each token in its sequence's room, where positions tell."""
-    own, b = positions[tokens.index].astype(np.int64), tokens.sequence
-    places = own + starts[b]
-    wrong = (own < 0) | (places >= room[b])
+    requested, b = positions[tokens.index].astype(np.int64), tokens.sequence
+    slots = requested + starts[b]
+    wrong = (requested < 0) | (slots >= capacity[b])
     if wrong.any():
         t = int(np.argmax(wrong))
         raise SpecError(
-            f"positions have {own[t]} for token {tokens.index[t]}: append over the end, sequence "
-            f"{b[t]} has room for positions 0 to {room[b[t]] - starts[b[t]] - 1}"
+            f"positions have {requested[t]} for token {tokens.index[t]}: append over the end, sequence "
+            f"{b[t]} has room for positions 0 to {capacity[b[t]] - starts[b[t]] - 1}"
         )
-    return places
+    return slots
 
 
-def _last_places(name: str, ends: Array, tokens: _Tokens, starts: Array, room: Array) -> Array:
+def _positions_from_ends(
+    name: str, ends: Array, tokens: _Tokens, starts: Array, capacity: Array
+) -> Array:
     """The place of each token in its sequence's room, where new tokens are the last ones.
 
     Args:
       name: of what tells the ends.
     """
     b = tokens.sequence
-    places = ends[b] - tokens.back
-    wrong = (places < starts[b]) | (ends[b] > room[b])
+    slots = ends[b] - tokens.back
+    wrong = (slots < starts[b]) | (ends[b] > capacity[b])
     if wrong.any():
         t = int(np.argmax(wrong))
         raise SpecError(
             f"{name} tells that new tokens of sequence {b[t]} end at {ends[b[t]]} and token "
-            f"{tokens.index[t]} lies at {places[t]}: append over the end, positions are "
-            f"{starts[b[t]]} to {room[b[t]] - 1}"
+            f"{tokens.index[t]} lies at {slots[t]}: append over the end, positions are "
+            f"{starts[b[t]]} to {capacity[b[t]] - 1}"
         )
-    return places
+    return slots
 
 
 def _check_angles(name: str, positions: Array, count: int) -> None:
@@ -148,17 +161,17 @@ def _check_angles(name: str, positions: Array, count: int) -> None:
         )
 
 
-def _check_apart(name: str, tokens: Array, places: Array, where: Callable[[int], str]) -> None:
+def _check_apart(name: str, tokens: Array, slots: Array, where: Callable[[int], str]) -> None:
     """Refuses two tokens for one place, of which each head would hold either.
 
     Args:
       name: of the array that leads tokens to their places.
       tokens: their numbers.
-      places: a number for each, equal for equal places.
+      slots: a number for each, equal for equal places.
       where: what messages call the place of an entry.
     """
-    order = np.argsort(places, kind="stable")
-    same = np.flatnonzero(np.diff(places[order]) == 0)
+    order = np.argsort(slots, kind="stable")
+    same = np.flatnonzero(np.diff(slots[order]) == 0)
     if len(same):
         one, other = (int(x) for x in order[same[0] : same[0] + 2])
         raise SpecError(
@@ -167,43 +180,43 @@ def _check_apart(name: str, tokens: Array, places: Array, where: Callable[[int],
         )
 
 
-def _tokens(cache: Cached, told: str, shape: tuple[int, ...], contents: Contents) -> _Tokens | None:
+def _tokens(cache: Cached, kind: str, shape: tuple[int, ...], contents: Contents) -> _Tokens | None:
     """The tokens that belong to a sequence; None where that cannot be read."""
-    if told == BATCH:
+    if kind == BATCH:
         batch, count = shape
         number = np.arange(batch * count)
         return _Tokens(number, number // max(count, 1), count - number % max(count, 1))
-    found = contents[told]
-    if found is None:
+    indices = contents[kind]
+    if indices is None:
         return None
-    if told == INDICES:
-        check_entries(INDICES, found, cache.batch, "there are sequences", found >= 0)
-        index = np.flatnonzero(found >= 0)
-        return _Tokens(index, found[index], np.zeros_like(index))
-    assert told == OFFSETS
-    counts = np.diff(found.astype(np.int64))
-    if found[0] < 0 or found[-1] > shape[0] or (counts < 0).any():
+    if kind == INDICES:
+        check_entries(INDICES, indices, cache.batch, "there are sequences", indices >= 0)
+        index = np.flatnonzero(indices >= 0)
+        return _Tokens(index, indices[index], np.zeros_like(index))
+    assert kind == OFFSETS
+    counts = np.diff(indices.astype(np.int64))
+    if indices[0] < 0 or indices[-1] > shape[0] or (counts < 0).any():
         raise SpecError(
             f"{OFFSETS} must rise from 0 or more to at most {shape[0]}, the tokens, got "
-            f"{shown(found.tolist(), 60)}"
+            f"{shown(indices.tolist(), 60)}"
         )
-    index = np.arange(int(found[0]), int(found[-1]))
+    index = np.arange(int(indices[0]), int(indices[-1]))
     sequence = np.repeat(np.arange(cache.batch), counts)
-    return _Tokens(index, sequence, found[1:][sequence] - index)
+    return _Tokens(index, sequence, indices[1:][sequence] - index)
 
 
-def _room(cache: Cached, contents: Contents) -> Array | None:
+def _capacities(cache: Cached, contents: Contents) -> Array | None:
     """Positions that each sequence has memory for; None where that cannot be read."""
     if cache.kind is None or cache.kind.pages != CSR:
-        return np.full(cache.batch, cache.most, np.int64)
-    if lengths_of(cache, contents) is None:  # which checks the rows
+        return np.full(cache.batch, cache.max_positions, np.int64)
+    if stored_lengths(cache, contents) is None:  # which checks the rows
         return None
     offsets = contents["indptr"]
     assert offsets is not None
     return np.diff(offsets.astype(np.int64)) * cache.kind.page_size
 
 
-def _ends(cache: Cached, tokens: _Tokens, contents: Contents, room: Array) -> Array | None:
+def _ends(cache: Cached, tokens: _Tokens, contents: Contents, capacity: Array) -> Array | None:
     """Positions of each sequence once the tokens are there."""
     for name in LENGTHS:
         if name in contents:
@@ -214,45 +227,50 @@ def _ends(cache: Cached, tokens: _Tokens, contents: Contents, room: Array) -> Ar
             if name == "cache_seqlens":
                 ends = ends + np.bincount(tokens.sequence, minlength=cache.batch)
             return ends
-    lengths = lengths_of(cache, contents)
-    return room if lengths is None else lengths.astype(np.int64)
+    lengths = stored_lengths(cache, contents)
+    return capacity if lengths is None else lengths.astype(np.int64)
 
 
-def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Contents) -> None:
+def _check_entries(cache: Cached, tokens: _Tokens, positions: Array, contents: Contents) -> None:
     """Refuses entries of tables that tokens are led by and that name nothing."""
     k, called = cache.operands["k"], cache.names.get("k", "k")
     if (rows := contents.get("batch_idx")) is not None:
         check_entries("batch_idx", rows, k.shape[0], f"{called} has rows")
-        own = rows[tokens.sequence].astype(np.int64)
-        slots = own * k.shape[1] + places
+        row_of_token = rows[tokens.sequence].astype(np.int64)
+        slots = row_of_token * k.shape[1] + positions
         _check_apart(
-            "batch_idx", tokens.index, slots, lambda t: f"position {places[t]} of row {own[t]}"
+            "batch_idx",
+            tokens.index,
+            slots,
+            lambda t: f"position {positions[t]} of row {row_of_token[t]}",
         )
     if cache.kind is None or not cache.kind.page_size:
         return
-    numbers = places // cache.kind.page_size
-    there = f"{called} has pages"
+    numbers = positions // cache.kind.page_size
+    range_name = f"{called} has pages"
     if cache.kind.pages == CSR:
         indices, offsets = contents["indices"], contents["indptr"]
         if indices is not None and offsets is not None:
             used = np.zeros(len(indices), np.bool_)
             used[offsets[tokens.sequence] + numbers] = True
-            check_entries("indices", indices, k.shape[0], there, used)
+            check_entries("indices", indices, k.shape[0], range_name, used)
             pages = indices[offsets[tokens.sequence] + numbers]
-            _check_pages("indices", cache, tokens, pages, places)
+            _check_pages("indices", cache, tokens, pages, positions)
     for name in ("page_table", "v_page_table"):
         if (table := contents.get(name)) is not None:
-            pages = _check_table("page_table", table, tokens.sequence, numbers, k.shape[0], there)
-            _check_pages("page_table", cache, tokens, pages, places)
+            pages = _check_table(
+                "page_table", table, tokens.sequence, numbers, k.shape[0], range_name
+            )
+            _check_pages("page_table", cache, tokens, pages, positions)
     if (table := contents.get(SCALE_TABLE)) is not None:
         scales = cast("tuple[TensorView, TensorView]", cache.scales)
         pages = min(scale.shape[0] for scale in scales)
-        there = "k_scale and v_scale have pages"
-        _check_table(SCALE_TABLE, table, tokens.sequence, numbers, pages, there)
+        range_name = "k_scale and v_scale have pages"
+        _check_table(SCALE_TABLE, table, tokens.sequence, numbers, pages, range_name)
 
 
 def _check_table(
-    name: str, table: Array, sequences: Array, columns: Array, pages: int, there: str
+    name: str, table: Array, sequences: Array, columns: Array, pages: int, range_name: str
 ) -> Array:
     """The entries of a table in these rows and columns; refuses those that name no page."""
     if columns.max(initial=0) >= table.shape[1]:
@@ -265,16 +283,16 @@ def _check_table(
     if wrong.any():
         t = int(np.argmax(wrong))
         raise SpecError(
-            f"{name}[{sequences[t]}, {columns[t]}] is {entries[t]}: {there} 0 to {pages - 1}"
+            f"{name}[{sequences[t]}, {columns[t]}] is {entries[t]}: {range_name} 0 to {pages - 1}"
         )
     return entries
 
 
-def _check_pages(name: str, cache: Cached, tokens: _Tokens, pages: Array, places: Array) -> None:
+def _check_pages(name: str, cache: Cached, tokens: _Tokens, pages: Array, positions: Array) -> None:
     """Refuses tokens of sequences that share a page and are led to one slot of it."""
     assert cache.kind is not None
     size = cache.kind.page_size
-    slots = pages.astype(np.int64) * size + places % size
+    slots = pages.astype(np.int64) * size + positions % size
     _check_apart(
-        name, tokens.index, slots, lambda t: f"position {places[t] % size} of page {pages[t]}"
+        name, tokens.index, slots, lambda t: f"position {positions[t] % size} of page {pages[t]}"
     )

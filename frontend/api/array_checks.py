@@ -28,39 +28,40 @@ def checked_array(
     Raises:
       SpecError: no array, or one of another shape or dtype.
     """
-    found = view(value, name)
-    is_fit = len(found.shape) == len(shape) and all(
-        isinstance(want, str) or got == want for got, want in zip(found.shape, shape, strict=True)
+    array = view(value, name)
+    is_fit = len(array.shape) == len(shape) and all(
+        isinstance(expected, str) or got == expected
+        for got, expected in zip(array.shape, shape, strict=True)
     )
-    if not is_fit or found.dtype not in dtypes:
+    if not is_fit or array.dtype not in dtypes:
         label = label or f"[{', '.join(map(str, shape))}]"
-        *others, last = dtypes
-        allowed = f"{', '.join(others)} or {last}" if others else last
+        *first, last = dtypes
+        allowed = f"{', '.join(first)} or {last}" if first else last
         raise SpecError(
-            f"{name} must be {label} of {allowed}{note}, got {list(found.shape)} of {found.dtype}"
+            f"{name} must be {label} of {allowed}{note}, got {list(array.shape)} of {array.dtype}"
         )
-    return found
+    return array
 
 
 def dense_array(
-    name: str, value: object, shape: Sequence[int | str], *dtypes: str, **said: str
+    name: str, value: object, shape: Sequence[int | str], *dtypes: str, **texts: str
 ) -> object:
     """A small array as kernels take it, dense in host memory; arguments as of `checked_array`."""
-    checked_array(name, value, shape, *dtypes, **said)
+    checked_array(name, value, shape, *dtypes, **texts)
     return dense_on_host(value, name)
 
 
 def index_array(
-    name: str, value: object, shape: Sequence[int | str], *, all_count: bool = False, **said: str
+    name: str, value: object, shape: Sequence[int | str], *, all_count: bool = False, **texts: str
 ) -> object:
     """An array of i32 or u32 as kernels take it: of i32, and dense in host memory.
 
     Args:
-      shape, said: as of `checked_array`.
+      shape, texts: as of `checked_array`.
       all_count: as of `as_i32`.
 
     Raises:
       SpecError: as of `checked_array` and `as_i32`.
     """
     value = as_i32(value, name, all_count=all_count)
-    return dense_array(name, value, shape, "i32", **said)
+    return dense_array(name, value, shape, "i32", **texts)

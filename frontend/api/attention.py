@@ -12,11 +12,17 @@ from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.descales import check_scaled, descales_of
-from attn_mlir.api.lengths import NONE_TOLD, LengthArguments, Told, check_ranks, told_by
+from attn_mlir.api.lengths import (
+    DENSE_LENGTHS,
+    LengthArguments,
+    SequenceLengths,
+    check_ranks,
+    sequence_lengths,
+)
 from attn_mlir.api.offsets import offsets_of, offsets_of_blocks
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents
+from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by, only_planned
-from attn_mlir.arrays import given_output, stream_of
+from attn_mlir.arrays import caller_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refused_dtype
@@ -161,21 +167,21 @@ def attention(call: AttentionCall) -> Plan:
         k_descale, v_descale = cache.scales or (k_descale, v_descale)
     elif v is None:
         raise SpecError("v is missing: only a cache in the place of k holds the values as well")
-    given = {"k": k, "v": v} if cache is None else cache.operands
-    operands = {name: view(value, name) for name, value in {"q": call.q, **given}.items()}
-    told = told_by(operands, call, cache=cache)
-    offsets = offsets_of(call.q_offset, call.k_offset, call.head_offset, told.sizes["batch"])
+    sources = {"k": k, "v": v} if cache is None else cache.operands
+    operands = {name: view(value, name) for name, value in {"q": call.q, **sources}.items()}
+    lengths = sequence_lengths(operands, call, cache=cache)
+    offsets = offsets_of(call.q_offset, call.k_offset, call.head_offset, lengths.sizes["batch"])
     if call.block_mask is not None:
         offsets = offsets_of_blocks(call.block_mask, offsets)
     out_dtype = out_dtype_of(call.out, call.out_dtype)
-    asked: dict[str, Any] = {
+    knobs: dict[str, Any] = {
         name: getattr(call, name)
         for name in ("return_lse", "schedule", "query_tiles", "tile_order")
     }
-    asked["offsets"] = offsets.kinds
-    spec = spec_of(operands, call.mask, out_dtype=out_dtype, told=told, **asked)
+    knobs["offsets"] = offsets.kinds
+    spec = spec_of(operands, call.mask, out_dtype=out_dtype, lengths=lengths, **knobs)
     factors = (call.q_descale, k_descale, v_descale)
-    descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
+    descales = descales_of(spec, lengths.sizes["batch"], *factors, lengths.names)
     if call.sinks is not None:
         checked_array("sinks", call.sinks, (spec.heads,), "f32", "bf16", "f16")
     mask_mod, lists = call.mask_mod, dict[str, object]()
@@ -186,22 +192,22 @@ def attention(call: AttentionCall) -> Plan:
         spec, mask_mod, lists = of_call(
             call.block_mask, spec, mask_mod, call.mask, call.q, operands, machine
         )
-    choice = attention_choice(spec, told.sizes, machine, in_parts=call.split_size is not None)
+    choice = attention_choice(spec, lengths.sizes, machine, in_parts=call.split_size is not None)
     split = _split(call, choice)
-    own_sinks = call.sinks if split is None or split.joined else None
-    modifier, captured = trace(call.score_mod, mask_mod, own_sinks)
+    kernel_sinks = call.sinks if split is None or split.in_kernel else None
+    modifier, captured = trace(call.score_mod, mask_mod, kernel_sinks)
     for mod in (call.score_mod, mask_mod):
-        sizes = offsets.reached({**told.sizes, "heads": spec.heads})
+        sizes = offsets.reached({**lengths.sizes, "heads": spec.heads})
         check_extents(mod, sizes, longer=offsets.axes)
-    check_captured(captured, told.sizes)
+    check_captured(captured, lengths.sizes)
     scale = check_scale(call.scale, spec.head_dim)
-    check_scaled(descales, scale, told.names)
+    check_scaled(descales, scale, lengths.names)
     return planned(
         call.q,
         operands,
         spec,
         {**offsets.arguments, **descales, **lists, **captured},
-        told,
+        lengths,
         choice=choice,
         modifier=modifier,
         split=split,
@@ -221,7 +227,7 @@ def _split(call: AttentionCall, choice: Choice) -> Split | None:
     if call.split_size is not None:
         size, count = fixed_split(call.split_size, call.num_splits, choice)
         is_empty = 0 in choice.call.sizes.values()
-        return None if is_empty else Split(count, call.sinks, joined=True, size=size)
+        return None if is_empty else Split(count, call.sinks, in_kernel=True, size=size)
     count = split_count(call.num_splits, choice)
     return Split(count, call.sinks, choice.combines_splits) if count > 1 else None
 
@@ -230,8 +236,8 @@ def planned(
     model: object,
     operands: Mapping[str, TensorView],
     spec: MhaSpec,
-    given: Mapping[str, object],
-    told: Told | None = None,
+    extra: Mapping[str, object],
+    lengths: SequenceLengths | None = None,
     *,
     choice: Choice | None = None,
     modifier: Program | None = None,
@@ -247,9 +253,9 @@ def planned(
     Args:
       model: the caller's array, whose library and device results get; its view is the operand q.
       operands: q, k and v, for which `spec` was made.
-      given: other arguments of the kernel by name: offsets, factors of 8-bit operands, lists of
+      extra: other arguments of the kernel by name: offsets, factors of 8-bit operands, lists of
         blocks, tensors that the modifier reads.
-      told: the lengths of the sequences; by default those of the operands.
+      lengths: the lengths of the sequences; by default those of the operands.
       choice: of the schedule; by default the one for this request and these sizes.
       modifier: of scores, where the request does not have it.
       split: how the keys are split; None if they are not.
@@ -257,34 +263,36 @@ def planned(
     """
     q = operands["q"]
     stream = stream_of(stream, device, model, q)
-    given_o = None
+    caller_o = None
     if out is not None:
         shape = (*q.shape[:-1], spec.v_head_dim)
-        given_o = given_output(out, shape, spec.out_dtype, operands)
-    told = told_by(operands) if told is None else told
-    for name in ("q",) if told.cache is not None else ("q", "k", "v"):  # pools have been checked
-        check_copyable(operands[name], told.name(name))
+        caller_o = caller_output(out, shape, spec.out_dtype, operands)
+    lengths = sequence_lengths(operands) if lengths is None else lengths
+    for name in ("q",) if lengths.cache is not None else ("q", "k", "v"):  # pools have been checked
+        check_copyable(operands[name], lengths.name(name))
     if choice is None:
-        choice = attention_choice(spec, told.sizes, machine_of(device, q).without(sm_margin))
+        choice = attention_choice(spec, lengths.sizes, machine_of(device, q).without(sm_margin))
     target = choice.call.target.chip
     modified = {} if modifier is None else {"modifier": modifier}
-    own: dict[str, object] = {}
-    if split is not None and split.joined:
-        own = {"joined": True, "split_size": split.size}
+    split_options: dict[str, object] = {}
+    if split is not None and split.in_kernel:
+        split_options = {"joined": True, "split_size": split.size}
     elif split is not None:
-        own = PARTIAL
-    kernel = chosen(spec, choice.in_parts(0 if split is None else split.count), **modified, **own)
+        split_options = PARTIAL
+    kernel = chosen(
+        spec, choice.in_parts(0 if split is None else split.count), **modified, **split_options
+    )
     sizes = named_extents(spec, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
-    results[0] = dataclasses.replace(results[0], given=given_o)
-    arguments = {**operands, **told.arrays, **told.scalars, **given}
+    results[0] = dataclasses.replace(results[0], external=caller_o)
+    arguments = {**operands, **lengths.arrays, **lengths.scalars, **extra}
     arguments["scale"] = check_scale(scale, spec.head_dim)
     workspace: list[Allocation] = []
-    if split is not None and split.joined:
+    if split is not None and split.in_kernel:
         extents = {"splits": split.count, "tiles": choice.combined_tiles()}
         memory = _memory(kernel, extents)
-        seen = [(x.name, x) for x in (*results, *memory)]
-        step = Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})
+        views = [(x.name, x) for x in (*results, *memory)]
+        step = Step(kernel, arguments | {name: PlanView(x.name, x.shape) for name, x in views})
         at = (model, q, device, stream, target)
         return Plan([step], results, memory, *at, sm_margin=sm_margin)
     if split is not None:
@@ -293,16 +301,16 @@ def planned(
         outputs = [x for x in kernel.tensors if x.role == "out"]
         workspace = [Allocation.of(x, sizes, name=f"partial_{x.name}") for x in outputs]
     memory = _memory(kernel, {})
-    seen = [*zip(("o", "lse"), workspace or results, strict=False), *((x.name, x) for x in memory)]
-    steps = [Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})]
+    views = [*zip(("o", "lse"), workspace or results, strict=False), *((x.name, x) for x in memory)]
+    steps = [Step(kernel, arguments | {name: PlanView(x.name, x.shape) for name, x in views})]
     if split is not None:
         steps.append(combination(spec, split, sizes))
-    others: list[MhaSpec] = []
+    for_other_sizes: list[MhaSpec] = []
     if collects_for_other_sizes() and split is None:
-        found = (chosen(spec, x, **modified) for x in choice.for_other_sizes())
-        others = list(dict.fromkeys(found))
+        candidates = (chosen(spec, x, **modified) for x in choice.for_other_sizes())
+        for_other_sizes = list(dict.fromkeys(candidates))
     memory = [*workspace, *memory]
-    at = (model, q, device, stream, target, others)
+    at = (model, q, device, stream, target, for_other_sizes)
     return Plan(steps, results, memory, *at, sm_margin=sm_margin)
 
 
@@ -317,34 +325,34 @@ def spec_of(
     *,
     out_dtype: object = None,
     return_lse: bool = True,
-    told: Told = NONE_TOLD,
-    **asked: Any,
+    lengths: SequenceLengths = DENSE_LENGTHS,
+    **knobs: Any,
 ) -> MhaSpec:
     """The request for these operands, and the knobs that are asked for.
 
     Raises:
       SpecError: ranks, shapes, dtypes or sizes that do not fit together or have no kernel.
     """
-    check_ranks(operands, told.kinds)
-    named = {told.name(name): tensor for name, tensor in operands.items()}
-    for name, tensor in named.items():
+    check_ranks(operands, lengths.kinds)
+    tensors = {lengths.name(name): tensor for name, tensor in operands.items()}
+    for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
             raise refused_dtype(name, tensor.dtype, DTYPES)
     q, k, v = operands["q"], operands["k"], operands["v"]
-    is_cache = told.cache is not None
-    _check_stored_dtypes(named, q, k)
-    for name, tensor in list(named.items())[1:]:
+    is_cache = lengths.cache is not None
+    _check_stored_dtypes(tensors, q, k)
+    for name, tensor in list(tensors.items())[1:]:
         are_dense = len(tensor.shape) == len(q.shape) == 4 and not is_cache
         if are_dense and tensor.shape[0] != q.shape[0]:
             raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
     if k.shape[-1] != q.shape[-1]:
-        raise SpecError(f"{told.name('k')} has head_dim {k.shape[-1]}, q has {q.shape[-1]}")
+        raise SpecError(f"{lengths.name('k')} has head_dim {k.shape[-1]}, q has {q.shape[-1]}")
     if k.shape[:-1] != v.shape[:-1]:
         raise SpecError(
-            f"{told.name('k')} and {told.name('v')} must agree but for head_dim, got "
+            f"{lengths.name('k')} and {lengths.name('v')} must agree but for head_dim, got "
             f"{list(k.shape)} and {list(v.shape)}"
         )
-    for name, tensor in (("q", q), (told.name("k"), k)):
+    for name, tensor in (("q", q), (lengths.name("k"), k)):
         if 0 in tensor.shape[-2:]:
             what = "heads" if tensor.shape[-2] == 0 else "elements per head"
             raise SpecError(f"{name} has 0 {what}: shape {list(tensor.shape)}")
@@ -360,20 +368,20 @@ def spec_of(
         mask=mask,
         out_dtype=out_dtype,
         return_lse=return_lse,
-        lengths=told.kinds,
-        cache=told.cache,
-        **asked,
+        lengths=lengths.kinds,
+        cache=lengths.cache,
+        **knobs,
     )
 
 
-def _check_stored_dtypes(named: Mapping[str, TensorView], q: TensorView, k: TensorView) -> None:
+def _check_stored_dtypes(tensors: Mapping[str, TensorView], q: TensorView, k: TensorView) -> None:
     """Refuses keys and values of another type than queries, unless of 8 bits with queries of 16.
 
     Raises:
       SpecError: names the operand.
     """
     under = q.dtype not in NARROW_DTYPES and k.dtype in NARROW_DTYPES
-    for name, tensor in list(named.items())[1:]:
+    for name, tensor in list(tensors.items())[1:]:
         if tensor.dtype == (k.dtype if under else q.dtype):
             continue
         if under:
@@ -392,10 +400,10 @@ def output_dtype_of(out: object) -> str:
     Raises:
       SpecError: it is no array, or has a dtype that O cannot have.
     """
-    found = view(out, "out")
-    if found.dtype not in OUT_DTYPES:
-        raise SpecError(f"out has dtype {found.dtype}, allowed are {', '.join(OUT_DTYPES)}")
-    return found.dtype
+    tensor = view(out, "out")
+    if tensor.dtype not in OUT_DTYPES:
+        raise SpecError(f"out has dtype {tensor.dtype}, allowed are {', '.join(OUT_DTYPES)}")
+    return tensor.dtype
 
 
 def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

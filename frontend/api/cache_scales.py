@@ -53,12 +53,12 @@ class PositionScales:
         if self.table is None:
             return {}
         table = as_i32(self.table, SCALE_TABLE)
-        found = checked_array(SCALE_TABLE, table, ("batch", "columns"), "i32")
-        if found.shape[0] != batch or found.shape[1] < columns:
+        entries = checked_array(SCALE_TABLE, table, ("batch", "columns"), "i32")
+        if entries.shape[0] != batch or entries.shape[1] < columns:
             raise SpecError(
-                f"{SCALE_TABLE} must be [{batch}, {columns} or more], got {list(found.shape)}"
+                f"{SCALE_TABLE} must be [{batch}, {columns} or more], got {list(entries.shape)}"
             )
-        check_dense_rows(found, SCALE_TABLE)
+        check_dense_rows(entries, SCALE_TABLE)
         return {SCALE_TABLE: table}
 
 
@@ -74,29 +74,29 @@ def position_scales(
     Raises:
       SpecError: names the argument, what was got and what is allowed.
     """
-    given = {"k": cache.k_scale, "v": cache.v_scale}
-    seen = {side: view(x, NAMES[side]) for side, x in given.items() if x is not None}
-    if not any(len(x.shape) >= POOL_RANK for x in seen.values()):
+    arrays = {"k": cache.k_scale, "v": cache.v_scale}
+    scales = {operand: view(x, NAMES[operand]) for operand, x in arrays.items() if x is not None}
+    if not any(len(x.shape) >= POOL_RANK for x in scales.values()):
         return None
     layout, table = "[rows, positions, heads, groups]", None
     if isinstance(cache, PagedKV):
         layout, table = LAYOUTS[cache.layout].replace("D]", "groups]"), cache.scale_table
-        if cache.v_pages is None and "v" not in seen:
-            seen = _halves(seen["k"], layout)
-    for side, name in NAMES.items():
-        if side not in seen:
+        if cache.v_pages is None and "v" not in scales:
+            scales = _split_both(scales["k"], layout)
+    for operand, name in NAMES.items():
+        if operand not in scales:
             raise SpecError(f"{name} is missing: keys and values both have factors of positions")
-        if len(seen[side].shape) != POOL_RANK:
-            raise SpecError(f"{name} must be {layout}, got {list(seen[side].shape)}")
+        if len(scales[operand].shape) != POOL_RANK:
+            raise SpecError(f"{name} must be {layout}, got {list(scales[operand].shape)}")
     if isinstance(cache, PagedKV) and cache.layout == "HND":
-        seen = {side: heads_inside(x) for side, x in seen.items()}
-    k, v = (_checked(side, seen[side], operands[side], layout) for side in NAMES)
+        scales = {operand: heads_inside(x) for operand, x in scales.items()}
+    k, v = (_checked(operand, scales[operand], operands[operand], layout) for operand in NAMES)
     if k.dtype != v.dtype:
         raise SpecError(f"v_scale is {v.dtype}, k_scale is {k.dtype}: both must be the same")
-    for side, scale in zip(NAMES, (k, v), strict=True):
-        _check_places(side, scale, operands[side], kind, has_table=table is not None)
-    own = [(operands[s].shape[1], x.shape[1]) for s, x in zip(NAMES, (k, v), strict=True)]
-    rows = [positions // blocks if blocks else 1 for positions, blocks in own]
+    for operand, scale in zip(NAMES, (k, v), strict=True):
+        _check_extents(operand, scale, operands[operand], kind, has_table=table is not None)
+    extents = [(operands[s].shape[1], x.shape[1]) for s, x in zip(NAMES, (k, v), strict=True)]
+    rows = [positions // blocks if blocks else 1 for positions, blocks in extents]
     if rows[0] != rows[1]:
         raise SpecError(
             f"v_scale is of {rows[1]} neighbouring positions, k_scale of {rows[0]}: both must be "
@@ -106,7 +106,7 @@ def position_scales(
         raise SpecError(
             f"leftpad is for factors of each position, k_scale is of {rows[0]} neighbouring ones"
         )
-    found = dataclasses.replace(
+    layout_of_cache = dataclasses.replace(
         kind,
         scale_dtype=k.dtype,
         k_groups=int(k.shape[3]),
@@ -114,20 +114,20 @@ def position_scales(
         own_scale_table=table is not None,
         scale_rows=rows[0],
     )
-    return PositionScales((k, v), found, table)
+    return PositionScales((k, v), layout_of_cache, table)
 
 
-def _halves(both: TensorView, layout: str) -> dict[str, TensorView]:
+def _split_both(both: TensorView, layout: str) -> dict[str, TensorView]:
     """The factors of k and v, taken from one array of both."""
     if len(both.shape) != POOL_RANK + 1 or both.shape[1] != BOTH:
-        wanted = layout.replace("pages,", "pages, 2,")
-        raise SpecError(f"k_scale must be {wanted} without v_scale, got {list(both.shape)}")
+        expected = layout.replace("pages,", "pages, 2,")
+        raise SpecError(f"k_scale must be {expected} without v_scale, got {list(both.shape)}")
     return {"k": half(both, 0), "v": half(both, 1)}
 
 
-def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> TensorView:
+def _checked(operand_name: str, scale: TensorView, operand: TensorView, layout: str) -> TensorView:
     """Checks the dtype and the groups of one operand's factors, and returns them in layout NHD."""
-    name, shape = NAMES[side], list(scale.shape)
+    name, shape = NAMES[operand_name], list(scale.shape)
     if operand.dtype not in NARROW_DTYPES:
         raise SpecError(
             f"{name} is for keys and values of 8 bits, got {operand.dtype}: leave it out"
@@ -136,7 +136,7 @@ def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> 
         allowed = ", ".join(SCALE_DTYPES)
         raise SpecError(f"{name} must be {layout} of {allowed}, got {shape} of {scale.dtype}")
     if shape[2] != operand.shape[2]:
-        raise SpecError(f"{name} has {shape[2]} heads, {side} has {operand.shape[2]}")
+        raise SpecError(f"{name} has {shape[2]} heads, {operand_name} has {operand.shape[2]}")
     if not has_scale_groups(operand.shape[3], shape[3]):
         raise SpecError(
             f"{name} has {shape[3]} groups of {operand.shape[3]} columns: groups are {SCALE_GROUPS}"
@@ -149,29 +149,33 @@ def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> 
     return scale
 
 
-def _check_places(
-    side: str, scale: TensorView, operand: TensorView, kind: Cache, *, has_table: bool
+def _check_extents(
+    operand_name: str, scale: TensorView, operand: TensorView, kind: Cache, *, has_table: bool
 ) -> None:
     """Refuses factors whose extents are not those of the operand."""
-    name, got, own = NAMES[side], tuple(scale.shape[:2]), tuple(operand.shape[:2])
-    is_divided = own[1] % got[1] == 0 if got[1] else not own[1]
-    if not kind.page_size and (got[0] != own[0] or not is_divided):
+    name, extents, expected = NAMES[operand_name], tuple(scale.shape[:2]), tuple(operand.shape[:2])
+    is_divided = expected[1] % extents[1] == 0 if extents[1] else not expected[1]
+    if not kind.page_size and (extents[0] != expected[0] or not is_divided):
         raise SpecError(
-            f"{name} has {got[0]} rows of {got[1]} positions, {side} has {own[0]} of {own[1]}"
+            f"{name} has {extents[0]} rows of {extents[1]} positions, {operand_name} has {expected[0]} of {expected[1]}"
         )
-    if scale.empty and (kind.page_size or (kind.selected and got[1])):
+    if scale.empty and (kind.page_size or (kind.selected and extents[1])):
         raise SpecError(f"{name} has no element: shape {list(scale.shape)}")
     if kind.page_size and not is_divided:
-        raise SpecError(f"{name} has pages of {got[1]} positions, {side} has pages of {own[1]}")
-    if kind.page_size and got[0] != own[0] and not has_table:
-        raise SpecError(f"{name} has {got[0]} pages, {side} has {own[0]} (pass scale_table?)")
+        raise SpecError(
+            f"{name} has pages of {extents[1]} positions, {operand_name} has pages of {expected[1]}"
+        )
+    if kind.page_size and extents[0] != expected[0] and not has_table:
+        raise SpecError(
+            f"{name} has {extents[0]} pages, {operand_name} has {expected[0]} (pass scale_table?)"
+        )
 
 
 def half(both: TensorView, number: int) -> TensorView:
     """K or V of a pool of both, or the table of one of them."""
     strides = (both.strides[0], *both.strides[2:])
-    part = both.reshaped((both.shape[0], *both.shape[2:]), strides)
-    return part.moved(number * both.strides[1])
+    tensor = both.reshaped((both.shape[0], *both.shape[2:]), strides)
+    return tensor.moved(number * both.strides[1])
 
 
 def heads_inside(pool: TensorView) -> TensorView:

@@ -69,8 +69,8 @@ class Cached:
       lengths: the name of the array with lengths, `seqused_k` or `cache_seqlens`; empty without
         one.
       batch: number of sequences.
-      counted_by: the array whose extent that is.
-      most: an upper bound of the positions of a sequence; see `longest_of`.
+      batch_source: the array whose extent that is.
+      max_positions: an upper bound of the positions of a sequence; see `longest_of`.
       scales: k_scale and v_scale; None if k_descale and v_descale may be given instead.
       names: the caller's name of an operand, if it differs from the kernel's.
     """
@@ -80,8 +80,8 @@ class Cached:
     arrays: Mapping[str, object]
     lengths: Mapping[str, object]
     batch: int
-    counted_by: str
-    most: int
+    batch_source: str
+    max_positions: int
     scales: tuple[object, object] | None
     names: Mapping[str, str]
 
@@ -118,28 +118,28 @@ def _lengths_array(cache: ContiguousKV | PagedKV) -> dict[str, object]:
 
 def _contiguous(cache: ContiguousKV) -> Cached:
     operands = {"k": view(cache.k, "k"), "v": view(cache.v, "v")}
-    for name, found in operands.items():
-        if len(found.shape) != POOL_RANK:
+    for name, tensor in operands.items():
+        if len(tensor.shape) != POOL_RANK:
             layout = "[rows, positions, heads, head_dim]"
-            raise SpecError(f"{name} must be {layout}, got shape {list(found.shape)}")
+            raise SpecError(f"{name} must be {layout}, got shape {list(tensor.shape)}")
     arrays = _index_arrays({"batch_idx": cache.batch_idx, "leftpad": cache.leftpad})
     kind = Cache(selected="batch_idx" in arrays, padded="leftpad" in arrays)
-    counted_by = "batch_idx" if kind.selected else "k"
+    batch_source = "batch_idx" if kind.selected else "k"
     has_scales = cache.k_scale is not None or cache.v_scale is not None
     scales: tuple[object, object] | None = (cache.k_scale, cache.v_scale) if has_scales else None
     of_positions = position_scales(cache, operands, kind)
     if of_positions is not None:
         scales, kind = of_positions.scales, of_positions.kind
-    rows, most = operands["k"].shape[:2]
-    batch = view(arrays["batch_idx"], counted_by).shape[0] if kind.selected else rows
+    rows, max_positions = operands["k"].shape[:2]
+    batch = view(arrays["batch_idx"], batch_source).shape[0] if kind.selected else rows
     return Cached(
         operands,
         kind if arrays or of_positions else None,
         arrays,
         _lengths_array(cache),
-        _agreed(batch, counted_by, arrays, ["leftpad"]),
-        counted_by,
-        most,
+        _agreed(batch, batch_source, arrays, ["leftpad"]),
+        batch_source,
+        max_positions,
         scales,
         _LENGTH_NAMES if scales is None else _LENGTH_NAMES | _SCALE_NAMES,
     )
@@ -152,12 +152,12 @@ def _paged(cache: PagedKV) -> Cached:
     if cache.is_compressed:
         kind, arrays = CSR, _compressed_rows(cache)
         batch = view(arrays["indptr"], "indptr").shape[0] - 1
-        counted_by, listing = "indptr", "indices"
+        batch_source, listing = "indptr", "indices"
         columns = view(arrays["indices"], "indices").shape[0]
     else:
         arrays = _tables(cache.page_table)
         kind = TABLE if len(arrays) == 1 else TABLES
-        counted_by = listing = "page_table"
+        batch_source = listing = "page_table"
         batch, columns = view(arrays["page_table"], "page_table").shape
     layout = Cache(page_size=page_size, pages=kind)
     scales: tuple[object, object] = (cache.k_scale, cache.v_scale)
@@ -180,7 +180,7 @@ def _paged(cache: PagedKV) -> Cached:
         arrays,
         _lengths_array(cache),
         batch,
-        counted_by,
+        batch_source,
         columns * page_size,
         scales,
         names | _LENGTH_NAMES | _SCALE_NAMES | {"v_page_table": "page_table"},
@@ -201,17 +201,17 @@ def _compressed_rows(cache: PagedKV) -> dict[str, object]:
 def _tables(page_table: object) -> dict[str, object]:
     """The table for keys and values, or one for each, from an array [batch, 2, columns]."""
     page_table = as_i32(page_table, "page_table")
-    found = view(page_table, "page_table")
-    rank = len(found.shape)
-    if found.dtype != "i32" or rank not in (2, 3) or (rank == 3 and found.shape[1] != BOTH):
+    table = view(page_table, "page_table")
+    rank = len(table.shape)
+    if table.dtype != "i32" or rank not in (2, 3) or (rank == 3 and table.shape[1] != BOTH):
         raise SpecError(
             "page_table must be [batch, columns] or [batch, 2, columns] of i32, got "
-            f"{list(found.shape)} of {found.dtype}"
+            f"{list(table.shape)} of {table.dtype}"
         )
-    check_dense_rows(found, "page_table")
+    check_dense_rows(table, "page_table")
     if rank == 2:
         return {"page_table": page_table}
-    return {"page_table": half(found, 0), "v_page_table": half(found, 1)}
+    return {"page_table": half(table, 0), "v_page_table": half(table, 1)}
 
 
 def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
@@ -245,31 +245,31 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
     return pools, names
 
 
-def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
+def _index_arrays(arrays: Mapping[str, object]) -> dict[str, object]:
     """The arrays that are given, checked to be i32 or u32; those in host memory are made dense.
 
     Raises:
       SpecError: names the array.
     """
-    found: dict[str, object] = {}
-    for name, value in given.items():
+    checked: dict[str, object] = {}
+    for name, value in arrays.items():
         if value is None:
             continue
-        found[name] = index_array(name, value, (_EXTENTS[name],), all_count=name in ALL_COUNT)
-    return found
+        checked[name] = index_array(name, value, (_EXTENTS[name],), all_count=name in ALL_COUNT)
+    return checked
 
 
 def _agreed(
-    batch: int, counted_by: str, arrays: Mapping[str, object], others: Sequence[str]
+    batch: int, batch_source: str, arrays: Mapping[str, object], names: Sequence[str]
 ) -> int:
     """Checks that arrays agree on the batch, and returns it.
 
     Raises:
       SpecError: an array has another batch.
     """
-    for name in others:
+    for name in names:
         if name in arrays and (got := view(arrays[name], name).shape[0]) != batch:
-            raise SpecError(f"{name} has batch {got}, {counted_by} has {batch}")
+            raise SpecError(f"{name} has batch {got}, {batch_source} has {batch}")
     return batch
 
 
@@ -277,19 +277,19 @@ def longest_of(cache: Cached, contents: Contents) -> int:
     """An upper bound of the sequences' positions, by what the host can read."""
     offsets = contents.get("indptr")
     if cache.kind is None or offsets is None:
-        return cache.most
+        return cache.max_positions
     count = int(np.diff(offsets.astype(np.int64)).max(initial=0))
-    return min(count * cache.kind.page_size, cache.most)
+    return min(count * cache.kind.page_size, cache.max_positions)
 
 
-def lengths_of(cache: Cached, contents: Contents) -> Numbers | None:
+def stored_lengths(cache: Cached, contents: Contents) -> Numbers | None:
     """The number of positions in each sequence's pages or row; None if the host cannot read it.
 
     Raises:
       SpecError: `indptr`, `indices` and `last_page_len` that are no compressed rows.
     """
     if cache.kind is None or cache.kind.pages != CSR:
-        return np.full(cache.batch, cache.most, np.int32)
+        return np.full(cache.batch, cache.max_positions, np.int32)
     offsets, last = contents["indptr"], contents["last_page_len"]
     if offsets is None or last is None:
         return None
@@ -307,7 +307,7 @@ def lengths_of(cache: Cached, contents: Contents) -> Numbers | None:
     return np.where(counts > 0, (counts - 1) * size + last, 0).astype(np.int32)
 
 
-def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> None:
+def check_cache_indices(cache: Cached, contents: Contents, lengths: Numbers | None) -> None:
     """Refuses host arrays whose entries, as far as sequences use them, are no pages or rows.
 
     Args:
@@ -321,22 +321,22 @@ def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> N
         check_entries("batch_idx", rows, cache.operands["k"].shape[0], "k has rows")
     padding = contents.get("leftpad")
     if padding is not None and lengths is not None:
-        for b, (got, most) in enumerate(zip(padding.tolist(), lengths.tolist(), strict=True)):
-            if not 0 <= got <= most:
-                raise SpecError(f"leftpad[{b}] is {got}: sequence {b} has {most} positions")
+        for b, (got, limit) in enumerate(zip(padding.tolist(), lengths.tolist(), strict=True)):
+            if not 0 <= got <= limit:
+                raise SpecError(f"leftpad[{b}] is {got}: sequence {b} has {limit} positions")
     pages = cache.operands["k"].shape[0]
-    there = f"{cache.names.get('k', 'k')} has pages"
+    range_name = f"{cache.names.get('k', 'k')} has pages"
     if (indices := contents.get("indices")) is not None:
         offsets = contents["indptr"]
         if offsets is not None and len(offsets):
             used = np.zeros(len(indices), np.bool_)
             used[offsets[0] : offsets[-1]] = True
-            check_entries("indices", indices, pages, there, used)
+            check_entries("indices", indices, pages, range_name, used)
     for name in ("page_table", "v_page_table"):
         if (table := contents.get(name)) is not None and lengths is not None:
             size = cast(Cache, cache.kind).page_size
             first = np.arange(table.shape[1], dtype=np.int64) * size
-            check_entries("page_table", table, pages, there, np.less(first, lengths[:, None]))
+            check_entries("page_table", table, pages, range_name, np.less(first, lengths[:, None]))
     if (table := contents.get(SCALE_TABLE)) is not None and lengths is not None:
         _check_scale_table(cache, table, lengths)
 
@@ -355,21 +355,21 @@ def _check_scale_table(cache: Cached, table: Numbers, lengths: Numbers) -> None:
         )
     pages = min(view(scale, "k_scale").shape[0] for scale in cast("Sequence[object]", cache.scales))
     first = np.arange(table.shape[1], dtype=np.int64) * size
-    there = "k_scale and v_scale have pages"
-    check_entries(SCALE_TABLE, table, pages, there, np.less(first, lengths[:, None]))
+    range_name = "k_scale and v_scale have pages"
+    check_entries(SCALE_TABLE, table, pages, range_name, np.less(first, lengths[:, None]))
 
 
 def check_entries(
     name: str,
     entries: npt.NDArray[Any],
     end: int,
-    there: str,
+    range_name: str,
     used: npt.NDArray[Any] | None = None,
 ) -> None:
     """Refuses an entry below 0 or from `end` on, among those that are used.
 
     Args:
-      there: what has the numbers from 0 on, for the message.
+      range_name: what has the numbers from 0 on, for the message.
 
     Raises:
       SpecError: names the first one.
@@ -378,6 +378,6 @@ def check_entries(
     if used is not None:
         wrong &= used
     if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        where = ", ".join(map(str, place))
-        raise SpecError(f"{name}[{where}] is {entries[place]}: {there} 0 to {end - 1}")
+        position = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = ", ".join(map(str, position))
+        raise SpecError(f"{name}[{where}] is {entries[position]}: {range_name} 0 to {end - 1}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step
+from attn_mlir.api.plan import Allocation, Plan, PlanView, Step
 from attn_mlir.arrays import Output
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.spec import LSE_TERMS, MhaSpec
@@ -23,13 +23,13 @@ class Split:
     Attributes:
       count: number of parts, at least 2, or at least 1 if their size is fixed.
       sinks: as in `attention`; the kernel that combines the parts adds them.
-      joined: whether the kernel for the parts combines them itself.
+      in_kernel: whether the kernel for the parts combines them itself.
       size: number of keys of a part, if it is fixed; else None.
     """
 
     count: int
     sinks: Any
-    joined: bool = False
+    in_kernel: bool = False
     size: int | None = None
 
 
@@ -50,8 +50,8 @@ def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:
     # position of the parts' axis in the LSE of a ragged batch
     between = (heads * total, rows, 0, total, 1) if is_ragged else None
     return combination_step(
-        parts=Seen("partial_o", (count, batch, rows, heads, columns)),
-        lses=Seen("partial_lse", (LSE_TERMS, count, batch, heads, rows), between),
+        parts=PlanView("partial_o", (count, batch, rows, heads, columns)),
+        lses=PlanView("partial_lse", (LSE_TERMS, count, batch, heads, rows), between),
         sinks=split.sinks,
         out_dtype=spec.out_dtype,
         return_lse=spec.return_lse,
@@ -88,16 +88,16 @@ def combination_of(
     results: list[Allocation] = []
     for operand in step.request.tensors:
         if operand.role == "out":
-            whole = Allocation.of(operand, sizes, given=out if operand.name == "o" else None)
+            whole = Allocation.of(operand, sizes, external=out if operand.name == "o" else None)
             shape = whole.shape[1:] if is_ragged else whole.shape
-            results.append(Allocation(whole.name, whole.dtype, shape, whole.given))
+            results.append(Allocation(whole.name, whole.dtype, shape, whole.external))
     return Plan([step], results, [], model, parts, device, stream)
 
 
 def combination_step(
     *,
-    parts: Seen | TensorView,
-    lses: Seen | TensorView,
+    parts: PlanView | TensorView,
+    lses: PlanView | TensorView,
     sinks: Any,
     out_dtype: str,
     return_lse: bool,
@@ -123,7 +123,7 @@ def combination_step(
     arguments: dict[str, object] = {"parts": parts, "lses": lses}
     if sinks is not None:
         arguments["sinks"] = sinks
-    arguments["o"] = Seen("o", (batch, rows, heads, columns))
+    arguments["o"] = PlanView("o", (batch, rows, heads, columns))
     if return_lse:
-        arguments["lse"] = Seen("lse", (batch, heads, rows))
+        arguments["lse"] = PlanView("lse", (batch, heads, rows))
     return Step(request, arguments)

@@ -13,7 +13,7 @@ from attn_mlir.runtime.call.tensormap import (
 from attn_mlir.runtime.call.tensors import TensorView
 
 DENSE = "pass a dense copy, such as {name}.contiguous() of torch or numpy.ascontiguousarray({name})"
-MOVED = "pass a copy, {name}.clone() of torch or {name}.copy() of numpy"
+COPY = "pass a copy, {name}.clone() of torch or {name}.copy() of numpy"
 
 
 def misfit(tensor: TensorView) -> tuple[str, str] | None:
@@ -42,7 +42,7 @@ def misfit(tensor: TensorView) -> tuple[str, str] | None:
         return (
             f"starts at {tensor.address:#x}: copies need a multiple of {ADDRESS_ALIGNMENT_BYTES} "
             "bytes",
-            MOVED,
+            COPY,
         )
     return None
 
@@ -56,6 +56,6 @@ def check_copyable(tensor: TensorView, name: str) -> None:
     Raises:
       SpecError: names the tensor, its strides or address, and what to pass instead.
     """
-    if (found := misfit(tensor)) is not None:
-        what, advice = found
+    if (problem := misfit(tensor)) is not None:
+        what, advice = problem
         raise SpecError(f"{name} {what}; {advice.format(name=name)}")

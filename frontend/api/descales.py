@@ -38,18 +38,18 @@ def descales_of(
       SpecError: one is missing, or has another shape or dtype, or is not greater than 0 (not
         checked on a GPU); or one is given for operands of more than 8 bits.
     """
-    given: dict[str, Any] = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
-    for name in given.keys() - set(spec.descales):
-        if given[name] is not None:
+    arrays: dict[str, Any] = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
+    for name in arrays.keys() - set(spec.descales):
+        if arrays[name] is not None:
             raise SpecError(
                 f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it "
                 "out"
             )
     of_positions = DESCALES[1:] if spec.cache is not None and spec.cache.scale_dtype else ()
     return {
-        name: view(given[name], names.get(name, name))
+        name: view(arrays[name], names.get(name, name))
         if name in of_positions
-        else table_of(given[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
+        else table_of(arrays[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
         for name in spec.descales
     }
 
@@ -61,21 +61,21 @@ def table_of(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> Te
             f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
         )
     allowed = f"f32 of one element, [{kv_heads}] or [{batch}, {kv_heads}]"
-    found = view(dense_on_host(value, name), name)
-    shape = found.shape
-    if found.dtype != "f32":
-        raise SpecError(f"{name} must be {allowed}, got {list(shape)} of {found.dtype}")
+    table = view(dense_on_host(value, name), name)
+    shape = table.shape
+    if table.dtype != "f32":
+        raise SpecError(f"{name} must be {allowed}, got {list(shape)} of {table.dtype}")
     if shape in ((), (1,), (1, 1)):
-        found = dataclasses.replace(found, shape=(1, 1), strides=(1, 1))
+        table = dataclasses.replace(table, shape=(1, 1), strides=(1, 1))
     elif shape == (kv_heads,):
-        found = dataclasses.replace(
-            found, shape=(1, kv_heads), strides=(kv_heads, found.strides[0])
+        table = dataclasses.replace(
+            table, shape=(1, kv_heads), strides=(kv_heads, table.strides[0])
         )
     elif shape != (batch, kv_heads):
         raise SpecError(f"{name} must be {allowed}, got {list(shape)}")
-    if found.device == "cpu" and found.has_memory and not found.empty:
-        _check_numbers(found, name)
-    return found
+    if table.device == "cpu" and table.has_memory and not table.empty:
+        _check_numbers(table, name)
+    return table
 
 
 def _check_numbers(table: TensorView, name: str) -> None:
@@ -133,5 +133,5 @@ def cache_factors(
       SpecError: one is missing or wrong, as in `descales_of`.
     """
     names = ("k_scale", "v_scale")
-    given = zip(names, (None, None) if scales is None else scales, strict=True)
-    return {name: table_of(value, name, dtype, batch, heads) for name, value in given}
+    pairs = zip(names, (None, None) if scales is None else scales, strict=True)
+    return {name: table_of(value, name, dtype, batch, heads) for name, value in pairs}

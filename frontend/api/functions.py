@@ -38,15 +38,15 @@ BUILTINS: tuple[Any, ...] = (
     range,
     reversed, round, sum, tuple, zip,
 )  # fmt: skip
-ASIDE = (
+IMPURE = (
     *("IMPORT", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"),
     *("LOAD_NAME", "LOAD_FROM_DICT", "LOAD_LOCALS"),
 )  # instructions, by how they begin, of code that does more than read what it names
-MOST_FIXED = 512  # tuples that are remembered
+MAX_TUPLES = 512  # tuples that are remembered
 _class_of: Any = type  # whose result the checker knows as little as its argument
 _MISSING = object()
-_met: dict[int, tuple[tuple[Any, ...], object]] = {}  # by id: the tuple, and its stand-in
-_stands_for: dict[tuple[Any, ...], object] = {}  # contents of tuples -> what is in keys for them
+_tuples: dict[int, tuple[tuple[Any, ...], object]] = {}  # by id: the tuple, and its stand-in
+_stand_ins: dict[tuple[Any, ...], object] = {}  # contents of tuples -> what is in keys for them
 
 
 class Names(NamedTuple):
@@ -65,18 +65,18 @@ class Names(NamedTuple):
 def add_function(reader: Reader, signature: Signature, function: Any) -> bool:
     """Adds a traced function to a signature; whether all that it depends on could be read."""
     before = len(signature.arrays)
-    is_read = _Walk(signature).value(function)
+    is_read = _FunctionReader(signature).value(function)
     signature.captured += range(before, len(signature.arrays))
     return is_read
 
 
-class _Walk:
+class _FunctionReader:
     """Goes through one function."""
 
     def __init__(self, signature: Signature):
         self._signature = signature
         self._key = signature.key
-        self._seen = signature.seen
+        self._visited = signature.seen
 
     def value(self, value: Any) -> bool:
         """Adds what a function finds outside of itself."""
@@ -114,11 +114,11 @@ class _Walk:
 
     def _once(self, value: Any, add: Callable[[Any], bool]) -> bool:
         """Adds a function or an array; one that was met before by where that was."""
-        met = self._seen.get(id(value))
+        met = self._visited.get(id(value))
         if met is not None:
             self._key += ("again", met[0])
             return True
-        self._seen[id(value)] = (len(self._seen), value)
+        self._visited[id(value)] = (len(self._visited), value)
         return add(value)
 
     def _of_library(self, value: Any) -> bool:
@@ -168,11 +168,11 @@ class _Walk:
 
     def _module(self, module: types.ModuleType, attributes: tuple[str, ...], depth: int) -> bool:
         """Adds a library's module, of which code takes some of these attributes."""
-        found = {x: vars(module)[x] for x in attributes if x in vars(module)}
-        self._key += (types.ModuleType, module.__name__, *found, len(found))
+        values = {x: vars(module)[x] for x in attributes if x in vars(module)}
+        self._key += (types.ModuleType, module.__name__, *values, len(values))
         if not _is_library(module.__name__):
             return False
-        for attribute, value in found.items():
+        for attribute, value in values.items():
             if isinstance(value, types.ModuleType):
                 if not depth or not self._module(value, attributes, depth - 1):
                     return False
@@ -197,39 +197,39 @@ def _fixed(value: tuple[Any, ...]) -> object | None:
 
     Such a tuple never changes, so that one that was met before is known by itself.
     """
-    met = _met.get(id(value))
-    if met is not None:
-        return met[1]
+    known = _tuples.get(id(value))
+    if known is not None:
+        return known[1]
     content = _content(value)
     if content is None:
         return None
-    if len(_met) >= MOST_FIXED:  # equal tuples have other stand-ins then, which costs plans
-        _met.clear()
-        _stands_for.clear()
-    found = _stands_for.setdefault(content, object())
-    _met[id(value)] = (value, found)
-    return found
+    if len(_tuples) >= MAX_TUPLES:  # equal tuples have other stand-ins then, which costs plans
+        _tuples.clear()
+        _stand_ins.clear()
+    stand_in = _stand_ins.setdefault(content, object())
+    _tuples[id(value)] = (value, stand_in)
+    return stand_in
 
 
 def _content(value: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """A tuple with the class beside each value, and floats by their bits; None if it holds anything
     else.
     """
-    found: list[Any] = [type(value)]
+    content: list[Any] = [type(value)]
     for x in value:
         cls = _class_of(x)
         if cls in BY_VALUE:
-            found += (cls, x)
+            content += (cls, x)
         elif cls is float:
-            found += (cls, x.hex())
+            content += (cls, x.hex())
         elif cls is tuple or (hasattr(cls, "_fields") and issubclass(cls, tuple)):
             inner = _content(x)
             if inner is None:
                 return None
-            found.append(inner)
+            content.append(inner)
         else:
             return None
-    return tuple(found)
+    return tuple(content)
 
 
 def _is_constant(value: Any) -> bool:
@@ -260,9 +260,9 @@ def _names(code: types.CodeType) -> Names:
             scope[str(step.argval)] = None
         elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             attributes[str(step.argval)] = None
-        is_own = step.argval in code.co_cellvars
-        is_plain &= not step.opname.startswith(ASIDE)
-        is_plain &= not step.opname.startswith(("STORE_DEREF", "DELETE_DEREF")) or is_own
+        is_local = step.argval in code.co_cellvars
+        is_plain &= not step.opname.startswith(IMPURE)
+        is_plain &= not step.opname.startswith(("STORE_DEREF", "DELETE_DEREF")) or is_local
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             inner = _names(constant)

@@ -31,18 +31,18 @@ def latent_cached(
     rows = getattr(cache, "k_pages" if isinstance(cache, PagedKV) else "k")
     may_scale = may_scale and view(rows, "k").dtype in NARROW_DTYPES
     keys, values = _check_alone(cache, may_scale=may_scale)
-    both = {values: getattr(cache, keys), "v_scale": cache.k_scale}
-    found = cached(dataclasses.replace(cache, **both))
-    _check_columns(keys, found.operands["k"].shape, columns)
-    if cache.k_scale is not None and not (found.kind and found.kind.scale_dtype):
+    shared = {values: getattr(cache, keys), "v_scale": cache.k_scale}
+    result = cached(dataclasses.replace(cache, **shared))
+    _check_columns(keys, result.operands["k"].shape, columns)
+    if cache.k_scale is not None and not (result.kind and result.kind.scale_dtype):
         layout = "[rows, positions, 1, groups]" if keys == "k" else "in pages as k_pages"
         raise SpecError(
             f"k_scale of a latent cache must be of each position, {layout}, got shape "
             f"{list(view(cache.k_scale, 'k_scale').shape)}"
         )
-    if found.kind is not None and found.kind.pages == TABLES:
+    if result.kind is not None and result.kind.pages == TABLES:
         raise SpecError("page_table of a latent cache must be [batch, columns]: pages hold both")
-    return found
+    return result
 
 
 def latent_pool(cache: ContiguousKV | PagedKV) -> tuple[str, TensorView]:
@@ -73,12 +73,12 @@ def pool_rows(name: str, pool: TensorView, columns: int) -> TensorView:
       SpecError: other columns or heads, or pages with gaps between them.
     """
     _check_columns(name, pool.shape, columns)
-    rows = one_behind_the_other(pool, name)
+    rows = contiguous_rows(pool, name)
     step, _, inner = rows.strides
     return rows.reshaped((rows.shape[0], columns), (step, inner))
 
 
-def one_behind_the_other(pool: TensorView, name: str) -> TensorView:
+def contiguous_rows(pool: TensorView, name: str) -> TensorView:
     """Pages [pages, page, heads, columns] as the rows [rows, heads, columns] that they are in
     memory.
 

@@ -15,22 +15,22 @@ from attn_mlir.runtime.call.tensors import TensorView, view
 
 
 def rope_factors(
-    operands: Mapping[str, TensorView], given: Any, cache: Cached | None
+    operands: Mapping[str, TensorView], k_rope_descale: Any, cache: Cached | None
 ) -> dict[str, TensorView]:
     """The factors of the positions of k_rope by the kernel's name; empty where there are none.
 
     Args:
       operands: of `mla` by name.
-      given: its argument `k_rope_descale`.
+      k_rope_descale: its argument `k_rope_descale`.
       cache: that holds k_rope; None for a tensor.
 
     Raises:
       SpecError: factors of 16 bits, or of another shape or dtype; says what is allowed.
     """
-    rope = operands["k_rope"]
+    k_rope = operands["k_rope"]
     if operands["q_nope"].dtype == NARROW:
         has_scale = cache is not None and cache.kind is not None and cache.kind.scale_dtype
-        if given is not None or has_scale:
+        if k_rope_descale is not None or has_scale:
             name = "k_scale" if has_scale else ROPE_FACTORS
             raise SpecError(
                 f"{name} is for k_rope of {NARROW} under bf16: k_descale is of both parts"
@@ -39,33 +39,35 @@ def rope_factors(
     if cache is not None and cache.kind is not None and cache.kind.scale_dtype:
         assert cache.scales is not None
         return {ROPE_FACTORS: view(cache.scales[0], "k_scale")}
-    if given is None:
+    if k_rope_descale is None:
         return {}
-    if rope.dtype != NARROW:
-        raise SpecError(f"{ROPE_FACTORS} is for k_rope of {NARROW}, got {rope.dtype}: leave it out")
-    return {ROPE_FACTORS: of_positions(given, ROPE_FACTORS, rope, "k_rope")}
+    if k_rope.dtype != NARROW:
+        raise SpecError(
+            f"{ROPE_FACTORS} is for k_rope of {NARROW}, got {k_rope.dtype}: leave it out"
+        )
+    return {ROPE_FACTORS: of_positions(k_rope_descale, ROPE_FACTORS, k_rope, "k_rope")}
 
 
 def row_factors(
-    operands: Mapping[str, TensorView], batch: int, given: Mapping[str, Any]
+    operands: Mapping[str, TensorView], batch: int, descales: Mapping[str, Any]
 ) -> dict[str, TensorView]:
     """`q_descale`, `k_descale` and `v_descale` in the kernel's form; empty for operands of 16 bits.
 
     Args:
       operands: of `mla` by name.
       batch: number of sequences.
-      given: these arguments of it by name.
+      descales: these arguments of it by name.
 
     Raises:
       SpecError: one is missing or has another shape or dtype, or is given for 16 bits.
     """
-    q, k, v = (given[name] for name in DESCALES)
+    q, k, v = (descales[name] for name in DESCALES)
     if (dtype := operands["q_nope"].dtype) != NARROW:
-        for name, value in given.items():
+        for name, value in descales.items():
             if value is not None:
                 raise SpecError(f"{name} is for operands of {NARROW}, got {dtype}: leave it out")
         return {}
-    for name, value in given.items():
+    for name, value in descales.items():
         if value is None:
             raise SpecError(
                 f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
@@ -88,7 +90,7 @@ def row_factors(
     }
 
 
-def of_positions(given: Any, name: str, operand: TensorView, called: str) -> TensorView:
+def of_positions(value: Any, name: str, operand: TensorView, called: str) -> TensorView:
     """Factors [batch, sequence] or [total] as [..., 1, 1]: one head, and one group of columns.
 
     Args:
@@ -97,9 +99,9 @@ def of_positions(given: Any, name: str, operand: TensorView, called: str) -> Ten
     Raises:
       SpecError: another shape or dtype, or a stride below 0.
     """
-    found = checked_array(
-        name, given, operand.shape[:-2], "f32", note=f", of each position of {called}"
+    factors = checked_array(
+        name, value, operand.shape[:-2], "f32", note=f", of each position of {called}"
     )
-    if not found.empty and min(found.strides) < 0:
-        raise SpecError(f"{name} has strides {list(found.strides)}: none may be below 0")
-    return found.reshaped((*found.shape, 1, 1), (*found.strides, 1, 1))
+    if not factors.empty and min(factors.strides) < 0:
+        raise SpecError(f"{name} has strides {list(factors.strides)}: none may be below 0")
+    return factors.reshaped((*factors.shape, 1, 1), (*factors.strides, 1, 1))

@@ -44,15 +44,19 @@ def pack_latent(kv: Any, kv_format: str, *, group: int | None = None) -> PackedR
     Raises:
       SpecError: an argument is wrong.
     """
-    form, found = _form(kv_format, group), _on_host(view(kv, "kv"), "kv", (*FLOATS,))
+    form, rows_view = _form(kv_format, group), _on_host(view(kv, "kv"), "kv", (*FLOATS,))
     ranks = (4,) if form.is_in_pages else (3, 4)
-    if len(found.shape) not in ranks or found.shape[-2:] != (1, form.columns) or found.empty:
+    if (
+        len(rows_view.shape) not in ranks
+        or rows_view.shape[-2:] != (1, form.columns)
+        or rows_view.empty
+    ):
         rows = "" if form.is_in_pages else f"[s_kv, 1, {form.columns}] or "
         raise SpecError(
             f"kv must be {rows}[pages, page, 1, {form.columns}] for kv_format {kv_format!r}, got "
-            f"{list(found.shape)}"
+            f"{list(rows_view.shape)}"
         )
-    return PackedRows(*packed(host_array(found, FLOATS[found.dtype])[..., 0, :], form))
+    return PackedRows(*packed(host_array(rows_view, FLOATS[rows_view.dtype])[..., 0, :], form))
 
 
 def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
@@ -67,15 +71,15 @@ def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
     Raises:
       SpecError: an argument is wrong.
     """
-    found, form = _on_host(view(kv, "kv"), "kv", BYTES), _form(kv_format, None)
+    data, form = _on_host(view(kv, "kv"), "kv", BYTES), _form(kv_format, None)
     scale = None if kv_scale is None else _on_host(view(kv_scale, "kv_scale"), "kv_scale", ("f32",))
-    stored = stored_rows(form, found, scale)
+    stored = stored_rows(form, data, scale)
     if stored.group is not None:
         form = form.with_factors(stored.group)
     factors = None if scale is None else host_array(scale)
     with np.errstate(over="ignore"):
-        rows = rows_f64(host_array(found, np.dtype(np.uint8)), form, factors).astype(BF16)
-    return rows.reshape(*found.shape[:-1], form.columns)
+        rows = rows_f64(host_array(data, np.dtype(np.uint8)), form, factors).astype(BF16)
+    return rows.reshape(*data.shape[:-1], form.columns)
 
 
 def _form(kv_format: object, group: object) -> LatentFormat:
@@ -97,15 +101,15 @@ def _form(kv_format: object, group: object) -> LatentFormat:
     return form.with_factors(group)
 
 
-def _on_host(found: TensorView, name: str, dtypes: tuple[str, ...]) -> TensorView:
+def _on_host(tensor: TensorView, name: str, dtypes: tuple[str, ...]) -> TensorView:
     """The tensor itself.
 
     Raises:
       SpecError: it is in a GPU's memory, or of another dtype.
     """
-    if found.device != "cpu" or found.dtype not in dtypes:
+    if tensor.device != "cpu" or tensor.dtype not in dtypes:
         raise SpecError(
-            f"{name} must be of {', '.join(dtypes)} in the host's memory, got {found.dtype} on "
-            f"{found.place}"
+            f"{name} must be of {', '.join(dtypes)} in the host's memory, got {tensor.dtype} on "
+            f"{tensor.place}"
         )
-    return found
+    return tensor

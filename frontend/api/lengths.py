@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from attn_mlir import env
 from attn_mlir.api.array_checks import checked_array
-from attn_mlir.api.caches import Cached, check_found, lengths_of, longest_of
+from attn_mlir.api.caches import Cached, check_cache_indices, longest_of, stored_lengths
 from attn_mlir.arrays import as_i32, dense_on_host
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
@@ -31,7 +31,7 @@ Contents = Mapping[str, Numbers | None]  # of index arrays by name; None: not re
 
 
 @dataclass(frozen=True)
-class Told:
+class SequenceLengths:
     """The lengths of one call.
 
     Attributes:
@@ -58,20 +58,20 @@ class Told:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Operand:
     """The arguments about queries, or about keys and values.
 
     Attributes:
       shape: of the tensor, which begins with batch and positions, or with the rows of all
         sequences.
       called: the caller's name of the tensor.
-      counted_by: the argument whose extent is the batch, if there is one.
+      batch_source: the argument whose extent is the batch, if there is one.
     """
 
     name: str
     shape: tuple[int, ...]
     called: str
-    counted_by: str
+    batch_source: str
     offsets: object | None
     longest: object | None
     lengths: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -96,69 +96,77 @@ class LengthArguments:
         return LengthArguments(**{name: getattr(self, name) for name in names})
 
 
-def told_by(
+def sequence_lengths(
     operands: Mapping[str, TensorView],
-    given: LengthArguments | None = None,
+    arguments: LengthArguments | None = None,
     *,
     cache: Cached | None = None,
     called: Mapping[str, str] = MappingProxyType({}),
-) -> Told:
+) -> SequenceLengths:
     """The lengths that these arguments give.
 
     Args:
       operands: q, k and v.
-      given: None where the operands alone give them, or a cache does.
+      arguments: None where the operands alone give them, or a cache does.
       cache: the cache that k and v are from, which gives the lengths of keys; None without one.
       called: the caller's names of q and k, if they differ.
 
     Raises:
       SpecError: contradictory arguments, arrays of a wrong kind or, if readable, wrong contents.
     """
-    given = given or LengthArguments()
-    seqused_k, cache_seqlens = given.seqused_k, given.cache_seqlens
+    arguments = arguments or LengthArguments()
+    seqused_k, cache_seqlens = arguments.seqused_k, arguments.cache_seqlens
     if cache_seqlens is not None and seqused_k is not None:
         raise SpecError("seqused_k and cache_seqlens both tell how many keys count: pass one")
-    if flag("cache_counts_new", given.cache_counts_new) and cache_seqlens is None:
+    if flag("cache_counts_new", arguments.cache_counts_new) and cache_seqlens is None:
         raise SpecError("cache_counts_new says what cache_seqlens counts: pass cache_seqlens")
-    if given.cache_counts_new:
+    if arguments.cache_counts_new:
         seqused_k, cache_seqlens = cache_seqlens, None
-    used_q = {"seqused_q": given.seqused_q} if given.seqused_q is not None else {}
+    used_q = {"seqused_q": arguments.seqused_q} if arguments.seqused_q is not None else {}
     used_k: dict[str, object] = {"seqused_k": seqused_k, "cache_seqlens": cache_seqlens}
     used_k = {name: value for name, value in used_k.items() if value is not None}
     names: Mapping[str, str] = called
-    shape, counted_by = operands["k"].shape, names.get("k", "k")
+    shape, batch_source = operands["k"].shape, names.get("k", "k")
     if cache is not None:
         used_k, names = dict(cache.lengths), {**called, **cache.names}
-        shape, counted_by = (cache.batch, cache.most), cache.counted_by
+        shape, batch_source = (cache.batch, cache.max_positions), cache.batch_source
     q, k = names.get("q", "q"), names.get("k", "k")
-    queries = _Side("q", operands["q"].shape, q, q, given.cu_seqlens_q, given.max_seqlen_q, used_q)
-    keys = _Side("k", shape, k, counted_by, given.cu_seqlens_k, given.max_seqlen_k, used_k)
+    queries = _Operand(
+        "q", operands["q"].shape, q, q, arguments.cu_seqlens_q, arguments.max_seqlen_q, used_q
+    )
+    keys = _Operand(
+        "k", shape, k, batch_source, arguments.cu_seqlens_k, arguments.max_seqlen_k, used_k
+    )
     kinds = Lengths(
-        ragged_q=given.cu_seqlens_q is not None,
-        ragged_k=given.cu_seqlens_k is not None,
-        used_q=given.seqused_q is not None,
+        ragged_q=arguments.cu_seqlens_q is not None,
+        ragged_k=arguments.cu_seqlens_k is not None,
+        used_q=arguments.seqused_q is not None,
         used_k="seqused_k" in used_k,
         cached_k="cache_seqlens" in used_k,
     )
     check_ranks(operands, kinds, names)
-    offsets = {"cu_seqlens_q": given.cu_seqlens_q, "cu_seqlens_k": given.cu_seqlens_k}
+    offsets = {"cu_seqlens_q": arguments.cu_seqlens_q, "cu_seqlens_k": arguments.cu_seqlens_k}
     values = {**offsets, **used_q, **used_k}
-    called_by = {name: names.get(name, name) for name in kinds.tensors}
-    words = {n: as_i32(values[n], called, all_count=True) for n, called in called_by.items()}
-    arrays = {name: dense_on_host(words[name], called) for name, called in called_by.items()}
+    caller_names = {name: names.get(name, name) for name in kinds.tensors}
+    i32_arrays = {
+        n: as_i32(values[n], called, all_count=True) for n, called in caller_names.items()
+    }
+    arrays = {
+        name: dense_on_host(i32_arrays[name], called) for name, called in caller_names.items()
+    }
     batch = _batch((queries, keys), arrays, names)
-    told = arrays if cache is None else {**cache.arrays, **arrays}
-    contents = contents_of(told, names)
-    longest = {side.name: _longest(side, contents) for side in (queries, keys)}
+    index_arrays = arrays if cache is None else {**cache.arrays, **arrays}
+    contents = contents_of(index_arrays, names)
+    longest = {operand.name: _longest(operand, contents) for operand in (queries, keys)}
     lengths_k: Numbers | None = None
     if operands["q"].has_memory:
-        lengths_q = _check_contents(queries, contents, _room(queries, contents), names)
-        room = _room(keys, contents) if cache is None else lengths_of(cache, contents)
-        lengths_k = _check_contents(keys, contents, room, names, added=lengths_q)
+        lengths_q = _check_contents(queries, contents, _capacities(queries, contents), names)
+        capacity = _capacities(keys, contents) if cache is None else stored_lengths(cache, contents)
+        lengths_k = _check_contents(keys, contents, capacity, names, added=lengths_q)
         if cache is not None:
-            check_found(cache, contents, lengths_k)
-        for side, lengths in ((queries, lengths_q), (keys, lengths_k)):
-            _check_bound(side, lengths, contents)
+            check_cache_indices(cache, contents, lengths_k)
+        for operand, lengths in ((queries, lengths_q), (keys, lengths_k)):
+            _check_bound(operand, lengths, contents)
     if cache is not None:
         longest["k"] = longest_of(cache, contents)
     scalars = {name: longest[name[-1]] for name in kinds.scalars}
@@ -166,7 +174,7 @@ def told_by(
     if not operands["q"].has_memory:  # kernels are chosen by them, results do not depend on that
         sizes = {name: size_met(size) for name, size in sizes.items()}
     kind = None if cache is None else cache.kind
-    return Told(kinds, told, scalars, sizes, kind, names, lengths_k)
+    return SequenceLengths(kinds, index_arrays, scalars, sizes, kind, names, lengths_k)
 
 
 def check_ranks(
@@ -196,21 +204,23 @@ def check_ranks(
             )
 
 
-def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[str, str]) -> int:
+def _batch(
+    operands: Sequence[_Operand], arrays: Mapping[str, object], names: Mapping[str, str]
+) -> int:
     """The batch, on which tensors and arrays have to agree."""
-    told: dict[str, int] = {}
-    for side in sides:
-        if side.offsets is None:
-            told[side.counted_by] = side.shape[0]
+    batches: dict[str, int] = {}
+    for operand in operands:
+        if operand.offsets is None:
+            batches[operand.batch_source] = operand.shape[0]
     for argument, value in arrays.items():
         name = names.get(argument, argument)
         ends = 1 if name.startswith("cu_seqlens") else 0
-        found = checked_array(name, value, ("batch + 1" if ends else "batch",), "i32")
-        if found.shape[0] < ends:
+        array = checked_array(name, value, ("batch + 1" if ends else "batch",), "i32")
+        if array.shape[0] < ends:
             raise SpecError(f"{name} must have batch + 1 entries, got none")
-        told[name] = found.shape[0] - ends
-    first, batch = next(iter(told.items()))
-    for name, size in told.items():
+        batches[name] = array.shape[0] - ends
+    first, batch = next(iter(batches.items()))
+    for name, size in batches.items():
         if size != batch:
             raise SpecError(f"{name} has batch {size}, {first} has {batch}")
     return batch
@@ -234,65 +244,65 @@ def check_list_lengths(name: str, lengths: object, topk: int) -> None:
     Raises:
       SpecError: names the entry.
     """
-    told = _contents(lengths, name)
-    if told is None:
+    entries = _contents(lengths, name)
+    if entries is None:
         return
-    wrong = np.argwhere((told < 0) | (told > topk))
+    wrong = np.argwhere((entries < 0) | (entries > topk))
     if len(wrong):
-        place = tuple(int(i) for i in wrong[0])
+        position = tuple(int(i) for i in wrong[0])
         raise SpecError(
-            f"{name}[{', '.join(map(str, place))}] is {told[place]}: lists have {topk} entries, "
+            f"{name}[{', '.join(map(str, position))}] is {entries[position]}: lists have {topk} entries, "
             f"so 0 to {topk} of them can count"
         )
 
 
 def _contents(value: object, name: str) -> Numbers | None:
     """The numbers of an index array; None for a fake, or one on a GPU that is not read."""
-    found = view(value, name)
-    if not found.has_memory:
+    tensor = view(value, name)
+    if not tensor.has_memory:
         return None
-    if found.device != "cpu":
+    if tensor.device != "cpu":
         if not env.settings().check_lengths:
             return None
         copy = getattr(value, "cpu", None) or getattr(value, "get", None)  # torch, cupy
         if copy is None:
             raise SpecError(f"{name} is a {type(value).__qualname__}: cannot be read for a check")
         return _contents(copy(), name)
-    return np.array(host_array(found))
+    return np.array(host_array(tensor))
 
 
-def _longest(side: _Side, contents: Contents) -> int:
+def _longest(operand: _Operand, contents: Contents) -> int:
     """An upper bound of one side's lengths, known at launch."""
-    name = f"max_seqlen_{side.name}"
-    if side.offsets is None:
-        if side.longest is not None:
-            raise SpecError(f"{name} is for sequences that cu_seqlens_{side.name} tells")
-        return side.shape[1]
-    if side.longest is not None:
-        return integer(name, side.longest)
-    offsets = contents[f"cu_seqlens_{side.name}"]
+    name = f"max_seqlen_{operand.name}"
+    if operand.offsets is None:
+        if operand.longest is not None:
+            raise SpecError(f"{name} is for sequences that cu_seqlens_{operand.name} tells")
+        return operand.shape[1]
+    if operand.longest is not None:
+        return integer(name, operand.longest)
+    offsets = contents[f"cu_seqlens_{operand.name}"]
     if offsets is not None:
         return int(np.diff(offsets.astype(np.int64)).max(initial=0))
-    if side.name == "k" or view(side.offsets, f"cu_seqlens_{side.name}").device == "cpu":
-        return side.shape[0]
+    if operand.name == "k" or view(operand.offsets, f"cu_seqlens_{operand.name}").device == "cpu":
+        return operand.shape[0]
     raise SpecError(f"{name} must be given where cu_seqlens_q is on a GPU: the grid depends on it")
 
 
-def _room(side: _Side, contents: Contents) -> Numbers | None:
+def _capacities(operand: _Operand, contents: Contents) -> Numbers | None:
     """The number of positions that the tensor has for each sequence; None if not readable."""
-    if side.offsets is None:
-        return np.full(side.shape[0], side.shape[1], np.int32)
-    name = f"cu_seqlens_{side.name}"
+    if operand.offsets is None:
+        return np.full(operand.shape[0], operand.shape[1], np.int32)
+    name = f"cu_seqlens_{operand.name}"
     offsets = contents[name]
     if offsets is None:
         return None
-    return _check_offsets(side, offsets)
+    return _check_offsets(operand, offsets)
 
 
 def _check_contents(
-    side: _Side,
+    operand: _Operand,
     contents: Contents,
-    room: Numbers | None,
+    capacity: Numbers | None,
     names: Mapping[str, str],
     *,
     added: Numbers | None = None,
@@ -300,12 +310,12 @@ def _check_contents(
     """Refuses wrong numbers; returns the lengths of one side, or None if they are not readable.
 
     Args:
-      room: the largest possible length of each sequence.
+      capacity: the largest possible length of each sequence.
       names: what the caller calls an argument.
       added: lengths of the queries, which come on top of `cache_seqlens`.
     """
-    lengths = room
-    for label in side.lengths:
+    lengths = capacity
+    for label in operand.lengths:
         used = contents[label]
         if used is None or lengths is None or (label == "cache_seqlens" and added is None):
             lengths = None
@@ -313,42 +323,42 @@ def _check_contents(
         total = used.astype(np.int64)
         if label == "cache_seqlens" and added is not None:
             total = total + added
-        for number, (got, most) in enumerate(zip(total.tolist(), lengths.tolist(), strict=True)):
-            if used[number] < 0 or got > most:
+        for number, (got, limit) in enumerate(zip(total.tolist(), lengths.tolist(), strict=True)):
+            if used[number] < 0 or got > limit:
                 sum_of = f", {got} with the new tokens" if label == "cache_seqlens" else ""
                 least = ", and a length is 0 at least" if used[number] < 0 else ""
                 raise SpecError(
                     f"{names.get(label, label)}[{number}] is {used[number]}{sum_of}: sequence "
-                    f"{number} of {side.called} has {most}{least}"
+                    f"{number} of {operand.called} has {limit}{least}"
                 )
         lengths = total.astype(np.int32)
     return lengths
 
 
-def _check_bound(side: _Side, lengths: Numbers | None, contents: Contents) -> None:
+def _check_bound(operand: _Operand, lengths: Numbers | None, contents: Contents) -> None:
     """Refuses an upper bound of the lengths that one exceeds; where an array tells how many
     positions of a sequence exist, those that do not exist do not count.
 
     Raises:
       SpecError: names the sequence and its length.
     """
-    if side.longest is None or lengths is None:
+    if operand.longest is None or lengths is None:
         return
-    bound = _longest(side, contents)
+    bound = _longest(operand, contents)
     for number, length in enumerate(lengths.tolist()):
         if length > bound:
             raise SpecError(
-                f"max_seqlen_{side.name} is {bound}, but sequence {number} of {side.called} has "
+                f"max_seqlen_{operand.name} is {bound}, but sequence {number} of {operand.called} has "
                 f"{length}"
             )
 
 
-def _check_offsets(side: _Side, offsets: Numbers) -> Numbers:
+def _check_offsets(operand: _Operand, offsets: Numbers) -> Numbers:
     """Refuses offsets that are no prefix sums, from 0, of lengths within the tensor."""
-    name, total = f"cu_seqlens_{side.name}", side.shape[0]
+    name, total = f"cu_seqlens_{operand.name}", operand.shape[0]
     if offsets[0] < 0 or offsets[-1] > total:
         raise SpecError(
-            f"{name} goes from {offsets[0]} to {offsets[-1]}: {side.called} has rows 0 to {total}"
+            f"{name} goes from {offsets[0]} to {offsets[-1]}: {operand.called} has rows 0 to {total}"
         )
     lengths = np.diff(offsets.astype(np.int64))
     for number, length in enumerate(lengths.tolist()):
@@ -360,4 +370,4 @@ def _check_offsets(side: _Side, offsets: Numbers) -> Numbers:
     return lengths.astype(np.int32)
 
 
-NONE_TOLD = Told(DENSE, {}, {}, {})
+DENSE_LENGTHS = SequenceLengths(DENSE, {}, {}, {})

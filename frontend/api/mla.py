@@ -10,9 +10,9 @@ from typing import Any
 from attn_mlir.api.attention import check_scale, out_dtype_of
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_factors import rope_factors, row_factors
-from attn_mlir.api.lengths import LengthArguments, Told, told_by
+from attn_mlir.api.lengths import LengthArguments, SequenceLengths, sequence_lengths
 from attn_mlir.api.packed_rows import rope_cached
-from attn_mlir.api.plan import Plan, Seen, Step, named_extents, results_of
+from attn_mlir.api.plan import Plan, PlanView, Step, named_extents, results_of
 from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
@@ -130,15 +130,15 @@ def mla(call: MlaCall) -> Plan:
         raise SpecError(
             f"kv_format is for k_rope in a cache, got {shown(call.kv_format, 40)} for a tensor"
         )
-    given = {name: getattr(call, name) for name in ("q_nope", "q_rope", "k_nope", "k_rope", "v")}
-    given["k_rope"] = k_rope
-    operands = {name: view(value, name) for name, value in given.items()}
+    sources = {name: getattr(call, name) for name in ("q_nope", "q_rope", "k_nope", "k_rope", "v")}
+    sources["k_rope"] = k_rope
+    operands = {name: view(value, name) for name, value in sources.items()}
     _check_dtypes(operands, cache)
-    sides = {"q": operands["q_nope"], "k": operands["k_nope"], "v": operands["v"]}
-    lengths = told_by(sides, call, called=CALLED)
+    attended = {"q": operands["q_nope"], "k": operands["k_nope"], "v": operands["v"]}
+    lengths = sequence_lengths(attended, call, called=CALLED)
     if cache is not None:
-        rows = {"q": sides["q"], **cache.operands}
-        lengths_of_rows = told_by(rows, call.of_queries(), cache=cache, called=CALLED)
+        rows = {"q": attended["q"], **cache.operands}
+        lengths_of_rows = sequence_lengths(rows, call.of_queries(), cache=cache, called=CALLED)
         lengths = _both(lengths, lengths_of_rows, cache)
     _check_shapes(operands, cache)
     factors = rope_factors(operands, call.k_rope_descale, cache)
@@ -146,8 +146,8 @@ def mla(call: MlaCall) -> Plan:
     factors |= row_factors(operands, lengths.sizes["batch"], descales)
     machine = machine_of(call.device, operands["q_nope"]).without(call.sm_margin)
     target = machine.target or DEFAULT_TARGET
-    kept = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
-    options: dict[str, Any] = {name: getattr(call, name) for name in kept}
+    option_names = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
+    options: dict[str, Any] = {name: getattr(call, name) for name in option_names}
     options |= {
         "out_dtype": out_dtype_of(call.out, call.out_dtype),
         "rope_factors": call.k_rope_descale is not None,
@@ -164,7 +164,7 @@ def mla(call: MlaCall) -> Plan:
     arguments = {**operands, **factors, **lengths.arrays, **lengths.scalars}
     arguments["scale"] = model_scale(call.scale)
     results = results_of(spec, named_extents(spec, operands), call.out, operands)
-    arguments |= {x.name: Seen(x.name, x.shape) for x in results}
+    arguments |= {x.name: PlanView(x.name, x.shape) for x in results}
     names = {} if cache is None else {"k_rope": cache.names.get("k", "k")}
     step = Step(spec, arguments, names)
     plan = Plan.of([step], results, call, call.q_nope, operands["q_nope"])
@@ -185,17 +185,19 @@ def model_scale(scale: object) -> float:
     return check_scale(scale)
 
 
-def _both(tensors: Told, rows: Told, cache: Cached) -> Told:
+def _both(tensors: SequenceLengths, rows: SequenceLengths, cache: Cached) -> SequenceLengths:
     """The lengths of one call, from those of k_nope and of a latent cache.
 
     Raises:
       SpecError: a sequence that one of the two has not.
     """
-    own, stored = tensors.key_lengths, rows.key_lengths
-    if own is not None and stored is not None:
-        is_told = bool(cache.lengths) or (cache.kind is not None and cache.kind.pages == CSR)
-        for number, (keys, positions) in enumerate(zip(own.tolist(), stored.tolist(), strict=True)):
-            is_bound = is_told and not tensors.kinds.ragged_k  # k_nope has room for some more
+    tensor_keys, cached_keys = tensors.key_lengths, rows.key_lengths
+    if tensor_keys is not None and cached_keys is not None:
+        has_lengths = bool(cache.lengths) or (cache.kind is not None and cache.kind.pages == CSR)
+        for number, (keys, positions) in enumerate(
+            zip(tensor_keys.tolist(), cached_keys.tolist(), strict=True)
+        ):
+            is_bound = has_lengths and not tensors.kinds.ragged_k  # k_nope has room for some more
             if positions > keys if is_bound else positions < keys:
                 room = " room for" if is_bound else ""
                 raise SpecError(
@@ -245,10 +247,10 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
         is_narrow = may_narrow and (operand.dtype, q.dtype) == (NARROW, WIDE_ROPE)
         is_wide = may_widen and (operand.dtype, q.dtype) == (WIDE_ROPE, NARROW)
         if operand.dtype != q.dtype and not is_narrow and not is_wide:
-            beside = f", or {NARROW} under {WIDE_ROPE}" if may_narrow else ""
-            beside += f", or {WIDE_ROPE} under {NARROW}" if may_widen else ""
+            exceptions = f", or {NARROW} under {WIDE_ROPE}" if may_narrow else ""
+            exceptions += f", or {WIDE_ROPE} under {NARROW}" if may_widen else ""
             raise SpecError(
-                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same{beside}"
+                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same{exceptions}"
             )
     ropes = [operands[name].dtype for name in ("q_rope", "k_rope")]
     if q.dtype == NARROW and ropes[0] != ropes[1]:
@@ -266,8 +268,8 @@ def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
     """
     shapes = {name: list(operand.shape) for name, operand in operands.items()}
 
-    def agree(name: str, other: str, wanted: list[int], what: str) -> None:
-        if shapes[name] != wanted:
+    def agree(name: str, other: str, expected: list[int], what: str) -> None:
+        if shapes[name] != expected:
             raise SpecError(
                 f"{name} must agree with {other} {what}, got {shapes[name]} and {shapes[other]}"
             )
@@ -278,10 +280,10 @@ def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
     agree("k_nope", "q_nope", columns, "in its columns")
     agree("v", "k_nope", [*shapes["k_nope"][:-1], *shapes["v"][-1:]], "but for its columns")
     if cache is None:
-        wanted = [*shapes["k_nope"][:-2], 1, *rope]
-        if shapes["k_rope"] != wanted:
+        expected = [*shapes["k_nope"][:-2], 1, *rope]
+        if shapes["k_rope"] != expected:
             raise SpecError(
-                f"k_rope must be {wanted}, one head of the positions of k_nope and the columns of "
+                f"k_rope must be {expected}, one head of the positions of k_nope and the columns of "
                 f"q_rope, got {shapes['k_rope']}"
             )
     for name in ("q_nope", "k_nope"):
@@ -290,7 +292,7 @@ def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
 
 
 def _spec_of(
-    operands: Mapping[str, TensorView], lengths: Told, options: Mapping[str, Any]
+    operands: Mapping[str, TensorView], lengths: SequenceLengths, options: Mapping[str, Any]
 ) -> MlaSpec:
     """The request that these operands make, with further options; errors as of `MlaSpec`."""
     q, rope, k, v = (operands[name] for name in ("q_nope", "q_rope", "k_nope", "v"))

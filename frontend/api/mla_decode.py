@@ -10,12 +10,12 @@ from typing import Any
 from attn_mlir.api.array_checks import dense_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
+from attn_mlir.api.indexed_rows import check_no_factors, indexed_rows
 from attn_mlir.api.latent_caches import latent_cached, latent_pool
-from attn_mlir.api.lengths import told_by
-from attn_mlir.api.listed_rows import check_no_factors, listed_rows
+from attn_mlir.api.lengths import sequence_lengths
 from attn_mlir.api.mla import model_scale
-from attn_mlir.api.packed_rows import format_named, packed_cached
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, named_extents, results_of
+from attn_mlir.api.packed_rows import latent_format, packed_cached
+from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents, results_of
 from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
@@ -104,7 +104,7 @@ def mla_decode(call: MlaDecodeCall) -> Plan:
     _check_queries(q)
     if not isinstance(cache, CACHES):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(cache)}")
-    if format_named(kv_format, q.shape[3]) is not None and q.dtype != PLAIN:
+    if latent_format(kv_format, q.shape[3]) is not None and q.dtype != PLAIN:
         raise SpecError(f"q must be {PLAIN} for kv_format {kv_format!r}, got {q.dtype}")
     _check_extra(call)
     options: dict[str, Any] = {"mask": call.mask}
@@ -118,23 +118,23 @@ def mla_decode(call: MlaDecodeCall) -> Plan:
     if call.indices is None:
         if call.topk_length is not None:
             raise SpecError("topk_length is of the lists in indices, which are None")
-        scopes = [_of_sequences(spec, q, call)]
+        pools = [_of_sequences(spec, q, call)]
     else:
-        pools = [("", *latent_pool(cache))]
+        sources = [("", *latent_pool(cache))]
         if call.extra_kv is not None:
-            pools += [("extra_", "extra_kv", view(call.extra_kv, "extra_kv"))]
-        scopes = [_of_lists(spec, q, call, *pool) for pool in pools]
+            sources += [("extra_", "extra_kv", view(call.extra_kv, "extra_kv"))]
+        pools = [_of_lists(spec, q, call, *source) for source in sources]
     shared: dict[str, Any] = {"q": q, "scale": model_scale(call.scale)}
     if call.sinks is not None:
         shared["sinks"] = dense_array("sinks", call.sinks, (q.shape[2],), "f32")
-    return _planned(call, scopes, shared)
+    return _planned(call, pools, shared)
 
 
 plan = only_planned(mla_decode)
 
 
 @dataclass(frozen=True)
-class Scope:
+class CachePool:
     """Rows that queries attend to, which have a kernel of their own.
 
     Attributes:
@@ -157,27 +157,27 @@ class Scope:
         return {"kv": self.called}
 
 
-def _of_sequences(spec: MlaDecodeSpec, q: TensorView, call: MlaDecodeCall) -> Scope:
+def _of_sequences(spec: MlaDecodeSpec, q: TensorView, call: MlaDecodeCall) -> CachePool:
     """The rows of sequences.
 
     Raises:
       SpecError: an argument is wrong.
     """
-    form = format_named(call.kv_format, spec.head_dim)
+    form = latent_format(call.kv_format, spec.head_dim)
     if form is not None:
         cache, stored = packed_cached(form, call.cache, call.kv_scale)
-        rows = stored.given
+        rows = stored.operands
         spec = dataclasses.replace(spec, kv_format=form.name, kv_group=stored.group)
     else:
         check_no_factors(call.kv_format, call.kv_scale)
         cache = latent_cached(call.cache, spec.head_dim)
         rows = {"kv": cache.operands["k"]}
-    lengths = told_by({"q": q, **cache.operands}, cache=cache)
+    lengths = sequence_lengths({"q": q, **cache.operands}, cache=cache)
     name, dtype = lengths.name("k"), rows["kv"].dtype
     if form is None and dtype != q.dtype:
         raise SpecError(f"{name} is {dtype}, q is {q.dtype}: both must be the same")
     spec = dataclasses.replace(spec, lengths=lengths.kinds, cache=lengths.cache)
-    return Scope(spec, rows, lengths.arrays, lengths.sizes, name)
+    return CachePool(spec, rows, lengths.arrays, lengths.sizes, name)
 
 
 def _of_lists(
@@ -186,69 +186,69 @@ def _of_lists(
     call: MlaDecodeCall,
     prefix: str,
     name: str,
-    pool: TensorView,
-) -> Scope:
+    rows: TensorView,
+) -> CachePool:
     """The rows of a pool that lists name.
 
     Args:
       prefix: of the arguments about them.
       name: of the pool.
     """
-    given = {x: getattr(call, prefix + x) for x in ("indices", "topk_length")}
+    lists = {x: getattr(call, prefix + x) for x in ("indices", "topk_length")}
     scale = getattr(call, f"{prefix}kv_scale")
-    listed = listed_rows(name, pool, q, given, call.kv_format, scale, prefix=prefix)
+    indexed = indexed_rows(name, rows, q, lists, call.kv_format, scale, prefix=prefix)
     spec = dataclasses.replace(
         spec,
         indices=True,
-        topk_length="topk_length" in listed.lists,
+        topk_length="topk_length" in indexed.lists,
         kv_format=call.kv_format,
-        kv_group=listed.group,
-        kv_page=listed.page,
+        kv_group=indexed.group,
+        kv_page=indexed.page,
     )
-    sizes = {"batch": q.shape[0], "sq": q.shape[1], "sk": listed.topk}
-    return Scope(spec, listed.operands, listed.lists, sizes, name)
+    sizes = {"batch": q.shape[0], "sq": q.shape[1], "sk": indexed.topk}
+    return CachePool(spec, indexed.operands, indexed.lists, sizes, name)
 
 
-def _planned(call: MlaDecodeCall, scopes: Sequence[Scope], shared: Mapping[str, Any]) -> Plan:
+def _planned(call: MlaDecodeCall, pools: Sequence[CachePool], shared: Mapping[str, Any]) -> Plan:
     """One launch, or several where a kernel of its own combines splits of the keys.
 
     Args:
-      scopes: that queries attend to at once.
+      pools: that queries attend to at once.
       shared: arguments of all kernels: `q`, `scale`, and `sinks` if there are any.
     """
     q, out = shared["q"], call.out
     machine = machine_of(call.device, q).without(call.sm_margin)
-    changed = {"partial": True} if len(scopes) > 1 else {}  # each scope has results for parts
-    choices = [choice_of(x.spec, x.sizes, machine, **changed) for x in scopes]
+    changed = {"partial": True} if len(pools) > 1 else {}  # partial results of each pool
+    choices = [choice_of(x.spec, x.sizes, machine, **changed) for x in pools]
     specs = [
-        dataclasses.replace(x.spec, schedule=y.name) for x, y in zip(scopes, choices, strict=True)
+        dataclasses.replace(x.spec, schedule=y.name) for x, y in zip(pools, choices, strict=True)
     ]
-    scopes = [dataclasses.replace(x, spec=y) for x, y in zip(scopes, specs, strict=True)]
-    splits = check_num_splits(call.num_splits, len(scopes))
+    pools = [dataclasses.replace(x, spec=y) for x, y in zip(pools, specs, strict=True)]
+    splits = check_num_splits(call.num_splits, len(pools))
     counts = [split_count(splits, choice) for choice in choices]
-    spec, rows = scopes[0].spec, {"q": q, **scopes[0].rows}
+    spec, rows = pools[0].spec, {"q": q, **pools[0].rows}
     sizes = named_extents(spec, rows)
     if out is not None:
         if (dtype := output_dtype_of(out)) != spec.dtype:
             raise SpecError(f"out has dtype {dtype}, q is {spec.dtype}: both must be the same")
-        for number, scope in enumerate(scopes[1:]):
-            rows |= {f"extra {number} {name}": value for name, value in scope.rows.items()}
+        for number, pool in enumerate(pools[1:]):
+            rows |= {f"extra {number} {name}": value for name, value in pool.rows.items()}
     results = results_of(spec, sizes, out, rows)
-    if len(scopes) > 1 or (counts[0] > 1 and not spec.combines_splits):
-        steps, memory = _combined(scopes, shared, results, counts)
+    if len(pools) > 1 or (counts[0] > 1 and not spec.combines_splits):
+        steps, memory = _combined(pools, shared, results, counts)
     else:
         spec = dataclasses.replace(spec, joined=counts[0] > 1)
         extents = {"splits": counts[0], "tiles": choices[0].work_tiles()}
         memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
-        seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
-        given = {**shared, **scopes[0].rows, **scopes[0].arrays, **seen}
-        steps = [Step(spec, given, scopes[0].names)]
+        views = {x.name: PlanView(x.name, x.shape) for x in (*results, *memory)}
+        arguments = {**shared, **pools[0].rows, **pools[0].arrays, **views}
+        steps = [Step(spec, arguments, pools[0].names)]
     plan = Plan.of(steps, results, call, call.q, q, memory)
     return dataclasses.replace(plan, sm_margin=machine.sm_margin)
 
 
 def _combined(
-    scopes: Sequence[Scope],
+    pools: Sequence[CachePool],
     shared: Mapping[str, object],
     results: Sequence[Allocation],
     counts: Sequence[int],
@@ -256,7 +256,7 @@ def _combined(
     """Launches and memory where results for parts are put together by a kernel of its own.
 
     Args:
-      scopes, shared: as of `_planned`.
+      pools, shared: as of `_planned`.
       results: O and LSE.
       counts: of the parts of each scope.
     """
@@ -266,19 +266,19 @@ def _combined(
         Allocation("partial_o", "f32", (total * batch, *o[1:])),
         Allocation("partial_lse", "f32", (LSE_TERMS, total * batch, *lse[1:])),
     ]
-    given = {name: value for name, value in shared.items() if name != "sinks"}
+    arguments = {name: value for name, value in shared.items() if name != "sinks"}
     steps, first = list[Step](), 0
-    for scope, count in zip(scopes, counts, strict=True):
-        part = dataclasses.replace(scope.spec, partial=True, sinks=False)
+    for pool, count in zip(pools, counts, strict=True):
+        spec = dataclasses.replace(pool.spec, partial=True, sinks=False)
         rows = count * batch
-        seen = {"o": memory[0].range(0, first, rows), "lse": memory[1].range(1, first, rows)}
-        steps.append(Step(part, {**given, **scope.rows, **scope.arrays, **seen}, scope.names))
+        views = {"o": memory[0].range(0, first, rows), "lse": memory[1].range(1, first, rows)}
+        steps.append(Step(spec, {**arguments, **pool.rows, **pool.arrays, **views}, pool.names))
         first += rows
     combine = combination_step(
-        parts=Seen("partial_o", (total, *o)),
-        lses=Seen("partial_lse", (LSE_TERMS, total, *lse)),
+        parts=PlanView("partial_o", (total, *o)),
+        lses=PlanView("partial_lse", (LSE_TERMS, total, *lse)),
         sinks=shared.get("sinks"),
-        out_dtype=scopes[0].spec.dtype,
+        out_dtype=pools[0].spec.dtype,
         return_lse=True,
     )
     return [*steps, combine], memory

@@ -10,7 +10,7 @@ import numpy as np
 
 from attn_mlir.api.array_checks import index_array
 from attn_mlir.api.lengths import contents_of
-from attn_mlir.compiling.offsets import LEAST, MOST, GivenOffsets, numbers_of
+from attn_mlir.compiling.offsets import LEAST, MOST, CallOffsets, numbers_of
 from attn_mlir.dialect.attn.coordinates import K_OFFSET, Q_OFFSET, Offsets
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.scalars import as_int, integer
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from attn_mlir.block_masks.blocks import BlockMask
 
 
-def offsets_of(q_offset: object, k_offset: object, head_offset: object, batch: int) -> GivenOffsets:
+def offsets_of(q_offset: object, k_offset: object, head_offset: object, batch: int) -> CallOffsets:
     """The offsets that these arguments of `attention` give.
 
     Raises:
       SpecError: what is neither an integer nor i32 [batch], or a number that no position has; of an
         array as far as the host can read it.
     """
-    given = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
-    listed = {name: value for name, value in given.items() if _is_listed(value)}
-    arrays = {name: _array(name, value, batch) for name, value in listed.items()}
-    q, k = (None if name in listed else value for name, value in given.items())
+    values = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
+    per_sequence = {name: value for name, value in values.items() if _is_array(value)}
+    arrays = {name: _array(name, value, batch) for name, value in per_sequence.items()}
+    q, k = (None if name in per_sequence else value for name, value in values.items())
     numbers = numbers_of(q, k, head_offset)
-    return GivenOffsets(Offsets(tuple(numbers), tuple(arrays)), {**numbers, **arrays})
+    return CallOffsets(Offsets(tuple(numbers), tuple(arrays)), {**numbers, **arrays})
 
 
-def offsets_of_blocks(block_mask: BlockMask, given: GivenOffsets) -> GivenOffsets:
+def offsets_of_blocks(block_mask: BlockMask, requested: CallOffsets) -> CallOffsets:
     """The offsets that a block mask was made with, which are those of its call.
 
     Raises:
       SpecError: the call gives others.
     """
     numbers = getattr(block_mask, "offsets", {})
-    for name, value in given.arguments.items():
-        if name in given.kinds.arrays or numbers.get(name) != value:
+    for name, value in requested.arguments.items():
+        if name in requested.kinds.arrays or numbers.get(name) != value:
             raise SpecError(
                 f"{name} and block_mask exclude each other: the blocks that it calls full are not "
                 f"tested, so make the block mask with this {name}, a number"
             )
-    return GivenOffsets(Offsets(tuple(numbers)), numbers)
+    return CallOffsets(Offsets(tuple(numbers)), numbers)
 
 
-def _is_listed(value: object) -> bool:
+def _is_array(value: object) -> bool:
     """Whether an offset is an array and no number."""
     shape = cast("Any", getattr(value, "shape", ()))
     return value is not None and as_int(value) is None and len(shape) > 0

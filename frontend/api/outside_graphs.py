@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_kept_out: dict[Any, Callable[..., Any]] = {}
+_disabled: dict[Any, Callable[..., Any]] = {}
 
 
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
@@ -30,7 +30,7 @@ def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _without_compiler(function: Callable[P, T]) -> Callable[P, T]:
-    if function not in _kept_out:
+    if function not in _disabled:
         torch: Any = sys.modules["torch"]
-        _kept_out[function] = torch.compiler.disable(function)
-    return _kept_out[function]
+        _disabled[function] = torch.compiler.disable(function)
+    return _disabled[function]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.caches import Cached
-from attn_mlir.api.latent_caches import latent_cached, latent_pool, one_behind_the_other
+from attn_mlir.api.latent_caches import contiguous_rows, latent_cached, latent_pool
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
@@ -20,25 +20,25 @@ BYTES = ("u8", "i8", "e4m3")  # dtypes of a cache that is passed as bytes
 ALIGNED = 16  # bytes: what a thread reads at once
 MAX_PAGE = 1 << 20  # rows; far above any cache
 ROPE_FORMATS = (PLAIN, *(x.name for x in FORMATS.values() if x.wide == ROPE_COLUMNS))
-_BESIDE_PAGES = "[pages, page, 1, {bytes}]"
-_BESIDE_ROWS = "[s_kv, 1, {bytes}] or " + _BESIDE_PAGES
+_PAGES_LAYOUT = "[pages, page, 1, {bytes}]"
+_ROWS_LAYOUT = "[s_kv, 1, {bytes}] or " + _PAGES_LAYOUT
 
 
-class StoredRows(NamedTuple):
+class PackedOperands(NamedTuple):
     """A cache of 8 bits, as the operands of a kernel.
 
     Attributes:
-      given: views by the names of operands, those of `row_operands`.
+      operands: views by the names of operands, those of `row_operands`.
       group: columns that share a factor of a tensor; None without such factors.
       page: rows of a page, where the format has to know them; else None.
     """
 
-    given: dict[str, TensorView]
+    operands: dict[str, TensorView]
     group: int | None
     page: int | None
 
 
-def format_named(name: object, columns: int) -> LatentFormat | None:
+def latent_format(name: object, columns: int) -> LatentFormat | None:
     """The format of that name, beside queries of so many columns; None for rows of 16 bits.
 
     Raises:
@@ -55,7 +55,7 @@ def format_named(name: object, columns: int) -> LatentFormat | None:
 
 def packed_cached(
     form: LatentFormat, cache: ContiguousKV | PagedKV, kv_scale: object
-) -> tuple[Cached, StoredRows]:
+) -> tuple[Cached, PackedOperands]:
     """A cache of 8 bits whose sequences are attended to: where they lie, and what their rows are
     made of.
 
@@ -68,12 +68,12 @@ def packed_cached(
     """
     name, pool = latent_pool(cache)
     stored = stored_rows(form, pool, kv_scale, called=name, by_pages=True)
-    given = {
-        name: part.reshaped((*part.shape[:-1], 1, part.shape[-1]), _with_head(part))
-        for name, part in stored.given.items()
+    operands = {
+        name: tensor.reshaped((*tensor.shape[:-1], 1, tensor.shape[-1]), _with_head(tensor))
+        for name, tensor in stored.operands.items()
     }
-    found = latent_cached(_with_rows(cache, name, given["kv"]), form.narrow)
-    return found, StoredRows(given, stored.group, stored.page)
+    rows = latent_cached(_with_rows(cache, name, operands["kv"]), form.narrow)
+    return rows, PackedOperands(operands, stored.group, stored.page)
 
 
 def rope_cached(kv_format: object, cache: ContiguousKV | PagedKV) -> Cached:
@@ -98,7 +98,7 @@ def rope_cached(kv_format: object, cache: ContiguousKV | PagedKV) -> Cached:
         return latent_cached(cache, ROPE_COLUMNS if is_alone else ROW_COLUMNS, may_scale=True)
     name, pool = latent_pool(cache)
     stored = stored_rows(FORMATS[str(kv_format)], pool, None, called=name, by_pages=True)
-    rope = stored.given["kv_rope"]
+    rope = stored.operands["kv_rope"]
     rope = rope.reshaped((*rope.shape[:-1], 1, ROPE_COLUMNS), _with_head(rope))
     return latent_cached(_with_rows(cache, name, rope), ROPE_COLUMNS)
 
@@ -119,7 +119,7 @@ def stored_rows(
     prefix: str = "",
     called: str | None = None,
     by_pages: bool = False,
-) -> StoredRows:
+) -> PackedOperands:
     """Takes a cache of 8 bits apart.
 
     Args:
@@ -154,44 +154,44 @@ def stored_rows(
             f"{kv.address:#x} and strides {list(kv.strides)}"
         )
 
-    def part(dtype: str, at: int, columns: int, pitch: int = steps[-1]) -> TensorView:
+    def columns_at(dtype: str, at: int, columns: int, pitch: int = steps[-1]) -> TensorView:
         """Some columns of every row, from a byte on, `pitch` bytes from row to row."""
-        moved = dataclasses.replace(kv, dtype=dtype, address=kv.address + at)
-        strides = [step // moved.item_bytes for step in (*steps[:-1], pitch)]
-        return moved.reshaped((*shape, columns), (*strides, 1))
+        bytes_at = dataclasses.replace(kv, dtype=dtype, address=kv.address + at)
+        strides = [step // bytes_at.item_bytes for step in (*steps[:-1], pitch)]
+        return bytes_at.reshaped((*shape, columns), (*strides, 1))
 
-    given, factors, group = {"kv": part("e4m3", 0, form.narrow)}, form.factors, None
+    operands, factors, group = {"kv": columns_at("e4m3", 0, form.narrow)}, form.factors, None
     if factors.place == "row":
-        given["kv_scale"] = part(factors.dtype, form.factors_at, factors.stored)
+        operands["kv_scale"] = columns_at(factors.dtype, form.factors_at, factors.stored)
     elif page is not None:
         begin = page * form.row_bytes
-        given["kv_scale"] = part(factors.dtype, begin, factors.stored, factors.stored)
+        operands["kv_scale"] = columns_at(factors.dtype, begin, factors.stored, factors.stored)
     elif kv_scale is not None:
-        given["kv_scale"], group = _factors(form, kv, kv_scale, scale_name, by_pages)
+        operands["kv_scale"], group = _factors(form, kv, kv_scale, scale_name, by_pages)
     if form.wide:
-        given["kv_rope"] = part("bf16", form.wide_at, form.wide)
+        operands["kv_rope"] = columns_at("bf16", form.wide_at, form.wide)
     if factors.place != "outside" and kv_scale is not None:
         raise SpecError(
             f"{scale_name} must be None: rows of kv_format {form.name!r} hold their factors"
         )
-    return StoredRows(given, group, page)
+    return PackedOperands(operands, group, page)
 
 
 def as_rows(name: str, kv: TensorView) -> TensorView:
-    """Rows, or pages as the rows that they are in memory, see `one_behind_the_other`."""
-    return one_behind_the_other(kv, name) if len(kv.shape) == POOL_RANK else kv
+    """Rows, or pages as the rows that they are in memory, see `contiguous_rows`."""
+    return contiguous_rows(kv, name) if len(kv.shape) == POOL_RANK else kv
 
 
 def _check(form: LatentFormat, kv: TensorView, name: str, *, is_pool: bool) -> None:
     """Refuses a cache that is none of that format."""
     is_in_pages = form.is_in_pages or is_pool
-    layout = _BESIDE_PAGES if is_in_pages else _BESIDE_ROWS
+    layout = _PAGES_LAYOUT if is_in_pages else _ROWS_LAYOUT
     ranks = (4,) if is_in_pages else (3, 4)
     fits = len(kv.shape) in ranks and kv.shape[-2:] == (1, form.token_bytes)
     if not fits or not 1 <= math.prod(kv.shape[:-2]) <= MAX_I32:
-        wanted = layout.format(bytes=form.token_bytes)
+        expected = layout.format(bytes=form.token_bytes)
         raise SpecError(
-            f"{name} must be {wanted} with 1 to {MAX_I32} rows for kv_format {form.name!r}, got "
+            f"{name} must be {expected} with 1 to {MAX_I32} rows for kv_format {form.name!r}, got "
             f"{list(kv.shape)}"
         )
     if kv.dtype not in BYTES:
@@ -214,22 +214,22 @@ def _factors(
     form: LatentFormat, kv: TensorView, value: object, name: str, by_pages: bool
 ) -> tuple[TensorView, int]:
     """The factors of a tensor, and how many columns share one."""
-    found = view(value, name)
+    scales = view(value, name)
     groups = {form.groups(group): group for group in reversed(GROUPS)}
-    rows, shape = kv.shape[:-2], found.shape
-    if shape[:-1] != rows or found.dtype != "f32" or shape[-1:] == () or shape[-1] not in groups:
+    rows, shape = kv.shape[:-2], scales.shape
+    if shape[:-1] != rows or scales.dtype != "f32" or shape[-1:] == () or shape[-1] not in groups:
         counts = ", ".join(map(str, sorted(groups)))
         raise SpecError(
             f"{name} must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside "
-            f"this kv, got {list(shape)} of {found.dtype}"
+            f"this kv, got {list(shape)} of {scales.dtype}"
         )
     if len(shape) > len(("rows", "groups")) and not by_pages:
-        flat = as_rows(name, found.reshaped((*rows, 1, shape[-1]), _with_head(found)))
-        found = flat.reshaped((flat.shape[0], shape[-1]), (flat.strides[0], flat.strides[-1]))
-    return found, groups[shape[-1]]
+        flat = as_rows(name, scales.reshaped((*rows, 1, shape[-1]), _with_head(scales)))
+        scales = flat.reshaped((flat.shape[0], shape[-1]), (flat.strides[0], flat.strides[-1]))
+    return scales, groups[shape[-1]]
 
 
-def _with_head(found: TensorView) -> tuple[int, ...]:
+def _with_head(tensor: TensorView) -> tuple[int, ...]:
     """Strides of [pages, page, n] as [pages, page, 1, n]."""
-    *outer, inner = found.strides
-    return (*outer, found.shape[-1] * inner, inner)
+    *outer, inner = tensor.strides
+    return (*outer, tensor.shape[-1] * inner, inner)

@@ -1,7 +1,7 @@
 """Plans of calls: kernels in order, and the memory that they need.
 
 A function of `api` checks its arguments and makes a plan; running the plan compiles kernels that
-are not cached, allocates and launches. Only plans and their repetitions (`repeated`) launch
+are not cached, allocates and launches. Only plans and the cached ones (`plan_cache`) launch
 kernels.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from attn_mlir.arrays import Output, counters_like, given_output, output_like, stream_of
+from attn_mlir.arrays import Output, caller_output, counters_like, output_like, stream_of
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
@@ -40,17 +40,21 @@ class Allocation:
       name: name of the tensor, unique in a plan.
       dtype: `bf16`, `f16` or `f32`; or `i32` for counters, which are 0 before and after a launch.
       shape: extents; the tensor is dense unless the caller passed memory for it.
-      given: the caller's memory; None if the plan allocates it.
+      external: the caller's memory; None if the plan allocates it.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    given: Output | None = None
+    external: Output | None = None
 
     @staticmethod
     def of(
-        operand: Operand, sizes: Mapping[str, int], *, name: str = "", given: Output | None = None
+        operand: Operand,
+        sizes: Mapping[str, int],
+        *,
+        name: str = "",
+        external: Output | None = None,
     ) -> Allocation:
         """The allocation for an operand of a kernel.
 
@@ -59,20 +63,20 @@ class Allocation:
           name: by default the operand's name.
         """
         extents = tuple(sizes[n] if isinstance(n, str) else n for n in operand.extents)
-        return Allocation(name or operand.name, operand.dtype, extents, given)
+        return Allocation(name or operand.name, operand.dtype, extents, external)
 
     @property
     def byte_count(self) -> int:
         """Bytes of the elements."""
         return math.prod(self.shape) * dtype_bytes(self.dtype)
 
-    def range(self, axis: int, first: int, count: int) -> Seen:
+    def range(self, axis: int, first: int, count: int) -> PlanView:
         """The view of the indices from `first` on along an axis, of a dense tensor."""
         shape = (*self.shape[:axis], count, *self.shape[axis + 1 :])
         if shape == self.shape:
-            return Seen(self.name, shape)
+            return PlanView(self.name, shape)
         strides = dense_strides(self.shape)
-        return Seen(self.name, shape, strides, first * strides[axis])
+        return PlanView(self.name, shape, strides, first * strides[axis])
 
 
 def named_extents(request: Request, operands: Mapping[str, TensorView]) -> dict[str, int]:
@@ -86,26 +90,26 @@ def named_extents(request: Request, operands: Mapping[str, TensorView]) -> dict[
 
 
 def results_of(
-    request: Request, sizes: Mapping[str, int], out: object, others: Mapping[str, TensorView]
+    request: Request, sizes: Mapping[str, int], out: object, operands: Mapping[str, TensorView]
 ) -> list[Allocation]:
     """Memory for the results of a kernel, of which O is the first.
 
     Args:
       sizes: as of `Allocation.of`.
       out: the caller's array for O, or None.
-      others: the operands by name, with which it must share no memory.
+      operands: the operands by name, with which it must share no memory.
 
     Raises:
       SpecError: O cannot be written to it.
     """
-    o, *further = [Allocation.of(x, sizes) for x in request.tensors if x.role == "out"]
+    o, *more = [Allocation.of(x, sizes) for x in request.tensors if x.role == "out"]
     if out is not None:
-        o = dataclasses.replace(o, given=given_output(out, o.shape, o.dtype, others))
-    return [o, *further]
+        o = dataclasses.replace(o, external=caller_output(out, o.shape, o.dtype, operands))
+    return [o, *more]
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlanView:
     """A view of a tensor of the plan, as an argument of a kernel.
 
     Attributes:
@@ -139,7 +143,7 @@ class Step:
 
     Attributes:
       request: the request for the kernel.
-      arguments: by the names of the operands: arrays, numbers, and `Seen` for tensors of the plan.
+      arguments: by the names of the operands: arrays, numbers, and `PlanView` for tensors of the plan.
       names: the caller's name of an operand, if it differs from the kernel's.
     """
 
@@ -147,10 +151,10 @@ class Step:
     arguments: Mapping[str, object]
     names: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def given(self, memory: Mapping[str, TensorView]) -> dict[str, object]:
+    def launch_arguments(self, memory: Mapping[str, TensorView]) -> dict[str, object]:
         """The arguments of the launch by name, given the memory for the tensors of the plan."""
         return {
-            name: value.of(memory[value.name]) if isinstance(value, Seen) else value
+            name: value.of(memory[value.name]) if isinstance(value, PlanView) else value
             for name, value in self.arguments.items()
         }
 
@@ -159,7 +163,7 @@ class Step:
         shown: list[str] = []
         for operand in self.request.tensors:
             value = self.arguments[operand.name]
-            name = value.name if isinstance(value, Seen) else operand.name
+            name = value.name if isinstance(value, PlanView) else operand.name
             shown.append(name if name == operand.name else f"{operand.name}={name}")
         return f"{self.request.kernel_name}({', '.join(shown)})"
 
@@ -244,11 +248,11 @@ class Plan:
         for request in self.for_other_sizes:
             compile(request, target=self.target)
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
-        views = {name: view(made.tensor, name) for name, made in memory.items()}
+        views = {name: view(output.tensor, name) for name, output in memory.items()}
         for kernel, step in zip(kernels, self.steps, strict=True):
             try:
                 kernel.launch(
-                    step.given(views),
+                    step.launch_arguments(views),
                     device=self.device,
                     stream=self.stream,
                     sm_margin=self.sm_margin,
@@ -265,21 +269,23 @@ class Plan:
           SpecError: names the array.
         """
         for result in self.results:
-            if result.given is None:
+            if result.external is None:
                 continue
             for step in self.steps:
-                given = {x.name: step.arguments[x.name] for x in step.request.tensors}
-                called = {step.names.get(name, name): value for name, value in given.items()}
+                arguments = {x.name: step.arguments[x.name] for x in step.request.tensors}
+                by_caller_name = {
+                    step.names.get(name, name): value for name, value in arguments.items()
+                }
                 others = {
                     name: view(value, name)
-                    for name, value in called.items()
-                    if not isinstance(value, Seen)
+                    for name, value in by_caller_name.items()
+                    if not isinstance(value, PlanView)
                 }
-                check_apart("out", view(result.given.tensor, "out"), others)
+                check_apart("out", view(result.external.tensor, "out"), others)
 
     def _memory(self, allocation: Allocation) -> Output:
-        if allocation.given is not None:
-            return allocation.given
+        if allocation.external is not None:
+            return allocation.external
         if allocation.dtype == "i32":
             return counters_like(self.like, allocation.shape, self.stream)
         return output_like(self.model, self.like, allocation.shape, allocation.dtype)

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan import Plan
-from attn_mlir.api.repeated import Repeated
+from attn_mlir.api.plan_cache import CachingPlanner
 from attn_mlir.naming import check_options
 
 BY_POSITION = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -26,7 +26,7 @@ C = TypeVar("C")
 def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callable[P, Any]]:
     """Makes a public function of one that plans a declared call: it plans and runs.
 
-    Repeated calls are not planned again; see `repeated`.
+    Repeated calls are not planned again; see `plan_cache`.
 
     Args:
       call: a frozen dataclass, whose fields are the function's parameters.
@@ -54,12 +54,12 @@ def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callabl
 
 def _carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
     """A function that plans and runs, with the name, signature and docstring of the planner."""
-    repeated = Repeated(planner)
+    cached = CachingPlanner(planner)
 
     @functools.wraps(planner)
     def call(*arguments: P.args, **options: P.kwargs) -> Any:
         try:
-            return repeated(arguments, options)
+            return cached(arguments, options)
         except TypeError:
             check_options(planner, options)
             raise

@@ -9,8 +9,8 @@ from attn_mlir.api.array_checks import dense_array, index_array
 from attn_mlir.api.attention import out_dtype_of
 from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.mla import model_scale
-from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
-from attn_mlir.api.plan import Plan, Seen, Step, results_of
+from attn_mlir.api.packed_rows import MAX_PAGE, PackedOperands, as_rows, latent_format, stored_rows
+from attn_mlir.api.plan import Plan, PlanView, Step, results_of
 from attn_mlir.api.planners import declared_by
 from attn_mlir.arrays import as_i32
 from attn_mlir.compiling.sparse_mla import (
@@ -127,14 +127,16 @@ def sparse_mla(call: SparseMlaCall) -> Plan:
         kv_group=stored.group,
         kv_page=stored.page,
     )
-    results = results_of(spec, {"s_q": s_q}, call.out, {"q": q, **stored.given, "indices": indices})
+    results = results_of(
+        spec, {"s_q": s_q}, call.out, {"q": q, **stored.operands, "indices": indices}
+    )
     arguments = {
         "q": call.q,
-        **stored.given,
+        **stored.operands,
         "indices": lists,
         "scale": model_scale(call.scale),
         **optional,
-        **{result.name: Seen(result.name, result.shape) for result in results},
+        **{result.name: PlanView(result.name, result.shape) for result in results},
     }
     return Plan.of([Step(spec, arguments)], results, call, call.q, q)
 
@@ -157,7 +159,7 @@ def _page_size(kv: TensorView, page_table: object, batch_of_query: object) -> in
     return integer("rows of a page of kv", kv.shape[1], 1, MAX_PAGE)
 
 
-def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> StoredRows:
+def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> PackedOperands:
     """The cache as the operands of a kernel, beside these queries.
 
     Raises:
@@ -171,7 +173,7 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
             f"q must be {PLAIN} or f16 unless kv_format is {NATIVE!r} without kv_scale, got "
             f"{q.dtype} for {kv_format!r}"
         )
-    form = format_named(kv_format, columns)
+    form = latent_format(kv_format, columns)
     if form is not None:
         return stored_rows(form, kv, kv_scale)
     if kv_scale is not None:
@@ -187,7 +189,7 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
         )
     if rows.dtype != q.dtype:
         raise SpecError(f"kv is {rows.dtype}, q is {q.dtype}: both must be the same")
-    return StoredRows({"kv": rows.reshaped((count, columns), (step, inner))}, None, None)
+    return PackedOperands({"kv": rows.reshaped((count, columns), (step, inner))}, None, None)
 
 
 def _table(value: object) -> object:
@@ -197,11 +199,11 @@ def _table(value: object) -> object:
       SpecError: it is none.
     """
     value = as_i32(value, "page_table")
-    found = view(value, "page_table")
-    if len(found.shape) != 2 or 0 in found.shape or found.dtype != "i32":
+    table = view(value, "page_table")
+    if len(table.shape) != 2 or 0 in table.shape or table.dtype != "i32":
         raise SpecError(
             "page_table must be [batch, columns] of i32 with an entry at least, got "
-            f"{list(found.shape)} of {found.dtype}"
+            f"{list(table.shape)} of {table.dtype}"
         )
     return value
 
@@ -212,12 +214,12 @@ def _check(q: TensorView, indices: TensorView) -> None:
     Raises:
       SpecError: names the tensor.
     """
-    for name, found, axes in (
+    for name, tensor, axes in (
         ("q", q, ("s_q", "heads", "d_qk")),
         ("indices", indices, ("s_q", "topk")),
     ):
-        if len(found.shape) != len(axes):
-            raise SpecError(f"{name} must be [{', '.join(axes)}], got {list(found.shape)}")
+        if len(tensor.shape) != len(axes):
+            raise SpecError(f"{name} must be [{', '.join(axes)}], got {list(tensor.shape)}")
     if q.shape[2] not in HEAD_DIMS:
         allowed = " or ".join(map(str, HEAD_DIMS))
         raise SpecError(f"q must have {allowed} columns, got {q.shape[2]}")

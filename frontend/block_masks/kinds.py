@@ -17,7 +17,7 @@ from attn_mlir.block_masks.arguments import (
     on_host,
 )
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
-from attn_mlir.compiling.offsets import GivenOffsets, numbers_of
+from attn_mlir.compiling.offsets import CallOffsets, numbers_of
 from attn_mlir.dialect.attn.coordinates import OFFSETS, Offsets
 from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.masks import INTS
@@ -74,7 +74,7 @@ def block_mask(
         "sk": integer("sk", sk),
     }
     numbers = numbers_of(q_offset, k_offset, head_offset)
-    offsets = GivenOffsets(Offsets(tuple(numbers)), numbers)
+    offsets = CallOffsets(Offsets(tuple(numbers)), numbers)
     check_extents(mask_mod, offsets.reached(sizes), longer=offsets.axes)
     program, captured = trace(None, mask_mod)
     tensors = host_arrays({name: on_host(array) for name, array in captured.items()})

@@ -143,35 +143,35 @@ class AppendSpec(Request):
         tokens: tuple[str, ...] = ("batch", "sq") if self.told == BATCH else ("tokens",)
         rows = self._rows
         columns = (self.head_dim, self.v_head_dim)
-        found = [
+        operands = [
             Operand(name, self.dtype, (*rows, self.heads, width), "inout")
             for name, width in zip(CACHES, columns, strict=True)
         ]
-        found += [
+        operands += [
             Operand(name, self.new_dtype, (*tokens, self.heads, width))
             for name, width in zip(NEW, columns, strict=True)
         ]
         if self.told == SLOTS:
-            found.append(Operand(SLOTS, cast(str, self.slot_dtype), tokens))
+            operands.append(Operand(SLOTS, cast(str, self.slot_dtype), tokens))
         if self.positions:
-            found.append(Operand("positions", "i32", tokens))
+            operands.append(Operand("positions", "i32", tokens))
         if self.told == INDICES:
-            found.append(Operand(INDICES, "i32", tokens))
+            operands.append(Operand(INDICES, "i32", tokens))
         if self.told == OFFSETS:
-            found.append(table(OFFSETS, "i32", 1))
+            operands.append(table(OFFSETS, "i32", 1))
         if self.angles is not None:
             extents = ("angles", self.rotary_dim // 2)
-            found += [Operand(name, self.angles, extents) for name in ("cos", "sin")]
+            operands += [Operand(name, self.angles, extents) for name in ("cos", "sin")]
         if self.told != SLOTS:
-            found += [table(name, "i32", rank) for name, rank in self.cache.arrays.items()]
+            operands += [table(name, "i32", rank) for name, rank in self.cache.arrays.items()]
         if self.lengths is not None:
-            found.append(table(self.lengths, "i32", 1))
+            operands.append(table(self.lengths, "i32", 1))
         if self.scaled:
-            found += [table(name, "f32", 2) for name in SCALES]
+            operands += [table(name, "f32", 2) for name in SCALES]
         if self.cache.scale_dtype:
             groups = (self.cache.k_groups, self.cache.v_groups)
-            found += map(self._position_scale, SCALES, groups)
-        return tuple(found)
+            operands += map(self._position_scale, SCALES, groups)
+        return tuple(operands)
 
     def _position_scale(self, name: str, groups: int) -> Operand:
         """The factors of all positions."""

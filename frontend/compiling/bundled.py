@@ -66,16 +66,16 @@ def check_operands(request: Request, manifest: Manifest) -> None:
     Raises:
       SpecError: names the tensors or scalars that differ.
     """
-    wanted = {x.name: (x.role, x.dtype, x.extents) for x in request.tensors}
-    found = {x.name: (x.role, x.dtype, x.shape) for x in manifest.tensors}
-    if list(wanted) != list(found):
+    expected = {x.name: (x.role, x.dtype, x.extents) for x in request.tensors}
+    actual = {x.name: (x.role, x.dtype, x.shape) for x in manifest.tensors}
+    if list(expected) != list(actual):
         raise SpecError(
-            f"bundle.json: the request takes {', '.join(wanted)}, the kernel "
-            f"{', '.join(found)}: compile the bundle again"
+            f"bundle.json: the request takes {', '.join(expected)}, the kernel "
+            f"{', '.join(actual)}: compile the bundle again"
         )
-    for name, (role, dtype, extents) in wanted.items():
-        if found[name] != (role, dtype, extents):
-            got_role, got_dtype, shape = found[name]
+    for name, (role, dtype, extents) in expected.items():
+        if actual[name] != (role, dtype, extents):
+            got_role, got_dtype, shape = actual[name]
             raise SpecError(
                 f"bundle.json: the request's {name} is {dtype} {list(extents)} ({role}), the "
                 f"kernel's {got_dtype} {list(shape)} ({got_role}): compile the bundle again"

@@ -15,7 +15,7 @@ LEAST = {Q_OFFSET: -MAX_OFFSET, K_OFFSET: 0, HEAD_OFFSET: 0}
 MOST = {Q_OFFSET: MAX_OFFSET, K_OFFSET: MAX_OFFSET, HEAD_OFFSET: MAX_HEADS}
 
 
-class GivenOffsets(NamedTuple):
+class CallOffsets(NamedTuple):
     """The offsets of one call.
 
     Attributes:
@@ -33,10 +33,10 @@ class GivenOffsets(NamedTuple):
 
     def reached(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes; along `axes` as far as the host knows that coordinates reach."""
-        found = dict(sizes)
+        extents = dict(sizes)
         for name in self.kinds.numbers:
-            found[AXES[name]] += max(as_int(self.arguments[name]) or 0, 0)
-        return found
+            extents[AXES[name]] += max(as_int(self.arguments[name]) or 0, 0)
+        return extents
 
 
 def number(name: str, value: object) -> int:
@@ -55,7 +55,7 @@ def numbers_of(q_offset: object, k_offset: object, head_offset: object) -> dict[
     Raises:
       SpecError: as of `number`.
     """
-    given = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
-    found = {name: number(name, value) for name, value in given.items() if value is not None}
+    values = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
+    numbers = {name: number(name, value) for name, value in values.items() if value is not None}
     head = number(HEAD_OFFSET, head_offset)
-    return found | {HEAD_OFFSET: head} if head else found
+    return numbers | {HEAD_OFFSET: head} if head else numbers

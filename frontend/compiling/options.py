@@ -103,10 +103,10 @@ def stage_count(name: str, value: object) -> int:
 
 
 def _number(name: str, value: object, allowed: Collection[int], shown_as: str) -> int:
-    found = as_int(value)
-    if found is None or found not in allowed:
+    number = as_int(value)
+    if number is None or number not in allowed:
         raise SpecError(f"{name} must be {shown_as} or None, got {shown(value, 40)}")
-    return found
+    return number
 
 
 def split_size(value: object) -> int:
@@ -129,10 +129,10 @@ def head_dim(name: str, size: object, step: int, most: int = MAX_HEAD_DIM) -> in
     Raises:
       SpecError: one that has no kernel: no multiple of `step`, or above `most`.
     """
-    found = as_int(size)
-    if found is not None and not found % step and 0 < found <= most:
-        return found
-    above = 0 if found is None else -(-found // step) * step
+    number = as_int(size)
+    if number is not None and not number % step and 0 < number <= most:
+        return number
+    above = 0 if number is None else -(-number // step) * step
     hint = f" (pad to {above}?)" if 0 < above <= most else ""
     supported = f"supported are multiples of {step} up to {most}{hint}"
     raise SpecError(no_kernel(f"{name} {shown(size, 40)}", supported))
@@ -228,9 +228,9 @@ def tiled_page(name: str, size: object) -> int:
     Raises:
       SpecError: another size.
     """
-    found = as_int(size)
-    if found is not None and found > 0 and key_tiles_for(found):
-        return found
+    number = as_int(size)
+    if number is not None and number > 0 and key_tiles_for(number):
+        return number
     raise SpecError(no_kernel(f"{name} {shown(size, 40)}", f"supported are {PAGE_SIZES}"))
 
 

@@ -120,11 +120,11 @@ class Request(ABC):
 
     def fields(self) -> dict[str, object]:
         """The canonical form as JSON values; it is stored in the bundle's manifest."""
-        found: dict[str, object] = {"op": self.operation}
+        result: dict[str, object] = {"op": self.operation}
         for field in _options(type(self)):
             value = getattr(self, field.name)
-            found[field.name] = None if value is None else field.metadata[_WRITTEN](value)
-        return found
+            result[field.name] = None if value is None else field.metadata[_WRITTEN](value)
+        return result
 
     def canonical_json(self) -> str:
         """The canonical form as text, the same for equal requests."""

@@ -109,15 +109,15 @@ def check_schedule(spec: MhaOptions) -> None:
     if spec.schedule is None:
         return
     policy, target = spec.policy, target_named(DEFAULT_TARGET)
-    found = mismatch(policy, spec.facts, target)
-    if found is None and spec.asked:
+    problem = mismatch(policy, spec.facts, target)
+    if problem is None and spec.asked:
         asked = dict(spec.asked)
         if policy.claims.answered and spec.tile_order in ANSWERED_ORDERS:
             del asked["tile_order"]  # the target decides
         domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
-        found = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
-    if found is not None:
-        raise SpecError(no_kernel(f"schedule {spec.schedule}", str(found)))
+        problem = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
+    if problem is not None:
+        raise SpecError(no_kernel(f"schedule {spec.schedule}", str(problem)))
 
 
 def check_stages(spec: MhaOptions) -> None:

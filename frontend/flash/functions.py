@@ -14,7 +14,7 @@ from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.arrays import given_output, stream_of
+from attn_mlir.arrays import caller_output, stream_of
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
@@ -241,7 +241,7 @@ def flash_attn_combine(
     else:
         dtype = "f32" if out is None else output_dtype_of(out)
     others = {"out_partial": parts, "lse_partial": sums}
-    memory = None if out is None else given_output(out, parts.shape[1:], dtype, others)
+    memory = None if out is None else caller_output(out, parts.shape[1:], dtype, others)
     results = combination_of(
         out_partial,
         _with_batch(parts, 5),

@@ -15,7 +15,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.api.attention import spec_of
-from attn_mlir.api.lengths import LengthArguments, told_by
+from attn_mlir.api.lengths import LengthArguments, sequence_lengths
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.expr import evaluate
@@ -108,10 +108,10 @@ class Case:
 def run(case: Case, batch: Batch, *, told: dict[str, Any] | None = None) -> tuple[Array, Array]:
     """O and LSE over poison; `told` in the place of what the batch tells, unchecked."""
     operands = {name: view(getattr(batch, name), name) for name in ("q", "k", "v")}
-    lengths = told_by(operands, LengthArguments(**batch.told))
+    lengths = sequence_lengths(operands, LengthArguments(**batch.told))
     mask = case.options.get("mask")
     modified = {name: case.options.get(name) for name in ("score_mod", "mask_mod", "sinks")}
-    plain = spec_of(operands, mask, told=lengths)
+    plain = spec_of(operands, mask, lengths=lengths)
     modifier, captured = am.trace.trace(**modified)
     fields = {"modifier": modifier, "tile_order": case.tile_order}
     kernel = am.load(am.compile(replace(plain, **fields)))

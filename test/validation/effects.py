@@ -111,7 +111,8 @@ def told(value: Any) -> str:
     if isinstance(value, Plan):
         steps = [(x.request, dict(x.arguments)) for x in value.steps]
         given = [
-            None if x.given is None else view(x.given.tensor, x.name).address for x in value.results
+            None if x.external is None else view(x.external.tensor, x.name).address
+            for x in value.results
         ]
         memory = [(x.name, x.dtype, x.shape) for x in (*value.results, *value.workspace)]
         where = (value.device, value.stream, value.target, value.sm_margin)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api import functions, repeated
+from attn_mlir.api import functions, plan_cache
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.trace import trace, where
@@ -81,14 +81,14 @@ class Modifier:
 def key_of(function: Any) -> tuple[Any, ...] | None:
     """What of a function goes into the key of a call, and None where it cannot be told."""
     signature = Signature()
-    is_read = repeated._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
+    is_read = plan_cache._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
     return tuple(signature.key) if is_read else None
 
 
 def traced(function: Any) -> tuple[Any, ...]:
     """What tracing makes of a function: the program, and which array of its signature each of its own is."""
     signature = Signature()
-    assert repeated._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
+    assert plan_cache._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
     program, arrays = trace(function)
     assert program is not None
     places = [signature.addresses.index(view(x, name).address) for name, x in arrays.items()]
@@ -197,6 +197,6 @@ def test_tuples_of_values_are_told_by_their_contents() -> None:
     ):
         assert holding(other) != base
     assert code_of((0.0,)) != code_of((-0.0,))
-    met = len(functions._met)  # pyright: ignore[reportPrivateUsage]
+    met = len(functions._tuples)  # pyright: ignore[reportPrivateUsage]
     assert code_of((array, 1)) != code_of((array, 2))
-    assert len(functions._met) == met  # pyright: ignore[reportPrivateUsage]
+    assert len(functions._tuples) == met  # pyright: ignore[reportPrivateUsage]

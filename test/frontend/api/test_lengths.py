@@ -13,7 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import arrays, env
 from attn_mlir.api import array_checks, lengths
-from attn_mlir.api.lengths import told_by
+from attn_mlir.api.lengths import sequence_lengths
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.tensors import view
@@ -44,7 +44,7 @@ def arguments(changes: dict[str, Any]) -> dict[str, Any]:
 def told(changes: dict[str, Any]) -> lengths.Told:
     given = arguments(changes)
     operands = {name: view(given.pop(name), name) for name in ("q", "k", "v")}
-    return told_by(operands, lengths.LengthArguments(**given))
+    return sequence_lengths(operands, lengths.LengthArguments(**given))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.api import plan as plans
-from attn_mlir.api.plan import Seen
+from attn_mlir.api.plan import PlanView
 from attn_mlir.api.planners import only_planned
 from attn_mlir.errors import SpecError
 
@@ -55,9 +55,9 @@ def test_rows_of_a_ragged_batch_are_combined_as_one_sequence() -> None:
     plan = am.plan(q, k, k, num_splits=2, **offsets)
     assert [x.shape for x in plan.workspace] == [(14, 4, 64), (2, 4, 14)]
     arguments = plan.steps[1].arguments
-    assert arguments["parts"] == Seen("partial_o", (2, 1, 7, 4, 64))
-    assert arguments["lses"] == Seen("partial_lse", (2, 2, 1, 4, 7), (56, 7, 0, 14, 1))
-    assert arguments["o"] == Seen("o", (1, 7, 4, 64))
+    assert arguments["parts"] == PlanView("partial_o", (2, 1, 7, 4, 64))
+    assert arguments["lses"] == PlanView("partial_lse", (2, 2, 1, 4, 7), (56, 7, 0, 14, 1))
+    assert arguments["o"] == PlanView("o", (1, 7, 4, 64))
 
 
 def test_a_plan_has_the_arguments_of_the_call() -> None:

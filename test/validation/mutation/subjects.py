@@ -151,7 +151,7 @@ def ours_sparse(name: str, case: SparseCase) -> Subject:
         found = {x.name: mha_check.poisoned(x.shape, kinds[x.dtype]) for x in plan.results}
         views = {name: view(array, name) for name, array in found.items()}
         device = EmulatorDevice(schedule.kind, schedule.seed, check="all")
-        Kernel(replace(bundle, ptx=ptx)).launch(step.given(views), device=device)
+        Kernel(replace(bundle, ptx=ptx)).launch(step.launch_arguments(views), device=device)
         return found
 
     def judge(outputs: Outputs) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 from attn_mlir import env
 from attn_mlir.api.functions import add_function
 from attn_mlir.api.plan import Allocation, Plan, Step
-from attn_mlir.arrays import counters_beside, current_stream_of, maker_like
+from attn_mlir.arrays import counters_at, current_stream_of, maker_like
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import compile, is_recorded
 from attn_mlir.dialect.attn.masks import MASKS
@@ -50,16 +50,18 @@ APART = 1 << 40  # bytes between the addresses that stand for arguments
 _STAND_IN = object()  # owner of views that stand for arrays
 
 
-def _parts_of(cache: type) -> Callable[[Any], tuple[object, ...]]:
+def _fields_of(cache: type) -> Callable[[Any], tuple[object, ...]]:
     return operator.attrgetter(*(field.name for field in dataclasses.fields(cache)))
 
 
-_PARTS = {cache: _parts_of(cache) for cache in CACHES}
+_CACHE_FIELDS = {cache: _fields_of(cache) for cache in CACHES}
 _FUNCTIONS = (types.FunctionType, functools.partial)
-_reader = Reader((*MASKS, *DEVICES_BY_VALUE), _PARTS, dict.fromkeys(_FUNCTIONS, add_function))
+_reader = Reader(
+    (*MASKS, *DEVICES_BY_VALUE), _CACHE_FIELDS, dict.fromkeys(_FUNCTIONS, add_function)
+)
 
 
-class RepeatedPlan:
+class CachedPlan:
     """The launches of a plan at addresses that each run gives.
 
     Args:
@@ -74,23 +76,23 @@ class RepeatedPlan:
     def __init__(self, plan: Plan, planned: Plan, arrays: Sequence[TensorView]):
         self._like = planned.like
         memory = [*planned.results, *planned.workspace]
-        views = {x.name: self._place(x, len(arrays) + i) for i, x in enumerate(memory)}
+        views = {x.name: self._view(x, len(arrays) + i) for i, x in enumerate(memory)}
         self._makers = [self._maker(plan.model, x) for x in planned.results]
         self._workspace = Workspace(plan.model, self._like, planned.workspace)
-        is_given = bool(memory) and memory[0].given is not None
-        self._given = views[memory[0].name].address // APART - 1 if is_given else None
+        has_out = bool(memory) and memory[0].external is not None
+        self._out_slot = views[memory[0].name].address // APART - 1 if has_out else None
         # what a later launch writes shares memory with no array of the call; a launch sees to its
         # own
-        is_late = is_given and len(planned.steps) > 1
-        self._spans = [x.span_bytes for x in arrays] if is_late else None
+        is_written_late = has_out and len(planned.steps) > 1
+        self._spans = [x.span_bytes for x in arrays] if is_written_late else None
         on_gpu = self._like.device == "cuda"
         self._stream = current_stream_of(plan.model, self._like) if on_gpu else None
         self._steps = [self._launch(step, planned, views) for step in planned.steps]
 
-    def _place(self, allocation: Allocation, slot: int) -> TensorView:
+    def _view(self, allocation: Allocation, slot: int) -> TensorView:
         """The memory of a tensor of the plan, as a view at the address of its slot."""
-        if allocation.given is not None:
-            return view(allocation.given.tensor, allocation.name)
+        if allocation.external is not None:
+            return view(allocation.external.tensor, allocation.name)
         return dataclasses.replace(
             self._like,
             dtype=allocation.dtype,
@@ -102,7 +104,7 @@ class RepeatedPlan:
 
     def _maker(self, model: object, x: Allocation) -> Callable[[], Any]:
         """What allocates a result; for the caller's own memory, nothing."""
-        if x.given is not None:
+        if x.external is not None:
             return lambda: None
         return _made_by(maker_like(model, self._like, x.shape, x.dtype))
 
@@ -113,15 +115,15 @@ class RepeatedPlan:
         address.
         """
         bundle = compile(step.request, target=planned.target)
-        bound = bind(bundle.manifest, (), step.given(views))
+        bound = bind(bundle.manifest, (), step.external(views))
         bound = dataclasses.replace(bound, sm_margin=planned.sm_margin)
         device = choose_device(bundle, planned.device, bound)
         names = list(bound.tensors)
         launch = planned_on(device, bundle, bound, names)
         if launch is None or any(x.owner is not _STAND_IN for x in bound.tensors.values()):
             raise ValueError("the device keeps no launches, or an array is no argument's")
-        places = (divmod(bound.tensors[name].address, APART) for name in names)
-        return launch, [(slot - 1, offset) for slot, offset in places]
+        slots_and_offsets = (divmod(bound.tensors[name].address, APART) for name in names)
+        return launch, [(slot - 1, offset) for slot, offset in slots_and_offsets]
 
     def run(self, signature: Signature, stream: object | None) -> list[Any] | None:
         """Allocates and launches; the results, or None where a launch plan has no answer.
@@ -135,22 +137,27 @@ class RepeatedPlan:
         if stream is None and self._stream is not None:
             stream = self._stream()
         made = [make() for make in self._makers]
-        memory, places = self._workspace.take(stream)  # kept until all is launched
-        addresses = [*signature.addresses, *map(address_of, made), *places]
-        for launch, places in self._steps:
-            if launch.launch([addresses[slot] + offset for slot, offset in places], stream) is None:
+        memory, slots_and_offsets = self._workspace.take(stream)  # kept until all is launched
+        addresses = [*signature.addresses, *map(address_of, made), *slots_and_offsets]
+        for launch, slots_and_offsets in self._steps:
+            if (
+                launch.launch(
+                    [addresses[slot] + offset for slot, offset in slots_and_offsets], stream
+                )
+                is None
+            ):
                 return None
-        if self._given is not None:
-            made[0] = signature.arrays[self._given]
+        if self._out_slot is not None:
+            made[0] = signature.arrays[self._out_slot]
         del memory
         return made
 
     def _shares(self, addresses: Sequence[int], spans: Sequence[int]) -> bool:
         """Whether the caller's memory for the result has bytes in common with another array."""
-        assert self._given is not None
-        begin, end = addresses[self._given], addresses[self._given] + spans[self._given]
+        assert self._out_slot is not None
+        begin, end = addresses[self._out_slot], addresses[self._out_slot] + spans[self._out_slot]
         return any(
-            i != self._given and address < end and begin < address + span
+            i != self._out_slot and address < end and begin < address + span
             for i, (address, span) in enumerate(zip(addresses, spans, strict=True))
         )
 
@@ -179,15 +186,15 @@ class Workspace:
     def take(self, stream: object | None) -> tuple[Any, list[int]]:
         """Memory for one call: what holds it, and the address of each allocation."""
         memory = None if self._make is None else self._make()
-        begin, places = address_of(memory), list[int]()
+        begin, addresses = address_of(memory), list[int]()
         for offset, count in zip(self._offsets, self._counts, strict=True):
             if offset is None:
-                counters, address = counters_beside(self._like, count, stream)
+                counters, address = counters_at(self._like, count, stream)
                 memory = (memory, counters)
-                places.append(address)
+                addresses.append(address)
             else:
-                places.append(begin + offset)
-        return memory, places
+                addresses.append(begin + offset)
+        return memory, addresses
 
 
 def _made_by(make: Callable[[], Any] | None) -> Callable[[], Any]:
@@ -201,7 +208,7 @@ def _made_by(make: Callable[[], Any] | None) -> Callable[[], Any]:
     return make
 
 
-class Repeated:
+class CachingPlanner:
     """A function that plans and runs, and keeps plans for calls that come again.
 
     Args:
@@ -213,7 +220,7 @@ class Repeated:
         parameters = inspect.signature(planner).parameters
         self._names = list(parameters)
         self._arrays = {name for name, x in parameters.items() if x.annotation == ARRAY}
-        self._plans = Repeats[RepeatedPlan]()
+        self._plans = Repeats[CachedPlan]()
         self._settings: object = None
 
     def __call__(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -222,13 +229,13 @@ class Repeated:
         if signature is None:
             return self._planner(*arguments, **options).run()
         key = tuple(signature.key)
-        if (found := self._plans.get(key)) is not None:
-            results = found.run(signature, options.get("stream"))
+        if (cached := self._plans.get(key)) is not None:
+            results = cached.run(signature, options.get("stream"))
             if results is not None:
                 return tuple(results) if len(results) > 1 else next(iter(results), None)
         plan = self._planner(*arguments, **options)
         results = plan.run()
-        self._plans.note(key, lambda: self._repeated(plan, arguments, options, signature))
+        self._plans.note(key, lambda: self._relocatable(plan, arguments, options, signature))
         return results
 
     def _signature(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> Signature | None:
@@ -244,22 +251,24 @@ class Repeated:
         is_read = _reader.add(signature, (*arguments, *values, chosen_for_all()))
         return signature if is_read else None
 
-    def _repeated(
+    def _relocatable(
         self,
         plan: Plan,
         arguments: Sequence[Any],
         options: Mapping[str, Any],
         signature: Signature,
-    ) -> RepeatedPlan | None:
+    ) -> CachedPlan | None:
         """The plan of a call that was made, with its arrays left open, or None."""
-        given: dict[str, Any] = {**dict(zip(self._names, arguments, strict=False)), **options}
-        given.pop("stream", None)
+        values: dict[str, Any] = {**dict(zip(self._names, arguments, strict=False)), **options}
+        values.pop("stream", None)
         views = [view(array, "array") for array in signature.arrays]
         on_gpu = all(x.device == "cuda" for x in views)
-        names = {name for name, value in given.items() if is_array(value)}
+        names = {name for name, value in values.items() if is_array(value)}
         if not names <= (self._arrays if on_gpu else OPERANDS):
             return None
-        compound = [value for value in given.values() if type(value) in _PARTS or _is_tuple(value)]
+        compound = [
+            value for value in values.values() if type(value) in _CACHE_FIELDS or _is_tuple(value)
+        ]
         if compound and not on_gpu:
             return None
         if any(
@@ -271,18 +280,18 @@ class Repeated:
         captured = set(signature.captured)
         try:
             stand_ins = list(_stand_ins(views))
-            others = iter([x for i, x in enumerate(stand_ins) if i not in captured])
-            replaced = {k: _replaced(x, others) for k, x in given.items()}
-            if captured or any(type(x) in _FUNCTIONS for x in given.values()):
-                apart = [(views[i], stand_ins[i]) for i in signature.captured]
-                replaced |= {"mask_mod": None, "score_mod": _recorded(given, apart)}
+            placeholders = iter([x for i, x in enumerate(stand_ins) if i not in captured])
+            replaced = {k: _replaced(x, placeholders) for k, x in values.items()}
+            if captured or any(type(x) in _FUNCTIONS for x in values.values()):
+                captured_views = [(views[i], stand_ins[i]) for i in signature.captured]
+                replaced |= {"mask_mod": None, "score_mod": _recorded(values, captured_views)}
             planned = self._planner(**replaced)
             if [x.request for x in planned.steps] != [x.request for x in plan.steps]:
                 return None
             now = self._signature(arguments, options)
             if now is None or now.key != signature.key:  # a function changed in another thread
                 return None
-            return RepeatedPlan(plan, planned, views)
+            return CachedPlan(plan, planned, views)
         except (AttnError, ValueError):
             return None
 
@@ -293,12 +302,12 @@ def _is_tuple(value: object) -> bool:
 
 def _stand_ins(views: Sequence[TensorView]) -> Iterator[TensorView]:
     """Views at addresses that tell the arguments apart, in memory that nobody reads."""
-    for slot, found in enumerate(views):
-        yield dataclasses.replace(found, address=(slot + 1) * APART, owner=_STAND_IN)
+    for slot, tensor in enumerate(views):
+        yield dataclasses.replace(tensor, address=(slot + 1) * APART, owner=_STAND_IN)
 
 
 def _recorded(
-    given: Mapping[str, Any], captured: Sequence[tuple[TensorView, TensorView]]
+    values: Mapping[str, Any], captured: Sequence[tuple[TensorView, TensorView]]
 ) -> Recorded:
     """The functions of a call as they are traced, with stand-ins for the arrays that they read.
 
@@ -308,21 +317,21 @@ def _recorded(
     Raises:
       ValueError: an array lies where none or several of these do.
     """
-    program, arrays = trace(given.get("score_mod"), given.get("mask_mod"))
+    program, arrays = trace(values.get("score_mod"), values.get("mask_mod"))
     assert program is not None
-    found: dict[str, Any] = {}
+    placeholders: dict[str, Any] = {}
     for name, array in arrays.items():
         read = view(array, name)
-        (stand_in,) = [x for own, x in captured if own.address == read.address]
-        found[name] = dataclasses.replace(read, address=stand_in.address, owner=_STAND_IN)
-    return Recorded(program, found)
+        (stand_in,) = [x for tensor, x in captured if tensor.address == read.address]
+        placeholders[name] = dataclasses.replace(read, address=stand_in.address, owner=_STAND_IN)
+    return Recorded(program, placeholders)
 
 
 def _replaced(value: Any, stand_ins: Iterator[TensorView]) -> Any:
     """An argument with stand-ins in the place of its arrays, in the order of a signature."""
     if _is_tuple(value):
         return tuple(_replaced(x, stand_ins) for x in value)
-    if type(value) in _PARTS:
+    if type(value) in _CACHE_FIELDS:
         fields = {x.name: getattr(value, x.name) for x in dataclasses.fields(value)}
         return dataclasses.replace(
             value, **{name: _replaced(x, stand_ins) for name, x in fields.items()}

@@ -9,14 +9,14 @@ from attn_mlir.api.array_checks import index_array
 from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.latent_caches import pool_rows
 from attn_mlir.api.lengths import check_list_lengths
-from attn_mlir.api.packed_rows import format_named, stored_rows
+from attn_mlir.api.packed_rows import latent_format, stored_rows
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32
 from attn_mlir.runtime.call.tensors import TensorView, view
 
 
 @dataclass(frozen=True)
-class ListedRows:
+class IndexedRows:
     """A pool of rows, and the lists that name some of them.
 
     Attributes:
@@ -34,7 +34,7 @@ class ListedRows:
     page: int | None
 
 
-def listed_rows(
+def indexed_rows(
     name: str,
     pool: TensorView,
     q: TensorView,
@@ -43,7 +43,7 @@ def listed_rows(
     kv_scale: object,
     *,
     prefix: str = "",
-) -> ListedRows:
+) -> IndexedRows:
     """Checks a pool and its lists.
 
     Args:
@@ -58,12 +58,12 @@ def listed_rows(
       SpecError: an argument is wrong.
     """
     columns = q.shape[3]
-    form, group, page = format_named(kv_format, columns), None, None
+    form, group, page = latent_format(kv_format, columns), None, None
     if len(pool.shape) != POOL_RANK:
         raise SpecError(f"{name} must be [pages, page, 1, columns], got {list(pool.shape)}")
     if form is not None:
         stored = stored_rows(form, pool, kv_scale, prefix=prefix, called=name)
-        operands, group, page = stored.given, stored.group, stored.page
+        operands, group, page = stored.operands, stored.group, stored.page
     else:
         check_no_factors(kv_format, kv_scale, f"{prefix}kv_scale")
         operands = {"kv": pool_rows(name, pool, columns)}
@@ -79,7 +79,7 @@ def listed_rows(
     topk = view(arrays["indices"], "indices").shape[-1]
     if "topk_length" in arrays:
         check_list_lengths(f"{prefix}topk_length", lists["topk_length"], topk)
-    return ListedRows(operands, arrays, topk, group, page)
+    return IndexedRows(operands, arrays, topk, group, page)
 
 
 def check_no_factors(kv_format: object, kv_scale: object, name: str = "kv_scale") -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import env
-from attn_mlir.api import repeated
+from attn_mlir.api import plan_cache
 from attn_mlir.api.appending import append_kv
 from attn_mlir.api.attention import attention
 from attn_mlir.compiling.compiler import compile, recording
@@ -45,8 +45,8 @@ class Watch:
         monkeypatch.setattr(
             idle, "_launch_nothing", lambda packed, _: self.launched.append(packed.words.tobytes())
         )
-        for name, make in (("maker_like", self._maker), ("counters_beside", self._counters)):
-            monkeypatch.setattr(repeated, name, make(getattr(repeated, name)))
+        for name, make in (("maker_like", self._maker), ("counters_at", self._counters)):
+            monkeypatch.setattr(plan_cache, name, make(getattr(plan_cache, name)))
 
     def _planner(self, plan_launch: Callable[..., Any]) -> Callable[..., Any]:
         """Launches of plans say of which kernel they are."""
@@ -77,9 +77,9 @@ class Watch:
 
         return made
 
-    def _counters(self, counters_beside: Callable[..., Any]) -> Callable[..., Any]:
+    def _counters(self, counters_at: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any) -> Any:
-            found = counters_beside(*arguments)
+            found = counters_at(*arguments)
             self.counters.append(found[1])
             return found
 
@@ -121,7 +121,7 @@ class Watch:
         assert all(type(x) is type(arguments[0]) for x in results)
         if not self.launched:
             return False
-        allocated = [x.name for x in plan.results if x.given is None]
+        allocated = [x.name for x in plan.results if x.external is None]
         memory = dict(zip(allocated, self.memory, strict=False))
         if "out" in options:
             assert results[0] is options["out"]
@@ -135,7 +135,7 @@ class Watch:
         for step in plan.steps:
             manifest = compile(step.request, target=plan.target).manifest
             kernels.append(manifest.request)
-            bound = bind(manifest, (), step.given(views))
+            bound = bind(manifest, (), step.launch_arguments(views))
             addresses = {name: tensor.address for name, tensor in bound.tensors.items()}
             made = PackedParameters(parameters(bound, addresses, encode))
             expected.append(made.words.tobytes())
@@ -369,7 +369,7 @@ def test_a_function_that_changes_while_it_is_planned(
     def call() -> bool:
         return watch.called(*operands(of_numpy), score_mod=scaled)
 
-    read = repeated.Repeated._signature  # pyright: ignore[reportPrivateUsage]
+    read = plan_cache.CachingPlanner._signature  # pyright: ignore[reportPrivateUsage]
 
     def changed(*arguments: Any) -> Any:
         nonlocal factor
@@ -378,7 +378,7 @@ def test_a_function_that_changes_while_it_is_planned(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(repeated.Repeated, "_signature", changed)
+        patch.setattr(plan_cache.CachingPlanner, "_signature", changed)
         for _ in range(2):
             attention(*operands(of_numpy), device=IDLE, score_mod=scaled)
     factor = 1.0
