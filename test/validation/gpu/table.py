@@ -13,6 +13,7 @@ from attn_mlir.validation.gpu import (
     narrow,
     pytorch_graphs,
     recipes,
+    shards,
 )
 from attn_mlir.validation.gpu.check import CHECKS, checks
 
@@ -29,4 +30,5 @@ __all__ = [
     "narrow",
     "pytorch_graphs",
     "recipes",
+    "shards",
 ]
