@@ -283,8 +283,8 @@ def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
         expected = [*shapes["k_nope"][:-2], 1, *rope]
         if shapes["k_rope"] != expected:
             raise SpecError(
-                f"k_rope must be {expected}, one head of the positions of k_nope and the columns of "
-                f"q_rope, got {shapes['k_rope']}"
+                f"k_rope must be {expected}, one head of the positions of k_nope and the columns "
+                f"of q_rope, got {shapes['k_rope']}"
             )
     for name in ("q_nope", "k_nope"):
         if shapes[name][-2] == 0:

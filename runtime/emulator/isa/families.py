@@ -10,7 +10,8 @@ _FAMILIES = {
     "arithmetic": "bitfields convert double floating integer logic rounding stochastic",
     "memory": "accesses atomics moves",
     "warp": "calls collectives control misc registers",
-    "asynchronous": "barriers copies mbarriers remote tensormaps",
+    "asynchronous": "barriers bulk_copies copy_groups mbarriers remote tensor_copies tensormaps "
+    "thread_copies",
     "tensor": "mma memory tcgen05 wgmma",
 }
 for _room, _modules in _FAMILIES.items():
