@@ -129,7 +129,7 @@ def compiled(cell: Cell, folder: Path) -> Entry:
     from attn_mlir.compiling.spec import mha
     from attn_mlir.dialect.targets.limits import target_named
     from attn_mlir.lowering.compile import compile_with_clocks
-    from attn_mlir.schedules.policy.held_tiling import held_tiling_for
+    from attn_mlir.schedules.policy.register_tiling import register_tiling_for
 
     spec = mha(
         heads=cell.heads, head_dim=cell.head_dim, v_head_dim=cell.v_head_dim,
@@ -142,7 +142,7 @@ def compiled(cell: Cell, folder: Path) -> Entry:
     assert isinstance(groups, int)
     order = spec.tile_order or "single"
     sizes = (target_named(TARGET), cell.head_dim, cell.v_head_dim)
-    keys = held_tiling_for(*sizes, tile_order=order, groups=groups).tile_n
+    keys = register_tiling_for(*sizes, tile_order=order, groups=groups).tile_n
     name = f"{cell.head_dim}.{cell.mask}.{groups}x{keys}.{order}.attn"
     bundle.save(folder / name)
     return Entry(cell, name, groups, keys, order)

@@ -26,7 +26,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import AttnError
-from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM, STREAM_SUMS, SWAPPED_TILES
+from attn_mlir.schedules.policy.tiling import KEYS_IN_ROWS_TILES, MAX_HEAD_DIM, STREAM_SUMS
 
 TILED, HELD, STREAMED, SWAPPED = "mha", "mha-registers", "mha-streaming", "mha-swapped"
 HEADS, KV_HEADS = 16, 2
@@ -87,7 +87,7 @@ def tables() -> Iterator[tuple[str, str, list[Choices]]]:
         yield "sm_100a", TILED, [dtypes, {"clc": {"tile_order": "clc"}}]
         yield "sm_100a", TILED, [dtypes, PAGES, LSE]
         yield "sm_100a", TILED, [dtypes, scored]
-    tiles = {f"{count} query tiles": {"query_tiles": count} for count in SWAPPED_TILES}
+    tiles = {f"{count} query tiles": {"query_tiles": count} for count in KEYS_IN_ROWS_TILES}
     yield "sm_100a", SWAPPED, [WIDE, PAGES, PARTS, LSE, tiles]
     yield "sm_100a", SWAPPED, [WIDE, PARTS, scored, tiles]
 

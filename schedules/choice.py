@@ -10,11 +10,11 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.errors import no_kernel
-from attn_mlir.schedules.core.entries import CONFIG, given_entries, to_attr
+from attn_mlir.schedules.core.entries import CONFIG, entries_of, to_attr
 from attn_mlir.schedules.core.facts import facts_of
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.choice import Choice
-from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
+from attn_mlir.schedules.policy.refusal import DoesNotFit, Mismatch
 from attn_mlir.schedules.policy.registry import choose, of_operation
 from attn_mlir.schedules.registry import Schedule, schedules
 
@@ -52,11 +52,11 @@ def configure(op: Any, schedule: Schedule, target: Target, asked: Mapping[str, A
     policy = schedule.policy
     if not policy.knobs:
         return
-    entries = given_entries(op, policy.defaults)
+    entries = entries_of(op, policy.defaults)
     settings = {name: int(x) if isinstance(x, bool) else x for name, x in asked.items()}
     try:
         knobs = Choice(policy, facts_of(op), Call(target, asked=settings)).set(entries)
-    except NoRoom as error:
+    except DoesNotFit as error:
         raise op_error(op, no_kernel("", f"{policy.name}: {error.reason}")) from error
     if isinstance(knobs, Mismatch):
         raise op_error(op, f"expects {knobs.what} to be {knobs.domain}, got {knobs.got}")

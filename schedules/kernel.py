@@ -13,15 +13,15 @@ from attn_mlir.dialect.diagnostics import op_error
 
 from . import emit as b
 from .core.config import Config
-from .core.direction import QUERIES_STAND
-from .core.listed_tiles import ListedTiles
+from .core.direction import ROWS_ARE_QUERIES
+from .core.listed_tiles import IndexedTiles
 from .core.mask_tiles import MaskTiles
 from .core.modifier import Modifier
 from .core.offsets import OffsetArguments
 from .core.problem import Problem, Value, WorkTile
-from .core.splits import JoinedParts, Parts, Workspace
-from .operands.position_scales import position_factors_of
-from .operands.scales import Factors
+from .core.splits import CombinedSplits, Splits, Workspace
+from .operands.position_scales import position_scales_of
+from .operands.scales import OperandScales
 from .operands.storage import OperandStorage, StoredKeys
 from .operands.storage_checks import check_storage
 
@@ -99,10 +99,10 @@ def opened(
         kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = list(kernel.body.blocks[0].arguments)
-        own = len(arguments) - len(captures)
-        captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
+        tensor_count = len(arguments) - len(captures)
+        captured = dict(zip((c.value for c in captures), arguments[tensor_count:], strict=True))
         tensors: dict[str, Value] = {"lse": None}
-        tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
+        tensors |= dict(zip(kernel.names[:tensor_count], arguments[:tensor_count], strict=True))
         yield Opened(kernel, tensors, captured, config)
 
 
@@ -130,9 +130,9 @@ def attention_kernel(
         blocks = op.blocks
         problem = Problem(
             **tensors | {"q": (tensors["q"],)},
-            factors=Factors(*(storage.scale_table(captured) for storage in storages)),
-            position_factors=position_factors_of(k, v, captured),
-            parts=_parts(op, tensors, captured, config.tile_n),
+            factors=OperandScales(*(storage.scale_table(captured) for storage in storages)),
+            position_scales=position_scales_of(k, v, captured),
+            parts=_splits_of(op, tensors, captured, config.tile_n),
             tile_counter=None if op.tile_counter is None else captured[op.tile_counter.counter],
             offsets=None if op.offsets is None else OffsetArguments.of(op.offsets, captured),
             query_sequences=q.queries(tensors["q"], captured),
@@ -140,7 +140,7 @@ def attention_kernel(
             modifier=Modifier(op, captured),
             visited=MaskTiles
             if blocks is None
-            else ListedTiles.of(blocks, captured, config, keys.sequences),
+            else IndexedTiles.of(blocks, captured, config, keys.sequences),
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,
@@ -150,40 +150,40 @@ def attention_kernel(
             output=op.output_type,
             mask=op.mask_rule,
             config=config,
-            direction=QUERIES_STAND,
+            direction=ROWS_ARE_QUERIES,
         )
         yield kernel, problem, (keys, values)
 
 
-def _parts(
+def _splits_of(
     op: attn.MhaOp, tensors: Mapping[str, Value], captured: Mapping[Value, Value], tile_n: int
-) -> Parts | None:
+) -> Splits | None:
     """The split of the keys into parts, or None; key tiles have `tile_n` keys."""
     if op.join is not None:
-        memory = (op.join.sums, op.join.extremes, op.join.arrived)
+        memory = (op.join.accumulators_, op.join.extremes, op.join.arrived)
         workspace = Workspace(*(captured[x] for x in memory))
         keys = op.join.part_keys
         size = None if keys is None else keys // tile_n
-        return JoinedParts(tensors["o"], tensors["q"], workspace, size=size)
-    return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
+        return CombinedSplits(tensors["o"], tensors["q"], workspace, size=size)
+    return Splits(tensors["o"], tensors["q"]) if op.is_partial else None
 
 
 @contextmanager
-def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+def every_tile(problem: Problem, claimed: b.Ring | None = None) -> Generator[WorkTile]:
     """Emits the loop of a role over its work tiles; yields the work tile.
 
     Args:
-      answers: the ring with the coordinates of claimed work tiles, if the order claims any.
+      claimed: the ring with the coordinates of claimed work tiles, if the order claims any.
     """
     space, packing = problem.tile_space(), problem.packing()
-    with b.tiles(space, problem.config.tile_order, **packing, answers=answers) as coordinates:
+    with b.tiles(space, problem.config.tile_order, **packing, claimed=claimed) as coordinates:
         yield problem.work_tile(*coordinates)
 
 
 @contextmanager
-def every_tile_with_rows(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+def every_tile_with_rows(problem: Problem, claimed: b.Ring | None = None) -> Generator[WorkTile]:
     """As `every_tile`, but skips work tiles past the end of their sequence."""
-    with every_tile(problem, answers) as tile, when_it_has_rows(problem, tile):
+    with every_tile(problem, claimed) as tile, when_it_has_rows(problem, tile):
         yield tile
 
 
@@ -191,21 +191,21 @@ def over_tiles(
     problem: Problem,
     body: Callable[[WorkTile, Value], None],
     *,
-    answers: b.Ring | None = None,
+    claimed: b.Ring | None = None,
     waits: bool = False,
 ) -> Callable[[Value], None]:
     """What a role runs: its loop over the work tiles that have rows.
 
     Args:
       body: emits the code for a work tile, given that and the number of a thread's group.
-      answers: as of `every_tile`.
+      claimed: as of `every_tile`.
       waits: whether the role first waits until the kernels before this one are over.
     """
 
     def run(number: Value) -> None:
         if waits:
             b.grid_dependency_wait()
-        with every_tile_with_rows(problem, answers) as tile:
+        with every_tile_with_rows(problem, claimed) as tile:
             body(tile, number)
 
     return run
@@ -234,19 +234,19 @@ def _check_function(function: Any, op: Any) -> None:
     views = (*attn.STORAGE_OPERATIONS, attn.ScaledOp, attn.ColumnsOp, attn.LatentRowsOp)
     block = list(function.body.blocks[0].operations)
     operations = [other for other in block if not isinstance(other, views)]
-    own = op.operation.name
+    tensor_count = op.operation.name
     if len(operations) != 2:
         names = ", ".join(other.operation.name for other in operations)
-        raise op_error(function, f"expects one {own} and func.return, got {names}")
+        raise op_error(function, f"expects one {tensor_count} and func.return, got {names}")
     operands = _stored_tensors(op)
     if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
     results = dict(zip(_results(op), op.operation.results, strict=True))
     least = {name: value for name, value in results.items() if name != "lse"}
     if list(operations[1].operation.operands) not in ([*results.values()], [*least.values()]):
-        told = " and ".join(results)
-        told = told if least == results else f"{' and '.join(least)}, or {told},"
-        raise op_error(operations[1], f"expects to return {told} of the {own}")
+        names = " and ".join(results)
+        names = names if least == results else f"{' and '.join(least)}, or {names},"
+        raise op_error(operations[1], f"expects to return {names} of the {tensor_count}")
 
 
 def _results(op: Any) -> tuple[str, ...]:
@@ -266,9 +266,9 @@ def _captures_of(function: Any) -> list[Capture]:
     """The arguments after the scale: what storage,
     the score modifier and optional operands read.
     """
-    own = operand_names(function).index("scale") + 1
-    arguments = list(function.arguments)[own:]
-    names = names_of(function)[own:]
+    tensor_count = operand_names(function).index("scale") + 1
+    arguments = list(function.arguments)[tensor_count:]
+    names = names_of(function)[tensor_count:]
     return [
         Capture(name or f"capture{number}", value)
         for number, (name, value) in enumerate(zip(names, arguments, strict=True))

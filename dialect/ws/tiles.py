@@ -33,8 +33,8 @@ from attn_mlir.dialect.orders import ANSWERED_ORDERS, TILE_ORDERS
 from .dialect import WS, TileType, fail
 from .ring import AcquireOp, WaitOp
 
-ANSWER_BYTES = 16  # PTX ISA, clusterlaunchcontrol.try_cancel
-ANSWER_WORDS = ANSWER_BYTES // 4
+RESPONSE_BYTES = 16  # PTX ISA, clusterlaunchcontrol.try_cancel
+RESPONSE_WORDS = RESPONSE_BYTES // 4
 _PACKING = {"ragged": ("count", "rows", "size"), "counter": ("section",)}
 
 
@@ -118,9 +118,9 @@ def _check_packing(op: TilesOp, order: str) -> bool:
 def _check_answer(op: Any, opener: Any) -> bool:
     """Whether the slot has 16 bytes of shared memory and comes from `opener`; reports it if not."""
     tile = TileType(op.slot.type)
-    words = str(tile.element) == "i32" and tile.shape == [ANSWER_WORDS]
+    words = str(tile.element) == "i32" and tile.shape == [RESPONSE_WORDS]
     if tile.space != "shared" or not words:
-        return fail(op, f"expects a shared tile of {ANSWER_WORDS} x i32, got {tile}")
+        return fail(op, f"expects a shared tile of {RESPONSE_WORDS} x i32, got {tile}")
     if not isinstance(op.slot.owner, opener):
         return fail(op, f"expects a slot from {opener.OPERATION_NAME}")
     return True

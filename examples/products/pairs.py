@@ -69,7 +69,7 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
             side, number = place()
             first = b.INT.mul(number, ROWS // pairs)
             column = b.INT.add(column, b.INT.mul(side, COLUMNS // 2))
-            with b.turns(steps) as step:
+            with b.iterations(steps) as step:
                 k = b.INT.mul(step, DEPTH)
                 slots = a.acquire(), bs.acquire()
                 part = b.rows(slots[0], first, ROWS // pairs)
@@ -80,7 +80,7 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
 
         def multiply(_: b.Value, __: b.Value) -> None:
             sum_ = sums.acquire()
-            with b.turns(steps) as step:
+            with b.iterations(steps) as step:
                 slots = a.wait(), bs.wait()
                 b.mma(sum_, *slots, accumulate=b.compare("ne", step, 0), b_layout="kn", ctas=2)
                 for slot in slots:

@@ -42,10 +42,10 @@ def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
     height = GROUPS * ROWS  # of what a CTA has of C
     with ir.InsertionPoint(kernel.body.blocks[0]):
         left, right, result = kernel.body.blocks[0].arguments
-        a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, ways=GROUPS)
+        a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, instances=GROUPS)
         strip = b.tile([DEPTH, COLUMNS], narrow, "shared")
         bs = b.Ring("b", strip, stages=STAGES, full_at=everyone, empty_at=everyone)
-        out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"), ways=GROUPS)
+        out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"), instances=GROUPS)
 
         def each_tile(body: Callable[[b.Value, b.Value], None]) -> None:
             m, n = (b.extent(result, dim) for dim in range(2))
@@ -86,7 +86,7 @@ def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
 
             def step(number: b.Value, sums: b.Value) -> list[b.Value]:
                 slots = a.wait(group), bs.wait()
-                sums = b.settle(b.product(sums, *slots, accumulate=True, b_layout="kn"))
+                sums = b.wait_product(b.product(sums, *slots, accumulate=True, b_layout="kn"))
                 for slot in slots:
                     b.release(slot, "threads")
                 return [sums]

@@ -59,7 +59,7 @@ def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
 
         def load(row: b.Value, column: b.Value) -> None:
             first = b.INT.mul(b.rank(), DEPTH // ctas)
-            with b.turns(steps) as step:
+            with b.iterations(steps) as step:
                 k = b.INT.mul(step, DEPTH)
                 slot = a.acquire()
                 b.copy_in(left, slot, [row, k], [0, 1])
@@ -71,7 +71,7 @@ def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
 
         def multiply(_: b.Value, __: b.Value) -> None:
             sum_ = sums.acquire()
-            with b.turns(steps) as step:
+            with b.iterations(steps) as step:
                 slots = a.wait(), bs.wait()
                 b.mma(sum_, *slots, accumulate=b.compare("ne", step, 0), b_layout="kn")
                 for slot in slots:

@@ -40,9 +40,11 @@ def product(order: str = "single") -> ws.KernelOp:
     kernel = b.declare_kernel(NAME, arguments)
     with ir.InsertionPoint(kernel.body.blocks[0]):
         left, right, table, result, workspace, arrived = kernel.body.blocks[0].arguments
-        a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, ways=WARPS)
-        bs = b.Ring("b", b.tile([DEPTH, COLUMNS], narrow, "shared"), stages=STAGES, ways=WARPS)
-        sums = b.Ring("sums", b.tile([ROWS, SHARE], ir.F32Type.get(), "shared"), ways=WARPS * WARPS)
+        a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, instances=WARPS)
+        bs = b.Ring("b", b.tile([DEPTH, COLUMNS], narrow, "shared"), stages=STAGES, instances=WARPS)
+        sums = b.Ring(
+            "sums", b.tile([ROWS, SHARE], ir.F32Type.get(), "shared"), instances=WARPS * WARPS
+        )
         depth, parts = b.extent(left, 1), b.extent(workspace, 0)
 
         def first(part: b.Value) -> b.Value:

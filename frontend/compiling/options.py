@@ -20,12 +20,12 @@ from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import as_int
 from attn_mlir.schedules.policy.registry import names_of
 from attn_mlir.schedules.policy.tiling import (
+    KEYS_IN_ROWS_TILES,
     MAX_HEAD_DIM,
     MAX_Q_TILES,
     PAGE_SIZES,
     STAGE_COUNTS,
     STREAM_KEYS,
-    SWAPPED_TILES,
     TILE_N,
     key_tiles_for,
 )
@@ -90,7 +90,7 @@ def query_tiles(value: object) -> int:
     Raises:
       SpecError: neither 1 nor 2, nor 4, which one schedule has (`schedules.check_query_tiles`).
     """
-    return _number("query_tiles", value, SWAPPED_TILES, "1, 2")
+    return _number("query_tiles", value, KEYS_IN_ROWS_TILES, "1, 2")
 
 
 def stage_count(name: str, value: object) -> int:

@@ -9,7 +9,7 @@ from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import integer
-from attn_mlir.schedules.policy.facts import NarrowRows
+from attn_mlir.schedules.policy.facts import Fp8Rows
 
 MAX_PAGE = 1 << 20  # rows; far above any cache
 KV_FORMATS = (PLAIN, *FORMATS)
@@ -92,11 +92,11 @@ class PackedRequest(Request):
         return stored.with_factors(self.kv_group)
 
     @property
-    def narrow_rows(self) -> NarrowRows | None:
+    def narrow_rows(self) -> Fp8Rows | None:
         """How rows are stored in 8 bits, where they are widened."""
         if self.form is None:
             return None
-        return NarrowRows(self.form.factors.group or self.form.narrow, self.form.scaled_columns)
+        return Fp8Rows(self.form.factors.group or self.form.narrow, self.form.scaled_columns)
 
     @property
     def format_words(self) -> list[str]:

@@ -25,7 +25,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf, vector
 from attn_mlir.dialect.orders import FROM_THE_END
 from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
-from attn_mlir.dialect.ws.tiles import ANSWER_BYTES, ANSWER_WORDS
+from attn_mlir.dialect.ws.tiles import RESPONSE_BYTES, RESPONSE_WORDS
 
 from ..access.inline_ptx import opaque
 from ..rings.clusters import cluster_number, cluster_total
@@ -333,10 +333,10 @@ def _draw(low: Lowering, op: ws.DrawOp) -> None:
     number = INT.add(fetched, opaque(nvvm.GridDimXOp(results=[i32()]).result))
     exists = arith.ExtUIOp(i32(), compare("slt", number, count)).result
     coords = _numbered(low, loop, number)
-    words = [exists, *coords, *[constant(0)] * (ANSWER_WORDS - 1 - len(coords))]
-    words_vector = vector.FromElementsOp(ir.VectorType.get([ANSWER_WORDS], i32()), words).result
+    words = [exists, *coords, *[constant(0)] * (RESPONSE_WORDS - 1 - len(coords))]
+    words_vector = vector.FromElementsOp(ir.VectorType.get([RESPONSE_WORDS], i32()), words).result
     pointer = low.shared_pointer(low.slot(op.slot).tile.start())
-    llvm.StoreOp(words_vector, pointer, alignment=ANSWER_BYTES)
+    llvm.StoreOp(words_vector, pointer, alignment=RESPONSE_BYTES)
 
 
 @legality_check(ws.DrawOp)
@@ -368,9 +368,9 @@ def _next_tile(low: Lowering, op: ws.NextTileOp) -> None:
 
 def _read_counted(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
     """Reads from a slot whether there is a next tile, and its coordinates; see `_draw`."""
-    kind = ir.VectorType.get([ANSWER_WORDS], i32())
+    kind = ir.VectorType.get([RESPONSE_WORDS], i32())
     pointer = low.shared_pointer(low.slot(op.slot).tile.start())
-    words = llvm.LoadOp(kind, pointer, alignment=ANSWER_BYTES).result
+    words = llvm.LoadOp(kind, pointer, alignment=RESPONSE_BYTES).result
     exists, *coords = vector.ToElementsOp(words).results
     return compare("ne", exists, 0), coords
 

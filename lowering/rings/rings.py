@@ -44,7 +44,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select, when
 from attn_mlir.dialect.targets.limits import WARP_THREADS, shared_tile_bytes
-from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
+from attn_mlir.dialect.ws.tiles import RESPONSE_BYTES
 
 from ..access.groups import meet
 from ..access.inline_ptx import not_before, opaque_pointer
@@ -303,7 +303,7 @@ def drain(low: Lowering) -> None:
 def landing_bytes(load: Any) -> int:
     """Bytes that the copy engine reports when a copy or an answer has arrived."""
     if isinstance(load, ws.ClaimOp):
-        return ANSWER_BYTES
+        return RESPONSE_BYTES
     kind = ws.TileType(load.target.type)
     rows, columns = kind.shape
     return shared_tile_bytes(rows, columns, ws.element_bits(kind.element), kind.line_bytes)

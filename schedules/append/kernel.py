@@ -19,7 +19,7 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.append.destinations import NOWHERE, Destination
 from attn_mlir.schedules.append.narrowing import divisors, stored
 from attn_mlir.schedules.append.policy import APPEND
-from attn_mlir.schedules.append.roles import WARPS, Problem, Rows, WorkTile, each_row, tokens_of
+from attn_mlir.schedules.append.roles import WARPS, Problem, RowState, WorkTile, each_row, tokens_of
 from attn_mlir.schedules.append.rotation import rotated
 from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.policy.base import Policy
@@ -166,7 +166,7 @@ def _append(problem: Problem, tile: WorkTile) -> None:
         is_stored = b.INT.either(b.compare("sge", k, 0), b.compare("sge", v, 0))
         return b.select(is_stored, b.INT.add(tile.first, row), nowhere)
 
-    rows = Rows(k_rows, v_rows, b.map_rows(read, k_rows, v_rows))
+    rows = RowState(k_rows, v_rows, b.map_rows(read, k_rows, v_rows))
     width, (k_columns, v_columns) = problem.width, problem.columns
     keys = [tokens_of(problem, problem.k_new, rows, tile, c) for c in range(0, k_columns, width)]
     values = [tokens_of(problem, problem.v_new, rows, tile, c) for c in range(0, v_columns, width)]

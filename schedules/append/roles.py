@@ -160,7 +160,7 @@ def group_count(of: Destination) -> int:
     return ir.MemRefType(of.scales.tensor.type).shape[-1]
 
 
-class Rows(NamedTuple):
+class RowState(NamedTuple):
     """The rows of a tile's tokens: fragments [tokens] of i32.
 
     Attributes:
@@ -178,7 +178,9 @@ def each_row(problem: Problem, body: Callable[[Value], Value], element: Any = No
     return b.generate(body, [problem.tokens], b.i32() if element is None else element)
 
 
-def tokens_of(problem: Problem, tensor: Value, rows: Rows, tile: WorkTile, column: int) -> Value:
+def tokens_of(
+    problem: Problem, tensor: Value, rows: RowState, tile: WorkTile, column: int
+) -> Value:
     """Some columns of the tile's tokens."""
     dims = problem.token_dims
     coords = [*(0 for _ in dims), tile.head, column]

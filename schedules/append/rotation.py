@@ -5,12 +5,12 @@ from typing import Any
 from attn_mlir.dialect._mlir import arith, ir
 
 from .. import emit as b
-from .roles import Problem, Rows, WorkTile, as_f32, each_row, upcast
+from .roles import Problem, RowState, WorkTile, as_f32, each_row, upcast
 
 Value = Any
 
 
-def rotated(problem: Problem, tile: WorkTile, rows: Rows, keys: list[Value]) -> list[Value]:
+def rotated(problem: Problem, tile: WorkTile, rows: RowState, keys: list[Value]) -> list[Value]:
     """The keys with their first columns rotated; see `attn.append`."""
     arrays = problem.arrays
     width, rotated = problem.width, problem.rotary_dim // problem.width
@@ -43,7 +43,7 @@ def _rotated_pair(x: Value, y: Value, cos: Value, sin: Value, sign: float = 1.0)
 
 
 def _neighbours(
-    problem: Problem, tile: WorkTile, rows: Rows, positions: Value, first: int
+    problem: Problem, tile: WorkTile, rows: RowState, positions: Value, first: int
 ) -> tuple[Value, Value, Value]:
     """For columns from `first` on: the other column of each pair with its sign, cos and sin.
 

@@ -7,10 +7,10 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.core.tile_rows import TileRows
 from attn_mlir.schedules.softmax.row import LOG2E
-from attn_mlir.schedules.sources.kv_source import KEYS, OUTPUT_GRADIENTS, QUERIES, VALUES, Side
+from attn_mlir.schedules.sources.kv_source import KEYS, OUTPUT_GRADIENTS, QUERIES, VALUES, Operand
 from attn_mlir.schedules.sources.row_vectors import StoredVector
 
-Named = tuple[str, Side, Value]  # name of a ring, operand, memref
+Named = tuple[str, Operand, Value]  # name of a ring, operand, memref
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
 from attn_mlir.schedules.backward.roles import GradientStorage, attend, leave, load
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.direction import KEYS_STAND, QUERIES_STAND, Direction
+from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, LSE_DIMS, QUERY_DIMS, opened, over_tiles
-from attn_mlir.schedules.operands.scales import Factors
+from attn_mlir.schedules.operands.scales import OperandScales
 from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
 from attn_mlir.schedules.policy.base import Policy
@@ -90,7 +90,7 @@ class KvGradients(_Gradients):
 
     policy: ClassVar[Policy] = KV_GRADIENTS
     operation: ClassVar[type[Any]] = attn.KvGradientsOp
-    direction: ClassVar[Direction] = KEYS_STAND
+    direction: ClassVar[Direction] = ROWS_ARE_KEYS
     results: ClassVar[tuple[str, ...]] = ("dk", "dv")
 
 
@@ -100,7 +100,7 @@ class QGradients(_Gradients):
 
     policy: ClassVar[Policy] = Q_GRADIENTS
     operation: ClassVar[type[Any]] = attn.QGradientsOp
-    direction: ClassVar[Direction] = QUERIES_STAND
+    direction: ClassVar[Direction] = ROWS_ARE_QUERIES
     results: ClassVar[tuple[str, ...]] = ("dq",)
 
 
@@ -139,8 +139,8 @@ def gradients_kernel(
             parts=None,
             query_sequences=storages["q"].queries(tensors["q"], captured),
             key_sequences=storages["k"].keys(tensors["k"], captured).sequences,
-            factors=Factors(None, None, None),
-            position_factors=None,
+            factors=OperandScales(None, None, None),
+            position_scales=None,
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,

@@ -21,10 +21,10 @@ from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients, Named
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, numbers_of
+from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.softmax.row import LOG2E
-from attn_mlir.schedules.softmax.state import seen
+from attn_mlir.schedules.softmax.state import masked_scores
 from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
 
 
@@ -46,17 +46,21 @@ class GradientStorage:
         def tiles(rows: int) -> list[ws.TileType]:
             return [b.tile([rows, width], element, "shared") for width in self.widths]
 
-        def rings(operands: Sequence[Named], rows: int, *, stages: int, ways: int) -> list[b.Ring]:
+        def rings(
+            operands: Sequence[Named], rows: int, *, stages: int, instances: int
+        ) -> list[b.Ring]:
             named = zip(operands, tiles(rows), strict=True)
-            return [b.Ring(name, x, stages=stages, ways=ways) for (name, _, _), x in named]
+            return [
+                b.Ring(name, x, stages=stages, instances=instances) for (name, _, _), x in named
+            ]
 
         still, streamed = gradients.operands()
-        self.still = rings(still, config.tile_m, stages=1, ways=config.q_tiles)
-        self.streamed = rings(streamed, config.tile_n, stages=config.kv_stages, ways=1)
+        self.still = rings(still, config.tile_m, stages=1, instances=config.q_tiles)
+        self.streamed = rings(streamed, config.tile_n, stages=config.kv_stages, instances=1)
         self.numbers = numbers_of(gradients)
         results = zip(still, tiles(config.tile_m), gradients.results, strict=False)
         self.results = [
-            b.Ring(f"d{name}", x, ways=config.q_tiles) for (name, _, _), x, _ in results
+            b.Ring(f"d{name}", x, instances=config.q_tiles) for (name, _, _), x, _ in results
         ]
 
 
@@ -109,17 +113,17 @@ class _Steps:
 
     def of_head(self, tile: WorkTile, *state: Value) -> list[Value]:
         """Every turn with one head of what streams."""
-        visited = self._problem.visited_tiles(tile)
+        visited = self._problem.column_tiles(tile)
 
-        def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+        def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
             return self._step(tile, visited, test, turn, *state)
 
-        return visit(visited, visited.phases(self._way), list(state), turn_of)
+        return loop_over_tiles(visited, visited.phases(self._way), list(state), iteration)
 
     def _step(
         self,
         tile: WorkTile,
-        visited: VisitedTiles,
+        visited: ColumnTiles,
         test: Test | None,
         turn: Value,
         sums: Value,
@@ -133,15 +137,17 @@ class _Steps:
             slots.append(ring.wait())
             raw.append(self._product(still, slots[-1]))
         first, second = slots
-        scores = b.settle(raw[0], newest=1)
+        scores = b.wait_product(raw[0], newest=1)
         row0, scale = self._row0, problem.scale
-        weights = self._weights(seen(problem, tile, scores, test, visited, turn, row0, scale))
+        weights = self._weights(
+            masked_scores(problem, tile, scores, test, visited, turn, row0, scale)
+        )
         more = [self._added(other, weights, second) for other in others]
-        found = b.settle(raw[1], newest=len(more))
+        found = b.wait_product(raw[1], newest=len(more))
         last = self._added(sums, self._gradients(weights, found), first)
-        done = [b.settle(pending, newest=1) for pending in more]
+        done = [b.wait_product(pending, newest=1) for pending in more]
         b.release(second, "warps")
-        sums = b.settle(last)
+        sums = b.wait_product(last)
         b.release(first, "warps")
         return [sums, *done]
 

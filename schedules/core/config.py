@@ -7,8 +7,8 @@ from attn_mlir.schedules.core.entries import Entries
 
 from .modifier import Modifier
 
-IN_TURN = 16  # scores that a thread modifies at a time where registers are few
-NARROW_BITS = 8
+SCORES_AT_A_TIME = 16  # scores that a thread modifies at a time where registers are few
+FP8_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Config(Entries):
         """
         return False
 
-    def in_turn(self, modifier: Modifier, element_bits: int) -> int:
+    def scores_at_a_time(self, modifier: Modifier, element_bits: int) -> int:
         """How many scores a thread modifies at a time, for lack of registers, where two elements of
         tensors are a score's own; else 0, no matter how many.
 
@@ -67,7 +67,7 @@ class Config(Entries):
           element_bits: of an operand's element.
         """
         del element_bits
-        return IN_TURN if modifier.readings > 1 else 0
+        return SCORES_AT_A_TIME if modifier.readings > 1 else 0
 
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""

@@ -34,7 +34,7 @@ class Direction(Protocol):
         ...
 
 
-class _QueriesStand:
+class _RowsAreQueries:
     """Tiles of keys stream past queries."""
 
     def sight(self, mask: Mask, /) -> Sight:
@@ -46,7 +46,7 @@ class _QueriesStand:
         return queries, keys
 
 
-class _KeysStand:
+class _RowsAreKeys:
     """Tiles of queries stream past keys."""
 
     def sight(self, mask: Mask, /) -> Sight:
@@ -58,5 +58,5 @@ class _KeysStand:
         return keys, queries
 
 
-QUERIES_STAND: Direction = _QueriesStand()
-KEYS_STAND: Direction = _KeysStand()
+ROWS_ARE_QUERIES: Direction = _RowsAreQueries()
+ROWS_ARE_KEYS: Direction = _RowsAreKeys()

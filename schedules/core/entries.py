@@ -24,13 +24,13 @@ class Entries:
         """
         if CONFIG not in op.attributes:
             raise op_error(op, f"has no '{CONFIG}': run attn-configure first")
-        return cls(**cls.given(op))
+        return cls(**cls.present(op))
 
     @classmethod
-    def given(cls, op: Any) -> dict[str, Any]:
-        """The entries that an operation already carries; as `given_entries`."""
+    def present(cls, op: Any) -> dict[str, Any]:
+        """The entries that an operation already carries; as `entries_of`."""
         kinds = {f.name: "" if f.type is str else 0 for f in dataclasses.fields(cls)}
-        return given_entries(op, kinds)
+        return entries_of(op, kinds)
 
     def to_attr(self) -> ir.DictAttr:
         """The dictionary of the fields; see `to_attr`."""
@@ -50,11 +50,11 @@ def to_attr(entries: Mapping[str, int | str]) -> ir.DictAttr:
     )
 
 
-def given_entries(op: Any, known: Mapping[str, int | str]) -> dict[str, Any]:
+def entries_of(op: Any, kinds: Mapping[str, int | str]) -> dict[str, Any]:
     """The entries that an operation already carries, which may be fewer than the known ones.
 
     Args:
-      known: a value of its kind for each name.
+      kinds: a value of its kind for each name.
 
     Raises:
       VerifyError: it is no dictionary, or an entry is unknown or of another kind.
@@ -66,13 +66,13 @@ def given_entries(op: Any, known: Mapping[str, int | str]) -> dict[str, Any]:
         raise op_error(op, f"expects '{CONFIG}' to be a dictionary, got {attr}")
     entries: dict[str, Any] = {}
     for index in range(len(attr)):
-        named = attr[index]
-        if named.name not in known:
-            names = ", ".join(known)
-            raise op_error(op, f"has unknown entry '{named.name}' in '{CONFIG}': known are {names}")
-        is_text = isinstance(known[named.name], str)
-        if not isinstance(named.attr, ir.StringAttr if is_text else ir.IntegerAttr):
-            word = "a string" if is_text else "an integer"
-            raise op_error(op, f"expects {named.name} to be {word}, got {named.attr}")
-        entries[named.name] = named.attr.value
+        entry = attr[index]
+        if entry.name not in kinds:
+            names = ", ".join(kinds)
+            raise op_error(op, f"has unknown entry '{entry.name}' in '{CONFIG}': known are {names}")
+        is_text = isinstance(kinds[entry.name], str)
+        if not isinstance(entry.attr, ir.StringAttr if is_text else ir.IntegerAttr):
+            kind = "a string" if is_text else "an integer"
+            raise op_error(op, f"expects {entry.name} to be {kind}, got {entry.attr}")
+        entries[entry.name] = entry.attr.value
     return entries

@@ -6,14 +6,14 @@ from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.element_types import name_of_mlir
 from attn_mlir.schedules.operands.storage import (
+    has_indirect_rows,
     has_padded_queries,
-    is_gathered,
     is_ragged,
     latent_rows_of,
     page_size_of,
-    position_factors,
+    position_scaling,
 )
-from attn_mlir.schedules.policy.facts import Facts, NarrowRows, Rope, Scales
+from attn_mlir.schedules.policy.facts import Facts, Fp8Rows, Rope, Scales
 from attn_mlir.schedules.policy.facts import Modifier as ModifierFacts
 
 from .modifier import Modifier
@@ -52,7 +52,7 @@ def _mha(op: attn.MhaOp) -> Facts:
         ragged_q=is_ragged(op.q),
         padded_q=has_padded_queries(op.q),
         scales=_scales(op.k, op.v),
-        listed=is_gathered(op.k),
+        listed=has_indirect_rows(op.k),
         shares_rows=op.shares_rows,
         block=None if op.blocks is None else op.blocks.extents,
         modifier=ModifierFacts(modifier.reads, modifier.gathers),
@@ -64,7 +64,7 @@ def _mha(op: attn.MhaOp) -> Facts:
 
 
 def _mla(op: attn.MlaOp) -> Facts:
-    scales = position_factors(op.k_nope)
+    scales = position_scaling(op.k_nope)
     return Facts(
         operation="mla",
         heads=op.heads,
@@ -152,7 +152,7 @@ def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
         ragged_q=is_ragged(op.q),
         padded_q=has_padded_queries(op.q),
         scales=_scales(op.k, op.v),
-        listed=is_gathered(op.k),
+        listed=has_indirect_rows(op.k),
     )
 
 
@@ -184,13 +184,13 @@ _FACTS: dict[type[Any], Any] = {
 
 def _scales(k: Value, v: Value) -> Scales | None:
     """The scales of positions of keys and values."""
-    of_k, of_v = position_factors(k), position_factors(v)
+    of_k, of_v = position_scaling(k), position_scaling(v)
     if of_k is None and of_v is None:
         return None
     return Scales(*(None if step is None else step.scale_block for step in (of_k, of_v)))
 
 
-def _rows(operand: Value) -> NarrowRows | None:
+def _rows(operand: Value) -> Fp8Rows | None:
     """How the rows of a latent cache are stored in 8 bits."""
     step = latent_rows_of(operand)
-    return None if step is None else NarrowRows(step.group.value, step.scaled_columns)
+    return None if step is None else Fp8Rows(step.group.value, step.scaled_columns)

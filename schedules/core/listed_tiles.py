@@ -12,9 +12,9 @@ from attn_mlir.dialect.diagnostics import op_error
 
 from .. import emit as b
 from ..operands.sequences import Sequences
+from .column_tiles import ColumnTiles, Phases
 from .config import Config
 from .problem import Problem, Value, WorkTile
-from .visited_tiles import Phases, VisitedTiles
 
 TESTED, LISTED = 0, 1  # the two counts of a block of queries
 
@@ -27,26 +27,26 @@ class Lists:
     indices: Value
 
 
-class ListedTiles:
+class IndexedTiles:
     """Visits the listed tiles in their order: first those whose scores are tested, then the others.
 
     Attributes:
       count: number of tiles visited, clamped to the number of key tiles.
     """
 
-    keeps_everywhere: ClassVar[bool] = False
+    masks_everywhere: ClassVar[bool] = False
 
     def __init__(self, lists: Lists, problem: Problem, tile: WorkTile):
         self._lists = lists
         self._columns = problem.config.tile_n
-        self._place = [tile.batch, tile.head, tile.block]
+        self._block = [tile.batch, tile.head, tile.block]
         self._tiles = b.INT.ceildiv(tile.keys.length, self._columns)
         self.count = self._clamped(self._element(lists.counts, LISTED), self._tiles)
 
     @staticmethod
     def of(
         op: BlocksOp, captured: Mapping[Value, Value], config: Config, key_sequences: Sequences
-    ) -> Callable[[Problem, WorkTile], VisitedTiles]:
+    ) -> Callable[[Problem, WorkTile], ColumnTiles]:
         """Returns the function that makes a work tile's visited tiles from these lists.
 
         Args:
@@ -58,11 +58,11 @@ class ListedTiles:
             the function, or sequences of different lengths, whose last blocks would need another
             test.
         """
-        walked = block_of(config)
-        if op.extents != walked:
+        expected = block_of(config)
+        if op.extents != expected:
             raise op_error(
                 op,
-                f"expects blocks of (positions, heads, keys) = {tuple(walked)}, the kernel's work "
+                f"expects blocks of (positions, heads, keys) = {tuple(expected)}, the kernel's work "
                 f"tiles, got {tuple(op.extents)}",
             )
         if key_sequences.differ:
@@ -70,23 +70,23 @@ class ListedTiles:
         if op.counts not in captured or op.indices not in captured:
             raise op_error(op, "expects lists that are arguments of the function")
         lists = Lists(captured[op.counts], captured[op.indices])
-        return lambda problem, tile: ListedTiles(lists, problem, tile)
+        return lambda problem, tile: IndexedTiles(lists, problem, tile)
 
     def _element(self, source: Value, last: Value | int) -> Value:
         last = b.constant(last) if isinstance(last, int) else last
-        return ws.ElementOp(source, [*self._place, last], b.i32()).value
+        return ws.ElementOp(source, [*self._block, last], b.i32()).value
 
     @staticmethod
     def _clamped(number: Value, end: Value) -> Value:
         return b.INT.max(b.INT.min(number, end), 0)
 
-    def first_column(self, turn: Value | int) -> Value:
+    def first_column(self, index: Value | int) -> Value:
         """First key of the tile that the list names."""
-        number = self._element(self._lists.indices, turn)
+        number = self._element(self._lists.indices, index)
         inside = self._clamped(number, b.INT.sub(self._tiles, 1))
         return b.INT.mul(inside, self._columns)
 
-    def phases(self, way: Value) -> Phases:
+    def phases(self, row_tile: Value) -> Phases:
         """The tested tiles come first; all query tiles of the work tile have the same phases."""
         return Phases(self._clamped(self._element(self._lists.counts, TESTED), self.count), None)
 

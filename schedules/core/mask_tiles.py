@@ -5,8 +5,8 @@ from typing import ClassVar
 from attn_mlir.dialect.attn.masks import TileRange
 
 from .. import emit as b
+from .column_tiles import Phases
 from .problem import Problem, Value, WorkTile
-from .visited_tiles import Phases
 
 
 class MaskTiles:
@@ -17,7 +17,7 @@ class MaskTiles:
       count: number of tiles visited, at least 0.
     """
 
-    keeps_everywhere: ClassVar[bool] = True
+    masks_everywhere: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem = problem
@@ -25,30 +25,30 @@ class MaskTiles:
         self._sight = problem.sight(tile)
         span = self._range(0, problem.rows.positions_per_work_tile)
         self.begin, self.end = span.begin, span.end
-        if tile.part is not None:
-            self.begin, self.end = tile.part.tiles(span.begin, span.end)
+        if tile.split is not None:
+            self.begin, self.end = tile.split.tiles(span.begin, span.end)
         self.count = b.INT.sub(self.end, self.begin)
 
-    def _range(self, way: Value | int, positions: int) -> TileRange[Value]:
+    def _range(self, row_tile: Value | int, positions: int) -> TileRange[Value]:
         """The mask's tile range for `positions` positions from the first one of a tile of rows."""
         problem = self._problem
-        row0 = problem.first_position(self._tile, way)
+        row0 = problem.first_position(self._tile, row_tile)
         rows, columns = problem.lengths(self._tile)
         return self._sight.tile_range(b.INT, row0, positions, rows, columns, problem.config.tile_n)
 
-    def first_column(self, turn: Value | int) -> Value:
+    def first_column(self, index: Value | int) -> Value:
         """First column of the tile visited in turn 0, 1, ..."""
         last = b.INT.sub(self.end, 1)
-        number = b.INT.sub(last, turn) if turn != 0 else last
+        number = b.INT.sub(last, index) if index != 0 else last
         return b.INT.mul(number, self._problem.config.tile_n)
 
-    def phases(self, way: Value) -> Phases:
+    def phases(self, row_tile: Value) -> Phases:
         """The turns of the work tile, tested where the range of a tile of its rows is not fully
         visible.
         """
-        span = self._range(way, self._problem.rows.positions_per_tile)
+        span = self._range(row_tile, self._problem.rows.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
-        if self._tile.part is not None:
+        if self._tile.split is not None:
             full_end = b.INT.max(full_end, self.begin)
         if not self._sight.edges.left:
             return Phases(b.INT.sub(self.end, full_end), None)

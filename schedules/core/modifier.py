@@ -36,14 +36,14 @@ class Modifier:
         self.hides = op.hides_scores
         self._block = op.score_mod.blocks[0]
         self._captured = captured
-        self._keeps = [x.condition for x in self._block.operations if isinstance(x, KeepOp)]
+        self._predicates = [x.condition for x in self._block.operations if isinstance(x, KeepOp)]
         score = self._block.arguments[0]
-        _, needed = self._needed(self._keeps)
-        operations, _ = self._needed([self._result, *self._keeps])
+        _, needed = self._needed(self._predicates)
+        operations, _ = self._needed([self._result, *self._predicates])
         readings = [inner for inner in operations if isinstance(inner, tensor.ExtractOp)]
         self.reads = len(readings)
         *_, q, k = self._block.arguments
-        by_q, by_k = (self._made_of(x, operations) for x in (q, k))
+        by_q, by_k = (self._dependents(x, operations) for x in (q, k))
         chosen = [set(inner.operands) for inner in readings]
         self.readings = sum(bool(by_q & some) and bool(by_k & some) for some in chosen)
         of_both = by_q & by_k
@@ -54,19 +54,19 @@ class Modifier:
         self.has_sink = bool(sinks)
 
     def __call__(
-        self, score: Value, batch: Value, head: Value, q: Value, k: Value, *, keeps: bool
+        self, score: Value, batch: Value, head: Value, q: Value, k: Value, *, masked: bool
     ) -> Value:
         """The modified score at the insertion point.
 
         Args:
           score: multiplied by the scale if the modifier `changes` scores, else raw.
-          keeps: whether scores that `attn.keep` hides become -inf; otherwise it is not evaluated.
+          masked: whether scores that `attn.keep` hides become -inf; otherwise it is not evaluated.
 
         Raises:
           VerifyError: the region holds something that is not element-wise.
         """
-        wanted = [self._result, *(self._keeps if keeps else [])]
-        result, *conditions = self._values(wanted, (score, batch, head, q, k))
+        roots = [self._result, *(self._predicates if masked else [])]
+        result, *conditions = self._values(roots, (score, batch, head, q, k))
         hidden = b.f32_constant(float("-inf"))
         for condition in conditions:
             result = b.select(condition, result, hidden)
@@ -87,11 +87,11 @@ class Modifier:
         """The value of the region that is the modified score."""
         return list(self._block.operations)[-1].value
 
-    def _needed(self, wanted: Sequence[Value]) -> tuple[list[Any], set[Value]]:
+    def _needed(self, roots: Sequence[Value]) -> tuple[list[Any], set[Value]]:
         """The region's operations that these values depend on, in order,
         and all values they read.
         """
-        needed: set[Value] = set(wanted)
+        needed: set[Value] = set(roots)
         operations: list[Any] = []
         for op in reversed(list(self._block.operations)):
             if any(result in needed for result in op.operation.results):
@@ -99,24 +99,24 @@ class Modifier:
                 needed.update(op.operation.operands)
         return operations[::-1], needed
 
-    def _made_of(self, value: Value, operations: Sequence[Any]) -> set[Value]:
+    def _dependents(self, value: Value, operations: Sequence[Any]) -> set[Value]:
         """The value, and what these operations make of it."""
-        found: set[Value] = {value}
+        made: set[Value] = {value}
         for op in operations:
-            if found.intersection(op.operation.operands):
-                found.update(op.operation.results)
-        return found
+            if made.intersection(op.operation.operands):
+                made.update(op.operation.results)
+        return made
 
-    def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
+    def _values(self, roots: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
         """Computes values of the region at the insertion point, by copying the operations they
         need.
 
         Args:
-          wanted: values of the region to compute.
-          arguments: values for the region's arguments; None for one that `wanted` may not depend
+          roots: values of the region to compute.
+          arguments: values for the region's arguments; None for one that `roots` may not depend
             on.
         """
-        operations, needed = self._needed(wanted)
+        operations, needed = self._needed(roots)
         for argument, value in zip(self._block.arguments, arguments, strict=True):
             if value is None and argument in needed:
                 raise op_error(self._sink, "expects a logit that depends on batch, head and q only")
@@ -124,8 +124,8 @@ class Modifier:
         values.update(zip(self._block.arguments, arguments, strict=True))
         for op in operations:
             with op.operation.location:
-                values[op.operation.results[0]] = _repeated(op, values)
-        return [values[value] for value in wanted]
+                values[op.operation.results[0]] = _copied(op, values)
+        return [values[value] for value in roots]
 
 
 class Unmodified(Modifier):
@@ -136,7 +136,7 @@ class Unmodified(Modifier):
         self.readings, self.gathers = 0, False
 
 
-def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
+def _copied(op: Any, values: Mapping[Value, Value]) -> Value:
     """A copy of one operation of the region at the insertion point."""
     operation = op.operation
     if len(operation.regions) or len(operation.results) != 1:

@@ -9,17 +9,17 @@ from attn_mlir.dialect.attn.masks import Mask, Sight
 from attn_mlir.schedules.policy.tile_order import grows
 
 from .. import emit as b
-from ..operands.position_scales import PositionFactors
-from ..operands.scales import Factors
+from ..operands.position_scales import PositionScales
+from ..operands.scales import OperandScales
 from ..operands.sequences import KeySequences, QuerySequences, Sequence
-from ..operands.widen import LIFT
-from .config import NARROW_BITS, Config
-from .direction import QUERIES_STAND, Direction
+from ..operands.widen import P_EXPONENT
+from .column_tiles import ColumnTiles
+from .config import FP8_BITS, Config
+from .direction import ROWS_ARE_QUERIES, Direction
 from .modifier import Modifier
 from .offsets import OffsetArguments, Shift
-from .splits import Part, Parts
+from .splits import Split, Splits
 from .tile_rows import TileRows
-from .visited_tiles import VisitedTiles
 
 Value = Any
 
@@ -40,7 +40,7 @@ class WorkTile(NamedTuple):
         first tile of rows along the heads; number of the sequence.
       queries, keys, results: where the sequence lies in Q, in K and V, and in what the kernel
         writes for its rows.
-      part: the part of the keys; None where they are not split.
+      split: the part of the keys; None where they are not split.
       column_head: the head of the columns that stream past; None where that of the rows tells it.
       shift: the offsets of the sequence's coordinates; None without any.
     """
@@ -51,7 +51,7 @@ class WorkTile(NamedTuple):
     queries: Sequence
     keys: Sequence
     results: Sequence
-    part: Part | None
+    split: Split | None
     column_head: Value | None = None
     shift: Shift | None = None
 
@@ -66,16 +66,16 @@ class Problem:
       k, v, o: memrefs likewise; k and v are the same one where values are the front of the rows of
         keys.
       lse: [batch, heads, sq] or as O is stored, f32; None if it is not wanted.
-      parts: how the keys are split; None if they are not.
+      splits: how the keys are split; None if they are not.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
-      factors: by which elements of Q, K and V are multiplied, per sequence and head.
-      position_factors: those of K and of V per position; None without any.
+      scales: by which elements of Q, K and V are multiplied, per sequence and head.
+      position_scales: those of K and of V per position; None without any.
       heads, kv_heads, head_dim, v_head_dim: static sizes.
       element, stored, output: element types of Q, of K and V, and of O.
       mask: which keys each row sees, in closed form.
       modifier: changes scores, and hides further ones.
-      visited: makes the tiles of columns that a work tile visits.
+      make_column_tiles: makes the tiles of columns that a work tile visits.
       config: tile sizes, stages, registers.
       tile_counter: memref [1] of i32 that work tiles are drawn from; None without.
       direction: whether queries stand still, or keys, for which `o` is a result of their rows.
@@ -88,11 +88,11 @@ class Problem:
     o: Value
     lse: Value | None
     scale: Value
-    parts: Parts | None
+    splits: Splits | None
     query_sequences: QuerySequences
     key_sequences: KeySequences
-    factors: Factors
-    position_factors: tuple[PositionFactors, PositionFactors] | None
+    scales: OperandScales
+    position_scales: tuple[PositionScales, PositionScales] | None
     heads: int
     kv_heads: int
     head_dim: int
@@ -102,10 +102,10 @@ class Problem:
     output: Any
     mask: Mask
     modifier: Modifier
-    visited: Callable[["Problem", WorkTile], VisitedTiles]
+    make_column_tiles: Callable[["Problem", WorkTile], ColumnTiles]
     config: Config
     tile_counter: Value | None = None
-    direction: Direction = QUERIES_STAND
+    direction: Direction = ROWS_ARE_QUERIES
     offsets: OffsetArguments | None = None
 
     @property
@@ -116,7 +116,7 @@ class Problem:
     @property
     def is_partial(self) -> bool:
         """Whether the kernel writes an O and LSE for each part of the keys."""
-        return self.parts is not None and self.parts.are_results
+        return self.splits is not None and self.splits.stores_partials
 
     @property
     def product(self) -> Any:
@@ -124,7 +124,7 @@ class Problem:
         return self.config.product(self.stored)
 
     @property
-    def widens(self) -> bool:
+    def upcasts(self) -> bool:
         """Whether K and V are stored with fewer bits than the operands of the products have."""
         return self.stored != self.product
 
@@ -140,38 +140,38 @@ class Problem:
         return -(-self.v_head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
 
     @property
-    def lift(self) -> int:
+    def exponent_bias(self) -> int:
         """P is 2^lift where a score equals the row's maximum.
 
         Above 0 for P of 8 bits, and of f16 with widened K and V, which would lose small weights.
         """
-        if self.widens:
-            return LIFT - self.config.rescale_threshold
-        narrow = ws.element_bits(self.product) == NARROW_BITS
-        return MAX_EXPONENT - self.config.rescale_threshold if narrow else 0
+        if self.upcasts:
+            return P_EXPONENT - self.config.rescale_threshold
+        is_fp8 = ws.element_bits(self.product) == FP8_BITS
+        return MAX_EXPONENT - self.config.rescale_threshold if is_fp8 else 0
 
     def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
         """The work tile with these coordinates of the tile space."""
         head_tiles = self.rows.head_tiles
         head = b.INT.mul(head, head_tiles) if head_tiles > 1 else head
-        part: Part | None = None
-        if self.parts is not None:
-            part, batch = self.parts.of(batch, self.query_sequences.count())
+        split: Split | None = None
+        if self.splits is not None:
+            split, batch = self.splits.of(batch, self.query_sequences.count())
         queries = self.query_sequences.of(batch)
         keys = self.key_sequences.of_query(
             batch, queries, lambda: self.rows.first_position(block, 0)
         )
         results, _ = self.direction.ordered(queries, keys)
-        if self.parts is not None and part is not None:
-            results = self.parts.results_of(part, queries)
+        if self.splits is not None and split is not None:
+            results = self.splits.destination(split, queries)
         shift = None if self.offsets is None else self.offsets.of_sequence(batch)
-        return WorkTile(block, head, batch, queries, keys, results, part, shift=shift)
+        return WorkTile(block, head, batch, queries, keys, results, split, shift=shift)
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
         batch, times the number of parts."""
         *space, batch = self.rows.tile_space()
-        return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
+        return [*space, batch if self.splits is None else b.INT.mul(batch, self.splits.count())]
 
     def packing(self) -> dict[str, list[Value]]:
         """The operands of `ws.tiles` that an order needs beside the tile space."""
@@ -191,8 +191,8 @@ class Problem:
         rows = b.INT.max(self.key_sequences.longest(), 1)
         most = BALANCED_BYTES if grows(self.mask) else SECTION_BYTES
         heads = b.INT.floordiv(b.constant(most // row), rows)
-        _, *places = self.tile_space()
-        return b.INT.min(b.INT.mul(b.INT.max(heads, 1), tiles), b.INT.mul(*places))
+        _, *extents = self.tile_space()
+        return b.INT.min(b.INT.mul(b.INT.max(heads, 1), tiles), b.INT.mul(*extents))
 
     @property
     def group(self) -> int:
@@ -205,8 +205,8 @@ class Problem:
         ordered = self.direction.ordered
         tensors, _ = ordered(self.q, (self.k,))
         sequences, _ = ordered(self.query_sequences, self.key_sequences)
-        heads, others = ordered(self.heads, self.kv_heads)
-        group = max(heads // others, 1)
+        heads, other_heads = ordered(self.heads, self.kv_heads)
+        group = max(heads // other_heads, 1)
         return TileRows(tensors, self.o, self.lse, sequences, heads, group, self.config)
 
     def sight(self, tile: WorkTile) -> Sight:
@@ -226,15 +226,15 @@ class Problem:
     def score_scale(self, tile: WorkTile) -> Value:
         """The scale of a work tile's scores, with the factors of Q and K."""
         kv_head = self.rows.kv_head(tile.head)
-        return self.factors.of_scores(self.scale, tile.batch, kv_head)
+        return self.scales.of_scores(self.scale, tile.batch, kv_head)
 
-    def output_factor(self, tile: WorkTile) -> Value | None:
+    def output_scale(self, tile: WorkTile) -> Value | None:
         """The factor of V, which multiplies the output of a work tile; None without one."""
-        return self.factors.of_output(tile.batch, self.rows.kv_head(tile.head))
+        return self.scales.of_output(tile.batch, self.rows.kv_head(tile.head))
 
-    def visited_tiles(self, tile: WorkTile) -> VisitedTiles:
+    def column_tiles(self, tile: WorkTile) -> ColumnTiles:
         """The tiles of columns that a work tile visits."""
-        return self.visited(self, tile)
+        return self.make_column_tiles(self, tile)
 
     @property
     def column_heads(self) -> int:
@@ -274,10 +274,10 @@ class Problem:
 
         return b.loop(0, count, state, with_head)
 
-    def query_tile(self, tile: WorkTile, way: int) -> WorkTile:
+    def query_tile(self, tile: WorkTile, q_tile: int) -> WorkTile:
         """The work tile with the head of one of its query tiles."""
-        is_other = way > 0 and self.rows.head_tiles > 1
-        return tile._replace(head=b.INT.add(tile.head, way)) if is_other else tile
+        is_other = q_tile > 0 and self.rows.head_tiles > 1
+        return tile._replace(head=b.INT.add(tile.head, q_tile)) if is_other else tile
 
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""

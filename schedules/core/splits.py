@@ -16,7 +16,7 @@ from ..operands.sequences import Sequence
 Value = Any
 
 
-class Part(NamedTuple):
+class Split(NamedTuple):
     """One part: its number, how many there are, and the sequences in front of its results.
 
     Attributes:
@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
     number: Value
     count: Value
-    before: Value
+    offset: Value
     size: int | None = None
 
     def tiles(self, begin: Value, end: Value) -> tuple[Value, Value]:
@@ -37,65 +37,67 @@ class Part(NamedTuple):
         if self.size is not None:
             first = b.INT.min(b.INT.add(begin, b.INT.mul(self.number, self.size)), end)
             is_last = b.INT.floordiv(b.INT.add(self.number, 1), self.count)  # 1, before it 0
-            rest = b.INT.mul(is_last, b.INT.sub(end, begin))
-            return first, b.INT.min(b.INT.add(first, b.INT.add(rest, self.size)), end)
+            remainder = b.INT.mul(is_last, b.INT.sub(end, begin))
+            return first, b.INT.min(b.INT.add(first, b.INT.add(remainder, self.size)), end)
         total = b.INT.sub(end, begin)
         share = b.INT.floordiv(total, self.count)
-        rest = b.INT.sub(total, b.INT.mul(share, self.count))
+        remainder = b.INT.sub(total, b.INT.mul(share, self.count))
 
         def start(number: Value) -> Value:
-            return b.INT.add(begin, b.INT.add(b.INT.mul(number, share), b.INT.min(number, rest)))
+            return b.INT.add(
+                begin, b.INT.add(b.INT.mul(number, share), b.INT.min(number, remainder))
+            )
 
         return start(self.number), start(b.INT.add(self.number, 1))
 
 
 @dataclass(frozen=True)
-class Parts:
+class Splits:
     """The parts of a kernel's keys.
 
     Attributes:
       results: O, memref.
       queries: Q, memref; its first extent is that of one part's results.
       size: tiles of each, if that is fixed; there are then enough for the longest sequence.
-      are_results: whether O and LSE are the results for each part.
+      stores_partials: whether O and LSE are the results for each part.
     """
 
     results: Value
     queries: Value
-    are_results: ClassVar[bool] = True
+    stores_partials: ClassVar[bool] = True
     size: int | None = field(default=None, kw_only=True)
 
     def count(self) -> Value:
         """How many parts: the caller allocates results for as many."""
         return b.INT.floordiv(b.extent(self.results, 0), b.INT.max(b.extent(self.queries, 0), 1))
 
-    def of(self, number: Value, batch: Value) -> tuple[Part, Value]:
+    def of(self, number: Value, batch: Value) -> tuple[Split, Value]:
         """The part and the sequence of a work tile.
 
         Args:
           number: of the sequence of one part, counted over all parts.
           batch: sequences.
         """
-        part = b.INT.floordiv(number, batch)
-        before = b.INT.mul(part, b.extent(self.queries, 0))
-        sequence = b.INT.sub(number, b.INT.mul(part, batch))
-        return Part(part, self.count(), before, self.size), sequence
+        split = b.INT.floordiv(number, batch)
+        offset = b.INT.mul(split, b.extent(self.queries, 0))
+        sequence = b.INT.sub(number, b.INT.mul(split, batch))
+        return Split(split, self.count(), offset, self.size), sequence
 
-    def results_of(self, part: Part, queries: Sequence) -> Sequence:
+    def destination(self, split: Split, queries: Sequence) -> Sequence:
         """Where what a work tile of a part finds for a sequence of queries belongs."""
-        return queries.moved(part.before)
+        return queries.shifted(split.offset)
 
 
 class Workspace(NamedTuple):
     """Memory that parts are put together in, arguments of the kernel as `attn.join` has them."""
 
-    sums: Value
+    accumulators: Value
     extremes: Value
     arrived: Value
 
 
 @dataclass(frozen=True)
-class JoinedParts(Parts):
+class CombinedSplits(Splits):
     """Parts that the kernel puts together.
 
     Attributes:
@@ -103,12 +105,12 @@ class JoinedParts(Parts):
     """
 
     memory: Workspace
-    are_results: ClassVar[bool] = False
+    stores_partials: ClassVar[bool] = False
 
     def count(self) -> Value:
         """As many as there is memory for."""
-        return b.extent(self.memory.sums, 0)
+        return b.extent(self.memory.accumulators, 0)
 
-    def results_of(self, part: Part, queries: Sequence) -> Sequence:
+    def destination(self, split: Split, queries: Sequence) -> Sequence:
         """Where the results for all keys belong."""
         return queries

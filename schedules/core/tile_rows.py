@@ -83,12 +83,12 @@ class TileRows:
         heads = b.constant(self.heads // self.config.heads_per_cta)
         return [blocks, heads, self.sequences.count()]
 
-    def first_position(self, block: Value, way: Value | int) -> Value:
-        """Position of the first row of tile `way` of the work tiles with this block."""
+    def first_position(self, block: Value, row_tile: Value | int) -> Value:
+        """Position of the first row of tile `row_tile` of the work tiles with this block."""
         base = b.INT.mul(block, self.positions_per_work_tile)
-        if self.head_tiles > 1 or (isinstance(way, int) and way == 0):
+        if self.head_tiles > 1 or (isinstance(row_tile, int) and row_tile == 0):
             return base
-        return b.INT.add(base, b.INT.mul(way, self.positions_per_tile))
+        return b.INT.add(base, b.INT.mul(row_tile, self.positions_per_tile))
 
     def position(self, row: Value) -> Value:
         """Position of a row, relative to the tile's first."""
@@ -119,20 +119,20 @@ class TileRows:
         Args:
           column: of the rows at which those of the slot begin.
         """
-        coords, dims = self._place(sequence, head, position)
-        (room, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
-        parts = [(0, self.loaded_rows, dims)]
-        if room < self.loaded_rows:
-            parts = [(0, self.rows, dims), (self.rows, room - self.rows, dims[1:])]
-        for first, count, along in parts:
+        coords, dims = self._coordinates(sequence, head, position)
+        (slot_rows, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
+        boxes = [(0, self.loaded_rows, dims)]
+        if slot_rows < self.loaded_rows:
+            boxes = [(0, self.rows, dims), (self.rows, slot_rows - self.rows, dims[1:])]
+        for first, count, along in boxes:
             rows = b.rows(slot, first, count)
-            for tensor, first_column, part in side_by_side(rows, self.operands, column):
-                place = [*coords[:-1], first_column]
-                b.copy_in(self._by_heads(tensor, heads), part, place, along)
+            for tensor, first_column, part in column_boxes(rows, self.operands, column):
+                target_coords = [*coords[:-1], first_column]
+                b.copy_in(self._by_heads(tensor, heads), part, target_coords, along)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
-        coords, dims = self._place(sequence, head, position)
+        coords, dims = self._coordinates(sequence, head, position)
         o = self._by_heads(self.result, len(sequence.lead) + 1)
         rows = b.rows(slot, 0, self.rows)
         if sequence.is_whole:
@@ -147,7 +147,7 @@ class TileRows:
         """Writes a fragment [rows, columns] to O from a column on;
         rows past the end are dropped.
         """
-        coords, dims = self._place(sequence, head, position)
+        coords, dims = self._coordinates(sequence, head, position)
         o = self._by_heads(self.result, len(sequence.lead) + 1)
         o = self._within(o, sequence, position, dims[0])
         b.store_global(rows, o, [*coords[:-1], column], dims)
@@ -177,7 +177,7 @@ class TileRows:
         """A view of the tensor in which the packed heads have their own dimension."""
         return b.expand(tensor, dim, self.packed) if self.packed > 1 else tensor
 
-    def _place(
+    def _coordinates(
         self, sequence: Sequence, head: Value, position: Value
     ) -> tuple[list[Value | int], list[int]]:
         """Coordinates of a tile of Q or O, and the dimensions that its rows and columns run
@@ -189,7 +189,7 @@ class TileRows:
         return coords, [first, *([first + 2] if inner else []), first + 2 + len(inner)]
 
 
-def side_by_side(
+def column_boxes(
     tile: Value, tensors: tuple[Value, ...], column: int = 0
 ) -> list[tuple[Value, int, Value]]:
     """The tensors whose columns a tile has, their columns at which it does, and these, in their
@@ -203,26 +203,26 @@ def side_by_side(
         return [(tensors[0], column, tile)]
     kind = ws.TileType(tile.type)
     bits, (rows, columns) = ws.element_bits(kind.element), kind.shape
-    found: list[tuple[Value, int, Value]] = []
+    matches: list[tuple[Value, int, Value]] = []
     first = 0
     for tensor in tensors:
-        own = ws.element_bits(element_of(tensor))
-        end = first + columns_of(tensor) * own // bits
+        tensor_bits = ws.element_bits(element_of(tensor))
+        end = first + columns_of(tensor) * tensor_bits // bits
         span = range(max(first, column), min(end, column + columns))
         if span:
             part = b.columns(tile, span.start - column, len(span))
-            part = b.view(part, [rows, len(span) * bits // own], element_of(tensor))
-            found.append((tensor, (span.start - first) * bits // own, part))
+            part = b.view(part, [rows, len(span) * bits // tensor_bits], element_of(tensor))
+            matches.append((tensor, (span.start - first) * bits // tensor_bits, part))
         first = end
-    return found
+    return matches
 
 
-def as_multiplied(tile: Value, tensors: tuple[Value, ...], column: int = 0) -> list[Value]:
+def product_operands(tile: Value, tensors: tuple[Value, ...], column: int = 0) -> list[Value]:
     """The parts of a tile of rows of these tensors of which each is one operand of a product: those
-    whose elements are of one type are one; `column` is as of `side_by_side`."""
+    whose elements are of one type are one; `column` is as of `column_boxes`."""
     if len({str(element_of(tensor)) for tensor in tensors}) == 1:
         return [tile]
-    return [part for _, _, part in side_by_side(tile, tensors, column)]
+    return [part for _, _, part in column_boxes(tile, tensors, column)]
 
 
 def element_of(tensor: Value) -> Any:

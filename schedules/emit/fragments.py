@@ -16,7 +16,7 @@ from attn_mlir.dialect.ws.compute import WORD_BITS
 Value = Any
 
 
-def spread(lanes: Value) -> Value:
+def broadcast_lanes(lanes: Value) -> Value:
     """Broadcasts elements [N], of one lane each, to the lanes that use them."""
     return ws.SpreadOp(lanes, lanes.type).line
 
@@ -57,7 +57,7 @@ def map_coordinates(
     /,
     *,
     element: Any = None,
-    in_turn: int = 0,
+    at_a_time: int = 0,
 ) -> Value: ...
 
 
@@ -68,18 +68,18 @@ def map_coordinates(
 
 
 def map_coordinates(
-    body: Callable[..., Value], *inputs: Value, element: Any = None, in_turn: int = 0
+    body: Callable[..., Value], *inputs: Value, element: Any = None, at_a_time: int = 0
 ) -> Value:
     """A `ws.map` of 2-D fragments: `body(*elements, row, column)` returns the new element.
 
     Args:
       element: the result's element type, that of the first input when absent.
-      in_turn: elements that a thread computes at a time; 0 for any number.
+      at_a_time: elements that a thread computes at a time; 0 for any number.
     """
     kind = ws.FragmentType(inputs[0].type)
     result = _map(body, inputs, kind.shape, kind.element if element is None else element)
-    if in_turn:
-        result.owner.attributes[ws.IN_TURN] = ir.IntegerAttr.get(i32(), in_turn)
+    if at_a_time:
+        result.owner.attributes[ws.IN_TURN] = ir.IntegerAttr.get(i32(), at_a_time)
     return result
 
 
@@ -128,7 +128,7 @@ def reduce_group(kind: str, fragment: Value, init: Value, scratch: Value) -> Val
     return ws.ReduceGroupOp(fragment, init, scratch, ir.StringAttr.get(kind), init.type).totals
 
 
-def turned(fragment: Value) -> Value:
+def transposed(fragment: Value) -> Value:
     """A fragment with its axes exchanged."""
     kind = ws.FragmentType(fragment.type)
     return ws.TurnOp(fragment, ws.fragment_type(kind.shape[::-1], kind.element)).turned
@@ -142,7 +142,7 @@ def interleaved(fragment: Value, axis: str = "columns") -> Value:
     return op.interleaved
 
 
-def pinned(fragment: Value) -> Value:
+def opaque(fragment: Value) -> Value:
     """A fragment of f32 that is not rematerialised later."""
     return ws.PinOp(fragment, fragment.type).pinned
 
@@ -165,7 +165,7 @@ def broadcast(rows: Value, column_count: int) -> Value:
     return ws.BroadcastOp(rows, full).fragment
 
 
-def repeated(runs: Value, column_count: int) -> Value:
+def repeat_columns(runs: Value, column_count: int) -> Value:
     """[rows, column_count]: each column of `runs`, repeated."""
     kind = ws.FragmentType(runs.type)
     full = ws.fragment_type([kind.shape[0], column_count], kind.element)
@@ -199,7 +199,7 @@ def rounded(fragment: Value, element: Any) -> Value:
     return map_elements(lambda x: truncate(x, element), fragment, element=element)
 
 
-def keep(fragment: Value, words: Value, other: Value) -> Value:
+def mask_select(fragment: Value, words: Value, other: Value) -> Value:
     """Selects by a bitmask: elements whose bit is set, else `other`."""
     return ws.KeepOp(fragment, words, other, fragment.type).kept
 

@@ -84,34 +84,34 @@ def tiles(
     *,
     ends: Sequence[Value] = (),
     packing: Sequence[Value] = (),
-    answers: "Ring | None" = None,
+    claimed: "Ring | None" = None,
 ) -> Generator[Sequence[Value]]:
     """A `ws.tiles`; yields the coordinates of the work tile.
 
     With the orders `clc` and `counter`, the coordinates of the next work tile are read from the
-    ring `answers`, which `claim` or `draw` fills. The order `ragged` needs `ends` and `packing`,
+    ring `claimed`, which `try_cancel` or `fetch_tile` fills. The order `ragged` needs `ends` and `packing`,
     `counter` the second.
     """
     op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
     with ir.InsertionPoint(block):
         yield list(block.arguments)
-        if answers is not None:
-            slot = answers.wait()
+        if claimed is not None:
+            slot = claimed.wait()
             ws.NextTileOp(slot)
             release(slot, "threads")
 
 
-def claim(answers: "Ring") -> None:
+def try_cancel(claimed: "Ring") -> None:
     """Claims the work tile of a CTA that has not started; the response arrives in a slot."""
-    slot = answers.acquire()
+    slot = claimed.acquire()
     ws.ClaimOp(slot)
     commit(slot, "copy_engine")
 
 
-def draw(answers: "Ring", counter: Value) -> None:
+def fetch_tile(claimed: "Ring", counter: Value) -> None:
     """Fetches the next work tile from a counter [1] in global memory."""
-    slot = answers.acquire()
+    slot = claimed.acquire()
     ws.DrawOp(slot, counter)
     commit(slot, "threads")
 
@@ -130,7 +130,7 @@ class Ring:
         tile: ws.TileType | None,
         *,
         stages: int = 1,
-        ways: int = 1,
+        instances: int = 1,
         full_at: Sequence[Sequence[int]] | None = None,
         empty_at: Sequence[Sequence[int]] | None = None,
         inside: "Ring | None" = None,
@@ -139,7 +139,7 @@ class Ring:
         known_empty: bool = False,
     ):
         self.tile = ir.NoneType.get() if tile is None else tile
-        kind = ws.ring_type(tile, stages=stages, ways=ways)
+        kind = ws.ring_type(tile, stages=stages, instances=instances)
         label = ir.StringAttr.get(name)
         if inside is None:
             op = ws.AllocRingOp(label, kind)
@@ -158,16 +158,16 @@ class Ring:
         self.value = op.ring
 
     @staticmethod
-    def _way(way: Value | int) -> Value:
-        return constant(way) if isinstance(way, int) else way
+    def _instance(instance: Value | int) -> Value:
+        return constant(instance) if isinstance(instance, int) else instance
 
-    def acquire(self, way: Value | int = 0) -> Value:
+    def acquire(self, instance: Value | int = 0) -> Value:
         """Producer: blocks until a slot is empty and returns it."""
-        return ws.AcquireOp(self.value, self._way(way), self.tile).slot
+        return ws.AcquireOp(self.value, self._instance(instance), self.tile).slot
 
-    def wait(self, way: Value | int = 0) -> Value:
+    def wait(self, instance: Value | int = 0) -> Value:
         """Consumer: blocks until a slot is full and returns it."""
-        return ws.WaitOp(self.value, self._way(way), self.tile).slot
+        return ws.WaitOp(self.value, self._instance(instance), self.tile).slot
 
 
 def commit(slot: Value, by: str) -> None:
@@ -180,7 +180,7 @@ def release(slot: Value, by: str) -> None:
     ws.ReleaseOp(slot, ir.StringAttr.get(by))
 
 
-def behind(rows: Value, slot: Value) -> Value:
+def after(rows: Value, slot: Value) -> Value:
     """A fragment [rows] of f32 that is computed after the threads' commit or release of a slot."""
     return ws.BehindOp(rows, slot, rows.type).behind
 
@@ -188,15 +188,15 @@ def behind(rows: Value, slot: Value) -> Value:
 class Buffer:
     """Declared tiles without barriers."""
 
-    def __init__(self, name: str, tile: ws.TileType, *, ways: int = 1):
+    def __init__(self, name: str, tile: ws.TileType, *, instances: int = 1):
         self.tile = tile
-        kind = ws.buffer_type(tile, ways=ways)
+        kind = ws.buffer_type(tile, instances=instances)
         self.value = ws.AllocBufferOp(ir.StringAttr.get(name), kind).buffer
 
-    def at(self, way: Value | int = 0) -> Value:
+    def at(self, instance: Value | int = 0) -> Value:
         """The tile of one way."""
-        way = constant(way) if isinstance(way, int) else way
-        return ws.AtOp(self.value, way, self.tile).tile
+        instance = constant(instance) if isinstance(instance, int) else instance
+        return ws.AtOp(self.value, instance, self.tile).tile
 
 
 def arrive_last(counter: Value, coords: Sequence[Value | int], count: Value) -> Value:

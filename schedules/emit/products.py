@@ -33,27 +33,31 @@ def mma(
         op.operation.attributes["ctas"] = i64_attr(ctas)
 
 
-def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
-    """A B, plus `sums` where `accumulate` holds, in registers; in flight until `settle`.
+def product(
+    accumulators: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str
+) -> Value:
+    """A B, plus `accumulators` where `accumulate` holds, in registers; in flight until `wait_product`.
 
-    The accumulators `sums` may be in flight themselves.
+    The accumulators `accumulators` may be in flight themselves.
     """
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
-    is_continued = isinstance(sums.type, ws.PendingType)
-    kind = sums.type if is_continued else ws.pending_type(ws.FragmentType(sums.type))
-    return ws.ProductOp(sums, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
+    is_continued = isinstance(accumulators.type, ws.PendingType)
+    kind = (
+        accumulators.type if is_continued else ws.pending_type(ws.FragmentType(accumulators.type))
+    )
+    return ws.ProductOp(accumulators, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
 
 
-def settle(in_flight: Value, *, newest: int = 0) -> Value:
+def wait_product(in_flight: Value, *, newest: int = 0) -> Value:
     """Waits for all but the `newest` products after this one; returns its accumulators."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
     return ws.SettleOp(in_flight, number, ws.PendingType(in_flight.type).fragment).sums
 
 
-def dot(sums: Value, a: Value, b: Value, *, b_layout: str, widened: bool = False) -> Value:
-    """`sums` + A B, of fragments of one warp; `widened` if B is upcast from 8 bits in memory."""
-    op = ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type)
-    if widened:
+def dot(accumulators: Value, a: Value, b: Value, *, b_layout: str, upcasts: bool = False) -> Value:
+    """`accumulators` + A B, of fragments of one warp; `upcasts` if B is upcast from 8 bits in memory."""
+    op = ws.DotOp(accumulators, a, b, ir.StringAttr.get(b_layout), accumulators.type)
+    if upcasts:
         op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()
     return op.totals

@@ -15,7 +15,7 @@ Value = Any
 
 
 @dataclass(frozen=True)
-class GatheredRows:
+class IndirectRows:
     """The lists as sequences of keys: one for each query.
 
     Attributes:
@@ -50,6 +50,6 @@ class GatheredRows:
         """The entries of one query's list that count."""
         query, length = position(), self.longest()
         if self.lengths is not None:
-            own = b.element(self.lengths, [batch, query])
-            length = b.INT.min(b.INT.max(own, 0), length)
+            length_ = b.element(self.lengths, [batch, query])
+            length = b.INT.min(b.INT.max(length_, 0), length)
         return Sequence((), None, length, False)

@@ -14,14 +14,14 @@ from attn_mlir.dialect.attn.scale import ScaleBlock
 from .. import emit as b
 from .pages import Pages, page_size
 from .sequences import KeySequences
-from .sequences import Sequence as Place
+from .sequences import Sequence as StoredSequence
 from .storage import Arguments, OperandStorage
 
 Value = Any
 
 
 @dataclass(frozen=True)
-class PositionFactors:
+class PositionScales:
     """The factors of one operand and where they lie.
 
     Attributes:
@@ -47,13 +47,13 @@ class PositionFactors:
         return 0 if self.pages is None else page_size(self.tensor) * self.block.rows
 
     @classmethod
-    def of(cls, storage: OperandStorage, arguments: Arguments) -> "PositionFactors | None":
+    def of(cls, storage: OperandStorage, arguments: Arguments) -> "PositionScales | None":
         """The factors of an operand of attention, as arguments of the kernel; None without any."""
         if (step := storage.position_scales) is None:
             return None
-        own = OperandStorage.of(step.factors)
-        lies = own.keys(arguments[own.root], arguments)
-        return cls(lies.tensor, lies.sequences, lies.pages, step.scale_block)
+        storage_ = OperandStorage.of(step.factors)
+        stored = storage_.keys(arguments[storage_.root], arguments)
+        return cls(stored.tensor, stored.sequences, stored.pages, step.scale_block)
 
     @property
     def lists(self) -> tuple[Value, ...]:
@@ -73,9 +73,9 @@ class PositionFactors:
 
     def load(
         self,
-        place: Place,
+        sequence: StoredSequence,
         column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         count: int,
         head: Value,
         group: int,
@@ -83,15 +83,15 @@ class PositionFactors:
         """The factors of `count` keys from a column on, f32 [count]; 0 for keys that have none.
 
         Args:
-          place: where the sequence lies, and its number of keys.
-          found: the result of `find`.
+          sequence: where the sequence lies, and its number of keys.
+          entries: the result of `find`.
           head: key-value head.
           group: number of the group of columns.
         """
         f32, zero = ir.F32Type.get(), b.f32_constant(0.0)
 
-        def factor_at(coords: Sequence[Value], position: Value, *conditions: Value) -> Value:
-            exists = b.compare("slt", position, place.length)
+        def scale_at(coords: Sequence[Value], position: Value, *conditions: Value) -> Value:
+            exists = b.compare("slt", position, sequence.length)
             for condition in conditions:
                 exists = b.INT.both(exists, condition)
             value = b.element(self.tensor, [*coords, head, group])
@@ -101,27 +101,27 @@ class PositionFactors:
 
         def in_row(number: Value) -> Value:
             position = b.INT.add(column, number)
-            return factor_at([*place.lead, self._number(place.row(position))], position)
+            return scale_at([*sequence.lead, self._number(sequence.row(position))], position)
 
         def in_page(page: Value, number: Value) -> Value:
             position, size = b.INT.add(column, number), self.page_positions
             begin = b.INT.mul(b.INT.floordiv(position, size), size)
             inside = b.compare("sge", page, 0), b.compare("slt", page, b.extent(self.tensor, 0))
             inner = self._number(b.INT.sub(position, begin))
-            return factor_at([page, inner], position, *inside)
+            return scale_at([page, inner], position, *inside)
 
         if self.pages is None:
             return b.generate(in_row, [count], f32)
-        return b.map_rows(in_page, *found, element=f32)
+        return b.map_rows(in_page, *entries, element=f32)
 
     def _number(self, position: Value) -> Value:
         """The number of a position's block."""
         return position if self.block.rows == 1 else b.INT.floordiv(position, self.block.rows)
 
 
-def position_factors_of(
+def position_scales_of(
     k: OperandStorage, v: OperandStorage, arguments: Arguments
-) -> tuple[PositionFactors, PositionFactors] | None:
+) -> tuple[PositionScales, PositionScales] | None:
     """The factors of k and of v, or None; either both have factors or neither."""
-    keys, values = (PositionFactors.of(storage, arguments) for storage in (k, v))
+    keys, values = (PositionScales.of(storage, arguments) for storage in (k, v))
     return None if keys is None or values is None else (keys, values)

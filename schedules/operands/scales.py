@@ -2,7 +2,7 @@
 
 Here each operand has one factor per sequence and key-value head, so a work tile has three: those of
 Q and K multiply the scale of its scores, that of V multiplies 1 / l. No element is multiplied by
-itself. Factors of single positions are in `position_factors`.
+itself. Factors of single positions are in `position_scales`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Value = Any
 
 
 @dataclass(frozen=True)
-class Factors:
+class OperandScales:
     """For each operand a table [1 or batch, 1 or kv_heads] of f32, or None for no factor."""
 
     q: Value | None

@@ -36,11 +36,11 @@ class Sequence:
         """The tensor's row that holds a position."""
         return position if self.start is None else b.INT.add(self.start, position)
 
-    def moved(self, by: Value) -> "Sequence":
+    def shifted(self, by: Value) -> "Sequence":
         """The sequence displaced by `by`: sequences in a dense tensor, rows in a ragged one."""
         if self.start is None:
-            first, *others = self.lead
-            return replace(self, lead=(b.INT.add(first, by), *others))
+            first, *inner = self.lead
+            return replace(self, lead=(b.INT.add(first, by), *inner))
         return replace(self, start=b.INT.add(self.start, by))
 
     def within(self, tensor: Value, dim: int) -> Value:
@@ -230,13 +230,13 @@ class Limited(Shortened):
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The sequence with its length from the array, clamped to 0 and the length in `inner`."""
-        found = self.inner.of(batch, queries)
+        inner_sequence = self.inner.of(batch, queries)
         length = b.element(self.lengths, [batch])
         if self.excludes_queries:
             assert queries is not None
             length = b.INT.add(length, queries.length)
-        length = b.INT.min(b.INT.max(length, 0), found.length)
-        return Sequence(found.lead, found.start, length, False)
+        length = b.INT.min(b.INT.max(length, 0), inner_sequence.length)
+        return Sequence(inner_sequence.lead, inner_sequence.start, length, False)
 
 
 @dataclass(frozen=True)
@@ -304,6 +304,11 @@ class Trimmed(Shortened):
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The sequence after its padding; of length 0 where all of it is padding."""
-        found = self.inner.of(batch, queries)
-        count = b.INT.min(b.INT.max(b.element(self.counts, [batch]), 0), found.length)
-        return Sequence(found.lead, found.row(count), b.INT.sub(found.length, count), False)
+        inner_sequence = self.inner.of(batch, queries)
+        count = b.INT.min(b.INT.max(b.element(self.counts, [batch]), 0), inner_sequence.length)
+        return Sequence(
+            inner_sequence.lead,
+            inner_sequence.row(count),
+            b.INT.sub(inner_sequence.length, count),
+            False,
+        )

@@ -16,7 +16,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn
 
-from .gathered import GatheredRows
+from .gathered import IndirectRows
 from .pages import CsrPages, Pages, TablePages
 from .sequences import (
     Dense,
@@ -51,7 +51,7 @@ class StoredKeys:
     tensor: Value
     sequences: KeySequences
     pages: Pages | None
-    lists: GatheredRows | None
+    lists: IndirectRows | None
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class OperandStorage:
     def _layout(self) -> list[tuple[str, list[Value], str]]:
         """Each operation that says where sequences lie, with the arrays that it reads."""
         return [
-            (step.operation.name, _arrays(step), _counted(step))
+            (step.operation.name, _arrays(step), _counts(step))
             for step in self.steps
             if not isinstance(step, _FREE)
         ]
@@ -160,30 +160,32 @@ class OperandStorage:
 
     def queries(self, tensor: Value, arguments: Arguments) -> QuerySequences:
         """The sequences of queries, in the kernel's argument that holds their elements."""
-        found = Dense(tensor) if self.offsets is None else _ragged(self.offsets, tensor, arguments)
+        sequences = (
+            Dense(tensor) if self.offsets is None else _ragged(self.offsets, tensor, arguments)
+        )
         for step in reversed(self.steps):
             if isinstance(step, attn.LimitedOp):
                 lengths = arguments[step.lengths]
-                found = LimitedQueries(found, lengths, excludes_queries=False)
-        return found
+                sequences = LimitedQueries(sequences, lengths, excludes_queries=False)
+        return sequences
 
     def keys(self, tensor: Value, arguments: Arguments) -> StoredKeys:
         """Keys or values, in the kernel's argument that holds their elements."""
         pages, lists = self._pages_in(tensor, arguments), self._lists_in(tensor, arguments)
-        found: KeySequences = pages or lists or Dense(tensor)
+        sequences: KeySequences = pages or lists or Dense(tensor)
         for step in reversed(self.steps):
             match step:
                 case attn.RaggedOp():
-                    found = _ragged(step, tensor, arguments)
+                    sequences = _ragged(step, tensor, arguments)
                 case attn.LimitedOp():
-                    found = Limited(found, arguments[step.lengths], step.excludes_queries)
+                    sequences = Limited(sequences, arguments[step.lengths], step.excludes_queries)
                 case attn.SelectedOp():
-                    found = Selected(found, arguments[step.indices])
+                    sequences = Selected(sequences, arguments[step.indices])
                 case attn.TrimmedOp():
-                    found = Trimmed(found, arguments[step.counts])
+                    sequences = Trimmed(sequences, arguments[step.counts])
                 case _:
                     pass
-        return StoredKeys(tensor, found, pages, lists)
+        return StoredKeys(tensor, sequences, pages, lists)
 
     def _pages_in(self, tensor: Value, arguments: Arguments) -> Pages | None:
         match self.pages:
@@ -195,11 +197,11 @@ class OperandStorage:
                 lists = (step.offsets, step.indices, step.last)
                 return CsrPages(tensor, *(arguments[array] for array in lists))
 
-    def _lists_in(self, tensor: Value, arguments: Arguments) -> GatheredRows | None:
+    def _lists_in(self, tensor: Value, arguments: Arguments) -> IndirectRows | None:
         if self.lists is None:
             return None
         lengths = next((arguments[array] for array in self.lists.lengths), None)
-        return GatheredRows(tensor, arguments[self.lists.indices], lengths)
+        return IndirectRows(tensor, arguments[self.lists.indices], lengths)
 
 
 def _chain(operand: Value) -> Iterator[Any]:
@@ -223,7 +225,7 @@ def _arrays(step: Any) -> list[Value]:
     return [] if isinstance(step, attn.PagedOp) else list(step.operation.operands)[1:]
 
 
-def _counted(step: Any) -> str:
+def _counts(step: Any) -> str:
     return step.counted.value if isinstance(step, attn.LimitedOp) else ""
 
 
@@ -232,12 +234,12 @@ def page_size_of(operand: Value) -> int:
     return OperandStorage.of(operand).page_size
 
 
-def position_factors(operand: Value) -> attn.ScaledOp | None:
+def position_scaling(operand: Value) -> attn.ScaledOp | None:
     """The operation that gives blocks of positions of an operand scales of their own, or None."""
     return OperandStorage.of(operand).position_scales
 
 
-def is_gathered(operand: Value) -> bool:
+def has_indirect_rows(operand: Value) -> bool:
     """Whether lists name the rows of an operand of `attn.mha`, for each query its own."""
     return OperandStorage.of(operand).lists is not None
 

@@ -103,8 +103,12 @@ def check_scale_blocks(op: Any, name: str, storage: OperandStorage) -> None:
     """
     if (step := storage.position_scales) is None or step.scale_block.rows == 1:
         return
-    own = OperandStorage.of(step.factors)
-    if own.padding is not None or own.offsets is not None or own.lists is not None:
+    scales_storage = OperandStorage.of(step.factors)
+    if (
+        scales_storage.padding is not None
+        or scales_storage.offsets is not None
+        or scales_storage.lists is not None
+    ):
         rows = step.scale_block.rows
         raise op_error(op, f"expects sequences of {name} to begin with a block of {rows} positions")
 

@@ -22,52 +22,52 @@ from .. import emit as b
 
 Value = Any
 
-LIFT = 15  # log2 of the largest weight
+P_EXPONENT = 15  # log2 of the largest weight
 LARGEST_EXPONENT = 14  # of a row's largest query element after scaling, below 2^15
 EXPONENT_BITS = 0x7F800000  # of f32
 MANTISSA_WIDTH, EXPONENT_BIAS = 23, 127  # of f32
 LEAST_EXPONENT = 15  # biased exponent of a row's largest, at least: 2^-e must not be subnormal
 
 
-def widened(fragment: Value) -> Value:
+def upcast(fragment: Value) -> Value:
     """A fragment of 8-bit elements converted to f16."""
     f16 = ir.F16Type.get()
     return b.map_elements(lambda x: arith.ExtFOp(f16, x).result, fragment, element=f16)
 
 
-class WideQueries:
+class UpcastQueries:
     """A query tile of 16 rows, converted for products with widened keys.
 
     Attributes:
       undo: [rows], 2^-e, by which scores have to be multiplied; None where that is 1.
     """
 
-    def __init__(self, parts: Sequence[Value]):
-        """`parts` are fragments [16, columns] that have all columns of the tile together."""
-        kind = ws.FragmentType(parts[0].type)
+    def __init__(self, fragments: Sequence[Value]):
+        """`fragments` are fragments [16, columns] that have all columns of the tile together."""
+        kind = ws.FragmentType(fragments[0].type)
         self._up: Value | None = None
         self.undo: Value | None = None
         if not isinstance(kind.element, ir.BF16Type):
             return
         largest = b.fill([kind.shape[0]], b.f32_constant(0.0))
-        for part in parts:
-            largest = b.reduce_rows("max", b.map_elements(b.fabs, _in_f32(part)), largest)
+        for fragment in fragments:
+            largest = b.reduce_rows("max", b.map_elements(b.fabs, _in_f32(fragment)), largest)
         self._up = b.map_elements(lambda x: power(x)[0], largest)
         self.undo = b.map_elements(lambda x: power(x)[1], largest)
 
-    def operand(self, part: Value) -> Value:
+    def operand(self, fragment: Value) -> Value:
         """One of the fragments, converted to f16."""
-        kind, f16 = ws.FragmentType(part.type), ir.F16Type.get()
+        kind, f16 = ws.FragmentType(fragment.type), ir.F16Type.get()
         if kind.element == f16:
-            return part
+            return fragment
         if self._up is None:
-            return widened(part)
-        return b.rounded(b.times_rows(_in_f32(part), self._up), f16)
+            return upcast(fragment)
+        return b.rounded(b.times_rows(_in_f32(fragment), self._up), f16)
 
 
-def _in_f32(part: Value) -> Value:
+def _in_f32(fragment: Value) -> Value:
     f32 = ir.F32Type.get()
-    return b.map_elements(lambda x: arith.ExtFOp(f32, x).result, part, element=f32)
+    return b.map_elements(lambda x: arith.ExtFOp(f32, x).result, fragment, element=f32)
 
 
 def power(largest: Value) -> tuple[Value, Value]:

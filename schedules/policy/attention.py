@@ -15,7 +15,7 @@ from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import Knobs, Setting
-from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
+from attn_mlir.schedules.policy.refusal import DoesNotFit, Mismatch
 from attn_mlir.schedules.policy.splits import SplitPolicy
 from attn_mlir.schedules.policy.tiling import (
     MAX_F32_HEAD_DIM,
@@ -82,7 +82,7 @@ class ManyRowsPolicy(AttentionPolicy):
         """The tiles of a kernel with this number of query tiles.
 
         Raises:
-          NoRoom: no tiles fit.
+          DoesNotFit: no tiles fit.
         """
 
     def block(self, facts: Facts, call: Call, *, listed: bool = False) -> Block:
@@ -101,7 +101,7 @@ class ManyRowsPolicy(AttentionPolicy):
         count = asked or query_tiles_for(target, call.sizes["sq"], facts.group)
         try:
             tiling = self.tiling(facts, call, count, listed=listed)
-        except NoRoom as error:
+        except DoesNotFit as error:
             raise SpecError(no_kernel(target.chip, error.reason)) from error
         return Block(tiling.q_tiles * target.rows_per_product // heads, heads, tiling.tile_n)
 

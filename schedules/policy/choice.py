@@ -45,7 +45,7 @@ class Choice:
         """Every knob.
 
         Raises:
-          NoRoom: no tiles fit.
+          DoesNotFit: no tiles fit.
         """
         return self.policy.choose(self.facts, self.call, self.sized)
 
@@ -53,7 +53,7 @@ class Choice:
         """Every knob, those of `attn.config` as it has them; or what is wrong with them.
 
         Raises:
-          NoRoom: no tiles fit.
+          DoesNotFit: no tiles fit.
         """
         return self.policy.set(self.facts, self.call, self.call.asked, entries)
 

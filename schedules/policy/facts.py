@@ -66,7 +66,7 @@ class Rope(NamedTuple):
     k_type: str
 
 
-class NarrowRows(NamedTuple):
+class Fp8Rows(NamedTuple):
     """Rows of a latent cache that are stored in 8 bits and widened by the kernel.
 
     Attributes:
@@ -123,7 +123,7 @@ class Facts:
     padded_q: bool = False
     scales: Scales | None = None
     rope: Rope | None = None
-    rows: NarrowRows | None = None
+    rows: Fp8Rows | None = None
     listed: bool = False
     shares_rows: bool = False
     block: Block | None = None

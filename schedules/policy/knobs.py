@@ -10,7 +10,7 @@ from typing import cast
 
 from attn_mlir.dialect.targets.limits import HALF_ROWS
 
-NARROW_RESCALE_THRESHOLD = 2  # of P of 8 bits, of which the largest is 2^6 to 2^8
+FP8_RESCALE_THRESHOLD = 2  # of P of 8 bits, of which the largest is 2^6 to 2^8
 
 Setting = int | str
 Knobs = Mapping[str, Setting]  # a setting of each knob of a policy, by name

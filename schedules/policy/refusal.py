@@ -27,7 +27,7 @@ class Mismatch(NamedTuple):
         return f"{self.what} must be {self.domain}{got}"
 
 
-class NoRoom(SpecError):
+class DoesNotFit(SpecError):
     """No tiles of a schedule fit a target; callers say for whom.
 
     Attributes:

@@ -3,7 +3,7 @@
 The one place with these rules, without MLIR: schedules follow them, and a call uses them before
 there is a kernel, for its block mask or to count its work tiles. Names with STREAM or `streamed`
 are about the schedule for few queries; that with sums in registers has a module of its own
-(`held_tiling`).
+(`register_tiling`).
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, shared_tile_bytes
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules.policy.refusal import NoRoom
+from attn_mlir.schedules.policy.refusal import DoesNotFit
 
 TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
 STAGE_COUNTS = (1, 2, 4)  # stages inside a product that options may ask for
@@ -28,7 +28,7 @@ STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sy
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns
 MAX_SHARED_DIM = (576, 512)  # columns of K, and of V where it is the front of K's rows
-STRIP_KEYS = 32  # keys of a tile that a warp computes: a mask word's, K of two products
+SLICE_KEYS = 32  # keys of a tile that a warp computes: a mask word's, K of two products
 STREAM_STAGES = 3  # key tiles in flight, at least, that a second query tile must leave room for
 STREAM_SUMS = 128  # most columns of O in one warp: 64 registers of each thread
 WIDE_HANDED = 32  # columns that a warp passes on at a time where O has more than `MAX_HEAD_DIM`
@@ -39,13 +39,13 @@ SCALE_GROUPS = (
     f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} "
     f"columns) of a multiple of {SCALE_STEP} columns each"
 )
-JOIN_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
+COMBINE_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
 MOST_GROUPS = 3  # of threads, with one query tile each
-SWAPPED_ROWS = (
+KEYS_IN_ROWS_QUERIES = (
     8  # of a query tile with swapped operands: least N of a product; PTX ISA, tcgen05.mma
 )
-SWAPPED_TILES = (1, 2, 4)  # query tiles of a work tile: N is 8, 16 or 32
-SWAPPED_COLUMNS = (64, 128)  # of a tile of V: M of a product is 128, or half of it taken twice
+KEYS_IN_ROWS_TILES = (1, 2, 4)  # query tiles of a work tile: N is 8, 16 or 32
+KEYS_IN_ROWS_COLUMNS = (64, 128)  # of a tile of V: M of a product is 128, or half of it taken twice
 SPARE_ROWS = 1.05  # most computed rows per existing row; measured on an H200, `bench/attention.py`
 SMEM_FOR_BARRIERS = 2048  # bytes left for barriers and row statistics
 SMEM_FOR_STREAM = 4096  # the same where several warps have statistics of a row
@@ -190,14 +190,14 @@ def streamed_stages(
     keys = stream_keys(v_head_dim)
     slot = shared_tile_bytes(keys, max(head_dim, v_head_dim), stored_bits)
     q = 2 * shared_tile_bytes(query_slot_rows(packed), head_dim, element_bits)
-    strips, slices = keys // STRIP_KEYS, Slices.of(v_head_dim)
+    strips, slices = keys // SLICE_KEYS, Slices.of(v_head_dim)
     sums = strips * shared_tile_bytes(STREAM_ROWS, v_head_dim, 32)
     out = shared_tile_bytes(STREAM_ROWS, v_head_dim, output_bits)
     if slices.handed < slices.columns:
         sums = strips * slices.warps * shared_tile_bytes(STREAM_ROWS, slices.handed, 32)
         out = 0 if is_joined else out
     elif is_joined:
-        pieces, out = Pieces.of(v_head_dim, q_tiles), 0
+        pieces, out = OutputChunks.of(v_head_dim, q_tiles), 0
         slots, columns = pieces.in_slice, pieces.columns
         if pieces.warps == 1:  # which takes all pieces of a slice in one slot
             slots, columns = 1, slices.columns
@@ -258,7 +258,7 @@ class Slices(NamedTuple):
         return self.columns if self.warps * self.columns <= MAX_HEAD_DIM else WIDE_HANDED
 
 
-class Pieces(NamedTuple):
+class OutputChunks(NamedTuple):
     """How warps share O when parts of the keys are joined: by pieces that a warp adds up at a time.
 
     Attributes:
@@ -274,7 +274,7 @@ class Pieces(NamedTuple):
     groups: int
 
     @classmethod
-    def of(cls, v_head_dim: int, q_tiles: int = 1) -> "Pieces":
+    def of(cls, v_head_dim: int, q_tiles: int = 1) -> "OutputChunks":
         """Pieces of 32 columns, or of 16 if 32 do not divide a slice, and the most warps that fit.
 
         Args:
@@ -284,8 +284,8 @@ class Pieces(NamedTuple):
         slices = Slices.of(v_head_dim)
         columns = STREAM_STEP if slices.columns % (2 * STREAM_STEP) else 2 * STREAM_STEP
         in_slice = slices.columns // columns
-        groups = min(slices.warps * q_tiles, len(JOIN_WARPS))
-        most = JOIN_WARPS[groups - 1]
+        groups = min(slices.warps * q_tiles, len(COMBINE_WARPS))
+        most = COMBINE_WARPS[groups - 1]
         warps = max(n for n in range(1, most + 1) if in_slice % n == 0)
         return cls(slices, columns, warps, groups)
 
@@ -300,7 +300,7 @@ class Pieces(NamedTuple):
         return self.slices.warps * self.in_slice // self.warps
 
     @classmethod
-    def whole(cls, columns: int) -> "Pieces":
+    def whole(cls, columns: int) -> "OutputChunks":
         """O in one piece, of which each thread of a warpgroup has a column."""
         return cls(Slices(1, columns), columns, 1, 1)
 
@@ -318,7 +318,7 @@ class Pieces(NamedTuple):
         )
 
 
-class SwappedRows(NamedTuple):
+class KeysInRowsTile(NamedTuple):
     """The query rows of a work tile with swapped operands (`mha-swapped`): the columns of its
     products.
 
@@ -333,7 +333,7 @@ class SwappedRows(NamedTuple):
     heads: int
 
     @classmethod
-    def of(cls, group: int, q_tiles: int, *, is_padded: bool = False) -> "SwappedRows":
+    def of(cls, group: int, q_tiles: int, *, is_padded: bool = False) -> "KeysInRowsTile":
         """The rows of `q_tiles` query tiles, with the most heads that divide a group and fit.
 
         Args:
@@ -341,7 +341,7 @@ class SwappedRows(NamedTuple):
           q_tiles: query tiles of 8 rows: 1, 2 or 4.
           is_padded: as of `streamed_heads`; then one head.
         """
-        rows = q_tiles * SWAPPED_ROWS
+        rows = q_tiles * KEYS_IN_ROWS_QUERIES
         most = 1 if is_padded else rows
         return cls(rows, max(n for n in range(1, most + 1) if group % n == 0))
 
@@ -351,7 +351,7 @@ class SwappedRows(NamedTuple):
         return self.rows // self.heads
 
 
-def swapped_query_tiles(sq: int, group: int, *, is_padded: bool = False) -> int:
+def keys_in_rows_query_tiles(sq: int, group: int, *, is_padded: bool = False) -> int:
     """Query tiles of a work tile with swapped operands: of those numbers with which each key is
     read least often, the smallest.
 
@@ -362,22 +362,22 @@ def swapped_query_tiles(sq: int, group: int, *, is_padded: bool = False) -> int:
     """
 
     def readings(q_tiles: int) -> int:
-        rows = SwappedRows.of(group, q_tiles, is_padded=is_padded)
+        rows = KeysInRowsTile.of(group, q_tiles, is_padded=is_padded)
         return group // rows.heads * -(-sq // rows.positions)
 
-    return min(SWAPPED_TILES, key=readings)
+    return min(KEYS_IN_ROWS_TILES, key=readings)
 
 
-def swapped_columns(v_head_dim: int) -> int:
+def keys_in_rows_columns(v_head_dim: int) -> int:
     """Columns of a tile of V with swapped operands: the head size rounded up to 64 or 128."""
-    return next(n for n in SWAPPED_COLUMNS if v_head_dim <= n)
+    return next(n for n in KEYS_IN_ROWS_COLUMNS if v_head_dim <= n)
 
 
-def swapped_stages(
+def keys_in_rows_stages(
     target: Target,
     head_dim: int,
     v_head_dim: int,
-    rows: SwappedRows,
+    rows: KeysInRowsTile,
     *,
     output_bits: int = 16,
 ) -> int:
@@ -389,7 +389,7 @@ def swapped_stages(
       rows: of a work tile.
       output_bits: width of an element of O.
     """
-    columns = head_dim, swapped_columns(v_head_dim)
+    columns = head_dim, keys_in_rows_columns(v_head_dim)
     slots = sum(shared_tile_bytes(STREAM_KEYS, count, 16) for count in columns)
     q = 2 * shared_tile_bytes(query_slot_rows(rows.heads, rows.rows), head_dim, 16)
     p = shared_tile_bytes(STREAM_KEYS, rows.rows, 16)
@@ -444,7 +444,7 @@ def tiling_for(
         without pages.
 
     Raises:
-      NoRoom: no tiles fit.
+      DoesNotFit: no tiles fit.
     """
     rows = target.rows_per_product
     q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
@@ -463,7 +463,7 @@ def tiling_for(
     count, tile_n = (q_tiles, 0) if prescribed is None else prescribed
     keys = f" of {tile_n} keys" if tile_n else ""
     tiles = f" for {count} query tiles" if (count or 1) > 1 or tile_n else ""
-    raise NoRoom(
+    raise DoesNotFit(
         f"two key tiles{keys} of head_dim {head_dim} and v_head_dim {v_head_dim} and what is "
         f"staged of Q and O of {output_bits} bits{tiles} exceed shared memory, or S and O the "
         f"tensor memory of {target.chip}"

@@ -14,8 +14,8 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from .. import emit as b
+from ..core.column_tiles import Test
 from ..core.problem import Problem, Value, WorkTile
-from ..core.visited_tiles import Test
 
 
 class Words(b.IntOps):
@@ -110,4 +110,4 @@ def hide_words(
         return sight.element(WORDS, position, column, *lengths)
 
     bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
-    return b.keep(scores, bits, b.f32_constant(float("-inf")))
+    return b.mask_select(scores, bits, b.f32_constant(float("-inf")))

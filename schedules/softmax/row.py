@@ -37,37 +37,37 @@ class Row:
       scale_log2: c, the scale times log2(e).
       lowest: a row whose maximum is below has seen no key.
       threshold: by how much m may lag behind the largest score, in log2 units.
-      lift: P is 2^lift where S equals m.
+      exponent_bias: P is 2^lift where S equals m.
     """
 
     scale: Value | None
     scale_log2: Value
     lowest: float
     threshold: int
-    lift: int
+    exponent_bias: int
 
     @classmethod
     def of(cls, problem: Problem, scale: Value) -> "Row":
         """The arithmetic of a problem whose scores are multiplied by `scale`; emits c."""
-        threshold, lift = problem.config.rescale_threshold, problem.lift
+        threshold, exponent_bias = problem.config.rescale_threshold, problem.exponent_bias
         if problem.modifier.changes:
-            return cls(None, b.f32_constant(LOG2E), HIDDEN_BELOW, threshold, lift)
-        return cls.scaled(scale, threshold, lift)
+            return cls(None, b.f32_constant(LOG2E), HIDDEN_BELOW, threshold, exponent_bias)
+        return cls.scaled(scale, threshold, exponent_bias)
 
     @classmethod
-    def scaled(cls, scale: Value, threshold: int, lift: int = 0) -> "Row":
+    def scaled(cls, scale: Value, threshold: int, exponent_bias: int = 0) -> "Row":
         """Of scores that nothing but a scale changes; emits c."""
         scale_log2 = b.fmul(scale, b.f32_constant(LOG2E))
-        return cls(scale, scale_log2, -LARGEST_F32, threshold, lift)
+        return cls(scale, scale_log2, -LARGEST_F32, threshold, exponent_bias)
 
     def reference(self, maximum: Value) -> Value:
         """The maximum, or 0 for a row that has seen no key, so that -inf - reference is -inf."""
         empty = b.fcompare("OLT", maximum, b.f32_constant(self.lowest))
         return b.select(empty, b.f32_constant(0.0), maximum)
 
-    def _lag(self, maximum: Value, found: Value) -> Value:
-        """How far m lies below `found`, in log2 units; never above 0."""
-        return b.fmul(b.fsub(maximum, self.reference(found)), self.scale_log2)
+    def _lag(self, maximum: Value, largest: Value) -> Value:
+        """How far m lies below `largest`, in log2 units; never above 0."""
+        return b.fmul(b.fsub(maximum, self.reference(largest)), self.scale_log2)
 
     def limit(self, maximum: Value) -> Value:
         """The largest score that lets m stay: m + threshold / c."""
@@ -76,29 +76,29 @@ class Row:
         slack = b.fdiv(b.f32_constant(float(self.threshold)), self.scale_log2)
         return b.fadd(maximum, slack)
 
-    def step(self, maximum: Value, reached: Value) -> Value:
-        """What O and the row sum so far are multiplied by when m becomes `reached`."""
-        return b.exp2(self._lag(maximum, reached))
+    def exact_alpha(self, maximum: Value, new_maximum: Value) -> Value:
+        """What O and the row sum so far are multiplied by when m becomes `new_maximum`."""
+        return b.exp2(self._lag(maximum, new_maximum))
 
-    def _is_kept(self, maximum: Value, found: Value) -> Value:
-        lag = self._lag(maximum, found)
+    def _stays(self, maximum: Value, largest: Value) -> Value:
+        lag = self._lag(maximum, largest)
         return b.fcompare("OGE", lag, b.f32_constant(-float(self.threshold)))
 
-    def maximum(self, maximum: Value, found: Value) -> Value:
-        """The new m, given `found` >= m, the largest score so far: m again if it lags little."""
-        return b.select(self._is_kept(maximum, found), maximum, found)
+    def maximum(self, maximum: Value, largest: Value) -> Value:
+        """The new m, given `largest` >= m, the largest score so far: m again if it lags little."""
+        return b.select(self._stays(maximum, largest), maximum, largest)
 
-    def factor(self, maximum: Value, found: Value) -> Value:
+    def alpha(self, maximum: Value, largest: Value) -> Value:
         """What O and the row sum so far are multiplied by when m becomes `maximum(maximum,
         found)`.
         """
-        factor = b.exp2(self._lag(maximum, found))
-        return b.select(self._is_kept(maximum, found), b.f32_constant(1.0), factor)
+        alpha = b.exp2(self._lag(maximum, largest))
+        return b.select(self._stays(maximum, largest), b.f32_constant(1.0), alpha)
 
     def offset(self, maximum: Value) -> Value:
         """lift - m c, the addend in the exponent S c + (lift - m c)."""
         product = b.fmul(self.reference(maximum), self.scale_log2)
-        return b.fsub(self._lift(), product) if self.lift else b.fneg(product)
+        return b.fsub(self._bias(), product) if self.exponent_bias else b.fneg(product)
 
     def exact(self, scores: Value, offset: Value, maximum: Value) -> tuple[Value, Value]:
         """Scores and offsets to use in place of S and `offset`, so that exponents are exact at any
@@ -113,7 +113,7 @@ class Row:
 
         columns = ws.FragmentType(scores.type).shape[1]
         bases = b.broadcast(b.map_elements(base, offset, maximum), columns)
-        offsets = b.map_elements(lambda o: b.select(is_large(o), self._lift(), o), offset)
+        offsets = b.map_elements(lambda o: b.select(is_large(o), self._bias(), o), offset)
         return b.map_elements(b.fsub, scores, bases), offsets
 
     def of_logit(self, logit: Value, maximum: Value) -> Value:
@@ -123,7 +123,7 @@ class Row:
             distance = b.fsub(logit, reference)
         else:
             distance = b.fma(b.fneg(reference), self.scale, logit)
-        return b.exp2(b.fma(distance, b.f32_constant(LOG2E), self._lift()))
+        return b.exp2(b.fma(distance, b.f32_constant(LOG2E), self._bias()))
 
     def lse(self, maximum: Value, total: Value) -> Value:
         """ln of the sum of e^(scale S): m scale + ln l; -inf without a key."""
@@ -131,19 +131,19 @@ class Row:
             return b.fadd(maximum, self._ln(total))
         return b.fma(maximum, self.scale, self._ln(total))
 
-    def lse_first(self, maximum: Value, total: Value) -> Value:
+    def lse_high(self, maximum: Value, total: Value) -> Value:
         """The first of two numbers whose sum is the LSE: m scale, rounded; -inf without a key."""
         empty = b.fcompare("OEQ", total, b.f32_constant(0.0))
         return b.select(empty, b.f32_constant(-math.inf), self._natural(maximum))
 
-    def lse_rest(self, maximum: Value, total: Value) -> Value:
+    def lse_low(self, maximum: Value, total: Value) -> Value:
         """The second of them: ln l plus the rounding error of the first one; 0 without a key."""
         zero = b.f32_constant(0.0)
-        rest = self._ln(total)
+        low = self._ln(total)
         if self.scale is not None:
             left_off = b.fma(maximum, self.scale, b.fneg(self._natural(maximum)))
-            rest = b.fadd(rest, left_off)
-        return b.select(b.fcompare("OEQ", total, zero), zero, rest)
+            low = b.fadd(low, left_off)
+        return b.select(b.fcompare("OEQ", total, zero), zero, low)
 
     def _natural(self, maximum: Value) -> Value:
         """m scale, rounded."""
@@ -152,12 +152,12 @@ class Row:
     def _ln(self, total: Value) -> Value:
         """ln of the sum without its lift: (log2 l - lift) ln 2."""
         log2 = b.log2(total)
-        if self.lift:
-            log2 = b.fsub(log2, self._lift())
+        if self.exponent_bias:
+            log2 = b.fsub(log2, self._bias())
         return b.fmul(log2, b.f32_constant(LN2))
 
-    def _lift(self) -> Value:
-        return b.f32_constant(float(self.lift))
+    def _bias(self) -> Value:
+        return b.f32_constant(float(self.exponent_bias))
 
 
 def is_large(offset: Value) -> Value:

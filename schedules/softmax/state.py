@@ -10,9 +10,9 @@ from typing import NamedTuple
 from attn_mlir.dialect import ws
 
 from .. import emit as b
+from ..core.column_tiles import ColumnTiles, Test
 from ..core.config import Configured
 from ..core.problem import Problem, Value, WorkTile
-from ..core.visited_tiles import Test, VisitedTiles
 from .mask import hide
 from .row import Row
 from .row import is_large as is_too_coarse
@@ -24,13 +24,13 @@ FMA_FRAGMENT = (
 )
 
 
-def seen(
+def masked_scores(
     problem: Problem,
     tile: WorkTile,
     scores: Value,
     test: Test | None,
-    visited: VisitedTiles,
-    turn: Value,
+    tiles: ColumnTiles,
+    index: Value,
     row0: Value,
     scale: Value,
     column: Value | int = 0,
@@ -40,28 +40,28 @@ def seen(
     Args:
       scores: [rows, columns], raw.
       test: the edges of the mask to test; None for none.
-      visited: the visited tiles.
-      turn: number of the turn that these scores belong to.
+      tiles: the visited tiles.
+      index: number of the turn that these scores belong to.
       row0: position of their first row.
       scale: multiplies scores before the modifier gets them.
       column: the key tile's column at which they begin.
     """
     modifier = problem.modifier
-    keeps = modifier.hides and (test is not None or visited.keeps_everywhere)
-    if not (modifier.changes or keeps or test is not None):
+    masked = modifier.hides and (test is not None or tiles.masks_everywhere)
+    if not (modifier.changes or masked or test is not None):
         return scores
-    column0 = visited.first_column(turn)
+    column0 = tiles.first_column(index)
     if column != 0:
         column0 = b.INT.add(column0, column)
-    if modifier.changes or keeps:
+    if modifier.changes or masked:
         before_modifier = scale if modifier.changes else None
-        scores = _modified(problem, scores, before_modifier, tile, row0, column0, keeps=keeps)
+        scores = _modified(problem, scores, before_modifier, tile, row0, column0, masked=masked)
     if test is not None:
         scores = hide(problem, tile, scores, test, row0, column0)
     return scores
 
 
-class Rows(NamedTuple):
+class RowState(NamedTuple):
     """The state of online softmax for some rows, which a loop carries.
 
     Attributes:
@@ -69,133 +69,135 @@ class Rows(NamedTuple):
       offset: [rows], the addend in the exponent that belongs to the maximum; see `Row.offset`.
       limit: [rows], the largest score that lets the maximum stay.
       is_large: i1, whether any row of this warp has a large offset; see `online.is_large`.
-      totals: [rows, columns], partial sums of weights, to be reduced at the end.
+      l_partial: [rows, columns], partial sums of weights, to be reduced at the end.
     """
 
     maximum: Value
     offset: Value
     limit: Value
     is_large: Value
-    totals: Value
+    l_partial: Value
 
     @classmethod
-    def none(cls, row: Row, count: int, columns: int = TOTAL_COLUMNS) -> "Rows":
+    def empty(cls, row: Row, count: int, columns: int = TOTAL_COLUMNS) -> "RowState":
         """The state of `count` rows that have seen no key."""
         maximum = b.fill([count], b.f32_constant(-math.inf))
-        totals = b.fill([count, columns], b.f32_constant(0.0))
-        return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), totals)
+        l_partial = b.fill([count, columns], b.f32_constant(0.0))
+        return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), l_partial)
 
     def total(self) -> Value:
         """[rows], l."""
         (count,) = ws.FragmentType(self.maximum.type).shape
-        return b.reduce_rows("add", self.totals, b.fill([count], b.f32_constant(0.0)))
+        return b.reduce_rows("add", self.l_partial, b.fill([count], b.f32_constant(0.0)))
 
 
-ROW_VALUES = len(Rows._fields)  # of what a loop carries
+STATE_VALUES = len(RowState._fields)  # of what a loop carries
 
 
-class Weighed(NamedTuple):
+class SoftmaxStep(NamedTuple):
     """The result of a step of online softmax over one tile of scores.
 
     Attributes:
       rows: the new state.
-      moved: i1, whether the maximum of any row of this warp has changed.
-      factor: [rows], by which O so far has to be multiplied.
+      has_new_max: i1, whether the maximum of any row of this warp has changed.
+      alpha: [rows], by which O so far has to be multiplied.
       weights: [rows, columns], P in f32.
     """
 
-    rows: Rows
-    moved: Value
-    factor: Value
+    rows: RowState
+    has_new_max: Value
+    alpha: Value
     weights: Value
 
 
-class Raised(NamedTuple):
+class MaxUpdate(NamedTuple):
     """What a tile of scores makes of row maxima.
 
     Attributes:
       rows: the state, without the tile's weights.
-      moved: i1, whether the maximum of any row of this warp has changed.
-      factor: [rows], by which O so far has to be multiplied.
+      has_new_max: i1, whether the maximum of any row of this warp has changed.
+      alpha: [rows], by which O so far has to be multiplied.
     """
 
-    rows: Rows
-    moved: Value
-    factor: Value
+    rows: RowState
+    has_new_max: Value
+    alpha: Value
 
 
-def raised(row: Row, scores: Value, rows: Rows, found: Value | None = None) -> Raised:
-    """The first half of `weigh`: the maxima."""
-    largest = b.reduce_rows("max", scores, rows.maximum) if found is None else found
-    moved = b.any_row(b.map_elements(is_beyond, largest, rows.limit, element=b.i1()))
-    rows, factor = at_maxima(row, rows, moved, lambda: largest)
-    return Raised(rows, moved, factor)
+def update_max(row: Row, scores: Value, rows: RowState, largest: Value | None = None) -> MaxUpdate:
+    """The first half of `softmax_step`: the maxima."""
+    largest = b.reduce_rows("max", scores, rows.maximum) if largest is None else largest
+    has_new_max = b.any_row(b.map_elements(is_beyond, largest, rows.limit, element=b.i1()))
+    rows, alpha = rescaled_state(row, rows, has_new_max, lambda: largest)
+    return MaxUpdate(rows, has_new_max, alpha)
 
 
-def weighed_at(
-    problem: Configured, row: Row, scores: Value, step: Raised, *, apart: bool = False
-) -> Weighed:
-    """The second half of `weigh`: weights and sums at these maxima."""
-    weighed = weights_of(problem, row, scores, step.rows, apart=apart)
-    rows = step.rows._replace(totals=b.fold(weighed, step.rows.totals))
-    return Weighed(rows, step.moved, step.factor, weighed)
+def exp2_scores(
+    problem: Configured, row: Row, scores: Value, step: MaxUpdate, *, apart: bool = False
+) -> SoftmaxStep:
+    """The second half of `softmax_step`: weights and sums at these maxima."""
+    exponentials = weights_of(problem, row, scores, step.rows, apart=apart)
+    rows = step.rows._replace(l_partial=b.fold(exponentials, step.rows.l_partial))
+    return SoftmaxStep(rows, step.has_new_max, step.alpha, exponentials)
 
 
-def weigh(
+def softmax_step(
     problem: Configured,
     row: Row,
     scores: Value,
-    rows: Rows,
-    found: Value | None = None,
+    rows: RowState,
+    largest: Value | None = None,
     *,
     apart: bool = False,
-) -> Weighed:
+) -> SoftmaxStep:
     """A step of online softmax over the scores of one tile, after modifier and mask.
 
     A warp in which no row's maximum changes keeps its offsets and limits as they are.
 
     Args:
-      found: [rows], the largest score of all tiles so far, where the caller keeps it.
+      largest: [rows], the largest score of all tiles so far, where the caller keeps it.
       apart: as of `weights_of`.
     """
-    return weighed_at(problem, row, scores, raised(row, scores, rows, found), apart=apart)
+    return exp2_scores(problem, row, scores, update_max(row, scores, rows, largest), apart=apart)
 
 
-def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> tuple[Rows, Value]:
+def rescaled_state(
+    row: Row, rows: RowState, has_new_max: Value, find_largest: Callable[[], Value]
+) -> tuple[RowState, Value]:
     """Raises row maxima to the largest scores of a tile, where these exceed the rows' limits.
 
     Args:
       row: the arithmetic of a row.
       rows: the state before the tile.
-      moved: i1, whether any score exceeds its row's limit; if not, the state stays as it is.
-      find: emits the largest score of each row [rows], at least its maximum; called in the branch
-        that `moved` decides over.
+      has_new_max: i1, whether any score exceeds its row's limit; if not, the state stays as it is.
+      find_largest: emits the largest score of each row [rows], at least its maximum; called in the branch
+        that `has_new_max` decides over.
 
     Returns:
       The state, and the factor [rows] for sums so far: 1 in rows that have not moved.
     """
-    maximum, _, limit, _, totals = rows
+    maximum, _, limit, _, l_partial = rows
 
-    def reach(found: Value, maximum: Value, limit: Value, row: Value) -> Value:
+    def raise_(largest: Value, maximum: Value, limit: Value, row: Value) -> Value:
         del row
-        return b.select(is_beyond(found, limit), found, maximum)
+        return b.select(is_beyond(largest, limit), largest, maximum)
 
     def to_new_maxima() -> list[Value]:
-        reached = b.map_rows(reach, find(), maximum, limit)
-        factor = b.map_elements(row.step, maximum, reached)
-        following = b.map_elements(row.offset, reached)
-        large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))
-        ends = b.map_elements(row.limit, reached)
-        return [reached, following, ends, large, b.times_rows(totals, factor), factor]
+        new_maximum = b.map_rows(raise_, find_largest(), maximum, limit)
+        alpha = b.map_elements(row.exact_alpha, maximum, new_maximum)
+        offsets = b.map_elements(row.offset, new_maximum)
+        large = b.any_row(b.map_elements(is_too_coarse, offsets, element=b.i1()))
+        limits = b.map_elements(row.limit, new_maximum)
+        return [new_maximum, offsets, limits, large, b.times_rows(l_partial, alpha), alpha]
 
     ones = b.fill(ws.FragmentType(maximum.type).shape, b.f32_constant(1.0))
     kinds = [value.type for value in (*rows, maximum)]
-    *values, factor = b.chosen(moved, kinds, to_new_maxima, lambda: [*rows, ones])
-    return Rows(*values), factor
+    *values, alpha = b.chosen(has_new_max, kinds, to_new_maxima, lambda: [*rows, ones])
+    return RowState(*values), alpha
 
 
 def weights_of(
-    problem: Configured, row: Row, scores: Value, rows: Rows, *, apart: bool = False
+    problem: Configured, row: Row, scores: Value, rows: RowState, *, apart: bool = False
 ) -> Value:
     """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large.
 
@@ -206,21 +208,21 @@ def weights_of(
     maximum, offset = rows.maximum, rows.offset
 
     def exact() -> list[Value]:
-        found = weights(problem, row, *row.exact(scores, offset, maximum))
-        return [b.pinned(found) if apart else found]
+        largest = weights(problem, row, *row.exact(scores, offset, maximum))
+        return [b.opaque(largest) if apart else largest]
 
-    (weighed,) = b.chosen(
+    (exponentials,) = b.chosen(
         rows.is_large,
         [scores.type],
         exact,
         lambda: [weights(problem, row, scores, offset)],
     )
-    return weighed
+    return exponentials
 
 
-def is_beyond(found: Value, limit: Value) -> Value:
+def is_beyond(largest: Value, limit: Value) -> Value:
     """i1: found > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
-    return b.fcompare("UGT", found, limit)
+    return b.fcompare("UGT", largest, limit)
 
 
 def _modified(
@@ -231,21 +233,21 @@ def _modified(
     row0: Value,
     column0: Value,
     *,
-    keeps: bool,
+    masked: bool,
 ) -> Value:
     """Applies the modifier to each score, multiplied by `scale` first unless that is None."""
 
     def element(score: Value, row: Value, column: Value) -> Value:
-        given = score if scale is None else b.fmul(score, scale)
+        scaled_ = score if scale is None else b.fmul(score, scale)
         queries = problem.rows
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
         head = queries.head(tile.head, row)
         if tile.shift is not None:
             head, q, k = tile.shift.coordinates(head, q, k)
-        return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
+        return problem.modifier(scaled_, tile.batch, head, q, k, masked=masked)
 
     bits = ws.element_bits(problem.element)
-    in_turn = problem.config.in_turn(problem.modifier, bits)
+    in_turn = problem.config.scores_at_a_time(problem.modifier, bits)
     return b.map_coordinates(element, scores, in_turn=in_turn)
 
 
@@ -255,7 +257,7 @@ def store_lse(
     """Writes the LSE if it is wanted; for parts of the keys as two terms to be added."""
     if problem.lse is None:
         return
-    formulas = [row.lse_first, row.lse_rest] if problem.is_partial else [row.lse]
+    formulas = [row.lse_high, row.lse_low] if problem.is_partial else [row.lse]
     for number, formula in enumerate(formulas):
         term = [number] if problem.is_partial else []
         rows = b.map_elements(formula, maximum, total)
@@ -309,13 +311,13 @@ def weights(
     )
 
 
-def sums_of_rows(pieces: Sequence[Value], init: Value) -> Value:
+def row_sums(chunks: Sequence[Value], init: Value) -> Value:
     """`init` [rows] plus the sum of each row, whose columns are in pieces, added as those of one
     fragment.
 
     A fragment of several vectors of 32 columns is added vector by vector, pairs first.
     """
-    level = list(pieces)
+    level = list(chunks)
     while len(level) > 1:
         level = [
             b.map_elements(b.fadd, *pair) for pair in zip(level[::2], level[1::2], strict=True)
@@ -323,10 +325,10 @@ def sums_of_rows(pieces: Sequence[Value], init: Value) -> Value:
     return b.reduce_rows("add", level[0], init)
 
 
-def reciprocal(total: Value, output_factor: Value | None) -> Value:
-    """1 / l, or `output_factor` / l; 0 for a row that saw no key."""
+def reciprocal(total: Value, output_scale: Value | None) -> Value:
+    """1 / l, or `output_scale` / l; 0 for a row that saw no key."""
     zero = b.f32_constant(0.0)
     empty = b.fcompare("OEQ", total, zero)
-    numerator = b.f32_constant(1.0) if output_factor is None else output_factor
+    numerator = b.f32_constant(1.0) if output_scale is None else output_scale
     inverse = b.fdiv(numerator, total)
     return b.select(empty, zero, inverse)

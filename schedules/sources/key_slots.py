@@ -17,11 +17,11 @@ from attn_mlir.dialect.targets.limits import LINE_BYTES
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..core.tile_rows import as_multiplied
+from ..core.tile_rows import product_operands
 from .kv_source import KEYS, ROPE, KVSource
 
 
-class KeyPart(NamedTuple):
+class KeyStage(NamedTuple):
     """Some columns of a tile of keys.
 
     Attributes:
@@ -35,20 +35,20 @@ class KeyPart(NamedTuple):
     is_rope: bool = False
 
 
-def parts_of(problem: Problem, columns: int, count: int) -> list[range]:
+def stage_columns(problem: Problem, columns: int, count: int) -> list[range]:
     """The first columns of queries and keys in `count` parts of equally many lines of 128 bytes."""
     line = LINE_BYTES * 8 // ws.element_bits(problem.element)
     width = -(-columns // line) // count * line
     return [range(first, min(first + width, columns)) for first in range(0, columns, width)]
 
 
-def ring_of_parts(
-    problem: Problem, name: str, parts: Sequence[range], *, tiles: int
-) -> list[KeyPart]:
+def staged_ring(
+    problem: Problem, name: str, stages: Sequence[range], *, tiles: int
+) -> list[KeyStage]:
     """These parts in a ring that has room for so many tiles of keys."""
-    kind = b.tile([problem.config.tile_n, len(parts[0])], problem.element, "shared")
-    ring = b.Ring(name, kind, stages=tiles * len(parts))
-    return [KeyPart(ring, part) for part in parts]
+    kind = b.tile([problem.config.tile_n, len(stages[0])], problem.element, "shared")
+    ring = b.Ring(name, kind, stages=tiles * len(stages))
+    return [KeyStage(ring, stage) for stage in stages]
 
 
 class AwaitedSlots:
@@ -85,7 +85,7 @@ class KeySlots:
     """
 
     def __init__(
-        self, problem: Problem, parts: Sequence[KeyPart], *, filled: int = 0, at_once: int = 1
+        self, problem: Problem, stages: Sequence[KeyStage], *, filled: int = 0, at_once: int = 1
     ):
         """Parts in the order of their columns.
 
@@ -93,41 +93,41 @@ class KeySlots:
           filled: how many of them `fill` fills, 0 for all; others fill the rest.
           at_once: how many are waited for before the first product.
         """
-        self._problem, self._parts, self._at_once = problem, parts, at_once
-        self.filled = filled or len(parts)
+        self._problem, self._stages, self._at_once = problem, stages, at_once
+        self.filled = filled or len(stages)
 
     @classmethod
     def whole(cls, problem: Problem, ring: b.Ring) -> "KeySlots":
         """A single part, in slots of a ring that may have room for wider tiles."""
-        return cls(problem, [KeyPart(ring, range(problem.columns))])
+        return cls(problem, [KeyStage(ring, range(problem.columns))])
 
     def fill(
         self,
         source: KVSource,
         tile: WorkTile,
         first_column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
-        behind: Callable[[int], None] = lambda number: None,
+        after: Callable[[int], None] = lambda number: None,
     ) -> None:
         """Acquires slots and copies the tile from a key on into them; as `KVSource.load`.
 
         Args:
-          behind: emits what comes behind the copies of a part, given its number.
+          after: emits what comes behind the copies of a part, given its number.
         """
-        for number, part in enumerate(self._parts[: self.filled]):
-            slot = part.ring.acquire()
-            if part.is_rope:
-                source.load(ROPE, slot, tile, first_column, found)
+        for number, stage in enumerate(self._stages[: self.filled]):
+            slot = stage.ring.acquire()
+            if stage.is_rope:
+                source.load(ROPE, slot, tile, first_column, entries)
             else:
-                target, column = self._tile(part, slot), part.columns.start
-                source.load(KEYS, target, tile, first_column, found, column=column)
+                target, column = self._tile(stage, slot), stage.columns.start
+                source.load(KEYS, target, tile, first_column, entries, column=column)
             b.commit(slot, "copy_engine")
-            behind(number)
+            after(number)
 
     def wait(self) -> AwaitedSlots:
         """The slots of the next tile, once those are full that the first product reads."""
-        return AwaitedSlots([part.ring.wait for part in self._parts], self._at_once)
+        return AwaitedSlots([stage.ring.wait for stage in self._stages], self._at_once)
 
     def multiply(
         self,
@@ -142,24 +142,26 @@ class KeySlots:
 
         Args:
           queries: the columns of Q that a part multiplies, given its number and which they are, as
-            `as_multiplied` says.
+            `product_operands` says.
           is_last: whether no other product reads this tile: slots that are awaited one by one are
             handed back then, but for the last one.
         """
         is_first = True
-        for number, part in enumerate(self._parts):
-            if is_last and self._at_once < len(self._parts):
+        for number, stage in enumerate(self._stages):
+            if is_last and self._at_once < len(self._stages):
                 keys.release(number)
-            rows, slot = queries(number, part.columns), keys.slot(number)
-            for own, other in zip(rows, self._operands(part, slot), strict=True):
-                b.mma(scores, own, other, accumulate=not is_first, b_layout="nk")
+            rows, slot = queries(number, stage.columns), keys.slot(number)
+            for query_operand, key_operand in zip(rows, self._operands(stage, slot), strict=True):
+                b.mma(scores, query_operand, key_operand, accumulate=not is_first, b_layout="nk")
                 is_first = False
 
-    def _operands(self, part: KeyPart, slot: Value) -> list[Value]:
+    def _operands(self, stage: KeyStage, slot: Value) -> list[Value]:
         """What products take of a slot."""
-        if part.is_rope:
+        if stage.is_rope:
             return [slot]
-        return as_multiplied(self._tile(part, slot), self._problem.q, part.columns.start)
+        return product_operands(self._tile(stage, slot), self._problem.q, stage.columns.start)
 
-    def _tile(self, part: KeyPart, slot: Value) -> Value:
-        return b.view(slot, [self._problem.config.tile_n, len(part.columns)], self._problem.element)
+    def _tile(self, stage: KeyStage, slot: Value) -> Value:
+        return b.view(
+            slot, [self._problem.config.tile_n, len(stage.columns)], self._problem.element
+        )

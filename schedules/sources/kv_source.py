@@ -7,19 +7,19 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 from attn_mlir.dialect import ws
 
 from .. import emit as b
+from ..core.column_tiles import ColumnTiles
 from ..core.problem import Problem, Value, WorkTile
-from ..core.visited_tiles import VisitedTiles
 from ..operands.pages import Pages
 from ..operands.storage import StoredKeys
-from .lookahead import each_turn
+from .lookahead import each_iteration
 from .paged_rows import PagedRows
 
-Side = Literal["keys", "values", "rope", "queries", "output_gradients"]
-KEYS: Side = "keys"
-VALUES: Side = "values"
-ROPE: Side = "rope"  # the columns of keys that all heads share, where a source has them apart
-QUERIES: Side = "queries"
-OUTPUT_GRADIENTS: Side = "output_gradients"
+Operand = Literal["keys", "values", "rope", "queries", "output_gradients"]
+KEYS: Operand = "keys"
+VALUES: Operand = "values"
+ROPE: Operand = "rope"  # the columns of keys that all heads share, where a source has them apart
+QUERIES: Operand = "queries"
+OUTPUT_GRADIENTS: Operand = "output_gradients"
 
 
 class KVSource(Protocol):
@@ -29,7 +29,7 @@ class KVSource(Protocol):
     them, and hands them to the copies of its turn.
     """
 
-    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
+    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """Where the tile of a turn lies, i32 each; anything for a turn that does not come.
 
         Only where there are tiles may anything be read.
@@ -38,11 +38,11 @@ class KVSource(Protocol):
 
     def load(
         self,
-        side: Side,
+        operand: Operand,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         is_whole: bool = False,
         column: int = 0,
@@ -50,7 +50,7 @@ class KVSource(Protocol):
         """Fills a ring slot [tile_n, columns] with the keys or values from `first_column` on.
 
         Args:
-          found: what `find` found.
+          entries: what `find` found.
           is_whole: all of these exist.
           column: of their rows at which those of the slot begin.
         """
@@ -110,7 +110,7 @@ class StreamedKV(Protocol):
 class Filled(NamedTuple):
     """A ring that an operand streams through, in tiles of some columns."""
 
-    side: Side
+    operand: Operand
     ring: b.Ring
     columns: int
 
@@ -138,17 +138,17 @@ class CopiedKV(ABC):
         """As of `StreamedKV`."""
 
     @abstractmethod
-    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
+    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """As of `KVSource`."""
 
     @abstractmethod
     def load(
         self,
-        side: Side,
+        operand: Operand,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         is_whole: bool = False,
         column: int = 0,
@@ -159,13 +159,13 @@ class CopiedKV(ABC):
         """One thread starts the copies; index arrays are read two key tiles ahead."""
         problem = self._problem
         if problem.shares_rows:
-            self._fill_turns([Filled(VALUES, rings.k, problem.columns)], tile, begin)
+            self._fill_tiles([Filled(VALUES, rings.k, problem.columns)], tile, begin)
             return
         keys, values = (
             Filled(KEYS, rings.k, problem.columns),
             Filled(VALUES, rings.v, rings.columns),
         )
-        self._fill_turns([keys, values], tile, begin)
+        self._fill_tiles([keys, values], tile, begin)
 
     def fill_rings(self, operands: Sequence[Filled], tile: WorkTile) -> None:
         """Fills the rings of operands with what a work tile visits, tile by tile, each operand's in
@@ -173,35 +173,35 @@ class CopiedKV(ABC):
         """
 
         def of_head(tile: WorkTile) -> list[Value]:
-            self._fill_turns(operands, tile, lambda: None)
+            self._fill_tiles(operands, tile, lambda: None)
             return []
 
         self._problem.over_column_heads(tile, [], of_head)
 
-    def _fill_turns(
+    def _fill_tiles(
         self, operands: Sequence[Filled], tile: WorkTile, begin: Callable[[], None]
     ) -> None:
         problem = self._problem
-        config, visited = problem.config, problem.visited_tiles(tile)
+        config, tiles = problem.config, problem.column_tiles(tile)
 
-        def find(turn: Value | int) -> list[Value]:
-            return self.find(tile, visited, turn)
+        def find(index: Value | int) -> list[Value]:
+            return self.find(tile, tiles, index)
 
-        def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
-            column = visited.first_column(turn)
-            for side, ring, columns in operands:
+        def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
+            column = tiles.first_column(index)
+            for operand, ring, columns in operands:
                 slot = ring.acquire()
-                part = as_filled(slot, config.tile_n, columns, problem.stored)
-                self.load(side, part, tile, column, found, is_whole=is_whole)
+                box = as_filled(slot, config.tile_n, columns, problem.stored)
+                self.load(operand, box, tile, column, entries, is_whole=is_whole)
                 b.commit(slot, "copy_engine")
 
-        each_turn(visited, find if self.lists else None, fill, begin)
+        each_iteration(tiles, find if self.lists else None, fill, begin)
 
 
 class TensorRows(CopiedKV):
     """Operands as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
 
-    def __init__(self, problem: Problem, tensors: Mapping[Side, Value] | None = None):
+    def __init__(self, problem: Problem, tensors: Mapping[Operand, Value] | None = None):
         """Of the tensors that the operands lie in; of keys and values where they are left out."""
         super().__init__(problem)
         self._tensors = {KEYS: problem.k, VALUES: problem.v} if tensors is None else tensors
@@ -225,17 +225,17 @@ class TensorRows(CopiedKV):
             kind = b.tile([problem.config.tile_n, columns], problem.stored, "shared")
             b.prefetch_box(source, kind, coords, [row, row + 2])
 
-    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
+    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """Nothing has to be read."""
         return []
 
     def load(
         self,
-        side: Side,
+        operand: Operand,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         is_whole: bool = False,
         column: int = 0,
@@ -246,7 +246,7 @@ class TensorRows(CopiedKV):
         _, rows = self._problem.sequences(tile)
         head, row = self._problem.column_head(tile), len(rows.lead)
         coords = [*rows.lead, rows.row(first_column), head, column]
-        b.copy_in(rows.within(self._tensors[side], row), slot, coords, [row, row + 2])
+        b.copy_in(rows.within(self._tensors[operand], row), slot, coords, [row, row + 2])
 
 
 class PagedKV(CopiedKV):
@@ -273,35 +273,35 @@ class PagedKV(CopiedKV):
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
         """Nothing: where they lie has to be read."""
 
-    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
+    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """The entry for each copy of keys, then of values unless both are listed together.
 
         As the list has them: nothing waits for an entry before the copy that it is for.
         """
-        column = keys.first_column(turn)
-        found = self._keys.find(tile, column)
-        return found if self._are_together else found + self._values.find(tile, column)
+        column = keys.first_column(index)
+        entries = self._keys.find(tile, column)
+        return entries if self._are_together else entries + self._values.find(tile, column)
 
     def load(
         self,
-        side: Side,
+        operand: Operand,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
         """Copies boxes of K, whole ones, or of V that end with the sequence."""
         head = self._head(tile)
-        if side == KEYS:
-            entries = found[: self._keys.copies]
+        if operand == KEYS:
+            entries = entries[: self._keys.copies]
             self._keys.load(
                 slot, tile, head, first_column, entries, is_whole=is_whole, column=column
             )
             return
-        values, entries = self._values, found[-self._values.copies :]
+        values, entries = self._values, entries[-self._values.copies :]
         if is_whole:
             values.load(slot, tile, head, first_column, entries, is_whole=True)
         else:

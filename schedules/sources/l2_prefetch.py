@@ -21,7 +21,7 @@ TILES = 3  # of keys, that a work tile asks for
 SHORT = 4  # most key tiles of a work tile that asks for any
 
 
-def fetch_ahead(problem: Problem, source: StreamedKV) -> None:
+def prefetch_first_tiles(problem: Problem, source: StreamedKV) -> None:
     """Asks for what the first work tile of a CTA begins with; one thread."""
     number = b.cta()
     for array in dict.fromkeys((*problem.key_sequences.lists, *source.lists)):
@@ -31,23 +31,23 @@ def fetch_ahead(problem: Problem, source: StreamedKV) -> None:
     if problem.config.tile_order != "persistent" or lists:
         return
     tile = _first_tile(problem, number)
-    visited = problem.visited_tiles(tile)
+    tiles = problem.column_tiles(tile)
 
-    def fetch(turn: Value) -> list[Value]:
-        source.fetch(tile, visited.first_column(turn))
+    def fetch(index: Value) -> list[Value]:
+        source.fetch(tile, tiles.first_column(index))
         return []
 
-    with b.when(b.compare("sle", visited.count, SHORT)):
-        b.loop(0, b.INT.min(visited.count, TILES), [], fetch)
+    with b.when(b.compare("sle", tiles.count, SHORT)):
+        b.loop(0, b.INT.min(tiles.count, TILES), [], fetch)
 
 
 def _first_tile(problem: Problem, number: Value) -> WorkTile:
     """The work tile that a CTA begins with in the order `persistent`."""
     coords: list[Value] = []
     for extent in problem.tile_space():
-        rest = b.INT.floordiv(number, extent)
-        coords.append(b.INT.sub(number, b.INT.mul(rest, extent)))
-        number = rest
+        quotient = b.INT.floordiv(number, extent)
+        coords.append(b.INT.sub(number, b.INT.mul(quotient, extent)))
+        number = quotient
     return problem.work_tile(*coords)
 
 

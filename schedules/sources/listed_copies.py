@@ -5,19 +5,19 @@ from typing import ClassVar
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..operands.gathered import GatheredRows
+from ..operands.gathered import IndirectRows
 from ..operands.storage import StoredKeys
 from .kv_source import Streamed, StreamedKV, copied_kv
 
 NOWHERE = -1  # a row that no tensor has
 
 
-class GatheredKV:
+class IndirectKV:
     """Keys and values in rows that lists name; a work tile has the heads of one query."""
 
     by_threads: ClassVar[bool] = True
 
-    def __init__(self, problem: Problem, lists: GatheredRows):
+    def __init__(self, problem: Problem, lists: IndirectRows):
         self._problem, self._lists = problem, lists
 
     @property
@@ -38,20 +38,22 @@ class GatheredKV:
         entries are read a key tile ahead.
         """
         problem = self._problem
-        config, visited = problem.config, problem.visited_tiles(tile)
+        config, tiles = problem.config, problem.column_tiles(tile)
 
-        def entries(turn: Value | int) -> Value:
-            return self._entries(tile, visited.first_column(turn))
+        def entries(index: Value | int) -> Value:
+            return self._entries(tile, tiles.first_column(index))
 
-        def turn_of(turn: Value, found: Value) -> list[Value]:
+        def iteration(index: Value, entry_values: Value) -> list[Value]:
             slot = rings.k.acquire()
             rows = b.view(slot, [config.tile_n, problem.columns], problem.stored)
-            b.copy_rows(self._lists.rows, rows, [0, 0], [0, 1], lambda _, entry: entry, found)
+            b.copy_rows(
+                self._lists.rows, rows, [0, 0], [0, 1], lambda _, entry: entry, entry_values
+            )
             b.commit(slot, "thread_copies")
-            return [entries(b.INT.add(turn, 1))]
+            return [entries(b.INT.add(index, 1))]
 
         begin()
-        b.loop(0, visited.count, [entries(0)], turn_of)
+        b.loop(0, tiles.count, [entries(0)], iteration)
 
     def _entries(self, tile: WorkTile, first_column: Value) -> Value:
         """The rows of a tile of keys: a fragment [tile_n], `NOWHERE` for entries that do not count.
@@ -63,13 +65,13 @@ class GatheredKV:
         rows, length = b.extent(self._lists.rows, 0), tile.keys.length
         position = self._problem.first_position(tile, 0)
 
-        def kept(entry: Value, place: Value) -> Value:
+        def masked(entry: Value, offset: Value) -> Value:
             exists = b.compare("ult", entry, rows)
-            counts = b.compare("slt", b.INT.add(first_column, place), length)
+            counts = b.compare("slt", b.INT.add(first_column, offset), length)
             return b.select(b.INT.both(exists, counts), entry, b.constant(NOWHERE))
 
-        found = b.load_global(indices, [count], [tile.batch, position, first_column], [2])
-        return b.map_rows(kept, found)
+        entry_values = b.load_global(indices, [count], [tile.batch, position, first_column], [2])
+        return b.map_rows(masked, entry_values)
 
 
 def streamed_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> StreamedKV:
@@ -77,5 +79,5 @@ def streamed_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> Strea
     brings.
     """
     if keys.lists is not None:
-        return GatheredKV(problem, keys.lists)
+        return IndirectKV(problem, keys.lists)
     return copied_kv(problem, keys, values)

@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .. import emit as b
+from ..core.column_tiles import ColumnTiles
 from ..core.problem import Value
-from ..core.visited_tiles import VisitedTiles
 
 
 class Fill(Protocol):
     """Copies the tile of a turn."""
 
-    def __call__(self, turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
+    def __call__(self, index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
         """Given what was found for the turn, and whether all of its keys are known to exist."""
         ...
 
 
-def each_turn(
-    visited: VisitedTiles,
+def each_iteration(
+    tiles: ColumnTiles,
     find: Callable[[Value | int], list[Value]] | None,
     fill: Fill,
     begin: Callable[[], None],
@@ -38,24 +38,24 @@ def each_turn(
     """
     if find is None:
 
-        def plain(turn: Value) -> list[Value]:
-            fill(turn, [], is_whole=False)
+        def plain(index: Value) -> list[Value]:
+            fill(index, [], is_whole=False)
             return []
 
         begin()
-        b.loop(0, visited.count, [], plain)
+        b.loop(0, tiles.count, [], plain)
         return
 
-    def turn_of(turn: Value, *both: Value) -> list[Value]:
-        count = len(both) // 2
-        fill(turn, both[:count], is_whole=True)
-        return [*both[count:], *find(b.INT.add(turn, 2))]
+    def iteration(index: Value, *queue: Value) -> list[Value]:
+        count = len(queue) // 2
+        fill(index, queue[:count], is_whole=True)
+        return [*queue[count:], *find(b.INT.add(index, 2))]
 
-    with b.either(visited.any()) as (some, none):
+    with b.either(tiles.any()) as (some, none):
         with some:
-            found, ahead = (find(b.constant(turn)) for turn in range(2))
+            entries, prefetched = (find(b.constant(index)) for index in range(2))
             begin()
-            fill(0, found, is_whole=False)
-            b.loop(1, visited.count, [*ahead, *find(b.constant(2))], turn_of)
+            fill(0, entries, is_whole=False)
+            b.loop(1, tiles.count, [*prefetched, *find(b.constant(2))], iteration)
         with none:  # nor anything to be read
             begin()

@@ -122,9 +122,9 @@ class PagedRows:
         rows, columns = ws.TileType(slot.type).shape
         if rows == self.box_rows and self.copies > 1:
             width = columns // self.copies
-            part = b.columns(slot, number * width, width)
+            box = b.columns(slot, number * width, width)
         else:
-            part = b.rows(slot, number * self.box_rows, self.box_rows)
+            box = b.rows(slot, number * self.box_rows, self.box_rows)
         first = self._column if column == 0 else b.INT.add(self._column, column)
         coords = [page, self._row(first_key), head(), first]
-        b.copy_in(pool, part, coords, [ROW_DIM, COLUMN_DIM])
+        b.copy_in(pool, box, coords, [ROW_DIM, COLUMN_DIM])

@@ -10,7 +10,7 @@ from functools import partial
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..core.tile_rows import as_multiplied
+from ..core.tile_rows import product_operands
 from .key_slots import AwaitedSlots
 
 
@@ -21,47 +21,47 @@ class QuerySlots:
       count: slots of a tile.
     """
 
-    def __init__(self, problem: Problem, ring: b.Ring, parts: Sequence[range]):
+    def __init__(self, problem: Problem, ring: b.Ring, stages: Sequence[range]):
         """Parts of the columns of a tile in as many stages of a ring,
         whose ways are query tiles.
         """
-        self._problem, self._ring, self._parts = problem, ring, parts
-        self.count = len(parts)
+        self._problem, self._ring, self._stages = problem, ring, stages
+        self.count = len(stages)
 
     @classmethod
-    def of(cls, problem: Problem, parts: Sequence[range]) -> "QuerySlots":
+    def of(cls, problem: Problem, stages: Sequence[range]) -> "QuerySlots":
         """The slots, in a ring of their own, given the parts of a tile of keys; one slot for a tile
         without.
         """
-        if not parts or any(len(part) > len(parts[0]) for part in parts):
-            parts = [range(problem.columns)]
-        config, widest = problem.config, len(parts[0])
+        if not stages or any(len(stage) > len(stages[0]) for stage in stages):
+            stages = [range(problem.columns)]
+        config, widest = problem.config, len(stages[0])
         kind = b.tile([config.tile_m, widest], problem.element, "shared")
-        ring = b.Ring("q", kind, stages=len(parts), ways=config.q_tiles)
-        return cls(problem, ring, parts)
+        ring = b.Ring("q", kind, stages=len(stages), instances=config.q_tiles)
+        return cls(problem, ring, stages)
 
-    def fill(self, tile: WorkTile, way: int, numbers: Sequence[int]) -> None:
+    def fill(self, tile: WorkTile, q_tile: int, numbers: Sequence[int]) -> None:
         """Acquires the slots of some parts of a query tile, and copies them."""
         queries = self._problem.rows
         for number in numbers:
-            slot = self._ring.acquire(way)
-            position = self._problem.first_position(tile, way)
-            part = self._parts[number]
-            target = self._tile(slot, part)
-            queries.load(target, tile.queries, tile.head, position, column=part.start)
+            slot = self._ring.acquire(q_tile)
+            position = self._problem.first_position(tile, q_tile)
+            stage = self._stages[number]
+            target = self._tile(slot, stage)
+            queries.load(target, tile.queries, tile.head, position, column=stage.start)
             b.commit(slot, "copy_engine")
 
-    def wait(self, way: int) -> AwaitedSlots:
+    def wait(self, q_tile: int) -> AwaitedSlots:
         """The slots of a query tile, once the first one is full."""
-        return AwaitedSlots([partial(self._ring.wait, way)] * self.count, at_once=1)
+        return AwaitedSlots([partial(self._ring.wait, q_tile)] * self.count, at_once=1)
 
     def columns(self, queries: AwaitedSlots, number: int, columns: range) -> list[Value]:
         """The columns of part `number` of a tile of keys, as operands of products."""
         if self.count > 1:
-            part = self._tile(queries.slot(number), columns)
+            stage = self._tile(queries.slot(number), columns)
         else:
-            part = b.columns(queries.slot(0), columns.start, len(columns))
-        return as_multiplied(part, self._problem.q, columns.start)
+            stage = b.columns(queries.slot(0), columns.start, len(columns))
+        return product_operands(stage, self._problem.q, columns.start)
 
     def _tile(self, slot: Value, columns: range) -> Value:
         problem = self._problem

@@ -19,13 +19,13 @@ from attn_mlir.dialect.diagnostics import op_error
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..operands.position_scales import PositionFactors
+from ..operands.position_scales import PositionScales
 from ..operands.storage import OperandStorage
 from .row_vectors import FilledVector, fill_vectors, vector_ring
 
 
 @dataclass(frozen=True)
-class RowFactors:
+class RowScales:
     """The factors of one operation.
 
     Attributes:
@@ -35,7 +35,7 @@ class RowFactors:
     """
 
     queries: Value
-    keys: PositionFactors
+    keys: PositionScales
     ring: b.Ring
 
     @classmethod
@@ -45,7 +45,7 @@ class RowFactors:
         storages: Mapping[str, OperandStorage],
         arguments: Mapping[Value, Value],
         tile_n: int,
-    ) -> "RowFactors | None":
+    ) -> "RowScales | None":
         """Of an operation, with its ring; None without factors.
 
         Args:
@@ -58,8 +58,8 @@ class RowFactors:
         _check(op, storages)
         if op.has_narrow_rope:
             return None
-        queries = PositionFactors.of(storages["q_nope"], arguments)
-        keys = PositionFactors.of(storages["k_nope"], arguments)
+        queries = PositionScales.of(storages["q_nope"], arguments)
+        keys = PositionScales.of(storages["k_nope"], arguments)
         if queries is None or keys is None:
             return None
         return cls(queries.tensor, keys, vector_ring("factors", tile_n))
@@ -75,55 +75,59 @@ class RowFactors:
 
     def of_rows(self, problem: Problem, tile: WorkTile, row0: Value) -> Value:
         """The factors of a query tile, f32 [tile_m], whose first row is at position `row0`."""
-        queries, place = problem.rows, tile.queries
+        queries, sequence = problem.rows, tile.queries
 
-        def factor(row: Value) -> Value:
+        def scale(row: Value) -> Value:
             position = b.INT.add(row0, queries.position(row))
-            coords = [*place.lead, place.row(position), queries.head(tile.head, row), 0]
+            coords = [*sequence.lead, sequence.row(position), queries.head(tile.head, row), 0]
             return b.element(self.queries, coords)
 
-        return b.generate(factor, [problem.config.tile_m], ir.F32Type.get())
+        return b.generate(scale, [problem.config.tile_m], ir.F32Type.get())
 
-    def scaled(self, pieces: Mapping[int, Value], rows: Value) -> dict[int, Value]:
+    def scaled(self, chunks: Mapping[int, Value], rows: Value) -> dict[int, Value]:
         """The scores of the next key tile times the factors of their keys, and of their rows.
 
         Args:
-          pieces: the scores from a column of the tile on, by that.
+          chunks: the scores from a column of the tile on, by that.
         """
         slot = self.ring.wait()
-        found: dict[int, Value] = {}
-        for column, scores in pieces.items():
+        by_operand: dict[int, Value] = {}
+        for column, scores in chunks.items():
             _, count = ws.FragmentType(scores.type).shape
-            found[column] = b.times_columns(scores, b.load(b.rows(slot, column, count)))
+            by_operand[column] = b.times_columns(scores, b.load(b.rows(slot, column, count)))
         b.release(slot, "threads")
-        return {column: b.times_rows(scores, rows) for column, scores in found.items()}
+        return {column: b.times_rows(scores, rows) for column, scores in by_operand.items()}
 
 
 def _check(op: attn.MlaOp, storages: Mapping[str, OperandStorage]) -> None:
-    """See `RowFactors.of`."""
-    found = {name: _factors(op, name, storage) for name, storage in storages.items()}
+    """See `RowScales.of`."""
+    by_operand = {name: _scales(op, name, storage) for name, storage in storages.items()}
     if op.has_narrow_rope:
-        others = [x for x, factors in found.items() if factors is not None and x != "k_rope"]
-        if others:
-            raise op_error(op, f"expects no factors of {others[0]} where k_rope alone has 8 bits")
+        scaled_operands = [
+            x for x, scales in by_operand.items() if scales is not None and x != "k_rope"
+        ]
+        if scaled_operands:
+            raise op_error(
+                op, f"expects no factors of {scaled_operands[0]} where k_rope alone has 8 bits"
+            )
         return
-    for side in ("q", "k"):
-        nope, rope = found[f"{side}_nope"], found[f"{side}_rope"]
+    for operand in ("q", "k"):
+        nope, rope = by_operand[f"{operand}_nope"], by_operand[f"{operand}_rope"]
         if (nope is None) != (rope is None) or (nope is not None and nope != rope):
-            raise op_error(op, f"expects the same factors of {side}_nope and {side}_rope")
+            raise op_error(op, f"expects the same factors of {operand}_nope and {operand}_rope")
         if nope is None:
             continue
         lies = OperandStorage.of(nope)
-        is_alike = lies.is_alike(storages[f"{side}_nope"])
+        is_alike = lies.is_alike(storages[f"{operand}_nope"])
         if lies.pages is not None or lies.is_part_of_rows or not is_alike:
-            raise op_error(op, f"expects factors of {side}_nope to be stored as it is")
+            raise op_error(op, f"expects factors of {operand}_nope to be stored as it is")
         if attn.logical_type(nope).shape[3] != 1:
-            raise op_error(op, f"expects one factor of {side}_nope for all columns of a row")
-    if (found["q_nope"] is None) != (found["k_nope"] is None):
+            raise op_error(op, f"expects one factor of {operand}_nope for all columns of a row")
+    if (by_operand["q_nope"] is None) != (by_operand["k_nope"] is None):
         raise op_error(op, "expects factors of rows for queries and keys, or for neither")
 
 
-def _factors(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None:
+def _scales(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None:
     """The factors of an operand: of rows, or of v of sequences and heads."""
     steps = storage.scales
     if len(steps) > 1:

@@ -13,7 +13,7 @@ from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
-from ..operands.sequences import Sequence as Place
+from ..operands.sequences import Sequence as StoredSequence
 
 SLOTS = 2  # one group of threads may be a tile ahead of another
 
@@ -34,18 +34,18 @@ def fill_vectors(problem: Problem, vectors: Sequence[FilledVector], tile: WorkTi
     """The role that fills the rings of vectors with what a work tile visits; one warp."""
 
     def of_head(tile: WorkTile) -> list[Value]:
-        visited = problem.visited_tiles(tile)
+        tiles = problem.column_tiles(tile)
 
-        def turn_of(turn: Value) -> list[Value]:
-            column = visited.first_column(turn)
+        def iteration(index: Value) -> list[Value]:
+            column = tiles.first_column(index)
             for vector in vectors:
-                found = vector.load(tile, column)
+                numbers = vector.load(tile, column)
                 slot = vector.ring.acquire()
-                b.store(found, slot)
+                b.store(numbers, slot)
                 b.commit(slot, "warps")
             return []
 
-        return b.loop(0, visited.count, [], turn_of)
+        return b.loop(0, tiles.count, [], iteration)
 
     problem.over_column_heads(tile, [], of_head)
 
@@ -68,20 +68,22 @@ class StoredVector:
 
     def of_columns(self, tile: WorkTile, first_column: Value) -> Value:
         """The numbers of a tile of columns [tile_n], as `FilledVector` asks for them."""
-        _, place = self.problem.sequences(tile)
+        _, sequence = self.problem.sequences(tile)
         head = self.problem.column_head(tile)
-        return self._numbers(place, head, first_column, self.problem.config.tile_n)
+        return self._numbers(sequence, head, first_column, self.problem.config.tile_n)
 
     def of_rows(self, tile: WorkTile, row0: Value) -> Value:
         """The numbers of a tile of rows [tile_m], each a position, from that of the first on."""
-        place, _ = self.problem.sequences(tile)
-        return self._numbers(place, tile.head, row0, self.problem.config.tile_m)
+        sequence, _ = self.problem.sequences(tile)
+        return self._numbers(sequence, tile.head, row0, self.problem.config.tile_m)
 
-    def _numbers(self, place: Place, head: Value, first: Value, count: int) -> Value:
+    def _numbers(self, sequence: StoredSequence, head: Value, first: Value, count: int) -> Value:
         def number(row: Value) -> Value:
             position = b.INT.add(first, row)
-            found = self.made(b.element(self.tensor, [*place.lead, head, place.row(position)]))
-            exists = b.compare("slt", position, place.length)
-            return b.select(exists, found, b.f32_constant(self.beyond))
+            numbers = self.made(
+                b.element(self.tensor, [*sequence.lead, head, sequence.row(position)])
+            )
+            exists = b.compare("slt", position, sequence.length)
+            return b.select(exists, numbers, b.f32_constant(self.beyond))
 
         return b.generate(number, [count], ir.F32Type.get())

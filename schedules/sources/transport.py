@@ -35,58 +35,58 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
     Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued:
     the numbers arrive while `load` waits for the slots of the next tile.
     """
-    visited = problem.visited_tiles(tile)
+    tiles = problem.column_tiles(tile)
 
-    def fill_values(column: Value, found: Sequence[Value]) -> None:
+    def fill_values(column: Value, entries: Sequence[Value]) -> None:
         slot = storage.v.acquire()
-        source.load(VALUES, values_in(problem, slot), tile, column, found)
+        source.load(VALUES, values_in(problem, slot), tile, column, entries)
         b.commit(slot, "copy_engine")
 
-    def turn_of(turn: Value, *found: Value) -> list[Value]:
-        column = visited.first_column(turn)
-        storage.keys.fill(source, tile, column, found)
-        fill_values(column, found)
-        return source.find(tile, visited, b.INT.add(turn, 1)) if found else []
+    def iteration(index: Value, *entries: Value) -> list[Value]:
+        column = tiles.first_column(index)
+        storage.keys.fill(source, tile, column, entries)
+        fill_values(column, entries)
+        return source.find(tile, tiles, b.INT.add(index, 1)) if entries else []
 
-    with b.when(visited.any()):
-        first = visited.first_column(0)
-        found = source.find(tile, visited, 0)
+    with b.when(tiles.any()):
+        first = tiles.first_column(0)
+        entries = source.find(tile, tiles, 0)
         queries = storage.queries
-        between = storage.keys.filled if queries.count > 1 else 0
+        interleaved = storage.keys.filled if queries.count > 1 else 0
 
         def fill_queries(number: int) -> None:
             """The part of the first query tile that the first product reads with a part of keys."""
-            if number < between:
+            if number < interleaved:
                 queries.fill(tile, 0, [number])
 
-        storage.keys.fill(source, tile, first, found, behind=fill_queries)
-        for way in range(problem.config.q_tiles):
-            queries.fill(tile, way, range(0 if way else between, queries.count))
-        fill_values(first, found)
-        following = source.find(tile, visited, b.constant(1)) if found else []
-        b.loop(1, visited.count, following, turn_of)
+        storage.keys.fill(source, tile, first, entries, after=fill_queries)
+        for q_tile in range(problem.config.q_tiles):
+            queries.fill(tile, q_tile, range(0 if q_tile else interleaved, queries.count))
+        fill_values(first, entries)
+        following = source.find(tile, tiles, b.constant(1)) if entries else []
+        b.loop(1, tiles.count, following, iteration)
 
 
 def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
     """Writes the finished O tiles; rows past the end of the sequence are dropped."""
-    for way in range(problem.config.q_tiles):
-        slot = out.wait(way)
-        position = problem.first_position(tile, way)
-        head = problem.query_tile(tile, way).head
+    for q_tile in range(problem.config.q_tiles):
+        slot = out.wait(q_tile)
+        position = problem.first_position(tile, q_tile)
+        head = problem.query_tile(tile, q_tile).head
         problem.rows.store(slot, tile.results, head, position)
         b.release(slot, "copy_engine")
 
 
 def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
     """Fills Q; one thread."""
-    for way in range(problem.config.q_tiles):
-        slot = storage.q.acquire(way)
-        head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
+    for q_tile in range(problem.config.q_tiles):
+        slot = storage.q.acquire(q_tile)
+        head, position = problem.query_tile(tile, q_tile).head, problem.first_position(tile, q_tile)
         problem.rows.load(slot, tile.queries, head, position)
         b.commit(slot, "copy_engine")
 
 
-def stream(problem: Problem, storage: Streamed, source: StreamedKV, tile: WorkTile) -> None:
+def load_streamed(problem: Problem, storage: Streamed, source: StreamedKV, tile: WorkTile) -> None:
     """Fills Q once, then the rings of K and V; one thread."""
     source.fill(storage, tile, lambda: load_queries(problem, storage, tile))
 

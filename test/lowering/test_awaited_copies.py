@@ -48,7 +48,7 @@ def gathered(columns: int, *, are_together: bool, warps: int = 2, agent: str = "
                 b.copy_rows(x, slot, [0, 0], [0, 1], lambda _, row: row, found)
                 return slot
 
-            with b.role("copy", first=0, warps=warps), b.turns(turns) as turn:
+            with b.role("copy", first=0, warps=warps), b.iterations(turns) as turn:
                 first = b.INT.mul(turn, 2 * COUNT)
                 slots = [fill(b.INT.add(first, number * COUNT)) for number in range(2)]
                 token = other.acquire()
@@ -59,11 +59,11 @@ def gathered(columns: int, *, are_together: bool, warps: int = 2, agent: str = "
                 if are_together:
                     b.commit(token, agent)
             with b.role("leave", first=warps, warps=1, lanes=1):
-                with b.turns(b.INT.mul(turns, 2)) as turn:
+                with b.iterations(b.INT.mul(turns, 2)) as turn:
                     slot = tiles.wait()
                     b.copy_out(slot, y, [b.INT.mul(turn, COUNT), 0], [0, 1])
                     b.release(slot, "copy_engine")
-            with b.role("hear", first=warps + 1, warps=1), b.turns(turns):
+            with b.role("hear", first=warps + 1, warps=1), b.iterations(turns):
                 b.release(other.wait(), "threads")
 
     return Bundle.from_bytes(compile_kernel("k", build, target="sm_100a"))

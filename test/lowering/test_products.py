@@ -114,7 +114,7 @@ def wide(x: Any) -> Any:
 def test_shapes_and_types(element: str, k: int, n: int, b_layout: str, a_from: str) -> None:
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         left = a if a_from == "shared" else b.load(a)
-        return b.settle(b.product(zeros(n), left, right, accumulate=False, b_layout=b_layout))
+        return b.wait_product(b.product(zeros(n), left, right, accumulate=False, b_layout=b_layout))
 
     right_shape = (n, k) if b_layout == "nk" else (k, n)
     kernel = compiled([(ROWS, k), right_shape], element, n, multiply)
@@ -132,7 +132,7 @@ def test_sums_that_go_on(accumulate: str) -> None:
             more = {
                 "never": False, "always": True, "later": b.compare("ne", number, 0)
             }[accumulate]  # fmt: skip
-            return [b.settle(b.product(sums, a, right, accumulate=more, b_layout="kn"))]
+            return [b.wait_product(b.product(sums, a, right, accumulate=more, b_layout="kn"))]
 
         ones = b.fill([ROWS, 64], b.f32_constant(1.0))
         (sums,) = b.loop(0, b.INT.add(b.constant(1), 2), [ones], turn)
@@ -152,13 +152,13 @@ def test_sums_of_one_product_are_an_operand_of_the_next(seed: int | None) -> Non
     def multiply(a: b.Value, first: b.Value, second: b.Value) -> b.Value:
         before = b.product(zeros(32), a, first, accumulate=False, b_layout="kn")
         beside = b.product(zeros(32), a, first, accumulate=False, b_layout="kn")
-        left = b.settle(before, newest=1)
+        left = b.wait_product(before, newest=1)
         rounded = b.map_elements(
             lambda x: b.truncate(x, ir.BF16Type.get()), left, element=ir.BF16Type.get()
         )
         last = b.product(zeros(32), rounded, second, accumulate=False, b_layout="nk")
-        beside = b.settle(beside, newest=1)
-        return b.map_elements(b.fadd, b.settle(last), beside)
+        beside = b.wait_product(beside, newest=1)
+        return b.map_elements(b.fadd, b.wait_product(last), beside)
 
     kernel = compiled([(ROWS, 16), (16, 32), (32, 32)], "bf16", 32, multiply)
     rng = np.random.default_rng(0)
@@ -179,8 +179,8 @@ def test_a_product_goes_on_with_pending_sums(seed: int | None) -> None:
         both = b.product(zeros(32), *halves[0], accumulate=False, b_layout="nk")
         one = b.product(zeros(32), *halves[1], accumulate=False, b_layout="nk")
         both = b.product(both, *halves[1], accumulate=True, b_layout="nk")
-        one = b.settle(one, newest=1)
-        return b.map_elements(b.fadd, b.settle(both), one)
+        one = b.wait_product(one, newest=1)
+        return b.map_elements(b.fadd, b.wait_product(both), one)
 
     kernel = compiled([(ROWS, 128), (32, 128)], "bf16", 32, multiply)
     a, right = drawn(ROWS, 128, "bf16", 0), drawn(32, 128, "bf16", 1)
@@ -210,7 +210,9 @@ def test_operands_that_threads_have_written(seed: int | None) -> None:
                 b.commit(slot, "threads")
             with b.role("multiply", first=0, warps=4):
                 slot = ring.wait()
-                sums = b.settle(b.product(zeros(ROWS), slot, slot, accumulate=False, b_layout="kn"))
+                sums = b.wait_product(
+                    b.product(zeros(ROWS), slot, slot, accumulate=False, b_layout="kn")
+                )
                 b.release(slot, "threads")
                 b.store_global(sums, target, [0, 0], [0, 1])
 
@@ -232,7 +234,7 @@ def test_an_operand_that_the_same_threads_have_written(seed: int | None) -> None
 
         b.store(b.generate(difference, [ROWS, 64], kind), a)
         ws.BarrierOp()
-        return b.settle(b.product(zeros(32), a, right, accumulate=False, b_layout="kn"))
+        return b.wait_product(b.product(zeros(32), a, right, accumulate=False, b_layout="kn"))
 
     kernel = compiled([(ROWS, 64), (64, 32)], "bf16", 32, multiply)
     a, right = drawn(ROWS, 64, "bf16", 0), drawn(64, 32, "bf16", 1)
@@ -256,10 +258,10 @@ def test_an_operand_of_8_bits_that_threads_transpose(
             return arith.SIToFPOp(ir.F32Type.get(), small).result
 
         part = b.interleaved(b.load(right), "rows")
-        b.store(b.turned(part), turned)
+        b.store(b.transposed(part), turned)
         ws.BarrierOp()
         left = b.rounded(b.generate(number, [ROWS, k], ir.F32Type.get()), wanted)
-        return b.settle(
+        return b.wait_product(
             b.product(zeros(n), b.interleaved(left), turned, accumulate=False, b_layout="nk")
         )
 
@@ -275,7 +277,7 @@ def test_a_product_of_some_rows_of_a_slot() -> None:
 
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         part = b.rows(right, 16, 32)
-        return b.settle(b.product(zeros(32), a, part, accumulate=False, b_layout="nk"))
+        return b.wait_product(b.product(zeros(32), a, part, accumulate=False, b_layout="nk"))
 
     kernel = compiled([(ROWS, 128), (64, 128)], "bf16", 32, multiply)
     a, right = drawn(ROWS, 128, "bf16", 0), drawn(64, 128, "bf16", 1)
@@ -288,7 +290,7 @@ def test_a_product_of_some_columns_of_slots(b_layout: str) -> None:
 
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         pair = b.columns(a, 128, 64), b.columns(right, 64, 64)
-        return b.settle(b.product(zeros(64), *pair, accumulate=False, b_layout=b_layout))
+        return b.wait_product(b.product(zeros(64), *pair, accumulate=False, b_layout=b_layout))
 
     kernel = compiled([(ROWS, 192), (64, 192)], "bf16", 64, multiply)
     a, right = drawn(ROWS, 192, "bf16", 0), drawn(64, 192, "bf16", 1)
@@ -300,7 +302,7 @@ def test_a_product_of_some_columns_of_slots(b_layout: str) -> None:
 def test_operands_begin_with_a_line() -> None:
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         part = b.columns(right, 32, 64)
-        return b.settle(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
+        return b.wait_product(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
 
     with pytest.raises(VerifyError, match="from a multiple of 64 columns on, got one from 32"):
         compiled([(ROWS, 64), (64, 128)], "bf16", 64, multiply)
@@ -310,9 +312,9 @@ def test_sums_are_pinned() -> None:
     """What is computed stays where it is, and what it is."""
 
     def multiply(a: b.Value, right: b.Value) -> b.Value:
-        first = b.settle(b.product(zeros(32), a, right, accumulate=False, b_layout="nk"))
-        doubled = b.pinned(b.map_elements(b.fadd, first, first))
-        again = b.settle(b.product(zeros(32), a, right, accumulate=False, b_layout="nk"))
+        first = b.wait_product(b.product(zeros(32), a, right, accumulate=False, b_layout="nk"))
+        doubled = b.opaque(b.map_elements(b.fadd, first, first))
+        again = b.wait_product(b.product(zeros(32), a, right, accumulate=False, b_layout="nk"))
         return b.map_elements(b.fadd, doubled, again)
 
     kernel = compiled([(ROWS, 64), (32, 64)], "bf16", 32, multiply)
@@ -323,7 +325,7 @@ def test_sums_are_pinned() -> None:
 def test_a_product_takes_all_rows_of_a_slot() -> None:
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         part = ws.RowsOp(right, b.INT.const(0), b.tile([64, 64], ir.BF16Type.get(), "shared")).part
-        return b.settle(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
+        return b.wait_product(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
 
     with pytest.raises(VerifyError, match="expects all rows of a shared tile, got 64 of 128"):
         compiled([(ROWS, 64), (128, 64)], "bf16", 64, multiply)
@@ -340,7 +342,7 @@ def refused(message: str, **changes: Any) -> None:
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         sums = b.fill([rows, n], b.f32_constant(0.0))
         product = b.product(sums, a, right, accumulate=False, b_layout=given["b_layout"])
-        return b.settle(product)
+        return b.wait_product(product)
 
     with pytest.raises(VerifyError, match=message):
         compiled([(rows, k), shape], given["element"], n, multiply, **rest)

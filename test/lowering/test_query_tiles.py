@@ -52,7 +52,7 @@ def visits(mask: Mask) -> Callable[[], None]:
 
                         if is_tested:
                             words = b.generate(word, [COLUMNS, ROWS // WORD_BITS], b.i32())
-                            found = b.keep(found, words, b.f32_constant(HIDDEN))
+                            found = b.mask_select(found, words, b.f32_constant(HIDDEN))
                         b.store_global(found, seen, [column0, row0], [0, 1])
                         return []
 

@@ -50,7 +50,7 @@ def gathered(lists: int, tiles: int, *, twice: bool = False, carried: bool = Fal
             def turns() -> Any:
                 return b.INT.floordiv(b.extent(table, 0), COUNT)
 
-            with b.role("find", first=0, warps=1), b.turns(turns()) as turn:
+            with b.role("find", first=0, warps=1), b.iterations(turns()) as turn:
                 entries = b.load_global(table, [COUNT], [b.INT.mul(turn, COUNT)], [0])
                 slot = found.acquire()
                 b.store(b.fill([HEAD], turn), b.rows(slot, 0, HEAD))
@@ -71,7 +71,7 @@ def gathered(lists: int, tiles: int, *, twice: bool = False, carried: bool = Fal
 
             with b.role("load", first=1, warps=1, lanes=1):
                 b.loop(0, turns(), [b.constant(0)] * carried, block)
-            with b.role("leave", first=2, warps=1, lanes=1), b.turns(turns()) as turn:
+            with b.role("leave", first=2, warps=1, lanes=1), b.iterations(turns()) as turn:
                 for tile in [filled.wait() for _ in range(1 + twice)]:
                     b.copy_out(tile, y, [b.INT.mul(turn, COUNT), 0], [0, 1])
                     b.release(tile, "copy_engine")

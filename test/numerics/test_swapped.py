@@ -12,7 +12,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.errors import SpecError
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
-from attn_mlir.schedules.policy.tiling import SwappedRows, swapped_query_tiles
+from attn_mlir.schedules.policy.tiling import KeysInRowsTile, keys_in_rows_query_tiles
 from attn_mlir.validation.numerics.stored import Form
 
 BF16 = ml_dtypes.bfloat16
@@ -150,9 +150,9 @@ def test_query_tiles() -> None:
         (1, 12): 2,
         (9, 8): 4,
     }
-    assert {rows: swapped_query_tiles(*rows) for rows in chosen} == chosen
-    assert SwappedRows.of(6, 1) == (8, 6) and SwappedRows.of(40, 4) == (32, 20)
-    assert SwappedRows.of(8, 4, is_padded=True).positions == 32
+    assert {rows: keys_in_rows_query_tiles(*rows) for rows in chosen} == chosen
+    assert KeysInRowsTile.of(6, 1) == (8, 6) and KeysInRowsTile.of(40, 4) == (32, 20)
+    assert KeysInRowsTile.of(8, 4, is_padded=True).positions == 32
 
 
 def test_instructions_of_a_work_tile(product_counts: list[int]) -> None:

@@ -18,11 +18,11 @@ from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import Configure
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.opt.reports import option_texts
-from attn_mlir.schedules.attention.keys_in_rows.kernel import SwappedConfig
-from attn_mlir.schedules.attention.streaming.kernel import StreamConfig
+from attn_mlir.schedules.attention.keys_in_rows.kernel import KeysInRowsConfig
+from attn_mlir.schedules.attention.streaming.kernel import StreamingConfig
 from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY, default_knobs
-from attn_mlir.schedules.attention.warpgroups.kernel import HeldConfig
+from attn_mlir.schedules.attention.warpgroups.kernel import RegisterConfig
 from attn_mlir.schedules.backward.kernel import GradientConfig
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.latent.decode.config import DecodeConfig
@@ -194,7 +194,7 @@ def test_in_registers_threads_that_transpose_have_what_tiles_leave(order: str) -
         options = f"target=sm_90a tile-order={order} q-tiles={tiles}"
         run_pipeline(module, f"attn-configure{{{options}}}")
         (op,) = ir.get_ops_of_type(module, MhaOp)
-        config = HeldConfig.of(op)
+        config = RegisterConfig.of(op)
         assert config.q_tiles * config.attend_registers + config.other_registers <= 512
         assert config.other_registers >= 40
 
@@ -231,10 +231,10 @@ def test_options_are_described_for_each_schedule_that_has_them() -> None:
 def test_configurations_have_the_knobs_of_their_policies() -> None:
     """What a kernel reads is what its policy sets, with the same defaults."""
     kinds = {
-        "mha": MhaConfig, "mha-registers": HeldConfig, "mha-streaming": StreamConfig,
-        "mha-swapped": SwappedConfig, "mla": MlaConfig, "mla-registers": HeldConfig,
+        "mha": MhaConfig, "mha-registers": RegisterConfig, "mha-streaming": StreamingConfig,
+        "mha-swapped": KeysInRowsConfig, "mla": MlaConfig, "mla-registers": RegisterConfig,
         "mla-decode": DecodeConfig, "mla-decode-registers": DecodeConfig,
-        "mla-decode-pair": PairConfig, "mla-decode-streaming": StreamConfig,
+        "mla-decode-pair": PairConfig, "mla-decode-streaming": StreamingConfig,
         "sparse-mla": SparseConfig, "sparse-mla-pair": PairConfig,
         "sparse-mla-pair-threads": PairConfig, "kv-gradients": GradientConfig,
         "q-gradients": GradientConfig,

@@ -32,7 +32,7 @@ from attn_mlir.schedules.policy.registry import POLICIES
 
 
 @dataclass(frozen=True)
-class Rows(Entries):
+class RowState(Entries):
     """Configuration of the schedules below."""
 
     tile_n: int = 64
@@ -68,7 +68,7 @@ class Registers:
     operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
-        assert Rows.of(op).tile_n in (64, 80)
+        assert RowState.of(op).tile_n in (64, 80)
         return schedule_tma_copy(function.sym_name.value)
 
 
@@ -118,7 +118,7 @@ def test_a_configuration_is_its_schedule_s() -> None:
     kernels = module()
     run_pipeline(kernels, "attn-configure{target=sm_90a tile-n=80}")
     (op,) = ir.get_ops_of_type(kernels, attn.MhaOp)
-    assert Rows.of(op) == Rows(tile_n=80)
+    assert RowState.of(op) == RowState(tile_n=80)
     with pytest.raises(VerifyError, match="unknown entry 'kv_stages' in 'attn.config'"):
         run_pipeline(module_with(kernels, "{kv_stages = 3 : i32}"), "convert-attn-to-ws")
     with pytest.raises(VerifyError, match="expects tile_n to be a multiple of 16, got 72"):

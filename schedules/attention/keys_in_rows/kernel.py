@@ -2,7 +2,7 @@
 
 A work tile is 8, 16 or 32 query rows, those of a group's heads and of a few tokens, which are the
 columns of a product. Warps 0-3 attend, one thread for each key of a tile; 4 issues the products, 5
-stores O, 6 loads. See `parts.swapped`.
+stores O, 6 loads. See `splits_.swapped`.
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,27 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
-from attn_mlir.schedules.attention.keys_in_rows.roles import SwappedStorage, attend, leave, multiply
+from attn_mlir.schedules.attention.keys_in_rows.roles import (
+    KeysInRowsStorage,
+    attend,
+    leave,
+    multiply,
+)
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.kernel import attention_kernel, over_tiles
 from attn_mlir.schedules.policy.base import Policy
-from attn_mlir.schedules.policy.tiling import STREAM_KEYS, SWAPPED_ROWS
+from attn_mlir.schedules.policy.tiling import KEYS_IN_ROWS_QUERIES, STREAM_KEYS
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
-from attn_mlir.schedules.sources.transport import stream
+from attn_mlir.schedules.sources.transport import load_streamed
 
 
 @dataclass(frozen=True)
-class SwappedConfig(Config):
+class KeysInRowsConfig(Config):
     """How one attention operation with few queries is computed: `Config` with other defaults."""
 
-    tile_m: int = SWAPPED_ROWS
+    tile_m: int = KEYS_IN_ROWS_QUERIES
     q_tiles: int = 1
     tile_n: int = STREAM_KEYS
     exp2_period: int = 0
@@ -41,7 +46,7 @@ class SwappedConfig(Config):
 
 
 @register
-class MhaSwapped:
+class MhaKeysInRows:
     """Attention of few queries with keys in the rows of its products."""
 
     policy: ClassVar[Policy] = KEYS_IN_ROWS
@@ -54,17 +59,17 @@ class MhaSwapped:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, SwappedConfig) as (kernel, problem, stored):
+        with attention_kernel(function, op, KeysInRowsConfig) as (kernel, problem, stored):
             source = copied_kv(problem, *stored)
-            b.emit_roles(_roles(problem, SwappedStorage(problem), source))
+            b.emit_roles(_roles(problem, KeysInRowsStorage(problem), source))
         return kernel
 
 
-def _roles(problem: Problem, storage: SwappedStorage, source: CopiedKV) -> list[b.Role]:
+def _roles(problem: Problem, storage: KeysInRowsStorage, source: CopiedKV) -> list[b.Role]:
     work = partial(over_tiles, problem, waits=True)
 
     def load(number: Value) -> None:
-        work(lambda tile, _: stream(problem, storage, source, tile))(number)
+        work(lambda tile, _: load_streamed(problem, storage, source, tile))(number)
         b.launch_dependents()
 
     roles = [

@@ -22,16 +22,16 @@ from attn_mlir.schedules.policy.knobs import (
 )
 from attn_mlir.schedules.policy.refusal import Mismatch
 from attn_mlir.schedules.policy.tiling import (
+    KEYS_IN_ROWS_COLUMNS,
+    KEYS_IN_ROWS_QUERIES,
+    KEYS_IN_ROWS_TILES,
     MAX_HEAD_DIM,
     STREAM_KEYS,
     STREAM_ROWS,
-    SWAPPED_COLUMNS,
-    SWAPPED_ROWS,
-    SWAPPED_TILES,
-    Pieces,
-    SwappedRows,
-    swapped_query_tiles,
-    swapped_stages,
+    KeysInRowsTile,
+    OutputChunks,
+    keys_in_rows_query_tiles,
+    keys_in_rows_stages,
 )
 
 
@@ -45,15 +45,15 @@ class KeysInRowsPolicy(FewRowsPolicy):
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.TENSOR_MEMORY, Feature.COPY_ENGINE})
     claims: ClassVar[Claims] = Claims(
         types=WIDE,
-        most=(MAX_HEAD_DIM, max(SWAPPED_COLUMNS)),
+        most=(MAX_HEAD_DIM, max(KEYS_IN_ROWS_COLUMNS)),
         key_tiles=(STREAM_KEYS,),
         joins=True,
         partial=True,
     )
-    most_query_tiles: ClassVar[int] = max(SWAPPED_TILES)
+    most_query_tiles: ClassVar[int] = max(KEYS_IN_ROWS_TILES)
     knobs: ClassVar[tuple[Knob, ...]] = attention_knobs(
         *("q_tiles", "kv_stages", "tile_order"),
-        tile_m=SWAPPED_ROWS,
+        tile_m=KEYS_IN_ROWS_QUERIES,
         q_tiles=1,
         tile_n=STREAM_KEYS,
         exp2_period=0,
@@ -66,10 +66,10 @@ class KeysInRowsPolicy(FewRowsPolicy):
         From 17 rows on, and sizes that fill the rows of a product. With fewer, the busiest unit of
         the kernel that streams has less to do, and memory decides.
         """
-        half, full = SWAPPED_COLUMNS
+        half, full = KEYS_IN_ROWS_COLUMNS
         sizes = (facts.head_dim, facts.v_head_dim)
         is_free = "q_tiles" not in call.asked and call.asked.get("tile_order") != "clc"
-        most = max(SWAPPED_TILES) * SWAPPED_ROWS
+        most = max(KEYS_IN_ROWS_TILES) * KEYS_IN_ROWS_QUERIES
         return (
             call.has_rows(facts, least=STREAM_ROWS + 1, most=most)
             and all(half < size <= full for size in sizes)
@@ -91,8 +91,8 @@ class KeysInRowsPolicy(FewRowsPolicy):
         Query tiles that are asked for are of 8 rows, which make one tile of the kernel.
         """
         tiles = int(asked.get("q_tiles", 0)) or _query_tiles(facts, 1)
-        rows = SwappedRows.of(facts.group, tiles, is_padded=facts.padded_q)
-        stages = swapped_stages(
+        rows = KeysInRowsTile.of(facts.group, tiles, is_padded=facts.padded_q)
+        stages = keys_in_rows_stages(
             call.target,
             facts.head_dim,
             facts.v_head_dim,
@@ -111,7 +111,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """Shared memory is not checked here: the planner has the buffers and names them."""
         return {
-            "tile_m": one_of(*(count * SWAPPED_ROWS for count in SWAPPED_TILES)),
+            "tile_m": one_of(*(count * KEYS_IN_ROWS_QUERIES for count in KEYS_IN_ROWS_TILES)),
             "kv_stages": at_least(2),
             "packed_heads": divisor_of(facts.group, most=int(knobs["tile_m"])),
             "tile_order": streamed_orders(facts),
@@ -120,7 +120,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
     def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
         """Those of as many query tiles as queries fill, where none are asked for."""
         tiles = int(call.asked.get("q_tiles", 0)) or _query_tiles(facts, call.sizes["sq"])
-        rows = SwappedRows.of(facts.group, tiles, is_padded=facts.padded_q)
+        rows = KeysInRowsTile.of(facts.group, tiles, is_padded=facts.padded_q)
         return rows.heads, rows.positions
 
     def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
@@ -130,13 +130,13 @@ class KeysInRowsPolicy(FewRowsPolicy):
 
     def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
         """O in one piece of the rows of a work tile."""
-        rows = (query_tiles or _query_tiles(facts, 1)) * SWAPPED_ROWS
-        return Pieces.whole(max(SWAPPED_COLUMNS)).workspace(rows)
+        rows = (query_tiles or _query_tiles(facts, 1)) * KEYS_IN_ROWS_QUERIES
+        return OutputChunks.whole(max(KEYS_IN_ROWS_COLUMNS)).workspace(rows)
 
 
 def _query_tiles(facts: Facts, sq: int) -> int:
     """The number of query tiles for so many queries."""
-    return swapped_query_tiles(sq, facts.group, is_padded=facts.padded_q)
+    return keys_in_rows_query_tiles(sq, facts.group, is_padded=facts.padded_q)
 
 
 KEYS_IN_ROWS = KeysInRowsPolicy()

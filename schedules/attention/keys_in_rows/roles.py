@@ -26,18 +26,18 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.targets.limits import LINE_BYTES, WARPGROUP_WARPS
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.splits import JoinedParts
-from attn_mlir.schedules.core.visited_tiles import Test, visit
-from attn_mlir.schedules.policy.tiling import Pieces, query_slot_rows, swapped_columns
+from attn_mlir.schedules.core.splits import CombinedSplits
+from attn_mlir.schedules.policy.tiling import OutputChunks, keys_in_rows_columns, query_slot_rows
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
-    Rows,
-    Weighed,
-    at_maxima,
+    RowState,
+    SoftmaxStep,
     is_beyond,
+    masked_scores,
     reciprocal,
-    seen,
+    rescaled_state,
     store_lse,
     weights_of,
     with_sink,
@@ -46,7 +46,7 @@ from attn_mlir.schedules.softmax.state import (
 from ..streaming.combine_in_kernel import Place, finish
 
 
-class SwappedStorage:
+class KeysInRowsStorage:
     """The rings and buffers of the kernel.
 
     K and V have rings of their own, since the scores of a tile are multiplied before the values of
@@ -63,7 +63,7 @@ class SwappedStorage:
     def __init__(self, problem: Problem):
         config, f32 = problem.config, ir.F32Type.get()
         rows, keys = config.tile_m, config.tile_n
-        self.columns = swapped_columns(problem.v_head_dim)
+        self.columns = keys_in_rows_columns(problem.v_head_dim)
         loaded = query_slot_rows(config.packed_heads, rows)
         queries = b.tile([loaded, problem.columns], problem.element, "shared")
         self.q = b.Ring("q", queries, stages=2)
@@ -78,17 +78,17 @@ class SwappedStorage:
         self.o = b.Buffer("o", b.tile([keys, rows], f32, "tensor"))
         self.finished = b.Ring("finished", None)
         self.out: b.Ring | None = None
-        if not isinstance(problem.parts, JoinedParts):
+        if not isinstance(problem.splits_, CombinedSplits):
             self.out = b.Ring("out", b.tile([rows, keys], problem.output, "shared"))
         self.scratch = b.Buffer("found", b.tile([WARPGROUP_WARPS * rows], f32, "shared"))
 
 
-def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
+def multiply(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
     """Issues the products in the order S(0) S(1) O(0) S(2) O(1) ...; one thread.
 
     So the scores of a tile are there when the weights of the one before have been handed over.
     """
-    visited, rows = problem.visited_tiles(tile), problem.config.tile_m
+    visited, rows = problem.column_tiles(tile), problem.config.tile_m
 
     def scores(queries: Value) -> None:
         key, slot = storage.k.wait(), storage.s.acquire()
@@ -107,50 +107,52 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
         scores(queries)
         sums = storage.finished.acquire()
 
-        def turn_of(turn: Value) -> list[Value]:
+        def iteration(turn: Value) -> list[Value]:
             scores(queries)
             add(b.compare("sgt", turn, 1))
             return []
 
-        b.loop(1, visited.count, [], turn_of)
+        b.loop(1, visited.count, [], iteration)
         add(b.compare("sgt", visited.count, 1))
         b.commit(sums, "tensor_core")
     b.release(queries, "tensor_core")
 
 
-def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
+def attend(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
     """Online softmax of a work tile's rows; then O / l to the out ring, the LSE to memory."""
     rows, keys_in_tile = problem.config.tile_m, problem.config.tile_n
-    visited = problem.visited_tiles(tile)
+    visited = problem.column_tiles(tile)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, 0)
     scratch = storage.scratch.at()
 
-    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
         slot = storage.s.wait()
-        scores = b.turned(b.load(slot))
+        scores = b.transposed(b.load(slot))
         b.release(slot, "warps")
-        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
-        step = _weigh(problem, row, scores, Rows(*state), scratch)
+        scores = masked_scores(problem, tile, scores, test, visited, turn, row0, scale)
+        step = _weigh(problem, row, scores, RowState(*state), scratch)
         target = storage.p.acquire()
-        b.store(b.turned(b.rounded(step.weights, problem.product)), target)
+        b.store(b.transposed(b.rounded(step.weights, problem.product)), target)
         begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
-        with b.when(arith.AndIOp(step.moved, begun).result):
+        with b.when(arith.AndIOp(step.has_new_max, begun).result):
             o = storage.o.at()
-            b.store(b.turned(b.times_rows(b.turned(b.load(o)), step.factor)), o)
+            b.store(b.transposed(b.times_rows(b.transposed(b.load(o)), step.alpha)), o)
         b.commit(target, "warps")
         return [*step.rows]
 
-    state = visit(visited, visited.phases(0), [*Rows.none(row, rows, keys_in_tile)], turn_of)
-    found = Rows(*state)
+    state = loop_over_tiles(
+        visited, visited.phases(0), [*RowState.empty(row, rows, keys_in_tile)], iteration
+    )
+    found = RowState(*state)
     zero = b.f32_constant(0.0)
-    total = b.reduce_group("add", found.totals, b.fill([rows], zero), scratch)
-    if isinstance(problem.parts, JoinedParts):
+    total = b.reduce_group("add", found.l_partial, b.fill([rows], zero), scratch)
+    if isinstance(problem.splits_, CombinedSplits):
         _join(problem, storage, tile, row, found.maximum, total)
         return
     divisor = with_sink(problem, row, tile, row0, found.maximum, total)
-    output = problem.output_factor(tile)
+    output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, found.maximum, total)
     with b.either(visited.any()) as (some, none):
@@ -160,17 +162,17 @@ def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
             _hand_over(problem, storage, b.broadcast(inverse, keys_in_tile))  # zeros
 
 
-def _settled(storage: SwappedStorage) -> Value:
+def _settled(storage: KeysInRowsStorage) -> Value:
     """O of a work tile [rows, columns], undivided, when its last product is complete."""
     finished = storage.finished.wait()
-    sums = b.turned(b.load(storage.o.at()))
+    sums = b.transposed(b.load(storage.o.at()))
     b.release(finished, "warps")
     return sums
 
 
 def _join(
     problem: Problem,
-    storage: SwappedStorage,
+    storage: KeysInRowsStorage,
     tile: WorkTile,
     row: Row,
     maximum: Value,
@@ -180,9 +182,9 @@ def _join(
     adds up all parts.
     """
     whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
-    place = Place.of(problem, Pieces.whole(columns), tile, 0, whole)
+    place = Place.of(problem, OutputChunks.whole(columns), tile, 0, whole)
     place.leave_rows(maximum, total)
-    with b.either(problem.visited_tiles(tile).any()) as (some, none):
+    with b.either(problem.column_tiles(tile).any()) as (some, none):
         with some:
             place.leave(whole, _settled(storage))
         with none:
@@ -192,21 +194,23 @@ def _join(
         finish(problem, tile, exact, place, whole, 0)
 
 
-def _weigh(problem: Problem, row: Row, scores: Value, rows: Rows, scratch: Value) -> Weighed:
+def _weigh(
+    problem: Problem, row: Row, scores: Value, rows: RowState, scratch: Value
+) -> SoftmaxStep:
     """A step of online softmax over scores [rows, keys] that count,
     by the threads that own keys.
     """
     limits = b.broadcast(rows.limit, problem.config.tile_n)
     moved = b.any_in_group(b.map_elements(is_beyond, scores, limits, element=b.i1()))
-    rows, factor = at_maxima(
+    rows, factor = rescaled_state(
         row, rows, moved, lambda: b.reduce_group("max", scores, rows.maximum, scratch)
     )
     weighed = weights_of(problem, row, scores, rows)
-    rows = rows._replace(totals=b.map_elements(b.fadd, rows.totals, weighed))
-    return Weighed(rows, moved, factor, weighed)
+    rows = rows._replace(l_partial=b.map_elements(b.fadd, rows.l_partial, weighed))
+    return SoftmaxStep(rows, moved, factor, weighed)
 
 
-def _hand_over(problem: Problem, storage: SwappedStorage, result: Value) -> None:
+def _hand_over(problem: Problem, storage: KeysInRowsStorage, result: Value) -> None:
     """Gives O of a work tile to `leave`."""
     assert storage.out is not None
     slot = storage.out.acquire()
@@ -214,7 +218,7 @@ def _hand_over(problem: Problem, storage: SwappedStorage, result: Value) -> None
     b.commit(slot, "warps")
 
 
-def leave(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
+def leave(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
     """Writes the lines of the finished O that V has;
     rows past the end of the sequence are dropped.
     """

@@ -19,12 +19,12 @@ from typing import Any
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, WorkTile
-from attn_mlir.schedules.core.splits import JoinedParts, Part, Workspace
-from attn_mlir.schedules.policy.tiling import Pieces
+from attn_mlir.schedules.core.splits import CombinedSplits, Split, Workspace
+from attn_mlir.schedules.policy.tiling import OutputChunks
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import reciprocal, store_lse, with_sink
 
-from .roles import Share, StreamStorage, common, hand_over, parts_of, weighed, weighed_rows
+from .roles import Share, StreamingStorage, common, hand_over, parts_of, weighed, weighed_rows
 
 Value = Any
 
@@ -36,7 +36,7 @@ MOST_PARTS = (
 MAXIMUM, TOTAL = 0, 1  # of `extremes`
 
 
-class JoinStorage(StreamStorage):
+class CombineStorage(StreamingStorage):
     """The rings of a kernel that puts parts together: a way for each piece and for each reader.
 
     Attributes:
@@ -47,18 +47,18 @@ class JoinStorage(StreamStorage):
     """
 
     def _declare_found(self, problem: Problem) -> None:
-        self.pieces = pieces = Pieces.of(problem.v_head_dim, self.q_tiles)
+        self.pieces = pieces = OutputChunks.of(problem.v_head_dim, self.q_tiles)
         rows, f32 = problem.config.tile_m, ir.F32Type.get()
         readers = self.groups * self.strips * pieces.warps
-        self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=readers)
-        self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=readers)
+        self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), instances=readers)
+        self.l_partial = b.Ring("totals", b.tile([rows], f32, "shared"), instances=readers)
         self.held = 1
         if pieces.warps == 1:
             self.held = self.handed // pieces.columns
         self.ways_of_warp = 1 if self.handed < self.slice_columns else pieces.in_slice // self.held
-        ways = self.groups * self.strips * self.ways_of_warp
+        instances = self.groups * self.strips * self.ways_of_warp
         tile = b.tile([rows, self.held * pieces.columns], f32, "shared")
-        self.sums = b.Ring("sums", tile, ways=ways)
+        self.sums = b.Ring("sums", tile, instances=instances)
 
     @property
     def sum_parts(self) -> list[tuple[int, int]]:
@@ -67,7 +67,7 @@ class JoinStorage(StreamStorage):
 
     def hand_over(self, share: Share, maximum: Value, total: Value, *sums: Value) -> None:
         """Gives maxima and sums to each warp of `join`, and O in pieces."""
-        for ring, value in ((self.maxima, maximum), (self.totals, total)):
+        for ring, value in ((self.maxima, maximum), (self.l_partial, total)):
             for reader in range(self.pieces.warps):
                 number = b.INT.add(b.INT.mul(share.warp, self.pieces.warps), reader)
                 hand_over(ring, number, value)
@@ -109,18 +109,20 @@ class Place:
     """
 
     memory: Workspace
-    part: Part
+    part: Split
     tile: Value
     warp: Value
     rows: int
-    pieces: Pieces
+    pieces: OutputChunks
 
     @classmethod
-    def of(cls, problem: Problem, pieces: Pieces, tile: WorkTile, way: int, warp: Value) -> "Place":
+    def of(
+        cls, problem: Problem, pieces: OutputChunks, tile: WorkTile, way: int, warp: Value
+    ) -> "Place":
         """Of a query tile; in memory for too few of them they share the last place."""
-        assert isinstance(problem.parts, JoinedParts)
+        assert isinstance(problem.splits_, CombinedSplits)
         assert tile.part is not None
-        memory = problem.parts.memory
+        memory = problem.splits_.memory
         blocks, heads, _ = problem.tile_space()
         head, q_tiles = tile.head, problem.config.q_tiles
         if problem.rows.head_tiles > 1:
@@ -162,7 +164,7 @@ class Place:
         return maximum, rows_of(TOTAL), b.load_global(self.memory.sums, shape, coords, [3, 4])
 
 
-def join(problem: Problem, storage: JoinStorage, tile: WorkTile, warp: Value) -> None:
+def join(problem: Problem, storage: CombineStorage, tile: WorkTile, warp: Value) -> None:
     """Adds up what the warps have found, leaves it in memory and, as the last one, all parts."""
     row = Row.of(problem, problem.score_scale(tile))
     for way in range(storage.q_tiles):
@@ -170,33 +172,33 @@ def join(problem: Problem, storage: JoinStorage, tile: WorkTile, warp: Value) ->
 
 
 def _join(
-    problem: Problem, storage: JoinStorage, tile: WorkTile, row: Row, way: int, warp: Value
+    problem: Problem, storage: CombineStorage, tile: WorkTile, row: Row, way: int, warp: Value
 ) -> None:
     """The same for one query tile."""
     pieces, in_tile = storage.pieces, storage.slices * storage.strips
     place = Place.of(problem, pieces, tile, way, warp)
     warps = range(way * in_tile, (way + 1) * in_tile)
-    ways = [b.INT.add(warp, number * pieces.warps) for number in warps]
-    maxima, totals = (
-        _taken(ring, ways, storage.strips) for ring in (storage.maxima, storage.totals)
+    instances = [b.INT.add(warp, number * pieces.warps) for number in warps]
+    maxima, l_partial = (
+        _taken(ring, instances, storage.strips) for ring in (storage.maxima, storage.l_partial)
     )
     maximum, factors = common(row, maxima)
-    place.leave_rows(maximum, weighed(totals, factors))
+    place.leave_rows(maximum, weighed(l_partial, factors))
     for first, slots in storage.slots(warp, way):
         for number in range(storage.held):
             sums = [b.load(storage.piece(slot, number)) for slot in slots]
             place.leave(b.INT.add(first, number), weighed_rows(sums, factors))
         for slot in slots:
             b.release(slot, "threads")
-    with b.when(place.is_last()), b.turns(pieces.of_warp) as turn:
+    with b.when(place.is_last()), b.iterations(pieces.of_warp) as turn:
         piece = b.INT.add(warp, b.INT.mul(turn, pieces.warps))
         finish(problem, problem.query_tile(tile, way), row, place, piece, way)
 
 
-def _taken(ring: b.Ring, ways: Sequence[Value], count: int) -> list[Value]:
+def _taken(ring: b.Ring, instances: Sequence[Value], count: int) -> list[Value]:
     """What the first ways have, as many as are wanted: all slices of a strip have the same."""
     found: list[Value] = []
-    for number, way in enumerate(ways):
+    for number, way in enumerate(instances):
         slot = ring.wait(way)
         if number < count:
             found.append(b.load(slot))
@@ -212,12 +214,12 @@ def finish(
     kind = pieces.groups - 1
     at_a_time = min(IN_FLIGHT[kind] // pieces.columns, MOST_PARTS[kind])
 
-    def turn_of(turn: Value, *state: Value) -> list[Value]:
+    def iteration(turn: Value, *state: Value) -> list[Value]:
         first = b.INT.mul(turn, at_a_time)
         found = [place.found(b.INT.add(first, i), piece) for i in range(at_a_time)]
-        maxima, totals, sums = (list(some) for some in zip(state, *found, strict=True))
+        maxima, l_partial, sums = (list(some) for some in zip(state, *found, strict=True))
         maximum, factors = common(row, maxima)
-        return [maximum, weighed(totals, factors), weighed_rows(sums, factors)]
+        return [maximum, weighed(l_partial, factors), weighed_rows(sums, factors)]
 
     zero = b.f32_constant(0.0)
     begin = [
@@ -226,10 +228,10 @@ def finish(
         b.fill([place.rows, pieces.columns], zero),
     ]
     turns = b.INT.ceildiv(place.part.count, at_a_time)
-    maximum, total, sums = b.loop(0, turns, begin, turn_of)
+    maximum, total, sums = b.loop(0, turns, begin, iteration)
     row0 = problem.first_position(tile, way)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
-    output = problem.output_factor(tile)
+    output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     result = b.rounded(b.times_rows(sums, inverse), problem.output)
     column = b.INT.mul(piece, pieces.columns)

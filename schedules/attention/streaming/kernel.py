@@ -24,19 +24,19 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.attention.streaming.combine_in_kernel import JoinStorage, join
+from attn_mlir.schedules.attention.streaming.combine_in_kernel import CombineStorage, join
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
-from attn_mlir.schedules.attention.streaming.roles import StreamStorage, attend, merge
-from attn_mlir.schedules.core.config import NARROW_BITS, Config
+from attn_mlir.schedules.attention.streaming.roles import StreamingStorage, attend, merge
+from attn_mlir.schedules.core.config import FP8_BITS, Config
 from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.kernel import attention_kernel, over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS, STREAM_ROWS
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import StreamedKV
-from attn_mlir.schedules.sources.l2_prefetch import fetch_ahead
+from attn_mlir.schedules.sources.l2_prefetch import prefetch_first_tiles
 from attn_mlir.schedules.sources.listed_copies import streamed_kv
-from attn_mlir.schedules.sources.transport import epilogue, load_queries, stream
+from attn_mlir.schedules.sources.transport import epilogue, load_queries, load_streamed
 
 WARPGROUP = 4  # warps that attend together, with registers of their own
 MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many registers
@@ -48,7 +48,7 @@ to query tiles; one warp puts their parts together."""
 
 
 @dataclass(frozen=True)
-class StreamConfig(Config):
+class StreamingConfig(Config):
     """How one attention operation with few queries is computed: `Config` with other defaults.
 
     Attributes:
@@ -70,8 +70,8 @@ class StreamConfig(Config):
         return self.packed_heads * self.head_tiles
 
     def product(self, stored: Any) -> Any:
-        """f16 for elements of 8 bits: see `parts.widening`."""
-        return ir.F16Type.get() if ws.element_bits(stored) == NARROW_BITS else stored
+        """f16 for elements of 8 bits: see `splits_.widening`."""
+        return ir.F16Type.get() if ws.element_bits(stored) == FP8_BITS else stored
 
 
 @register
@@ -88,23 +88,23 @@ class MhaStreaming:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, StreamConfig) as (kernel, problem, stored):
+        with attention_kernel(function, op, StreamingConfig) as (kernel, problem, stored):
             source = streamed_kv(problem, *stored)
-            kind = StreamStorage if op.join is None else JoinStorage
+            kind = StreamingStorage if op.join is None else CombineStorage
             storage = kind(problem, target, source.box_rows)
             has_budgets = Feature.REGISTER_BUDGETS in target.features
             b.emit_roles(_roles(problem, storage, source), has_budgets=has_budgets)
         return kernel
 
 
-def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list[b.Role]:
+def _roles(problem: Problem, storage: StreamingStorage, source: StreamedKV) -> list[b.Role]:
     work = partial(over_tiles, problem, waits=True)
 
     def attending_as(role: int) -> Callable[[Value], None]:
         return work(lambda tile, number: attend(problem, storage, tile, role, number))
 
     attend_warps = storage.groups * storage.strips
-    joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
+    joining = storage.pieces.warps if isinstance(storage, CombineStorage) else 0
     registers, others = _registers(problem, storage, source, attend_warps, joining)
     warps = attend_warps // storage.roles
     roles = [
@@ -112,7 +112,7 @@ def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list
         for role in range(storage.roles)
         for label in ["attend" if role == 0 else f"attend_{role}"]
     ]
-    if isinstance(storage, JoinStorage):
+    if isinstance(storage, CombineStorage):
 
         def join_parts(warp: Value) -> None:
             number = warp if joining > 1 else b.constant(0)
@@ -131,8 +131,8 @@ def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list
         if source.by_threads:
             work(lambda tile, _: load_queries(problem, storage, tile))(number)
         else:
-            fetch_ahead(problem, source)
-            work(lambda tile, _: stream(problem, storage, source, tile))(number)
+            prefetch_first_tiles(problem, source)
+            work(lambda tile, _: load_streamed(problem, storage, source, tile))(number)
 
     roles.append(b.Role("load", load, lanes=1, registers=others))
     if source.by_threads:
@@ -143,7 +143,7 @@ def _roles(problem: Problem, storage: StreamStorage, source: StreamedKV) -> list
 
 
 def _registers(
-    problem: Problem, storage: StreamStorage, source: StreamedKV, attending: int, joining: int
+    problem: Problem, storage: StreamingStorage, source: StreamedKV, attending: int, joining: int
 ) -> tuple[int, int]:
     """Registers of those that attend, and of the others, by how many warps attend,
     and join parts.

@@ -51,7 +51,7 @@ from attn_mlir.schedules.policy.tiling import (
     STREAM_KEYS,
     STREAM_ROWS,
     STREAM_SUMS,
-    Pieces,
+    OutputChunks,
     Slices,
     StreamedRows,
     fit_two_query_tiles,
@@ -175,7 +175,7 @@ class StreamingPolicy(FewRowsPolicy):
         multiprocessors.
         """
         found = dict(call.asked)
-        if "q_tiles" in found or call.parts:
+        if "q_tiles" in found or call.splits_:
             return found
         rows = self.query_rows(facts, MAX_Q_TILES)
         fit = fit_two_query_tiles(
@@ -203,7 +203,7 @@ class StreamingPolicy(FewRowsPolicy):
 
     def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
         """That of `attn.join`, for query tiles rather than work tiles."""
-        return Pieces.of(facts.v_head_dim, query_tiles or 1).workspace()
+        return OutputChunks.of(facts.v_head_dim, query_tiles or 1).workspace()
 
     def combined_tiles(self, facts: Facts, call: Call) -> int:
         """Query tiles."""

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import VisitedTiles
-from attn_mlir.schedules.operands.position_scales import PositionFactors
+from attn_mlir.schedules.operands.position_scales import PositionScales
 from attn_mlir.schedules.operands.sequences import Sequence as Place
 from attn_mlir.schedules.operands.widen import power
-from attn_mlir.schedules.softmax.state import Weighed
+from attn_mlir.schedules.softmax.state import SoftmaxStep
 
 
 class Sides(NamedTuple):
@@ -44,7 +44,7 @@ class Ahead:
         self,
         problem: Problem,
         tile: WorkTile,
-        visited: VisitedTiles,
+        visited: ColumnTiles,
         first: Value,
         count: int,
         value_groups: Sequence[int],
@@ -54,10 +54,10 @@ class Ahead:
         Args:
           value_groups: the groups of V's columns that the warp computes.
         """
-        assert problem.position_factors is not None
+        assert problem.position_scales is not None
         self._tile, self._visited, self._first, self._count = tile, visited, first, count
         self._head = problem.rows.kv_head(tile.head)
-        k, v = problem.position_factors
+        k, v = problem.position_scales
         groups = range(problem.head_dim // k.group)
         self._wanted = [(k, group, 0) for group in groups]
         self._sources = [k]
@@ -67,7 +67,7 @@ class Ahead:
         self._places = {side: self._place(side) for side in (k, v)}
         self._key_count = len(groups)
 
-    def _place(self, side: PositionFactors) -> Place:
+    def _place(self, side: PositionScales) -> Place:
         """Where the factors of the work tile's sequence lie,
         with as many positions as it has keys.
         """
@@ -130,7 +130,7 @@ class GroupWeights(NamedTuple):
 
     Attributes:
       weights: [rows, keys], rounded to the type of the product.
-      factor: [rows], by which the sums so far have to be multiplied.
+      alpha: [rows], by which the sums so far have to be multiplied.
       largest: one fragment [rows], the largest weight so far before its power of two; empty where
         weights are not multiplied by one.
     """
@@ -145,31 +145,31 @@ def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
 
     `lanes` has the factors [keys], one key per lane; `total` is None for the first group.
     """
-    factors = b.spread(lanes)
+    factors = b.broadcast_lanes(lanes)
     if total is None:
         return b.times_columns(products, factors)
     rows = ws.FragmentType(products.type).shape[0]
     return b.map_elements(b.fma, products, b.broadcast_down(factors, rows), total)
 
 
-def weighed_values(step: Weighed, lanes: Value, largest: Value, element: Any) -> GroupWeights:
+def weighed_values(step: SoftmaxStep, lanes: Value, largest: Value, element: Any) -> GroupWeights:
     """Weights P multiplied by the factors of their keys, and by a power of two for each row.
 
     Args:
-      step: a step of online softmax: P in f32, and the factor for sums and weights so far.
+      exact_alpha: a step of online softmax: P in f32, and the factor for sums and weights so far.
       lanes: factors [keys], one key per lane.
       largest: [rows], the largest weight up to the previous turn.
       element: the type of the product's operands.
     """
-    products = b.times_columns(step.weights, b.spread(lanes))
-    before = b.map_elements(b.fmul, largest, step.factor)
+    products = b.times_columns(step.weights, b.broadcast_lanes(lanes))
+    before = b.map_elements(b.fmul, largest, step.alpha)
     found = b.reduce_rows("max", products, before)
     up = b.map_elements(lambda x: power(x)[0], found)
 
     def of_sums(old: Value, by: Value, new: Value) -> Value:
         return b.fmul(b.fmul(by, power(new)[0]), power(old)[1])
 
-    of_old = b.map_elements(of_sums, largest, step.factor, found)
+    of_old = b.map_elements(of_sums, largest, step.alpha, found)
     return GroupWeights(b.rounded(b.times_rows(products, up), element), of_old, [found])
 
 

@@ -16,18 +16,18 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, visit
-from attn_mlir.schedules.operands.widen import WideQueries, widened
-from attn_mlir.schedules.policy.tiling import STRIP_KEYS, Slices, query_slot_rows
+from attn_mlir.schedules.operands.widen import UpcastQueries, upcasts
+from attn_mlir.schedules.policy.tiling import SLICE_KEYS, Slices, query_slot_rows
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
-    ROW_VALUES,
-    Rows,
+    STATE_VALUES,
+    RowState,
+    masked_scores,
     reciprocal,
-    seen,
+    softmax_step,
     store_lse,
-    weigh,
     with_sink,
 )
 from attn_mlir.schedules.sources.kv_source import as_filled
@@ -36,9 +36,11 @@ from .position_scales import Ahead, GroupWeights, Sides, real_sums, weighed_valu
 
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
-MOST_HELD = 304  # columns of Q and O together whose registers a thread has; beyond, Q is read again
-MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
-MOST_HELD_OF_TILES = 240  # with two query tiles, where f32 lie in pairs
+MAX_REGISTER_COLUMNS = (
+    304  # columns of Q and O together whose registers a thread has; beyond, Q is read again
+)
+MAX_REGISTER_COLUMNS_OF_GROUPS = 224  # where a row of K or V has several factors
+MAX_REGISTER_COLUMNS_OF_TILES = 240  # with two query tiles, where f32 lie in pairs
 
 
 class Share(NamedTuple):
@@ -57,7 +59,7 @@ class Share(NamedTuple):
     warp: Value
 
 
-class StreamStorage:
+class StreamingStorage:
     """The rings of the kernel.
 
     Attributes:
@@ -81,7 +83,7 @@ class StreamStorage:
         would be a copy for each 128-byte column.
         """
         config, element, stored = problem.config, problem.element, problem.stored
-        self.strips = config.tile_n // STRIP_KEYS
+        self.strips = config.tile_n // SLICE_KEYS
         slices = Slices.of(problem.v_columns)
         self.slices, self.slice_columns = slices
         self.handed = slices.handed
@@ -90,11 +92,11 @@ class StreamStorage:
         columns = self.slices * self.slice_columns
         loaded = query_slot_rows(config.packed_heads)
         queries = b.tile([loaded, problem.columns], element, "shared")
-        self.q = b.Ring("q", queries, stages=2, ways=self.q_tiles)
+        self.q = b.Ring("q", queries, stages=2, instances=self.q_tiles)
         self.columns = columns
         widest = max(problem.columns, columns)
         line = LINE_BYTES * 8 // ws.element_bits(stored)
-        has_one_code = problem.position_factors is None and self.slice_columns % line == 0
+        has_one_code = problem.position_scales is None and self.slice_columns % line == 0
         self.roles = self.q_tiles if has_one_code else self.groups
         is_cut = widest > line and problem.columns % line == columns % line == 0
         rows = box_rows if is_cut else config.tile_n
@@ -105,16 +107,20 @@ class StreamStorage:
     def _declare_found(self, problem: Problem) -> None:
         """The rings of what warps have found: a way for each; and that of O."""
         rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.groups * self.strips
-        self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=warps)
-        self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=warps)
-        self.sums = b.Ring("sums", b.tile([rows, self.handed], f32, "shared"), ways=warps)
+        self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), instances=warps)
+        self.l_partial = b.Ring("totals", b.tile([rows], f32, "shared"), instances=warps)
+        self.sums = b.Ring("sums", b.tile([rows, self.handed], f32, "shared"), instances=warps)
         out = b.tile([rows, self.columns], problem.output, "shared")
-        self.out = b.Ring("out", out, ways=self.q_tiles)
+        self.out = b.Ring("out", out, instances=self.q_tiles)
 
     @property
-    def most_held(self) -> int:
+    def max_register_columns(self) -> int:
         """Columns of Q and O together whose registers a thread has."""
-        return MOST_HELD_OF_TILES if self.has_pairs and self.q_tiles > 1 else MOST_HELD
+        return (
+            MAX_REGISTER_COLUMNS_OF_TILES
+            if self.has_pairs and self.q_tiles > 1
+            else MAX_REGISTER_COLUMNS
+        )
 
     @property
     def sum_parts(self) -> list[tuple[int, int]]:
@@ -147,7 +153,7 @@ class StreamStorage:
           sums: its slice of O, in `sum_parts`.
         """
         warp = share.warp
-        for ring, value in ((self.maxima, maximum), (self.totals, total)):
+        for ring, value in ((self.maxima, maximum), (self.l_partial, total)):
             hand_over(ring, warp, value)
         some = len(sums) * self.handed // self.slice_columns
         for first in range(0, len(sums), some):
@@ -187,15 +193,15 @@ class Groups(NamedTuple):
         return max(self.keys, len(self.values)) > 1
 
     @classmethod
-    def of(cls, problem: Problem, storage: StreamStorage, slice_: Value | int) -> "Groups":
+    def of(cls, problem: Problem, storage: StreamingStorage, slice_: Value | int) -> "Groups":
         """Those of a problem, and of a slice of its O, whose number is known where there are
         factors.
         """
         firsts = [first for first, _ in storage.sum_parts]
         depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
-        if problem.position_factors is None:
+        if problem.position_scales is None:
             return cls(depth, problem.columns, 1, (), [range(len(firsts))])
-        k, v = problem.position_factors
+        k, v = problem.position_scales
         keys = problem.head_dim // k.group
         depth = depth if keys == 1 else math.gcd(k.group, depth)
         last = problem.v_head_dim // v.group - 1
@@ -215,7 +221,7 @@ class Queries:
         self._tile, self._parts = tile, parts
         is_read = is_held or problem.widens
         loaded = [b.load(b.columns(tile, *part)) for part in parts] if is_read else []
-        self._wide = WideQueries(loaded) if problem.widens else None
+        self._wide = UpcastQueries(loaded) if problem.widens else None
         self._held = [self._operand(part) for part in loaded] if is_held else []
 
     def _operand(self, part: Value) -> Value:
@@ -234,26 +240,28 @@ class Queries:
 
 
 def attend(
-    problem: Problem, storage: StreamStorage, tile: WorkTile, role: int, number: Value
+    problem: Problem, storage: StreamingStorage, tile: WorkTile, role: int, number: Value
 ) -> None:
     """Online softmax of a query tile over a strip of each key tile, by warp `number` of a role."""
     config, widens, shared = problem.config, problem.widens, problem.shares_rows
     rows = config.tile_m
     share = storage.share(role, number)
     way = share.way
-    visited = problem.visited_tiles(tile)
+    visited = problem.column_tiles(tile)
     tile = problem.query_tile(tile, way)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, way)
-    first = b.INT.mul(share.strip, STRIP_KEYS)
+    first = b.INT.mul(share.strip, SLICE_KEYS)
     zero = b.f32_constant(0.0)
     sum_parts = storage.sum_parts
 
     q_slot = storage.q.wait(way)
     groups = Groups.of(problem, storage, share.slice)
-    most_held = MOST_HELD_BESIDE_GROUPS if groups.has_several else storage.most_held
-    is_held = problem.columns + storage.slice_columns <= most_held
+    max_register_columns = (
+        MAX_REGISTER_COLUMNS_OF_GROUPS if groups.has_several else storage.max_register_columns
+    )
+    is_held = problem.columns + storage.slice_columns <= max_register_columns
     depths = parts_of(problem.columns, groups.depth)
     queries = Queries(problem, b.rows(q_slot, 0, rows), depths, is_held=is_held)
     if is_held:
@@ -261,27 +269,27 @@ def attend(
 
     def operand(tile: Value) -> Value:
         """Some of K or V, as products take it."""
-        return widened(b.load(tile)) if widens else b.load(tile)
+        return upcasts(b.load(tile)) if widens else b.load(tile)
 
     def products(slot: Value, factors: Sequence[Value]) -> Value:
         """The scores of a strip of keys, unscaled but for the factors of keys."""
         total: Value | None = None
-        scores = b.fill([rows, STRIP_KEYS], zero)
+        scores = b.fill([rows, SLICE_KEYS], zero)
         for number, part in enumerate(depths):
             pair = queries.part(number), operand(b.columns(slot, *part))
-            scores = b.dot(scores, *pair, b_layout="nk", widened=widens)
+            scores = b.dot(scores, *pair, b_layout="nk", upcasts=widens)
             group, rest = divmod(sum(part), groups.key)
             if factors and rest == 0:
                 total = with_group(total, scores, factors[group - 1])
-                scores = b.fill([rows, STRIP_KEYS], zero)
+                scores = b.fill([rows, SLICE_KEYS], zero)
         return queries.scores(scores if total is None else total)
 
     def strip(slot: Value, columns: int) -> Value:
         boxes = as_filled(slot, config.tile_n, columns, problem.stored)
-        return b.rows(b.view(boxes, [config.tile_n, columns], problem.stored), first, STRIP_KEYS)
+        return b.rows(b.view(boxes, [config.tile_n, columns], problem.stored), first, SLICE_KEYS)
 
-    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-        known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+        known, state = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
         ends = len(sum_parts), len(sum_parts) + len(groups.values)
         sums, largest, handed = state[: ends[0]], [*state[slice(*ends)]], state[ends[1] :]
         own = Sides((), ()) if ahead is None else ahead.factors(handed)
@@ -289,12 +297,12 @@ def attend(
         scores = products(strip(slot, problem.columns), own.keys)
         if not shared:
             b.release(slot, "threads")
-        scores = seen(problem, tile, scores, test, visited, turn, row0, scale, first)
-        step = weigh(problem, row, scores, known)
+        scores = masked_scores(problem, tile, scores, test, visited, turn, row0, scale, first)
+        step = softmax_step(problem, row, scores, known)
         following = [] if ahead is None else ahead.following(turn, handed)
         plain = None
         if ahead is None:
-            plain = GroupWeights(b.rounded(step.weights, problem.product), step.factor)
+            plain = GroupWeights(b.rounded(step.weights, problem.product), step.alpha)
         if not shared:
             slot = storage.v.wait()
         values = strip(slot, problem.columns if shared else storage.columns)
@@ -303,25 +311,25 @@ def attend(
         for number, members in enumerate(groups.members):
             by = plain or weighed_values(step, own.values[number], largest[number], problem.product)
             for member in members:
-                x = b.times_rows(sums[member], by.factor)
+                x = b.times_rows(sums[member], by.alpha)
                 part = operand(b.columns(values, *sum_parts[member]))
-                added.append(b.dot(x, by.weights, part, b_layout="kn", widened=widens))
+                added.append(b.dot(x, by.weights, part, b_layout="kn", upcasts=widens))
             largest[number : number + 1] = by.largest
         b.release(slot, "threads")
         return [*step.rows, *added, *largest, *following]
 
-    state = [*Rows.none(row, rows)]
+    state = [*RowState.empty(row, rows)]
     state += [b.fill([rows, count], zero) for _, count in sum_parts]
     ahead = None
-    if problem.position_factors is not None:
-        ahead = Ahead(problem, tile, visited, first, STRIP_KEYS, groups.values)
+    if problem.position_scales is not None:
+        ahead = Ahead(problem, tile, visited, first, SLICE_KEYS, groups.values)
         state += [b.fill([rows], zero) for _ in groups.values]
         state += ahead.start()
     if shared:  # long products: tests cost less than a second loop, whose code is as long
-        state = b.loop(0, visited.count, state, lambda *args: turn_of(Test.ALL, *args))
+        state = b.loop(0, visited.count, state, lambda *args: iteration(Test.ALL, *args))
     else:
-        state = visit(visited, visited.phases(way), state, turn_of)
-    known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+        state = loop_over_tiles(visited, visited.phases(way), state, iteration)
+    known, state = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
     sums, largest = state[: len(sum_parts)], state[len(sum_parts) :]
     if ahead is not None:
         own = [x for x, members in zip(largest, groups.members, strict=False) for _ in members]
@@ -331,7 +339,7 @@ def attend(
     storage.hand_over(share, known.maximum, known.total(), *sums)
 
 
-def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
+def merge(problem: Problem, storage: StreamingStorage, tile: WorkTile) -> None:
     """Adds up what the warps have found, each by its maximum; writes O / l and the LSE.
 
     With the maximum m of all, l = sum of l(w) 2^((m(w) - m) c), and O so as well.
@@ -341,17 +349,17 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
         _merge(problem, storage, problem.query_tile(tile, way), row, way)
 
 
-def _merge(problem: Problem, storage: StreamStorage, tile: WorkTile, row: Row, way: int) -> None:
+def _merge(problem: Problem, storage: StreamingStorage, tile: WorkTile, row: Row, way: int) -> None:
     """The same for one query tile."""
     row0 = problem.first_position(tile, way)
     in_tile = storage.slices * storage.strips
     warps = range(way * in_tile, (way + 1) * in_tile)
-    slots = [[ring.wait(warp) for warp in warps] for ring in (storage.maxima, storage.totals)]
-    maxima, totals = ([b.load(slot) for slot in some[: storage.strips]] for some in slots)
+    slots = [[ring.wait(warp) for warp in warps] for ring in (storage.maxima, storage.l_partial)]
+    maxima, l_partial = ([b.load(slot) for slot in some[: storage.strips]] for some in slots)
     maximum, factors = common(row, maxima)
-    total = weighed(totals, factors)
+    total = weighed(l_partial, factors)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
-    output = problem.output_factor(tile)
+    output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
     out = storage.out.acquire(way)
@@ -383,12 +391,12 @@ def common(row: Row, maxima: list[Value]) -> tuple[Value, list[Value]]:
     maximum = maxima[0]
     for other in maxima[1:]:
         maximum = b.map_elements(b.fmax, maximum, other)
-    return maximum, [b.map_elements(row.factor, own, maximum) for own in maxima]
+    return maximum, [b.map_elements(row.alpha, own, maximum) for own in maxima]
 
 
-def weighed(totals: list[Value], factors: list[Value]) -> Value:
+def weighed(l_partial: list[Value], factors: list[Value]) -> Value:
     """The sum of fragments [rows], each times its factors."""
-    return _added([b.map_elements(b.fmul, *pair) for pair in zip(totals, factors, strict=True)])
+    return _added([b.map_elements(b.fmul, *pair) for pair in zip(l_partial, factors, strict=True)])
 
 
 def weighed_rows(sums: list[Value], factors: list[Value]) -> Value:

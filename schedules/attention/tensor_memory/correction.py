@@ -3,8 +3,8 @@ then normalises them.
 """
 
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import VisitedTiles
 
 from .storage import Storage
 
@@ -15,8 +15,8 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """For each key tile rescales O where the row maximum moved;
     at the end writes O / l to `out`.
     """
-    visited = problem.visited_tiles(tile)
-    ways = range(problem.config.q_tiles)
+    visited = problem.column_tiles(tile)
+    instances = range(problem.config.q_tiles)
 
     def begin(way: int) -> None:
         """The first key tile: before its product O holds nothing."""
@@ -24,9 +24,9 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         for _ in range(storage.stages.pv):
             b.commit(storage.p.acquire(way), "threads")
 
-    def turn_of(turn: Value) -> list[Value]:
+    def iteration(turn: Value) -> list[Value]:
         del turn
-        for way in ways:
+        for way in instances:
             # softmax has waited for scores issued behind the previous product, which O then
             # contains
             handover = storage.stats.wait(way)
@@ -41,18 +41,18 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         return []
 
     with b.when(visited.any()):
-        for way in ways:
+        for way in instances:
             begin(way)
-        b.loop(1, visited.count, [], turn_of)
-    for way in ways:
+        b.loop(1, visited.count, [], iteration)
+    for way in instances:
         _tell(storage, way)
     inverses: list[Value] = []
-    for way in ways:
+    for way in instances:
         handover = storage.stats.wait(way)
         inverses.append(b.load(handover))
         b.release(handover, "threads")
         _tell(storage, way)
-    for way in ways:
+    for way in instances:
         _finish(problem, storage, visited, way, inverses[way])
 
 
@@ -66,7 +66,7 @@ def _tell(storage: Storage, way: int) -> None:
 
 
 def _finish(
-    problem: Problem, storage: Storage, visited: VisitedTiles, way: int, inverse: Value
+    problem: Problem, storage: Storage, visited: ColumnTiles, way: int, inverse: Value
 ) -> None:
     """Writes O / l of one query tile, rounded, to its slot of `out`; zeros without a key tile."""
     zero = b.f32_constant(0.0)

@@ -3,7 +3,7 @@
 A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two query
 tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13 stores,
 14 loads, 15 claims further work tiles if the tile order is `clc`. This module assembles the kernel
-from `parts`: where keys and values come from, the problem with its mask, the order of work tiles
+from `splits_`: where keys and values come from, the problem with its mask, the order of work tiles
 and the roles.
 """
 
@@ -61,7 +61,7 @@ def roles_of(
     def claim(_: Value) -> None:
         assert answers is not None
         with every_tile(problem, answers):
-            b.claim(answers)
+            b.try_cancel(answers)
 
     single = partial(b.Role, lanes=1, registers=config.other_registers)
     roles = [

@@ -15,16 +15,16 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     While softmax works on one query tile, the tensor core works on the other.
     """
-    visited = problem.visited_tiles(tile)
-    ways = range(problem.config.q_tiles)
+    visited = problem.column_tiles(tile)
+    instances = range(problem.config.q_tiles)
 
     def scores(way: int, query: AwaitedSlots, key: AwaitedSlots) -> None:
         slot = storage.s.acquire(way)
         queries_of = partial(storage.queries.columns, query)
-        storage.keys.multiply(slot, queries_of, key, is_last=way == ways[-1])
+        storage.keys.multiply(slot, queries_of, key, is_last=way == instances[-1])
         b.commit(slot, "tensor_core")
 
-    def weigh(way: int, values: Value, accumulate: Value | bool) -> None:
+    def softmax_step(way: int, values: Value, accumulate: Value | bool) -> None:
         count = storage.stages.pv
         rows = problem.config.tile_n // count
         for number in range(count):
@@ -37,19 +37,19 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     with b.when(visited.any()):
         key = storage.keys.wait()
         queries: list[AwaitedSlots] = []
-        for way in ways:
+        for way in instances:
             queries.append(storage.queries.wait(way))
             scores(way, queries[way], key)
         key.release()
-        sums = [storage.finished.acquire(way) for way in ways]
+        sums = [storage.finished.acquire(way) for way in instances]
 
-        def turn_of(turn: Value) -> list[Value]:
+        def iteration(turn: Value) -> list[Value]:
             accumulate = b.compare("sgt", turn, 1)
             values = storage.v.wait()
             key: AwaitedSlots | None = None
-            for way in ways:
-                weigh(way, values, accumulate)
-                if way == ways[-1]:
+            for way in instances:
+                softmax_step(way, values, accumulate)
+                if way == instances[-1]:
                     b.release(values, "tensor_core")
                 key = key or storage.keys.wait()
                 scores(way, queries[way], key)
@@ -57,12 +57,12 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
                 key.release()
             return []
 
-        b.loop(1, visited.count, [], turn_of)
+        b.loop(1, visited.count, [], iteration)
         for query in queries:
             query.release()
         accumulate = b.compare("sgt", visited.count, 1)
         values = storage.v.wait()
-        for way in ways:
-            weigh(way, values, accumulate)
+        for way in instances:
+            softmax_step(way, values, accumulate)
             b.commit(sums[way], "tensor_core")
         b.release(values, "tensor_core")

@@ -12,7 +12,7 @@ from attn_mlir.schedules.policy.attention import ManyRowsPolicy
 from attn_mlir.schedules.policy.base import Call, Claims
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
-    NARROW_RESCALE_THRESHOLD,
+    FP8_RESCALE_THRESHOLD,
     Domain,
     Knob,
     Knobs,
@@ -39,7 +39,7 @@ from attn_mlir.schedules.policy.tiling import (
 )
 
 FIXED_WARPGROUPS = 2  # of correction and of all other roles, beside one for each query tile
-PIECE_COLUMNS = 32  # of a row, that a thread weighs at a time where P is handed over in parts
+SCORE_CHUNK_COLUMNS = 32  # of a row, that a thread weighs at a time where P is handed over in parts
 NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
 REGISTERS = ("softmax_registers", "correction_registers", "other_registers")
 
@@ -162,7 +162,7 @@ def chosen_knobs(
       head_dim: what a row of Q and K takes, in columns of Q's element type.
 
     Raises:
-      NoRoom: no tiles fit.
+      DoesNotFit: no tiles fit.
     """
     order = _asked_order(asked) or default_order(_mask(facts), is_ragged=facts.ragged_q)
     prescribed = None
@@ -204,7 +204,7 @@ def default_knobs(
       tile_order, element_bits, others: as in `tiling_for`.
 
     Raises:
-      NoRoom: no tiles fit.
+      DoesNotFit: no tiles fit.
     """
     v_head_dim = head_dim if v_head_dim is None else v_head_dim
     options: dict[str, Any] = {"tile_order": tile_order, "element_bits": element_bits, **others}
@@ -222,7 +222,7 @@ def default_knobs(
         "tile_order": tile_order,
     }
     if element_bits == 8:
-        own["rescale_threshold"] = NARROW_RESCALE_THRESHOLD
+        own["rescale_threshold"] = FP8_RESCALE_THRESHOLD
     return {knob.name: knob.default for knob in TENSOR_MEMORY_KNOBS} | own
 
 
@@ -292,9 +292,10 @@ def _periods(knobs: Knobs) -> Domain:
     """How rare polynomials may be; with parts of P each of these has as many."""
     if int(knobs["num_pv_stages"]) > 1:
         return Domain(
-            f"0 or a divisor of {PIECE_COLUMNS} from 4 on with num_pv_stages above 1",
+            f"0 or a divisor of {SCORE_CHUNK_COLUMNS} from 4 on with num_pv_stages above 1",
             lambda period: (
-                period == 0 or (4 <= period <= PIECE_COLUMNS and not PIECE_COLUMNS % period)
+                period == 0
+                or (4 <= period <= SCORE_CHUNK_COLUMNS and not SCORE_CHUNK_COLUMNS % period)
             ),
         )
     return Domain("0 or 4 to 128", lambda period: period == 0 or 4 <= period <= 128)
@@ -317,8 +318,8 @@ def _value_parts(knobs: Knobs) -> Domain:
         return one_of(*STAGE_COUNTS)
     columns = int(knobs["tile_n"])
     return Domain(
-        f"at most {columns // PIECE_COLUMNS}, for parts of {PIECE_COLUMNS} columns of {columns}",
-        lambda count: count * PIECE_COLUMNS <= columns,
+        f"at most {columns // SCORE_CHUNK_COLUMNS}, for parts of {SCORE_CHUNK_COLUMNS} columns of {columns}",
+        lambda count: count * SCORE_CHUNK_COLUMNS <= columns,
     )
 
 

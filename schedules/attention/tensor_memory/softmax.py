@@ -16,25 +16,25 @@ import math
 from collections.abc import Callable
 
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row, is_large
 from attn_mlir.schedules.softmax.state import (
+    masked_scores,
     reciprocal,
-    seen,
+    row_sums,
     store_lse,
-    sums_of_rows,
     weights,
     with_sink,
 )
 
-from .policy import PIECE_COLUMNS
+from .policy import SCORE_CHUNK_COLUMNS
 from .storage import Storage
 
 
 def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:
     """Turns S into P tile by tile; at the end passes 1 / l to correction and writes the LSE."""
-    visited = problem.visited_tiles(tile)
+    visited = problem.column_tiles(tile)
     rows = [problem.config.tile_m]
     phases = visited.phases(way)
     scale = problem.score_scale(tile)
@@ -44,9 +44,9 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     own = None if factors is None else factors.of_rows(problem, tile, row0)
 
     stages, columns = storage.stages.pv, problem.config.tile_n
-    width = columns if stages == 1 else PIECE_COLUMNS
+    width = columns if stages == 1 else SCORE_CHUNK_COLUMNS
 
-    def turn_of(test: Test | None, turn: Value, maximum: Value, total: Value) -> list[Value]:
+    def iteration(test: Test | None, turn: Value, maximum: Value, total: Value) -> list[Value]:
         _await_turn(storage, way, group=1)
         slot = storage.s.wait(way)
         pieces = {c: b.load(b.columns(slot, c, width)) for c in range(0, columns, width)}
@@ -55,11 +55,11 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
             pieces = factors.scaled(pieces, own)
         found = maximum
         for column, scores in pieces.items():
-            pieces[column] = scores = seen(
+            pieces[column] = scores = masked_scores(
                 problem, tile, scores, test, visited, turn, row0, scale, column
             )
             found = b.reduce_rows("max", scores, found)
-        factor = b.map_elements(row.factor, maximum, found)
+        factor = b.map_elements(row.alpha, maximum, found)
         maximum = b.map_elements(row.maximum, maximum, found)
         handover = storage.stats.acquire(way)
         b.store(factor, handover)
@@ -69,7 +69,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         scaled = b.map_elements(b.fmul, total, factor)
         offset = b.map_elements(row.offset, maximum)
 
-        def weigh(exponents: Callable[[Value, Value], tuple[Value, Value]]) -> list[Value]:
+        def softmax_step(exponents: Callable[[Value, Value], tuple[Value, Value]]) -> list[Value]:
             weighed: list[Value] = []
             rest = (
                 offset  # of scores that are weighed when the part before them has been handed over
@@ -83,29 +83,29 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
                 if first + width == columns // stages:
                     b.commit(targets[number], "threads")
                     if number + 1 < stages:
-                        rest = b.behind(rest, targets[number])
+                        rest = b.after(rest, targets[number])
             if other is not None:
                 b.commit(other, "threads")
-            return [sums_of_rows(weighed, scaled)]
+            return [row_sums(weighed, scaled)]
 
         large = b.any_row(b.map_elements(is_large, offset, element=b.i1()))
         (total,) = b.chosen(
             large,
             [total.type],
-            lambda: weigh(lambda scores, rest: row.exact(scores, rest, maximum)),
-            lambda: weigh(lambda scores, rest: (scores, rest)),
+            lambda: softmax_step(lambda scores, rest: row.exact(scores, rest, maximum)),
+            lambda: softmax_step(lambda scores, rest: (scores, rest)),
         )
         _await_turn(storage, way, group=0)
         return [maximum, total]
 
     state = [b.fill(rows, b.f32_constant(-math.inf)), b.fill(rows, b.f32_constant(0.0))]
-    state = visit(visited, phases, state, turn_of)
+    state = loop_over_tiles(visited, phases, state, iteration)
     maximum, total = state
 
     _hear(storage, way)
     handover = storage.stats.acquire(way)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
-    output = problem.output_factor(tile)
+    output = problem.output_scale(tile)
     b.store(b.map_elements(lambda t: reciprocal(t, output), divisor), handover)
     b.commit(handover, "threads")
     store_lse(problem, row, tile, row0, maximum, total)

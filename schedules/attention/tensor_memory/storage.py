@@ -3,14 +3,14 @@
 from typing import NamedTuple
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
+from attn_mlir.dialect.ws.tiles import RESPONSE_BYTES
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem
-from attn_mlir.schedules.sources.key_slots import KeySlots, parts_of, ring_of_parts
+from attn_mlir.schedules.sources.key_slots import KeySlots, stage_columns, staged_ring
 from attn_mlir.schedules.sources.query_slots import QuerySlots
-from attn_mlir.schedules.sources.row_scales import RowFactors
+from attn_mlir.schedules.sources.row_scales import RowScales
 
-CLAIMS_AHEAD = (
+CLAIM_STAGES = (
     2  # slots for claimed work tiles: how many of them the fastest role may be ahead of the slowest
 )
 
@@ -30,7 +30,7 @@ class Stages(NamedTuple):
 
 
 class Storage:
-    """The rings and buffers of the kernel; `ways` are its query tiles.
+    """The rings and buffers of the kernel; `instances` are its query tiles.
 
     ```
     load --q,kv--> mma --s--> softmax --stats--> correction --out--> epilogue
@@ -56,45 +56,47 @@ class Storage:
     """
 
     def __init__(
-        self, problem: Problem, stages: Stages | None = None, factors: RowFactors | None = None
+        self, problem: Problem, stages: Stages | None = None, factors: RowScales | None = None
     ):
         """With what softmax multiplies scores by, if rows have factors."""
         self.factors, self.stages = factors, stages or Stages()
         config, element = problem.config, problem.element
         f32 = ir.F32Type.get()
-        ways = config.q_tiles
+        instances = config.q_tiles
         parts = self._parts(problem)
         self.queries = QuerySlots.of(problem, parts if self.stages.qk > 1 else [])
         self.keys, self.v = self._keys_and_values(problem, parts)
         scores = [config.tile_m, config.tile_n]
-        self.s = b.Ring("s", b.tile(scores, f32, "tensor"), ways=ways, known_empty=True)
+        self.s = b.Ring("s", b.tile(scores, f32, "tensor"), instances=instances, known_empty=True)
         self.p = b.Ring(
             "p",
             b.tile([config.tile_m, config.tile_n // self.stages.pv], element, "tensor"),
             stages=self.stages.pv,
-            ways=ways,
+            instances=instances,
             inside=self.s,
             producers=("threads", "threads"),
             known_empty=True,
         )
         factors_of_rows = b.tile([config.tile_m], f32, "shared")
-        self.stats = b.Ring("stats", factors_of_rows, ways=ways, known_empty=True)
-        self.heard = b.Ring("heard", None, ways=ways)
+        self.stats = b.Ring("stats", factors_of_rows, instances=instances, known_empty=True)
+        self.heard = b.Ring("heard", None, instances=instances)
         self.order: b.Ring | None = None
         if self.stages.in_turn:
-            self.order = b.Ring("order", None, ways=ways, known_empty=True)
+            self.order = b.Ring("order", None, instances=instances, known_empty=True)
         out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
-        self.out = b.Ring("out", out, ways=ways)
-        self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)
-        self.finished = b.Ring("finished", None, ways=ways)
+        self.out = b.Ring("out", out, instances=instances)
+        self.o = b.Buffer(
+            "o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), instances=instances
+        )
+        self.finished = b.Ring("finished", None, instances=instances)
         self.answers: b.Ring | None = None
         if config.tile_order == "clc":
-            words = b.tile([ANSWER_BYTES // 4], b.i32(), "shared")
-            self.answers = b.Ring("answers", words, stages=CLAIMS_AHEAD)
+            words = b.tile([RESPONSE_BYTES // 4], b.i32(), "shared")
+            self.answers = b.Ring("answers", words, stages=CLAIM_STAGES)
 
     def _parts(self, problem: Problem) -> list[range]:
         """The columns that have slots of their own."""
-        return parts_of(problem, problem.columns, self.stages.qk)
+        return stage_columns(problem, problem.columns, self.stages.qk)
 
     def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
         """The rings of keys and of values: one ring, in whose slots they lie in turn, unless keys
@@ -103,7 +105,7 @@ class Storage:
         config = problem.config
         if len(parts) > 1:
             values = config.kv_stages // 2
-            keys = ring_of_parts(problem, "k", parts, tiles=config.kv_stages - values)
+            keys = staged_ring(problem, "k", parts, tiles=config.kv_stages - values)
             return KeySlots(problem, keys), values_ring(problem, values)
         shape = [config.tile_n, max(problem.columns, problem.v_columns)]
         kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)

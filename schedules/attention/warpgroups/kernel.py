@@ -17,9 +17,9 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
-from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage, attend
+from attn_mlir.schedules.attention.warpgroups.roles import RegisterStorage, attend
 from attn_mlir.schedules.attention.warpgroups.values import TRANSPOSING_WARPS, TransposedValues
-from attn_mlir.schedules.core.config import IN_TURN, NARROW_BITS, Config
+from attn_mlir.schedules.core.config import FP8_BITS, SCORES_AT_A_TIME, Config
 from attn_mlir.schedules.core.modifier import Modifier
 from attn_mlir.schedules.core.problem import Problem, Value
 from attn_mlir.schedules.kernel import (
@@ -33,11 +33,11 @@ from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import KVSource, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, load
 
-CACHED_IN_TURN = 8  # scores that a thread modifies at a time by elements that many scores share
+CACHED_AT_A_TIME = 8  # scores that a thread modifies at a time by elements that many scores share
 
 
 @dataclass(frozen=True)
-class HeldConfig(Config):
+class RegisterConfig(Config):
     """How one attention operation is computed; `q_tiles` are the groups.
 
     Attributes:
@@ -50,15 +50,15 @@ class HeldConfig(Config):
     attend_registers: int = 240
     other_registers: int = 24
 
-    def in_turn(self, modifier: Modifier, element_bits: int) -> int:
+    def scores_at_a_time(self, modifier: Modifier, element_bits: int) -> int:
         """Beside S, P and O no thread has registers for what a modifier makes of coordinates for
         all scores of a tile, or a predicate of what it reads, and with 8 bits, whose sums take
         more, none for what any predicate does. What many scores share, tables of distances and what
         predicates read, comes from the nearest cache: then fewer are enough."""
-        if element_bits != NARROW_BITS and not (modifier.changes or modifier.reads):
+        if element_bits != FP8_BITS and not (modifier.changes or modifier.reads):
             return 0
         shares = modifier.gathers or (modifier.hides and not modifier.readings)
-        return CACHED_IN_TURN if shares else IN_TURN
+        return CACHED_AT_A_TIME if shares else SCORES_AT_A_TIME
 
 
 @register
@@ -75,15 +75,15 @@ class MhaRegisters:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, HeldConfig) as (kernel, problem, stored):
+        with attention_kernel(function, op, RegisterConfig) as (kernel, problem, stored):
             source = copied_kv(problem, *stored)
-            config = HeldConfig.of(op)
-            b.emit_roles(roles_of(problem, config, HeldStorage(problem), source))
+            config = RegisterConfig.of(op)
+            b.emit_roles(roles_of(problem, config, RegisterStorage(problem), source))
         return kernel
 
 
 def roles_of(
-    problem: Problem, config: HeldConfig, storage: HeldStorage, source: KVSource
+    problem: Problem, config: RegisterConfig, storage: RegisterStorage, source: KVSource
 ) -> list[b.Role]:
     """The roles of a kernel whose groups hold S, P and O in registers."""
     answers, values = storage.answers, storage.values
@@ -96,7 +96,7 @@ def roles_of(
             with when_it_has_rows(problem, tile):
                 load(problem, storage, source, tile)
             if answers is not None:
-                b.draw(answers, problem.tile_counter)
+                b.fetch_tile(answers, problem.tile_counter)
 
     roles = [
         b.Role(

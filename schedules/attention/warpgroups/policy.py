@@ -22,13 +22,8 @@ from attn_mlir.errors import SpecError
 from attn_mlir.schedules.policy.attention import LEAST_COUNTED, LONG_KEYS, ManyRowsPolicy
 from attn_mlir.schedules.policy.base import Call, Claims
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.held_tiling import (
-    OTHERS_THAT_TRANSPOSE,
-    held_registers,
-    held_tiling_for,
-)
 from attn_mlir.schedules.policy.knobs import (
-    NARROW_RESCALE_THRESHOLD,
+    FP8_RESCALE_THRESHOLD,
     Domain,
     Knob,
     Knobs,
@@ -40,7 +35,12 @@ from attn_mlir.schedules.policy.knobs import (
     multiple_of,
     one_of,
 )
-from attn_mlir.schedules.policy.refusal import NoRoom
+from attn_mlir.schedules.policy.refusal import DoesNotFit
+from attn_mlir.schedules.policy.register_tiling import (
+    TRANSPOSING_REGISTERS,
+    register_tiling_for,
+    thread_registers,
+)
 from attn_mlir.schedules.policy.tile_order import default_order, grows
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
@@ -110,7 +110,7 @@ class WarpgroupPolicy(ManyRowsPolicy):
     def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """As with many rows; and the counter that work tiles are drawn from, where it is faster."""
         found = super().tiled(facts, call)
-        draws = "tile_order" not in found and not call.parts
+        draws = "tile_order" not in found and not call.splits_
         if not draws or not self._is_drawn(facts, call._replace(asked=found)):
             return found
         assert facts.mask is not None
@@ -144,7 +144,7 @@ class WarpgroupPolicy(ManyRowsPolicy):
     def _tiling(
         facts: Facts, call: Call, order: str, *, groups: int, listed: bool, page_size: int = 0
     ) -> Tiling:
-        return held_tiling_for(
+        return register_tiling_for(
             call.target,
             facts.head_dim,
             facts.v_head_dim,
@@ -164,14 +164,14 @@ def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> 
       head_dim: what a row of Q and K takes, in columns of Q's element type.
 
     Raises:
-      NoRoom: no tiles fit.
+      DoesNotFit: no tiles fit.
     """
     assert facts.mask is not None
     order = str(asked.get("tile_order", "")) or default_order(facts.mask, is_ragged=facts.ragged_q)
     keys = int(asked.get("tile_n", 0))
 
     def tiles_with(transposing: int) -> Tiling:
-        return held_tiling_for(
+        return register_tiling_for(
             target,
             head_dim,
             facts.v_head_dim,
@@ -187,18 +187,18 @@ def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> 
         )
 
     def leaves_tiles(transposing: int) -> bool:
-        with contextlib.suppress(NoRoom):
+        with contextlib.suppress(DoesNotFit):
             return tiles_with(transposing) == tiles
         return False
 
-    tiles, transposing = tiles_with(OTHERS_THAT_TRANSPOSE[-1]), 0
+    tiles, transposing = tiles_with(TRANSPOSING_REGISTERS[-1]), 0
     if facts.is_narrow:
         # where scores are modified, those that attend need more registers
-        sizes = OTHERS_THAT_TRANSPOSE[facts.modifier.reads > 0 :]
+        sizes = TRANSPOSING_REGISTERS[facts.modifier.reads > 0 :]
         sizes = sizes[-1:] if keys else sizes
         transposing = next(n for n in sizes if leaves_tiles(n))
     listed = facts.block is not None
-    attending, others = held_registers(
+    attending, others = thread_registers(
         target, tiles.q_tiles, order, facts.page_size, listed=listed, transposing=transposing
     )
     own: dict[str, Setting] = {
@@ -210,7 +210,7 @@ def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> 
         "other_registers": others,
     }
     if facts.is_narrow:
-        own["rescale_threshold"] = NARROW_RESCALE_THRESHOLD
+        own["rescale_threshold"] = FP8_RESCALE_THRESHOLD
     if stages := asked.get("kv_stages"):
         own["kv_stages"] = stages
     return {knob.name: knob.default for knob in WARPGROUP_KNOBS} | own

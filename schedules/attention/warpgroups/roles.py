@@ -16,71 +16,75 @@ written: the assembler would wait for it.
 
 from collections.abc import Sequence
 
-from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
+from attn_mlir.dialect.ws.tiles import RESPONSE_WORDS
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, VisitedTiles, visit
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
-    ROW_VALUES,
-    Rows,
+    STATE_VALUES,
+    RowState,
+    masked_scores,
     reciprocal,
-    seen,
+    softmax_step,
     store_lse,
-    weigh,
     with_sink,
 )
 from attn_mlir.schedules.sources.key_slots import KeySlots
 from attn_mlir.schedules.sources.query_slots import QuerySlots
 
-from .values import held_values
+from .values import values_of
 
 
-class HeldStorage:
+class RegisterStorage:
     """The rings of the kernel; the ways of `q` and `out` are its groups.
 
     ```text
     load --q,k,v--> attend --out--> leave
     ```
     Keys and values have rings of their own, since a step uses the keys of a tile and the values of
-    the one before it; `values` is how these are read (`held_values`). `answers` name the CTA's
+    the one before it; `values` is how these are read (`values_of`). `answers` name the CTA's
     further work tiles, if `load` draws them: one at a time, when the copies for its tile are issued
     and the last products of that are yet to come.
     """
 
     def __init__(self, problem: Problem):
         config, element = problem.config, problem.element
-        ways, stages = config.q_tiles, config.kv_stages
+        instances, stages = config.q_tiles, config.kv_stages
         rows, keys, columns = config.tile_m, config.tile_n, problem.v_columns
-        self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), ways=ways)
+        self.q = b.Ring(
+            "q", b.tile([rows, problem.columns], element, "shared"), instances=instances
+        )
         self.k = b.Ring("k", b.tile([keys, problem.columns], element, "shared"), stages=stages)
         self.keys = KeySlots.whole(problem, self.k)
         self.queries = QuerySlots(problem, self.q, [range(problem.columns)])
-        self.values = held_values(problem)
+        self.values = values_of(problem)
         self.v = self.values.loaded
-        self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"), ways=ways)
+        self.out = b.Ring(
+            "out", b.tile([rows, columns], problem.output, "shared"), instances=instances
+        )
         self.answers: b.Ring | None = None
         if problem.tile_counter is not None:
-            self.answers = b.Ring("answers", b.tile([ANSWER_WORDS], b.i32(), "shared"))
+            self.answers = b.Ring("answers", b.tile([RESPONSE_WORDS], b.i32(), "shared"))
 
 
-def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -> None:
+def attend(problem: Problem, storage: RegisterStorage, tile: WorkTile, way: Value) -> None:
     """Attention of the query rows of a group: O / l to the out ring, the LSE to memory."""
     config = problem.config
-    visited = problem.visited_tiles(tile)
+    visited = problem.column_tiles(tile)
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, way)
-    parts, zero = storage.values.parts, b.f32_constant(0.0)
+    parts, zero = storage.values.splits_, b.f32_constant(0.0)
     empty = (b.fill([config.tile_m, len(part)], zero) for part in parts)
-    state = [*Rows.none(row, config.tile_m), *empty]
+    state = [*RowState.empty(row, config.tile_m), *empty]
     steps = _Steps(problem, storage, tile, way, visited, row, row0)
     state = b.chosen(
         visited.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
     )
-    rows, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+    rows, sums = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
-    output = problem.output_factor(tile)
+    output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
@@ -99,10 +103,10 @@ class _Steps:
     def __init__(
         self,
         problem: Problem,
-        storage: HeldStorage,
+        storage: RegisterStorage,
         tile: WorkTile,
         way: Value,
-        visited: VisitedTiles,
+        visited: ColumnTiles,
         row: Row,
         row0: Value,
     ):
@@ -113,11 +117,11 @@ class _Steps:
     def all(self, state: list[Value]) -> list[Value]:
         """Every turn: the first product of scores alone, then steps, then the last O alone."""
         visited, turn, values = self._visited, b.constant(0), self._storage.values
-        found, sums = state[:ROW_VALUES], state[ROW_VALUES:]
+        found, sums = state[:STATE_VALUES], state[STATE_VALUES:]
         phases = visited.phases(self._way)
         self._queries = self._storage.q.wait(self._way)
         slot = self._storage.k.wait()
-        scores = b.settle(self._scores(slot))
+        scores = b.wait_product(self._scores(slot))
         b.release(slot, "warps")
         (scores,) = b.chosen(
             b.compare("sgt", phases.plain, 0),
@@ -125,11 +129,11 @@ class _Steps:
             lambda: [self._seen(scores, Test.ALL, turn)],
             lambda: [self._seen(scores, Test.ALL if phases.left is not None else None, turn)],
         )
-        first = weigh(self._problem, self._row, scores, Rows(*found))
+        first = softmax_step(self._problem, self._row, scores, RowState(*found))
         state = [*first.rows, *sums, values.operand(first.weights)]
-        state = visit(visited, phases, state, self._step, first=1)
+        state = loop_over_tiles(visited, phases, state, self._step, first=1)
         b.release(self._queries, "warps")
-        found, sums, narrow = state[:ROW_VALUES], state[ROW_VALUES:-1], state[-1]
+        found, sums, narrow = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
         slot = values.wait()
         pending = values.start(sums, narrow, slot)
         for number in range(len(sums)):
@@ -138,20 +142,20 @@ class _Steps:
 
     def _step(self, test: Test | None, turn: Value, *state: Value) -> list[Value]:
         """The scores of a turn, beside the values of the turn before."""
-        found, sums, narrow = state[:ROW_VALUES], state[ROW_VALUES:-1], state[-1]
+        found, sums, narrow = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
         values = self._storage.values
         both = self._values_first if values.go_first else self._scores_first
         scores, slot, pending, sums = both(sums, narrow)
         for number in range(int(values.go_first), len(sums) - 1):
             pending, sums = values.add(number, pending, sums, narrow, slot)
         scores = self._seen(scores, test, turn)
-        step = weigh(self._problem, self._row, scores, Rows(*found))
+        step = softmax_step(self._problem, self._row, scores, RowState(*found))
         if pending is not None:
             _, sums = values.add(len(sums) - 1, pending, sums, narrow, slot)
         sums = b.chosen(
-            step.moved,
+            step.has_new_max,
             [own.type for own in sums],
-            lambda: [b.times_rows(own, step.factor) for own in sums],
+            lambda: [b.times_rows(own, step.alpha) for own in sums],
             lambda: sums,
         )
         return [*step.rows, *sums, values.operand(step.weights)]
@@ -167,7 +171,7 @@ class _Steps:
         raw = self._scores(key)
         slot = values.wait()
         pending = values.start(sums, narrow, slot)
-        scores = b.settle(raw, newest=1)
+        scores = b.wait_product(raw, newest=1)
         b.release(key, "warps")
         return scores, slot, pending, sums
 
@@ -181,13 +185,13 @@ class _Steps:
         key = self._storage.k.wait()
         raw = self._scores(key)
         pending, sums = values.add(0, pending, sums, narrow, slot, newest=1)
-        scores = b.settle(raw, newest=0 if pending is None else 1)
+        scores = b.wait_product(raw, newest=0 if pending is None else 1)
         b.release(key, "warps")
         return scores, slot, pending, sums
 
     def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
         visited, row0, scale = self._visited, self._row0, self._scale
-        return seen(self._problem, self._tile, scores, test, visited, turn, row0, scale)
+        return masked_scores(self._problem, self._tile, scores, test, visited, turn, row0, scale)
 
     def _scores(self, keys: Value) -> Value:
         """Q K^T, pending."""

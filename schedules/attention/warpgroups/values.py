@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.targets.limits import WARP_THREADS
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.config import NARROW_BITS
+from attn_mlir.schedules.core.config import FP8_BITS
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.policy.held_tiling import held_parts
+from attn_mlir.schedules.policy.register_tiling import product_columns
 from attn_mlir.schedules.policy.tiling import MOST_GROUPS
 
 TRANSPOSING_WARPS = 2  # beside the warp that loads and the one that stores, they fill a warpgroup
@@ -33,7 +33,7 @@ class LoadedValues:
 
     Attributes:
       loaded: the ring that `load` fills, of tiles [tile_n, v_columns].
-      parts: the columns of each of the sums that make up O; two may share some.
+      splits_: the columns of each of the sums that make up O; two may share some.
       go_first: whether the first product is issued before that of the next scores.
     """
 
@@ -42,7 +42,7 @@ class LoadedValues:
         self._element = problem.element
         tile = b.tile(shape, self._element, "shared")
         self.loaded = b.Ring("v", tile, stages=config.kv_stages)
-        self.parts = [range(problem.v_columns)]
+        self.splits_ = [range(problem.v_columns)]
         self.go_first = False
 
     def operand(self, weights: Value) -> Value:
@@ -75,7 +75,7 @@ class LoadedValues:
         Returns:
           The next product, pending, or None; O so far.
         """
-        found = b.settle(pending, newest=newest)
+        found = b.wait_product(pending, newest=newest)
         b.release(slot, "warps")
         return None, [found]
 
@@ -105,8 +105,8 @@ class TransposedValues(LoadedValues):
         self._rows, self._keys, self._columns = config.tile_m, config.tile_n, problem.v_columns
         tile = b.tile([self._columns, self._keys], self._element, "shared")
         self._turned = b.Ring("turned", tile, stages=config.kv_stages)
-        self.parts = held_parts(self._columns, config.q_tiles)
-        self.go_first = len(self.parts) > 1 and config.q_tiles < MOST_GROUPS
+        self.splits_ = product_columns(self._columns, config.q_tiles)
+        self.go_first = len(self.splits_) > 1 and config.q_tiles < MOST_GROUPS
 
     def operand(self, weights: Value) -> Value:
         """As of `LoadedValues`, with the keys in the order of the transpose."""
@@ -130,12 +130,12 @@ class TransposedValues(LoadedValues):
         newest: int = 0,
     ) -> tuple[Value | None, list[Value]]:
         """As of `LoadedValues`."""
-        part = b.settle(pending, newest=newest)
+        part = b.wait_product(pending, newest=newest)
         found = [*sums]
         found[number] = b.map_elements(b.fadd, sums[number], part)
         is_last = number + 1 == len(sums)
         if newest or not is_last:
-            found[number] = b.pinned(found[number])
+            found[number] = b.opaque(found[number])
         if is_last:
             b.release(slot, "warps")
             return None, found
@@ -149,7 +149,7 @@ class TransposedValues(LoadedValues):
             registers, and not others, for sums that a product may add to, so it does: if the scale,
             which is above 0, were not.
         """
-        part = self.parts[number]
+        part = self.splits_[number]
         columns, count = b.rows(slot, part.start, len(part)), len(part)
         if over is None:
             over = b.fill([self._rows, count], b.f32_constant(0.0))
@@ -163,25 +163,25 @@ class TransposedValues(LoadedValues):
         Words in a quarter of a thread's registers are loaded before they are written; with more,
         the assembler has been seen to spill.
         """
-        visited = problem.visited_tiles(tile)
+        visited = problem.column_tiles(tile)
 
-        def turn_of(turn: Value) -> list[Value]:
+        def iteration(turn: Value) -> list[Value]:
             loaded = self.loaded.wait()
             turned = self._turned.acquire()
             for first in range(0, self._columns, step):
                 count = min(step, self._columns - first)
                 part = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
-                b.store(b.turned(part), b.rows(turned, first, count))
+                b.store(b.transposed(part), b.rows(turned, first, count))
             b.release(loaded, "warps")
             b.commit(turned, "warps")
             return []
 
         words = (registers // 4 + 2) * TRANSPOSING_WARPS * WARP_THREADS
         step = max(words * WORD_ELEMENTS // self._keys // COLUMN_STEP, 1) * COLUMN_STEP
-        b.loop(0, visited.count, [], turn_of)
+        b.loop(0, visited.count, [], iteration)
 
 
-def held_values(problem: Problem) -> LoadedValues:
+def values_of(problem: Problem) -> LoadedValues:
     """The values of a problem."""
-    is_narrow = ws.element_bits(problem.element) == NARROW_BITS
+    is_narrow = ws.element_bits(problem.element) == FP8_BITS
     return (TransposedValues if is_narrow else LoadedValues)(problem)

@@ -13,10 +13,10 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.core.config import NARROW_BITS, Configured
+from attn_mlir.schedules.core.config import FP8_BITS, Configured
 from attn_mlir.schedules.core.problem import MAX_EXPONENT
 from attn_mlir.schedules.softmax.row import Row
-from attn_mlir.schedules.softmax.state import Rows, reciprocal, weigh
+from attn_mlir.schedules.softmax.state import RowState, reciprocal, softmax_step
 
 Value = Any
 Scores = Callable[[], tuple[Value, Value | None]]
@@ -64,13 +64,13 @@ class Work(Protocol):
         ...
 
     def loop_over_blocks(
-        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+        self, ring: b.Ring, state: list[Value], iteration: Callable[..., list[Value]]
     ) -> list[Value]:
         """Emits the loops of the softmax over all blocks, and returns the final state.
 
         Args:
           ring: of scores.
-          turn_of: emits one block, from `Scores` and the state to the next state. `Scores` takes a
+          iteration: emits one block, from `Scores` and the state to the next state. `Scores` takes a
             slot of the ring and returns the scores, -inf for hidden keys, and `any_visible`.
         """
         ...
@@ -212,8 +212,8 @@ def online_softmax(problem: Absorbed, storage: SoftmaxStorage, work: Work) -> So
         scores, counts = scores_of()
         largest, row_state = ([state[0]], state[1:]) if needs_max else ([], state)
         largest = [storage.across(b.fmax, b.reduce_rows("max", scores, x)) for x in largest]
-        rows, has_new_max, alpha, weights = weigh(
-            problem, row, scores, Rows(*row_state), *largest, apart=True
+        rows, has_new_max, alpha, weights = softmax_step(
+            problem, row, scores, RowState(*row_state), *largest, apart=True
         )
         settled = storage.settled.wait()
         with b.when(arith.AndIOp(has_new_max, begun).result):
@@ -226,11 +226,11 @@ def online_softmax(problem: Absorbed, storage: SoftmaxStorage, work: Work) -> So
         return [either_begun(begun, counts), *largest, *rows]
 
     largest = [b.fill(shape[:1], b.f32_constant(-math.inf))] if needs_max else []
-    state = [b.false(), *largest, *Rows.none(row, shape[0])]
+    state = [b.false(), *largest, *RowState.empty(row, shape[0])]
     begun, *state = work.loop_over_blocks(storage.s, state, block)
     if needs_max:
         largest, state = state[:1], state[1:]
-    rows = Rows(*state)
+    rows = RowState(*state)
     total = storage.across(b.fadd, rows.total())
     divisor = work.divisor(row, rows.maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
@@ -260,7 +260,7 @@ def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
 
 def exponent_bias(problem: Absorbed) -> int:
     """The exponent bias of P: log2 of P at the row's maximum, above 0 for P of 8 bits."""
-    is_fp8 = ws.element_bits(problem.element) == NARROW_BITS
+    is_fp8 = ws.element_bits(problem.element) == FP8_BITS
     return MAX_EXPONENT - problem.config.rescale_threshold if is_fp8 else 0
 
 

@@ -217,7 +217,7 @@ class ScaledRows:
     def _of_columns(self, scales: Sequence[Value], start: int, first: int) -> Value:
         """The scales of each column of a chunk; arguments as of `_values`."""
         if self._in_runs:
-            return b.repeated(scales[(first - start) // CHUNK], CHUNK)
+            return b.repeat_columns(scales[(first - start) // CHUNK], CHUNK)
         first_group = start // self.group
         return self._per_column(
             [scales[n - first_group] for n in self._groups(range(first, first + CHUNK))]

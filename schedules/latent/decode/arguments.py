@@ -11,9 +11,9 @@ from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem, Value
-from attn_mlir.schedules.core.splits import Parts
+from attn_mlir.schedules.core.splits import Splits
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, Opened, opened
-from attn_mlir.schedules.operands.scales import Factors
+from attn_mlir.schedules.operands.scales import OperandScales
 from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys, latent_rows_of
 from attn_mlir.schedules.operands.storage_checks import check_pages, check_queries
 
@@ -119,8 +119,8 @@ def _queries(op: attn.MlaDecodeOp) -> OperandStorage:
     return storage
 
 
-def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
-    return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
+def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Splits | None:
+    return Splits(tensors["o"], tensors["q"]) if op.is_partial else None
 
 
 @contextmanager
@@ -158,8 +158,8 @@ def decode_kernel(
             parts=_parts(op, tensors),
             query_sequences=queries.queries(tensors["q"], captured),
             key_sequences=keys.sequences,
-            factors=Factors(None, None, None),
-            position_factors=None,
+            factors=OperandScales(None, None, None),
+            position_scales=None,
             heads=op.heads,
             kv_heads=1,
             head_dim=op.head_dim,

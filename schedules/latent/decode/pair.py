@@ -12,11 +12,11 @@ from typing import ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test
 from attn_mlir.schedules.softmax.mask import hide_words
 from attn_mlir.schedules.softmax.row import Row
-from attn_mlir.schedules.sources.lookahead import each_turn
+from attn_mlir.schedules.sources.lookahead import each_iteration
 
 from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, store_output
 from ..common.pair_queries import Heads
@@ -63,7 +63,7 @@ class ContiguousPairWork(ContiguousWork):
         problem = self._problem
         if problem.lse is None:
             return
-        formulas = [row.lse_first, row.lse_rest] if problem.is_partial else [row.lse]
+        formulas = [row.lse_high, row.lse_low] if problem.is_partial else [row.lse]
         heads = heads_of(problem, self._tile)
         for number, formula in enumerate(formulas):
             term = [number] if problem.is_partial else []
@@ -87,7 +87,7 @@ def heads_of(problem: Problem, tile: WorkTile) -> Heads:
 
 def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: WorkTile) -> None:
     """Copies Q's first columns in, this CTA's half of the keys of each block, and O out."""
-    heads, key_tiles = heads_of(problem, tile), problem.visited_tiles(tile)
+    heads, key_tiles = heads_of(problem, tile), problem.column_tiles(tile)
     first = b.INT.mul(b.rank(), storage.cta_keys)
 
     def first_key(turn: Value | int) -> Value:
@@ -103,7 +103,7 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
             boxes.load(slot, tile, key, column, found, ends=False)
             b.commit(slot, "copy_engine")
 
-    each_turn(key_tiles, find, fill, lambda: storage.q.load_first(heads))
+    each_iteration(key_tiles, find, fill, lambda: storage.q.load_first(heads))
     store_output(problem, storage, heads, overlaps=True)
 
 
@@ -112,7 +112,7 @@ def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: W
 
     Q's tail goes through the same slots first.
     """
-    key_tiles, count = problem.visited_tiles(tile), problem.config.tile_n // KEY_HALVES
+    key_tiles, count = problem.column_tiles(tile), problem.config.tile_n // KEY_HALVES
     column = b.INT.mul(b.rank(), VALUE_COLUMNS)
 
     def first_keys(turn: Value | int) -> list[Value]:
@@ -133,4 +133,4 @@ def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: W
         storage.q.load_tail(heads_of(problem, tile))
         storage.q.wait_for_tail("threads")
 
-    each_turn(key_tiles, find, fill, begin)
+    each_iteration(key_tiles, find, fill, begin)

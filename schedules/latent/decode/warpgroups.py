@@ -25,17 +25,17 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
-    ROW_VALUES,
-    Rows,
-    raised,
+    STATE_VALUES,
+    RowState,
+    exp2_scores,
+    masked_scores,
     reciprocal,
-    seen,
     store_lse,
-    weighed_at,
+    update_max,
     with_sink,
 )
 
@@ -71,33 +71,33 @@ class RegisterLatentStorage:
 def first_half(problem: Problem, storage: RegisterLatentStorage, tile: WorkTile) -> None:
     """P of all key tiles, the first half of O, and the LSE."""
     config = problem.config
-    key_tiles = problem.visited_tiles(tile)
+    key_tiles = problem.column_tiles(tile)
     row = Row.of(problem, problem.scale)
     row0, zero = problem.first_position(tile, 0), b.f32_constant(0.0)
     queries = storage.q.wait()
 
     def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-        row_state, accumulators = state[:ROW_VALUES], state[ROW_VALUES]
+        row_state, accumulators = state[:STATE_VALUES], state[STATE_VALUES]
         keys = storage.k.wait()
         empty = b.fill([config.tile_m, config.tile_n], zero)
-        raw = b.settle(b.product(empty, queries, keys, accumulate=False, b_layout="nk"))
-        scores = seen(problem, tile, raw, test, key_tiles, turn, row0, problem.scale)
-        step = raised(row, scores, Rows(*row_state))
-        _send(storage.factors, step.factor)
-        accumulators = _rescaled(accumulators, step.moved, step.factor)
-        exponentials = weighed_at(problem, row, scores, step)
+        raw = b.wait_product(b.product(empty, queries, keys, accumulate=False, b_layout="nk"))
+        scores = masked_scores(problem, tile, raw, test, key_tiles, turn, row0, problem.scale)
+        step = update_max(row, scores, RowState(*row_state))
+        _send(storage.factors, step.alpha)
+        accumulators = _rescaled(accumulators, step.has_new_max, step.alpha)
+        exponentials = exp2_scores(problem, row, scores, step)
         weights, slot = b.rounded(exponentials.weights, problem.element), storage.p.acquire()
         b.store(weights, slot)
         in_flight = _product(problem, accumulators, weights, keys, 0)
         b.commit(slot, "warps")
-        accumulators = b.settle(in_flight)
+        accumulators = b.wait_product(in_flight)
         b.release(keys, "warps")
         return [*exponentials.rows, accumulators]
 
-    state = [*Rows.none(row, config.tile_m), b.fill([config.tile_m, HALF_COLUMNS], zero)]
-    state = visit(key_tiles, key_tiles.phases(0), state, iteration)
+    state = [*RowState.empty(row, config.tile_m), b.fill([config.tile_m, HALF_COLUMNS], zero)]
+    state = loop_over_tiles(key_tiles, key_tiles.phases(0), state, iteration)
     b.release(queries, "warps")
-    rows, accumulators = Rows(*state[:ROW_VALUES]), state[ROW_VALUES]
+    rows, accumulators = RowState(*state[:STATE_VALUES]), state[STATE_VALUES]
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
@@ -117,13 +117,13 @@ def second_half(problem: Problem, storage: RegisterLatentStorage, tile: WorkTile
         differs = b.map_elements(lambda x: b.fcompare("ONE", x, one), alpha, element=b.i1())
         accumulators = _rescaled(accumulators, b.any_row(differs), alpha)
         keys, weights = storage.k.wait(), storage.p.wait()
-        accumulators = b.settle(_product(problem, accumulators, weights, keys, HALF_COLUMNS))
+        accumulators = b.wait_product(_product(problem, accumulators, weights, keys, HALF_COLUMNS))
         b.release(weights, "warps")
         b.release(keys, "warps")
         return [accumulators]
 
     empty = b.fill([config.tile_m, HALF_COLUMNS], b.f32_constant(0.0))
-    (accumulators,) = b.loop(0, problem.visited_tiles(tile).count, [empty], block)
+    (accumulators,) = b.loop(0, problem.column_tiles(tile).count, [empty], block)
     result = b.times_rows(accumulators, _received(storage.factors))
     _store_output(problem, storage.out, tile, result, HALF_COLUMNS)
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row
-from attn_mlir.schedules.softmax.state import seen, store_lse, with_sink
+from attn_mlir.schedules.softmax.state import masked_scores, store_lse, with_sink
 
 from ..common.absorbed import AbsorbedStorage
 
@@ -51,7 +51,7 @@ class ContiguousWork:
 
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem, self._tile = problem, tile
-        self._visited = problem.visited_tiles(tile)
+        self._visited = problem.column_tiles(tile)
         self._row0 = problem.first_position(tile, 0)
         self.count = self._visited.count
 
@@ -59,7 +59,7 @@ class ContiguousWork:
         """None: tiles that no row sees are skipped."""
 
     def loop_over_blocks(
-        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+        self, ring: b.Ring, state: list[Value], iteration: Callable[..., list[Value]]
     ) -> list[Value]:
         """A loop for each kind of test of scores against the mask."""
 
@@ -70,15 +70,15 @@ class ContiguousWork:
                 b.release(slot, self.agent)
                 return self._masked_scores(raw, test, turn), None
 
-            return turn_of(scores, *state)
+            return iteration(scores, *state)
 
-        return visit(self._visited, self._visited.phases(0), state, block)
+        return loop_over_tiles(self._visited, self._visited.phases(0), state, block)
 
     def _masked_scores(self, scores: Value, test: Test | None, turn: Value) -> Value:
         """The scores of a key tile, -inf for hidden keys."""
         problem = self._problem
         position = (self._visited, turn, self._row0, problem.scale)
-        return seen(problem, self._tile, scores, test, *position)
+        return masked_scores(problem, self._tile, scores, test, *position)
 
     def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
         """l with the weight of the sink of each row's head."""

@@ -11,7 +11,7 @@ from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
-from attn_mlir.schedules.operands.scales import Factors
+from attn_mlir.schedules.operands.scales import OperandScales
 from attn_mlir.schedules.operands.sequences import KeySequences
 from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys
 from attn_mlir.schedules.operands.storage_checks import (
@@ -23,7 +23,7 @@ from attn_mlir.schedules.operands.storage_checks import (
 )
 from attn_mlir.schedules.sources.kv_source import KVSource, TensorRows
 from attn_mlir.schedules.sources.paged_rows import PagedRows
-from attn_mlir.schedules.sources.row_scales import RowFactors
+from attn_mlir.schedules.sources.row_scales import RowScales
 
 from .fp8_rope import Fp8Rope
 from .roles import LatentKV, Rope, RopePages, RopeRows, ShorterOf
@@ -55,7 +55,7 @@ class OpenedLatent(NamedTuple):
     problem: Problem
     source: KVSource
     narrow: Fp8Rope | None
-    factors: RowFactors | None
+    factors: RowScales | None
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             parts=None,
             query_sequences=storages["q_nope"].queries(tensors["q_nope"], captured),
             key_sequences=ShorterOf(keys, rope_keys.sequences) if is_separate else keys,
-            factors=Factors(None, None, storages["v"].scale_table(captured)),
-            position_factors=None,
+            factors=OperandScales(None, None, storages["v"].scale_table(captured)),
+            position_scales=None,
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,
@@ -101,7 +101,7 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             visited=MaskTiles,
             config=config,
         )
-        row_scales = RowFactors.of(op, storages, captured, config.tile_n)
+        row_scales = RowScales.of(op, storages, captured, config.tile_n)
         if op.has_narrow_rope:
             fp8_rope = Fp8Rope.of(rope, rope_keys, captured)
             yield OpenedLatent(kernel, problem, TensorRows(problem), fp8_rope, row_scales)

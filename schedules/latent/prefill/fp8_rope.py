@@ -21,7 +21,7 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.pages import Pages, page_size
-from attn_mlir.schedules.operands.position_scales import PositionFactors
+from attn_mlir.schedules.operands.position_scales import PositionScales
 from attn_mlir.schedules.operands.sequences import KeySequences
 from attn_mlir.schedules.operands.sequences import Sequence as Positions
 from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys
@@ -50,14 +50,14 @@ class Fp8Rope:
     columns: int
     sequences: KeySequences
     pages: Pages | None
-    factors: PositionFactors | None
+    factors: PositionScales | None
 
     @classmethod
     def of(
         cls, storage: OperandStorage, keys: StoredKeys, arguments: Mapping[Value, Value]
     ) -> "Fp8Rope":
         """The operand `k_rope` of `attn.mla`, in a kernel with these arguments."""
-        factors = PositionFactors.of(storage, arguments)
+        factors = PositionScales.of(storage, arguments)
         columns, first = attn.logical_type(storage.operand).shape[3], storage.first_column
         return cls(keys.tensor, first, columns, keys.sequences, keys.pages, factors)
 
@@ -147,7 +147,7 @@ def upcast_rope(
     problem: Problem, rope: Fp8Rope, ring: b.Ring, tile: WorkTile, *, warps: int
 ) -> None:
     """Fills the slots of rope of a work tile."""
-    key_tiles = problem.visited_tiles(tile)
+    key_tiles = problem.column_tiles(tile)
     sequences = rope.sequences_of(tile)
     rows = chunk_rows(warps, rope.columns, problem.config.tile_n)
     chunks = problem.config.tile_n // rows

@@ -28,7 +28,7 @@ from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
 from attn_mlir.schedules.attention.tensor_memory.kernel import WARPS_PER_GROUP
 from attn_mlir.schedules.attention.tensor_memory.storage import Storage
 from attn_mlir.schedules.attention.warpgroups import kernel as warpgroups
-from attn_mlir.schedules.attention.warpgroups.roles import HeldStorage
+from attn_mlir.schedules.attention.warpgroups.roles import RegisterStorage
 from attn_mlir.schedules.core.problem import Problem, WorkTile
 from attn_mlir.schedules.kernel import over_tiles
 from attn_mlir.schedules.latent.prefill.arguments import latent_kernel
@@ -107,9 +107,9 @@ class MlaRegisters:
 
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
         """As `MlaTensor.build`."""
-        kind = warpgroups.HeldConfig
+        kind = warpgroups.RegisterConfig
         with latent_kernel(function, op, kind) as (kernel, problem, source, *_):
-            storage = HeldStorage(problem)
+            storage = RegisterStorage(problem)
             b.emit_roles(warpgroups.roles_of(problem, kind.of(op), storage, source))
         return kernel
 

@@ -31,7 +31,7 @@ from attn_mlir.schedules.policy.knobs import (
     at_least,
     multiple_of,
 )
-from attn_mlir.schedules.policy.refusal import Mismatch, NoRoom
+from attn_mlir.schedules.policy.refusal import DoesNotFit, Mismatch
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     SMEM_FOR_BARRIERS,
@@ -281,7 +281,7 @@ def _with_helper(
     """The settings with registers for helper warps, and a ring for upcast rope.
 
     Raises:
-      NoRoom: the tiles do not fit shared memory.
+      DoesNotFit: the tiles do not fit shared memory.
     """
     registers = HELPER_REGISTERS.get(int(knobs["q_tiles"]), {})
     if not has_narrow_rope(facts):
@@ -292,7 +292,7 @@ def _with_helper(
             f"two tiles of {knobs['tile_n']} keys where k_rope has 8 bits, beside "
             f"{knobs['q_tiles']} of queries, exceed shared memory"
         )
-        raise NoRoom(reason)
+        raise DoesNotFit(reason)
     if "kv_stages" in entries:
         slots = RingSlots(int(knobs["kv_stages"]), -(-int(knobs["kv_stages"]) // 2))
     return {

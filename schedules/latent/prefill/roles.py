@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.tile_rows import side_by_side
-from attn_mlir.schedules.core.visited_tiles import VisitedTiles
+from attn_mlir.schedules.core.tile_rows import column_boxes
 from attn_mlir.schedules.operands.sequences import KeySequences, Shortened
 from attn_mlir.schedules.operands.sequences import Sequence as Positions
-from attn_mlir.schedules.sources.kv_source import KEYS, ROPE, VALUES, Side, TensorRows
+from attn_mlir.schedules.sources.kv_source import KEYS, ROPE, VALUES, Operand, TensorRows
 from attn_mlir.schedules.sources.paged_rows import PagedRows
 
 
@@ -135,13 +135,13 @@ class LatentKV:
         """Of a problem whose K is k_nope."""
         self._problem, self._tensors, self._rope = problem, TensorRows(problem), rope
 
-    def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
+    def find(self, tile: WorkTile, keys: ColumnTiles, turn: Value | int) -> list[Value]:
         """The entries of rope."""
         return self._rope.find(tile, keys.first_column(turn))
 
     def load(
         self,
-        side: Side,
+        side: Operand,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
@@ -158,7 +158,7 @@ class LatentKV:
             self._tensors.load(side, slot, tile, first_column, found, is_whole=is_whole)
             return
         nope, rope = self._problem.q  # whose columns lie as those of keys do
-        for tensor, first, part in side_by_side(slot, (nope, rope), column):
+        for tensor, first, part in column_boxes(slot, (nope, rope), column):
             if tensor is nope:
                 self._tensors.load(KEYS, part, tile, first_column, [], column=first)
             else:

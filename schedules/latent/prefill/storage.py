@@ -20,8 +20,8 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.attention.tensor_memory.storage import Stages, Storage, values_ring
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.core.tile_rows import columns_of, element_of
-from attn_mlir.schedules.sources.key_slots import KeyPart, KeySlots, parts_of, ring_of_parts
-from attn_mlir.schedules.sources.row_scales import RowFactors
+from attn_mlir.schedules.sources.key_slots import KeySlots, KeyStage, stage_columns, staged_ring
+from attn_mlir.schedules.sources.row_scales import RowScales
 
 
 class LatentStorage(Storage):
@@ -32,7 +32,7 @@ class LatentStorage(Storage):
         problem: Problem,
         rope_stages: int,
         stages: Stages,
-        factors: RowFactors | None = None,
+        factors: RowScales | None = None,
         *,
         is_widened: bool = False,
     ):
@@ -44,23 +44,23 @@ class LatentStorage(Storage):
 
     def _parts(self, problem: Problem) -> list[range]:
         nope = columns_of(problem.k)
-        return [*parts_of(problem, nope, self.stages.qk), range(nope, problem.columns)]
+        return [*stage_columns(problem, nope, self.stages.qk), range(nope, problem.columns)]
 
     def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
         config, (*nope_parts, rope) = problem.config, parts
         tiles, values = config.kv_stages, config.kv_stages // 2
         if len(nope_parts) > 1:
             v = values_ring(problem, values)
-            keys = ring_of_parts(problem, "k", nope_parts, tiles=tiles - values)
+            keys = staged_ring(problem, "k", nope_parts, tiles=tiles - values)
         else:
             shape = [config.tile_n, max(rope.start, problem.v_columns)]
             v = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=tiles)
-            keys = [KeyPart(v, nope_parts[0])]
+            keys = [KeyStage(v, nope_parts[0])]
         columns, element = columns_of(problem.q[-1]), element_of(problem.q[-1])
         line = LINE_BYTES if self._is_widened else line_of_rows(columns, ws.element_bits(element))
         kind = b.tile([config.tile_n, columns], element, "shared", line)
         self.rope = b.Ring("rope", kind, stages=self._rope_stages)
-        keys.append(KeyPart(self.rope, rope, is_rope=True))
+        keys.append(KeyStage(self.rope, rope, is_rope=True))
         filled = len(nope_parts) if self._is_widened else len(parts)
         at_once = 1 if len(nope_parts) > 1 else len(parts)
         return KeySlots(problem, keys, filled=filled, at_once=at_once), v
@@ -74,12 +74,12 @@ class TwoRings(Storage):
         problem: Problem,
         value_stages: int,
         stages: Stages,
-        factors: RowFactors | None = None,
+        factors: RowScales | None = None,
     ):
         """With `value_stages` slots of values; other arguments are as of `Storage`."""
         self._value_stages = value_stages
         super().__init__(problem, stages, factors)
 
     def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
-        keys = ring_of_parts(problem, "k", parts, tiles=problem.config.kv_stages)
+        keys = staged_ring(problem, "k", parts, tiles=problem.config.kv_stages)
         return KeySlots(problem, keys), values_ring(problem, self._value_stages)

@@ -9,7 +9,7 @@ from attn_mlir.dialect._mlir import arith
 from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import Config
-from attn_mlir.schedules.core.splits import Parts
+from attn_mlir.schedules.core.splits import Splits
 from attn_mlir.schedules.softmax.row import Row
 
 from ..common.absorbed import AbsorbedStorage
@@ -183,7 +183,7 @@ class SparseDecode(SparseProblem):
       parts: splits of the entries, or None.
     """
 
-    parts: Parts | None
+    parts: Splits | None
     overlaps: ClassVar[bool] = True
 
     @property
@@ -221,7 +221,7 @@ class SparseDecode(SparseProblem):
     ) -> None:
         """Stores the LSE, of a split as two terms."""
         sequence, position = query.o_coords
-        formulas = [row.lse] if self.parts is None else [row.lse_first, row.lse_rest]
+        formulas = [row.lse] if self.parts is None else [row.lse_high, row.lse_low]
         heads = len(formulas)  # dimension of LSE: after the terms, if any, and the sequences
         end = b.INT.add(query.head, self.tile_heads)
         is_whole = self.tile_heads == self.config.tile_m and self.ctas == 1

@@ -227,12 +227,12 @@ class SparseWork:
         return is_visible
 
     def loop_over_blocks(
-        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+        self, ring: b.Ring, state: list[Value], iteration: Callable[..., list[Value]]
     ) -> list[Value]:
         """One loop: the bits mask the scores."""
 
         def block(_: Value, *state: Value) -> list[Value]:
-            return turn_of(lambda: self._scores(ring), *state)
+            return iteration(lambda: self._scores(ring), *state)
 
         return b.loop(0, self.count, state, block)
 
@@ -256,7 +256,7 @@ class SparseWork:
             b.store(b.fill(shape, hidden), slot)
         scores = b.load(slot)
         b.release(slot, self._storage.agent)
-        return b.keep(scores, words, hidden), is_visible
+        return b.mask_select(scores, words, hidden), is_visible
 
     def any_visible_in(self, slot: Value) -> Value:
         """i1: whether any entry of the block whose bits are in a slot is visible."""

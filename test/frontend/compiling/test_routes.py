@@ -18,7 +18,7 @@ from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.kernel import Machine
-from attn_mlir.schedules.policy.held_tiling import held_registers, held_tiling_for
+from attn_mlir.schedules.policy.register_tiling import register_tiling_for, thread_registers
 from attn_mlir.schedules.policy.tiling import query_tiles_for
 
 HOPPER = target_named("sm_90a")
@@ -131,10 +131,10 @@ def test_query_tiles_on_hopper(sq: int, group: int, tiles: int | None) -> None:
 )
 def test_tiles(sizes: tuple[int, int], options: dict[str, Any], groups: int, keys: int) -> None:
     """S, P and O fit the registers: half a register per key for S, a quarter for P."""
-    tiles = held_tiling_for(HOPPER, *sizes, **options)
+    tiles = register_tiling_for(HOPPER, *sizes, **options)
     assert (tiles.q_tiles, tiles.tile_n) == (groups, keys)
     order, page = options.get("tile_order", "single"), options.get("page_size", 0)
-    attending, _ = held_registers(HOPPER, groups, order, page)
+    attending, _ = thread_registers(HOPPER, groups, order, page)
     assert keys * 3 / 4 + sizes[1] / 2 <= attending - 32
 
 
@@ -147,7 +147,7 @@ def test_tiles_of_every_head_size(bits: int, reads: bool) -> None:
         range(step, 257, step), ("single", "persistent", "counter"), (0, 16)
     ):
         options = {"tile_order": order, "page_size": page, "output_bits": 32}
-        assert held_tiling_for(HOPPER, size, size, element_bits=bits, reads=reads, **options)
+        assert register_tiling_for(HOPPER, size, size, element_bits=bits, reads=reads, **options)
 
 
 @pytest.mark.parametrize(

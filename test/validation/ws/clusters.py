@@ -96,7 +96,7 @@ def shared_tiles(
         chosen = ranks or (range(ctas), range(ctas))
         for warp, (body, mine) in enumerate(zip((fetch, leave), chosen, strict=True)):
             with b.role(body.__name__, first=warp, warps=1, lanes=1, ranks=mine):
-                with b.turns(tiles) as number:
+                with b.iterations(tiles) as number:
                     body(number)
     return kernel
 
@@ -134,7 +134,7 @@ def turns(
                 b.commit(token.acquire(), "threads")
 
         with b.role("write", first=0, warps=1):
-            with b.turns(b.extent(y, 0)) as number:
+            with b.iterations(b.extent(y, 0)) as number:
                 write(number)
     return kernel
 
@@ -198,7 +198,7 @@ def exchange(
             b.release(slot, "copy_engine")
 
         for warp, body in enumerate((fetch, send, leave)):
-            with b.role(body.__name__, first=warp, warps=1, lanes=1), b.turns(tiles) as number:
+            with b.role(body.__name__, first=warp, warps=1, lanes=1), b.iterations(tiles) as number:
                 body(number)
     return kernel
 
@@ -249,7 +249,7 @@ def pair_product(
             return b.INT.mul(b.INT.add(b.INT.mul(block, 2), b.rank()), PAIR_ROWS)
 
         def fetch(block: b.Value) -> None:
-            with b.turns(steps) as number:
+            with b.iterations(steps) as number:
                 k, column = b.INT.mul(number, PAIR_DEPTH), b.INT.mul(b.rank(), PAIR_COLUMNS // 2)
                 at = [k, column] if b_layout == "kn" else [column, k]
                 for ring, source, place in (
@@ -262,7 +262,7 @@ def pair_product(
 
         def multiply(_: b.Value) -> None:
             total = sums.acquire()
-            with b.turns(steps) as number:
+            with b.iterations(steps) as number:
                 slots = rows.wait(), columns.wait()
                 more = b.compare("ne", number, 0)
                 b.mma(total, *slots, accumulate=more, b_layout=b_layout, ctas=2)
@@ -277,12 +277,12 @@ def pair_product(
             b.store_global(fragment, y, [first_row(block), 0], [0, 1])
 
         with b.role("write", first=0, warps=4):
-            with b.turns(blocks) as block:
+            with b.iterations(blocks) as block:
                 write(block)
         with b.role("fetch", first=4, warps=1, lanes=1):
-            with b.turns(blocks) as block:
+            with b.iterations(blocks) as block:
                 fetch(block)
         with b.role("multiply", first=5, warps=1, lanes=1, ranks=issuers):
-            with b.turns(blocks) as block:
+            with b.iterations(blocks) as block:
                 multiply(block)
     return kernel

@@ -49,7 +49,7 @@ def rows_of_a_table(
             tiles = b.Ring("tiles", b.tile([count, columns], bf16, "shared"), stages=stages)
 
             def turns() -> Any:
-                return b.turns(b.INT.floordiv(b.extent(table, 0), count))
+                return b.iterations(b.INT.floordiv(b.extent(table, 0), count))
 
             with b.role("find", first=0, warps=warps), turns() as turn:
                 found = b.load_global(table, [count], [b.INT.mul(turn, count)], [0])

@@ -89,7 +89,7 @@ def gathered_product(
 
         def fetch() -> None:
             fetch_a()
-            with b.turns(blocks) as block:
+            with b.iterations(blocks) as block:
                 slot = ring_b.acquire()
                 first, column = place(block)
                 with b.when(counts(block)):
@@ -102,7 +102,7 @@ def gathered_product(
                 b.commit(slot, "copy_engine")
 
         def copy() -> None:
-            with b.turns(turns) as turn:
+            with b.iterations(turns) as turn:
                 slots: list[b.Value] = []
                 for number in range(AT_ONCE):
                     block = b.INT.add(b.INT.mul(turn, AT_ONCE), number)
@@ -121,7 +121,7 @@ def gathered_product(
         def multiply() -> None:
             filled, total = ring_a.wait(), sums.acquire()
             left = filled if held is None else held.at()
-            with b.turns(blocks) as block:
+            with b.iterations(blocks) as block:
                 slot = ring_b.wait()
                 with b.when(counts(block)):
                     more = b.compare("ne", block, 0)

@@ -99,7 +99,7 @@ def staged(ctas: int = 1, *, without: str = "") -> ws.KernelOp:
             slots = lo.wait(), hi.wait()
             for slot in slots:
                 more = b.product(total, slot, weight, accumulate=True, b_layout="kn")
-                total = b.settle(more)
+                total = b.wait_product(more)
             for slot in slots:
                 b.release(slot, "threads")
             if without != "multiplied":
@@ -118,20 +118,20 @@ def staged(ctas: int = 1, *, without: str = "") -> ws.KernelOp:
             if without != "left":
                 b.release(held, "threads")
 
-        with b.role("split", first=0, warps=4), b.turns(tiles) as number:
+        with b.role("split", first=0, warps=4), b.iterations(tiles) as number:
             split(number)
         with b.role("multiply", first=4, warps=4):
             weight = w.wait()
-            with b.turns(tiles) as number:
+            with b.iterations(tiles) as number:
                 multiply(number, weight)
             b.release(weight, "threads")
         with b.role("load", first=8, warps=1, lanes=1):
             slot = w.acquire()
             b.copy_in(weights, slot, [b.rank(), 0, 0], [1, 2])
             b.commit(slot, "copy_engine")
-            with b.turns(tiles) as number:
+            with b.iterations(tiles) as number:
                 load(number)
-        with b.role("leave", first=9, warps=1, lanes=1), b.turns(tiles) as number:
+        with b.role("leave", first=9, warps=1, lanes=1), b.iterations(tiles) as number:
             leave(number)
     return kernel
 
@@ -248,19 +248,19 @@ def columns(ctas: int = 1, *, without: str = "") -> ws.KernelOp:
             if without != "read":
                 b.release(read.wait(), "threads")
 
-        with b.role("weigh", first=0, warps=4), b.turns(blocks) as block:
+        with b.role("weigh", first=0, warps=4), b.iterations(blocks) as block:
             weigh(block)
         with b.role("fetch", first=4, warps=1, lanes=1):
             fetch(k, keys, b.INT.mul(b.rank(), COLUMNS // ctas))
             fetch(v, values, 0, b.INT.mul(b.rank(), HALF // ctas))
-            with b.turns(blocks) as block:
+            with b.iterations(blocks) as block:
                 fetch(x, source, first_row(block))
         with b.role("multiply", first=5, warps=1, lanes=1, ranks=(0,)):
             operands = [k.wait(), v.wait()]
-            with b.turns(blocks):
+            with b.iterations(blocks):
                 multiply(operands)
             if without == "read":
-                with b.turns(blocks):
+                with b.iterations(blocks):
                     b.release(read.wait(), "threads")
             for slot in operands:
                 b.release(slot, "tensor_core")
@@ -305,11 +305,11 @@ def in_turns() -> ws.KernelOp:
             b.commit(token.acquire(), "threads")
             return fragment
 
-        with b.role("add", first=0, warps=4), b.turns(tiles) as number:
+        with b.role("add", first=0, warps=4), b.iterations(tiles) as number:
             total = _sum(read(ones, free), read(x, over))
             b.store_global(total, y, [b.INT.mul(number, LANES), 0], [0, 1])
-        with b.role("write", first=4, warps=4), b.turns(tiles):
+        with b.role("write", first=4, warps=4), b.iterations(tiles):
             write()
-        with b.role("fetch", first=8, warps=1, lanes=1), b.turns(tiles) as number:
+        with b.role("fetch", first=8, warps=1, lanes=1), b.iterations(tiles) as number:
             fetch(number)
     return kernel

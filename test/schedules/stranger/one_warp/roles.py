@@ -1,10 +1,17 @@
 """The role that attends: one warp, with a tile of Q and O in its registers."""
 
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.core.visited_tiles import Test, visit
 from attn_mlir.schedules.softmax.row import Row
-from attn_mlir.schedules.softmax.state import Rows, reciprocal, seen, store_lse, weigh, with_sink
+from attn_mlir.schedules.softmax.state import (
+    RowState,
+    masked_scores,
+    reciprocal,
+    softmax_step,
+    store_lse,
+    with_sink,
+)
 
 
 class Storage:
@@ -28,7 +35,7 @@ class Storage:
 def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Online softmax of a query tile over its key tiles; writes O and the LSE."""
     rows, zero = problem.config.tile_m, b.f32_constant(0.0)
-    visited, row0 = problem.visited_tiles(tile), problem.first_position(tile, 0)
+    visited, row0 = problem.column_tiles(tile), problem.first_position(tile, 0)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
 
@@ -36,23 +43,23 @@ def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     q = b.load(q_slot)
     b.release(q_slot, "threads")
 
-    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
         *known, o = state
         slot = storage.k.wait()
         none = b.fill([rows, problem.config.tile_n], zero)
         scores = b.dot(none, q, b.load(slot), b_layout="nk")
         b.release(slot, "threads")
-        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
-        step = weigh(problem, row, scores, Rows(*known))
+        scores = masked_scores(problem, tile, scores, test, visited, turn, row0, scale)
+        step = softmax_step(problem, row, scores, RowState(*known))
         slot = storage.v.wait()
         p = b.rounded(step.weights, problem.element)
-        o = b.dot(b.times_rows(o, step.factor), p, b.load(slot), b_layout="kn")
+        o = b.dot(b.times_rows(o, step.alpha), p, b.load(slot), b_layout="kn")
         b.release(slot, "threads")
         return [*step.rows, o]
 
-    start = [*Rows.none(row, rows), b.fill([rows, storage.columns], zero)]
-    *known, o = visit(visited, visited.phases(b.constant(0)), start, turn_of)
-    maximum, total = known[0], Rows(*known).total()
+    start = [*RowState.empty(row, rows), b.fill([rows, storage.columns], zero)]
+    *known, o = loop_over_tiles(visited, visited.phases(b.constant(0)), start, iteration)
+    maximum, total = known[0], RowState(*known).total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda x: reciprocal(x, None), divisor)
     store_lse(problem, row, tile, row0, maximum, total)

@@ -8,7 +8,7 @@ import itertools
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.limits import Target, shared_tile_bytes
-from attn_mlir.schedules.policy.refusal import NoRoom
+from attn_mlir.schedules.policy.refusal import DoesNotFit
 from attn_mlir.schedules.policy.tiling import (
     MOST_GROUPS,
     SMEM_FOR_BARRIERS,
@@ -16,39 +16,39 @@ from attn_mlir.schedules.policy.tiling import (
     goes_with_pages,
 )
 
-HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(128, 0, -32))}
+KEY_TILES = {16: tuple(range(128, 0, -16)), 8: tuple(range(128, 0, -32))}
 """Allowed keys of a tile, by bits of an element: multiples of a product's K. What sums of 8 bits
 lose grows with the square of the keys: 0.9 thousandths with 192, 0.2 with 96 (values of one
 sign)."""
-FEWEST_HELD_KEYS = 80  # with three groups; smaller tiles wait for shared memory (measured)
-HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
-MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
-HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
-HELD_FOR_READS = 16  # the same where each score needs elements of tensors
-HELD_FOR_GATHERS = 16  # and where these have addresses of their own
-HELD_FOR_WIDE, WIDE = 8, 128
+FEWEST_KEYS = 80  # with three groups; smaller tiles wait for shared memory (measured)
+REGISTERS_FOR_ROWS = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
+MAX_REGISTERS = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
+REGISTERS_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
+REGISTERS_FOR_READS = 16  # the same where each score needs elements of tensors
+REGISTERS_FOR_GATHERS = 16  # and where these have addresses of their own
+REGISTERS_FOR_WIDE, WIDE_HEAD_DIM = 8, 128
 """The same where work tiles with more columns of Q are drawn, with 8 bits one group has several in
 turn, or with 16 bits each score needs several elements."""
-OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
+PRODUCER_REGISTERS, FETCHING_REGISTERS, LOOPING_REGISTERS, PAGING_REGISTERS = 24, 32, 40, 56
 """Least registers of threads that copy."""
-OTHERS_THAT_TRANSPOSE = (72, 56, 40)
+TRANSPOSING_REGISTERS = (72, 56, 40)
 """Least registers of threads that transpose values: the first with which key tiles are as large as
 with the last."""
-MOST_OF_OTHERS = 72
-WHOLE_SUMS, HELD_SUMS, SUMS_OF_THREE = 96, 64, 32
+MAX_PRODUCER_REGISTERS = 72
+MAX_WHOLE_COLUMNS, MAX_PRODUCT_COLUMNS, PRODUCT_COLUMNS_OF_THREE = 96, 64, 32
 """With operands of 8 bits a key tile has sums beside those of O: of all columns up to so many, of
 64, and of 32 with three groups. Wider sums leave room for fewer keys: head size 128, an H200,
 TFLOP/s of 4096 keys: 128 columns and 96 keys 716, 64 and 128 keys 751
 (`bench/attention.py --dtype e4m3`, 2026-11-23)."""
-SUM_STEP = 8  # columns of a product, and rows of the transposed values that it reads
-LISTED_ROWS = LISTED_KEYS = 128
+COLUMN_STEP = 8  # columns of a product, and rows of the transposed values that it reads
+INDEXED_ROWS = INDEXED_KEYS = 128
 """Rows of a work tile of this schedule where lists name key tiles, and a multiple of their keys, as
 PyTorch's do.
 """
-MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
+MAX_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 
 
-def held_parts(v_columns: int, groups: int) -> list[range]:
+def product_columns(v_columns: int, groups: int) -> list[range]:
     """The columns of each of the products by which a key tile of 8 bits is added to O.
 
     Their sums take registers beside those of O, one after the other the same ones. For that they
@@ -59,15 +59,15 @@ def held_parts(v_columns: int, groups: int) -> list[range]:
       v_columns: of O, a multiple of 16.
       groups: of a CTA.
     """
-    whole = v_columns if v_columns <= WHOLE_SUMS else HELD_SUMS
-    most = SUMS_OF_THREE if groups == MOST_GROUPS else whole
+    whole = v_columns if v_columns <= MAX_WHOLE_COLUMNS else MAX_PRODUCT_COLUMNS
+    most = PRODUCT_COLUMNS_OF_THREE if groups == MOST_GROUPS else whole
     count = -(-v_columns // most)
-    width = -(-v_columns // count // SUM_STEP) * SUM_STEP
+    width = -(-v_columns // count // COLUMN_STEP) * COLUMN_STEP
     firsts = (min(number * width, v_columns - width) for number in range(count))
     return [range(first, first + width) for first in firsts]
 
 
-def held_registers(
+def thread_registers(
     target: Target,
     groups: int,
     tile_order: str = "single",
@@ -85,20 +85,20 @@ def held_registers(
     `transposing`.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
-    least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
+    least = LOOPING_REGISTERS if tile_order in LOOPING_ORDERS else PRODUCER_REGISTERS
     if tile_order == "counter":
-        least = OTHERS_THAT_DRAW
+        least = FETCHING_REGISTERS
     if listed:
-        least = OTHERS_IN_TURNS
-    if 0 < page_size < max(HELD_KEYS[16]):
-        least = OTHERS_OF_PAGES
+        least = LOOPING_REGISTERS
+    if 0 < page_size < max(KEY_TILES[16]):
+        least = PAGING_REGISTERS
     least = max(least, transposing)
     attending = (pool - least) // groups // step * step
-    attending = min(attending, MOST_HELD)
-    return attending, min(pool - groups * attending, MOST_OF_OTHERS)
+    attending = min(attending, MAX_REGISTERS)
+    return attending, min(pool - groups * attending, MAX_PRODUCER_REGISTERS)
 
 
-def held_tiling_for(
+def register_tiling_for(
     target: Target,
     head_dim: int,
     v_head_dim: int,
@@ -112,7 +112,7 @@ def held_tiling_for(
     listed: bool = False,
     reads: int = 0,
     gathers: bool = False,
-    transposing: int = OTHERS_THAT_TRANSPOSE[-1],
+    transposing: int = TRANSPOSING_REGISTERS[-1],
 ) -> Tiling:
     """The tiles of a kernel whose groups of threads hold S, P and O in registers.
 
@@ -138,7 +138,7 @@ def held_tiling_for(
       transposing: registers of threads that transpose values of 8 bits.
 
     Raises:
-      NoRoom: no tiles fit.
+      DoesNotFit: no tiles fit.
     """
     rows, is_narrow = target.rows_per_product, element_bits == 8
     q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
@@ -148,17 +148,17 @@ def held_tiling_for(
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     allowed = [tile_n] if tile_n else _keys_for(element_bits, page_size)
     if listed:
-        groups = groups or LISTED_ROWS // rows
-        allowed = [n for n in allowed if LISTED_KEYS % n == 0]
-    counts = (3, FEWEST_HELD_KEYS), (2, 0), (1, 0)
-    more = HELD_FOR_GATHERS if gathers else 0
+        groups = groups or INDEXED_ROWS // rows
+        allowed = [n for n in allowed if INDEXED_KEYS % n == 0]
+    counts = (3, FEWEST_KEYS), (2, 0), (1, 0)
+    more = REGISTERS_FOR_GATHERS if gathers else 0
     # a kernel that spills a little before none
-    least_spared = HELD_FOR_READS if gathers and reads > 1 else 0
-    spared = (HELD_FOR_READS + more, least_spared, 0) if reads else (0,)
+    least_spared = REGISTERS_FOR_READS if gathers and reads > 1 else 0
+    spared = (REGISTERS_FOR_READS + more, least_spared, 0) if reads else (0,)
     for for_reads, (count, least) in itertools.product(spared, counts):
         if groups not in (0, count):
             continue
-        attending, _ = held_registers(
+        attending, _ = thread_registers(
             target,
             count,
             tile_order,
@@ -166,15 +166,21 @@ def held_tiling_for(
             listed=listed,
             transposing=transposing if is_narrow else 0,
         )
-        rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
+        rest = REGISTERS_FOR_ROWS + (REGISTERS_FOR_PAGES if page_size else 0)
         rest += for_reads
         has_turns = is_narrow and count == 1 and tile_order in LOOPING_ORDERS
-        rest += HELD_FOR_WIDE if (tile_order == "counter" or has_turns) and head_dim > WIDE else 0
         rest += (
-            HELD_FOR_WIDE if for_reads and reads > 1 and not is_narrow and head_dim > WIDE else 0
+            REGISTERS_FOR_WIDE
+            if (tile_order == "counter" or has_turns) and head_dim > WIDE_HEAD_DIM
+            else 0
+        )
+        rest += (
+            REGISTERS_FOR_WIDE
+            if for_reads and reads > 1 and not is_narrow and head_dim > WIDE_HEAD_DIM
+            else 0
         )
         v_columns = -(-v_head_dim // 16) * 16
-        parts = held_parts(v_columns, count) if is_narrow else [range(v_columns)]
+        parts = product_columns(v_columns, count) if is_narrow else [range(v_columns)]
         beside = len(parts[0]) // 2 if is_narrow else 0
         budget = attending - rest - beside - sum(len(part) for part in parts) // 2
         for columns in allowed:
@@ -185,8 +191,8 @@ def held_tiling_for(
             held = columns * (32 + element_bits) // 64  # registers of S and P
             fits = tile_n or (columns >= least and held <= budget)
             if fits and stages >= 2:
-                return Tiling(count, columns, min(stages, MOST_HELD_STAGES))
-    raise NoRoom(
+                return Tiling(count, columns, min(stages, MAX_STAGES))
+    raise DoesNotFit(
         f"two key tiles of head_dim {head_dim} and v_head_dim {v_head_dim} and what is staged of Q "
         "and O of "
         f"{output_bits} bits exceed shared memory, or S, P and O the registers of {target.chip}"
@@ -195,4 +201,4 @@ def held_tiling_for(
 
 def _keys_for(element_bits: int, page_size: int) -> list[int]:
     """Allowed keys of a tile, most first."""
-    return [n for n in HELD_KEYS[element_bits] if goes_with_pages(n, page_size)]
+    return [n for n in KEY_TILES[element_bits] if goes_with_pages(n, page_size)]

@@ -29,23 +29,23 @@ class Phases(NamedTuple):
     left: Value | None
 
 
-class VisitedTiles(Protocol):
+class ColumnTiles(Protocol):
     """Which tiles of columns a work tile visits, in turns 0, 1, ...; of keys, or of queries where
     keys stand still.
 
     Attributes:
       count: number of turns, at least 0.
-      keeps_everywhere: whether `attn.keep` is evaluated in turns without a test, too.
+      masks_everywhere: whether `attn.keep` is evaluated in turns without a test, too.
     """
 
     count: Value
-    keeps_everywhere: ClassVar[bool]
+    masks_everywhere: ClassVar[bool]
 
-    def first_column(self, turn: Value | int) -> Value:
+    def first_column(self, index: Value | int) -> Value:
         """First column of the tile visited in a turn."""
         ...
 
-    def phases(self, way: Value) -> Phases:
+    def phases(self, row_tile: Value) -> Phases:
         """Which turns test which edges, for one tile of rows.
 
         All tiles of rows of a work tile take the same turns. Some may visit tiles of which this
@@ -58,18 +58,18 @@ class VisitedTiles(Protocol):
         ...
 
 
-def visit(
-    visited: VisitedTiles,
+def loop_over_tiles(
+    tiles: ColumnTiles,
     phases: Phases,
     state: list[Value],
-    turn_of: Callable[..., list[Value]],
+    iteration: Callable[..., list[Value]],
     *,
     first: int = 0,
 ) -> list[Value]:
     """Emits the loops over all turns, one for each kind of test, and returns the final state.
 
     Args:
-      turn_of: emits one turn; from the test or None, the turn's number and the state to the next
+      iteration: emits one turn; from the test or None, the turn's number and the state to the next
         state.
       first: the turn to begin with; there are at least as many turns.
     """
@@ -77,11 +77,11 @@ def visit(
         left = None if phases.left is None else b.INT.max(phases.left, first)
         phases = Phases(b.INT.max(phases.plain, first), left)
 
-    def turns(begin: Value | int, end: Value, test: Test | None) -> list[Value]:
-        return b.loop(begin, end, state, lambda *args: turn_of(test, *args))
+    def phase(begin: Value | int, end: Value, test: Test | None) -> list[Value]:
+        return b.loop(begin, end, state, lambda *args: iteration(test, *args))
 
-    state = turns(first, phases.plain, Test.ALL)
+    state = phase(first, phases.plain, Test.ALL)
     if phases.left is None:
-        return turns(phases.plain, visited.count, None)
-    state = turns(phases.plain, phases.left, None)
-    return turns(phases.left, visited.count, Test.LEFT_EDGE)
+        return phase(phases.plain, tiles.count, None)
+    state = phase(phases.plain, phases.left, None)
+    return phase(phases.left, tiles.count, Test.LEFT_EDGE)
