@@ -26,7 +26,7 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import AttnError
-from attn_mlir.schedules.policy.tiling import KEYS_IN_ROWS_TILES, MAX_HEAD_DIM, STREAM_SUMS
+from attn_mlir.schedules.policy.tiling import KEYS_IN_ROWS_TILES, MAX_HEAD_DIM, STREAM_COLUMNS
 
 TILED, HELD, STREAMED, SWAPPED = "mha", "mha-registers", "mha-streaming", "mha-swapped"
 HEADS, KV_HEADS = 16, 2
@@ -100,7 +100,7 @@ def kernels(step: int) -> Iterator[tuple[str, str, Options]]:
             options = {key: value for _, some in chosen for key, value in some.items()}
             most = MAX_HEAD_DIM
             if schedule == SWAPPED or (schedule == STREAMED and "query_tiles" in options):
-                most = STREAM_SUMS
+                most = STREAM_COLUMNS
             for size in range(step, most + 1, step):
                 words = (target, schedule, f"D={size}", *(word for word, _ in chosen if word))
                 if (name := ", ".join(words)) not in seen:

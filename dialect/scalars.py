@@ -200,8 +200,8 @@ def loop(
 
 
 @contextmanager
-def turns(count: Value | int) -> Generator[Value]:
-    """An `scf.for` over 0 .. count - 1 without carried values; yields the number of the turn."""
+def iterations(count: Value | int) -> Generator[Value]:
+    """An `scf.for` over 0 .. count - 1 without carried values; yields the index."""
     count = constant(count) if isinstance(count, int) else count
     op = scf.ForOp(constant(0), count, constant(1))
     with ir.InsertionPoint(op.body):

@@ -130,15 +130,15 @@ def attention_kernel(
         blocks = op.blocks
         problem = Problem(
             **tensors | {"q": (tensors["q"],)},
-            factors=OperandScales(*(storage.scale_table(captured) for storage in storages)),
+            scales=OperandScales(*(storage.scale_table(captured) for storage in storages)),
             position_scales=position_scales_of(k, v, captured),
-            parts=_splits_of(op, tensors, captured, config.tile_n),
+            splits=_splits_of(op, tensors, captured, config.tile_n),
             tile_counter=None if op.tile_counter is None else captured[op.tile_counter.counter],
             offsets=None if op.offsets is None else OffsetArguments.of(op.offsets, captured),
             query_sequences=q.queries(tensors["q"], captured),
             key_sequences=keys.sequences,
             modifier=Modifier(op, captured),
-            visited=MaskTiles
+            make_column_tiles=MaskTiles
             if blocks is None
             else IndexedTiles.of(blocks, captured, config, keys.sequences),
             heads=op.heads,
@@ -160,7 +160,7 @@ def _splits_of(
 ) -> Splits | None:
     """The split of the keys into parts, or None; key tiles have `tile_n` keys."""
     if op.join is not None:
-        memory = (op.join.accumulators_, op.join.extremes, op.join.arrived)
+        memory = (op.join.sums, op.join.extremes, op.join.arrived)
         workspace = Workspace(*(captured[x] for x in memory))
         keys = op.join.part_keys
         size = None if keys is None else keys // tile_n

@@ -42,7 +42,7 @@ class AttentionPolicy(SplitPolicy):
         Dense sequences are the last axis; CTAs that loop over work tiles have all on the first.
         """
         found = self.tiled(facts, call)
-        count = call.sizes["batch"] * max(call.parts, 1)
+        count = call.sizes["batch"] * max(call.splits, 1)
         if count <= LAST_AXIS_CTAS or facts.ragged_q or "tile_order" in found:
             return found
         loops = self.defaults["tile_order"] in LOOPING_ORDERS

@@ -36,7 +36,7 @@ class Call(NamedTuple):
       multiprocessors: of the machine; 0 where only the operation is there.
       sizes: `batch`, and the longest `sq` and `sk`; nothing where only the operation is there.
       asked: knobs that the caller has set, by name.
-      parts: of the keys, which are computed side by side; 0 if the keys are not split.
+      splits: of the keys, which are computed side by side; 0 if the keys are not split.
       cached: whether keys and values lie in a cache, with pages or without.
     """
 
@@ -44,7 +44,7 @@ class Call(NamedTuple):
     multiprocessors: int = 0
     sizes: Mapping[str, int] = NO_SIZES
     asked: Knobs = NO_KNOBS
-    parts: int = 0
+    splits: int = 0
     cached: bool = False
 
     def has_rows(self, facts: Facts, *, least: int = 0, most: int) -> bool:
@@ -135,8 +135,8 @@ def pages_of(key_tiles: Iterable[int]) -> Domain:
     """Sizes of pages that a key tile of one of these sizes goes with; 0 without pages."""
     tiles = tuple(key_tiles)
     least = min(tiles)
-    parts = [n for n in range(PAGE_STEP, least, PAGE_STEP) if goes_with_pages(least, n)]
-    text = f"{', '.join(map(str, parts))} or a multiple of {least}"
+    splits = [n for n in range(PAGE_STEP, least, PAGE_STEP) if goes_with_pages(least, n)]
+    text = f"{', '.join(map(str, splits))} or a multiple of {least}"
     return Domain(text, lambda page: any(goes_with_pages(n, page) for n in tiles))
 
 

@@ -87,7 +87,7 @@ class Choice:
 
     def in_parts(self, count: int) -> "Choice":
         """The same for so many parts of the keys; 0 for keys that are not split."""
-        return replace(self, call=self.call._replace(parts=count)) if count else self
+        return replace(self, call=self.call._replace(splits=count)) if count else self
 
     def for_other_sizes(self) -> list["Choice"]:
         """The same for as many queries and any batch and number of keys."""

@@ -30,13 +30,13 @@ WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` colu
 MAX_SHARED_DIM = (576, 512)  # columns of K, and of V where it is the front of K's rows
 SLICE_KEYS = 32  # keys of a tile that a warp computes: a mask word's, K of two products
 STREAM_STAGES = 3  # key tiles in flight, at least, that a second query tile must leave room for
-STREAM_SUMS = 128  # most columns of O in one warp: 64 registers of each thread
-WIDE_HANDED = 32  # columns that a warp passes on at a time where O has more than `MAX_HEAD_DIM`
+STREAM_COLUMNS = 128  # most columns of O in one warp: 64 registers of each thread
+WIDE_PUBLISHED_COLUMNS = 32  # columns published at a time, of an O above `MAX_HEAD_DIM`
 STREAM_STEP = 16  # columns of a warp are a multiple: two products' N of 8
 SCALE_STEP = 32  # columns of K or V that share a factor are a multiple
-MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_SUMS` columns, and above; more would spill
+MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_COLUMNS` columns, and above; more would spill
 SCALE_GROUPS = (
-    f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} "
+    f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_COLUMNS} "
     f"columns) of a multiple of {SCALE_STEP} columns each"
 )
 COMBINE_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
@@ -100,7 +100,7 @@ def has_scale_groups(columns: int, groups: int) -> bool:
     """Whether some kernel takes K or V with `groups` factors per row of `columns` columns."""
     if groups == 1:
         return True
-    most = MAX_SCALE_GROUPS[columns > STREAM_SUMS]
+    most = MAX_SCALE_GROUPS[columns > STREAM_COLUMNS]
     fits = 1 < groups <= most and columns % groups == 0
     return fits and columns // groups % SCALE_STEP == 0
 
@@ -190,19 +190,23 @@ def streamed_stages(
     keys = stream_keys(v_head_dim)
     slot = shared_tile_bytes(keys, max(head_dim, v_head_dim), stored_bits)
     q = 2 * shared_tile_bytes(query_slot_rows(packed), head_dim, element_bits)
-    strips, slices = keys // SLICE_KEYS, Slices.of(v_head_dim)
-    sums = strips * shared_tile_bytes(STREAM_ROWS, v_head_dim, 32)
+    key_slices, slices = keys // SLICE_KEYS, Slices.of(v_head_dim)
+    accumulators = key_slices * shared_tile_bytes(STREAM_ROWS, v_head_dim, 32)
     out = shared_tile_bytes(STREAM_ROWS, v_head_dim, output_bits)
-    if slices.handed < slices.columns:
-        sums = strips * slices.warps * shared_tile_bytes(STREAM_ROWS, slices.handed, 32)
+    if slices.published_columns < slices.columns:
+        accumulators = (
+            key_slices * slices.warps * shared_tile_bytes(STREAM_ROWS, slices.published_columns, 32)
+        )
         out = 0 if is_joined else out
     elif is_joined:
-        pieces, out = OutputChunks.of(v_head_dim, q_tiles), 0
-        slots, columns = pieces.in_slice, pieces.columns
-        if pieces.warps == 1:  # which takes all pieces of a slice in one slot
+        chunks, out = OutputChunks.of(v_head_dim, q_tiles), 0
+        slots, columns = chunks.in_slice, chunks.columns
+        if chunks.warps == 1:  # one slot has all chunks of a slice
             slots, columns = 1, slices.columns
-        sums = strips * slices.warps * slots * shared_tile_bytes(STREAM_ROWS, columns, 32)
-    return (target.smem_bytes - SMEM_FOR_STREAM - q_tiles * (q + sums + out)) // slot
+        accumulators = (
+            key_slices * slices.warps * slots * shared_tile_bytes(STREAM_ROWS, columns, 32)
+        )
+    return (target.smem_bytes - SMEM_FOR_STREAM - q_tiles * (q + accumulators + out)) // slot
 
 
 def fit_two_query_tiles(
@@ -239,8 +243,8 @@ class Slices(NamedTuple):
     """How warps share the columns of O in the schedule for few queries.
 
     Attributes:
-      warps: how many warps compute the same strip of keys, each for other columns.
-      columns: columns of each of them; together at least those of O.
+      warps: warps that compute the same key slice, each for other columns.
+      columns: columns of each slice; together at least those of O.
     """
 
     warps: int
@@ -249,22 +253,22 @@ class Slices(NamedTuple):
     @classmethod
     def of(cls, v_columns: int) -> "Slices":
         """The slices of an O of `v_columns` columns."""
-        count = -(-v_columns // STREAM_SUMS)
+        count = -(-v_columns // STREAM_COLUMNS)
         return cls(count, -(-v_columns // (count * STREAM_STEP)) * STREAM_STEP)
 
     @property
-    def handed(self) -> int:
-        """Columns that a warp passes on at a time: all, where shared memory has room for them."""
-        return self.columns if self.warps * self.columns <= MAX_HEAD_DIM else WIDE_HANDED
+    def published_columns(self) -> int:
+        """Columns that a warp publishes at a time: all if they fit in shared memory."""
+        return self.columns if self.warps * self.columns <= MAX_HEAD_DIM else WIDE_PUBLISHED_COLUMNS
 
 
 class OutputChunks(NamedTuple):
-    """How warps share O when parts of the keys are joined: by pieces that a warp adds up at a time.
+    """How warps share O when the kernel combines splits: by chunks that a warp adds up at a time.
 
     Attributes:
-      slices: the slices of O, each cut into pieces.
-      columns: columns of a piece.
-      warps: warps that add up; piece i of every slice is the work of warp i mod `warps`.
+      slices: the slices of O, each cut into chunks.
+      columns: columns of a chunk.
+      warps: combining warps; chunk i of every slice is the work of warp i mod `warps`.
       groups: warpgroups that attend.
     """
 
@@ -275,11 +279,11 @@ class OutputChunks(NamedTuple):
 
     @classmethod
     def of(cls, v_head_dim: int, q_tiles: int = 1) -> "OutputChunks":
-        """Pieces of 32 columns, or of 16 if 32 do not divide a slice, and the most warps that fit.
+        """Chunks of 32 columns, or of 16 if 32 do not divide a slice, and the most warps that fit.
 
         Args:
           v_head_dim: elements per row of V and O.
-          q_tiles: query tiles of a work tile, which are joined separately.
+          q_tiles: query tiles of a work tile, which are combined separately.
         """
         slices = Slices.of(v_head_dim)
         columns = STREAM_STEP if slices.columns % (2 * STREAM_STEP) else 2 * STREAM_STEP
@@ -291,17 +295,17 @@ class OutputChunks(NamedTuple):
 
     @property
     def in_slice(self) -> int:
-        """Number of pieces of a slice."""
+        """Number of chunks of a slice."""
         return self.slices.columns // self.columns
 
     @property
     def of_warp(self) -> int:
-        """Number of pieces that a warp adds up, one after the other."""
+        """Number of chunks that a warp adds up, one after the other."""
         return self.slices.warps * self.in_slice // self.warps
 
     @classmethod
     def whole(cls, columns: int) -> "OutputChunks":
-        """O in one piece, of which each thread of a warpgroup has a column."""
+        """O as one chunk, of which each thread of a warpgroup owns a column."""
         return cls(Slices(1, columns), columns, 1, 1)
 
     def workspace(self, rows: int = STREAM_ROWS) -> tuple[tuple[int | str, ...], ...]:
@@ -310,9 +314,9 @@ class OutputChunks(NamedTuple):
         Args:
           rows: of a query tile.
         """
-        pieces = self.slices.warps * self.in_slice
+        chunks = self.slices.warps * self.in_slice
         return (
-            ("splits", "tiles", pieces, rows, self.columns),
+            ("splits", "tiles", chunks, rows, self.columns),
             (2, "splits", "tiles", self.warps, rows),
             ("tiles", self.warps),
         )

@@ -238,17 +238,17 @@ def _modified(
     """Applies the modifier to each score, multiplied by `scale` first unless that is None."""
 
     def element(score: Value, row: Value, column: Value) -> Value:
-        scaled_ = score if scale is None else b.fmul(score, scale)
+        scaled_score = score if scale is None else b.fmul(score, scale)
         queries = problem.rows
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
         head = queries.head(tile.head, row)
         if tile.shift is not None:
             head, q, k = tile.shift.coordinates(head, q, k)
-        return problem.modifier(scaled_, tile.batch, head, q, k, masked=masked)
+        return problem.modifier(scaled_score, tile.batch, head, q, k, masked=masked)
 
     bits = ws.element_bits(problem.element)
-    in_turn = problem.config.scores_at_a_time(problem.modifier, bits)
-    return b.map_coordinates(element, scores, in_turn=in_turn)
+    at_a_time = problem.config.scores_at_a_time(problem.modifier, bits)
+    return b.map_coordinates(element, scores, at_a_time=at_a_time)
 
 
 def store_lse(

@@ -2,7 +2,7 @@
 
 A work tile is 8, 16 or 32 query rows, those of a group's heads and of a few tokens, which are the
 columns of a product. Warps 0-3 attend, one thread for each key of a tile; 4 issues the products, 5
-stores O, 6 loads. See `splits_.swapped`.
+stores O, 6 loads. See `splits.swapped`.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.keys_in_rows.roles import (
     KeysInRowsStorage,
     attend,
-    leave,
     multiply,
+    store_output,
 )
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.problem import Problem, Value
@@ -79,5 +79,7 @@ def _roles(problem: Problem, storage: KeysInRowsStorage, source: CopiedKV) -> li
         b.Role("mma", work(lambda tile, _: multiply(problem, storage, tile)), lanes=1),
     ]
     if storage.out is not None:
-        roles.append(b.Role("leave", work(lambda tile, _: leave(problem, storage, tile)), lanes=1))
+        roles.append(
+            b.Role("leave", work(lambda tile, _: store_output(problem, storage, tile)), lanes=1)
+        )
     return [*roles, b.Role("load", load, lanes=1)]

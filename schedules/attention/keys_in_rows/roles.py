@@ -43,7 +43,7 @@ from attn_mlir.schedules.softmax.state import (
     with_sink,
 )
 
-from ..streaming.combine_in_kernel import Place, finish
+from ..streaming.combine_in_kernel import WorkspaceSlot, finish
 
 
 class KeysInRowsStorage:
@@ -78,7 +78,7 @@ class KeysInRowsStorage:
         self.o = b.Buffer("o", b.tile([keys, rows], f32, "tensor"))
         self.finished = b.Ring("finished", None)
         self.out: b.Ring | None = None
-        if not isinstance(problem.splits_, CombinedSplits):
+        if not isinstance(problem.splits, CombinedSplits):
             self.out = b.Ring("out", b.tile([rows, keys], problem.output, "shared"))
         self.scratch = b.Buffer("found", b.tile([WARPGROUP_WARPS * rows], f32, "shared"))
 
@@ -88,7 +88,7 @@ def multiply(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> No
 
     So the scores of a tile are there when the weights of the one before have been handed over.
     """
-    visited, rows = problem.column_tiles(tile), problem.config.tile_m
+    key_tiles, rows = problem.column_tiles(tile), problem.config.tile_m
 
     def scores(queries: Value) -> None:
         key, slot = storage.k.wait(), storage.s.acquire()
@@ -103,39 +103,39 @@ def multiply(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> No
         b.release(values, "tensor_core")
 
     queries = storage.q.wait()
-    with b.when(visited.any()):
+    with b.when(key_tiles.any()):
         scores(queries)
-        sums = storage.finished.acquire()
+        finished = storage.finished.acquire()
 
-        def iteration(turn: Value) -> list[Value]:
+        def iteration(index: Value) -> list[Value]:
             scores(queries)
-            add(b.compare("sgt", turn, 1))
+            add(b.compare("sgt", index, 1))
             return []
 
-        b.loop(1, visited.count, [], iteration)
-        add(b.compare("sgt", visited.count, 1))
-        b.commit(sums, "tensor_core")
+        b.loop(1, key_tiles.count, [], iteration)
+        add(b.compare("sgt", key_tiles.count, 1))
+        b.commit(finished, "tensor_core")
     b.release(queries, "tensor_core")
 
 
 def attend(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
     """Online softmax of a work tile's rows; then O / l to the out ring, the LSE to memory."""
     rows, keys_in_tile = problem.config.tile_m, problem.config.tile_n
-    visited = problem.column_tiles(tile)
+    key_tiles = problem.column_tiles(tile)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, 0)
     scratch = storage.scratch.at()
 
-    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+    def iteration(test: Test | None, index: Value, *state: Value) -> list[Value]:
         slot = storage.s.wait()
         scores = b.transposed(b.load(slot))
         b.release(slot, "warps")
-        scores = masked_scores(problem, tile, scores, test, visited, turn, row0, scale)
+        scores = masked_scores(problem, tile, scores, test, key_tiles, index, row0, scale)
         step = _weigh(problem, row, scores, RowState(*state), scratch)
         target = storage.p.acquire()
         b.store(b.transposed(b.rounded(step.weights, problem.product)), target)
-        begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
+        begun = b.compare("sgt", index, 0)  # before the first product O holds nothing
         with b.when(arith.AndIOp(step.has_new_max, begun).result):
             o = storage.o.at()
             b.store(b.transposed(b.times_rows(b.transposed(b.load(o)), step.alpha)), o)
@@ -143,19 +143,19 @@ def attend(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None
         return [*step.rows]
 
     state = loop_over_tiles(
-        visited, visited.phases(0), [*RowState.empty(row, rows, keys_in_tile)], iteration
+        key_tiles, key_tiles.phases(0), [*RowState.empty(row, rows, keys_in_tile)], iteration
     )
-    found = RowState(*state)
+    row_state = RowState(*state)
     zero = b.f32_constant(0.0)
-    total = b.reduce_group("add", found.l_partial, b.fill([rows], zero), scratch)
-    if isinstance(problem.splits_, CombinedSplits):
-        _join(problem, storage, tile, row, found.maximum, total)
+    total = b.reduce_group("add", row_state.l_partial, b.fill([rows], zero), scratch)
+    if isinstance(problem.splits, CombinedSplits):
+        _combine(problem, storage, tile, row, row_state.maximum, total)
         return
-    divisor = with_sink(problem, row, tile, row0, found.maximum, total)
+    divisor = with_sink(problem, row, tile, row0, row_state.maximum, total)
     output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
-    store_lse(problem, row, tile, row0, found.maximum, total)
-    with b.either(visited.any()) as (some, none):
+    store_lse(problem, row, tile, row0, row_state.maximum, total)
+    with b.either(key_tiles.any()) as (some, none):
         with some:
             _hand_over(problem, storage, b.times_rows(_settled(storage), inverse))
         with none:
@@ -165,12 +165,12 @@ def attend(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None
 def _settled(storage: KeysInRowsStorage) -> Value:
     """O of a work tile [rows, columns], undivided, when its last product is complete."""
     finished = storage.finished.wait()
-    sums = b.transposed(b.load(storage.o.at()))
+    o = b.transposed(b.load(storage.o.at()))
     b.release(finished, "warps")
-    return sums
+    return o
 
 
-def _join(
+def _combine(
     problem: Problem,
     storage: KeysInRowsStorage,
     tile: WorkTile,
@@ -182,16 +182,18 @@ def _join(
     adds up all parts.
     """
     whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
-    place = Place.of(problem, OutputChunks.whole(columns), tile, 0, whole)
-    place.leave_rows(maximum, total)
+    workspace = WorkspaceSlot.of(problem, OutputChunks.whole(columns), tile, 0, whole)
+    workspace.store_statistics(maximum, total)
     with b.either(problem.column_tiles(tile).any()) as (some, none):
         with some:
-            place.leave(whole, _settled(storage))
+            workspace.store_output(whole, _settled(storage))
         with none:
-            place.leave(whole, b.fill([problem.config.tile_m, columns], b.f32_constant(0.0)))
-    with b.when(place.is_last()):
+            workspace.store_output(
+                whole, b.fill([problem.config.tile_m, columns], b.f32_constant(0.0))
+            )
+    with b.when(workspace.is_last()):
         exact = dataclasses.replace(row, threshold=0)  # parts differ by any factor
-        finish(problem, tile, exact, place, whole, 0)
+        finish(problem, tile, exact, workspace, whole, 0)
 
 
 def _weigh(
@@ -205,20 +207,20 @@ def _weigh(
     rows, factor = rescaled_state(
         row, rows, moved, lambda: b.reduce_group("max", scores, rows.maximum, scratch)
     )
-    weighed = weights_of(problem, row, scores, rows)
-    rows = rows._replace(l_partial=b.map_elements(b.fadd, rows.l_partial, weighed))
-    return SoftmaxStep(rows, moved, factor, weighed)
+    weights = weights_of(problem, row, scores, rows)
+    rows = rows._replace(l_partial=b.map_elements(b.fadd, rows.l_partial, weights))
+    return SoftmaxStep(rows, moved, factor, weights)
 
 
 def _hand_over(problem: Problem, storage: KeysInRowsStorage, result: Value) -> None:
-    """Gives O of a work tile to `leave`."""
+    """Gives O of a work tile to `store_output`."""
     assert storage.out is not None
     slot = storage.out.acquire()
     b.store(b.rounded(result, problem.output), slot)
     b.commit(slot, "warps")
 
 
-def leave(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
+def store_output(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
     """Writes the lines of the finished O that V has;
     rows past the end of the sequence are dropped.
     """

@@ -24,7 +24,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.attention.streaming.combine_in_kernel import CombineStorage, join
+from attn_mlir.schedules.attention.streaming.combine_in_kernel import CombineStorage, combine
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.attention.streaming.roles import StreamingStorage, attend, merge
 from attn_mlir.schedules.core.config import FP8_BITS, Config
@@ -70,7 +70,7 @@ class StreamingConfig(Config):
         return self.packed_heads * self.head_tiles
 
     def product(self, stored: Any) -> Any:
-        """f16 for elements of 8 bits: see `splits_.widening`."""
+        """f16 for elements of 8 bits: see `operands.widen`."""
         return ir.F16Type.get() if ws.element_bits(stored) == FP8_BITS else stored
 
 
@@ -103,9 +103,9 @@ def _roles(problem: Problem, storage: StreamingStorage, source: StreamedKV) -> l
     def attending_as(role: int) -> Callable[[Value], None]:
         return work(lambda tile, number: attend(problem, storage, tile, role, number))
 
-    attend_warps = storage.groups * storage.strips
-    joining = storage.pieces.warps if isinstance(storage, CombineStorage) else 0
-    registers, others = _registers(problem, storage, source, attend_warps, joining)
+    attend_warps = storage.groups * storage.key_slices
+    combine_warps = storage.output_chunks.warps if isinstance(storage, CombineStorage) else 0
+    registers, other_registers = _registers(problem, storage, source, attend_warps, combine_warps)
     warps = attend_warps // storage.roles
     roles = [
         b.Role(label, attending_as(role), warps=warps, groups=warps, registers=registers)
@@ -114,17 +114,19 @@ def _roles(problem: Problem, storage: StreamingStorage, source: StreamedKV) -> l
     ]
     if isinstance(storage, CombineStorage):
 
-        def join_parts(warp: Value) -> None:
-            number = warp if joining > 1 else b.constant(0)
-            work(lambda tile, _: join(problem, storage, tile, number))(warp)
+        def combine_splits(warp: Value) -> None:
+            number = warp if combine_warps > 1 else b.constant(0)
+            work(lambda tile, _: combine(problem, storage, tile, number))(warp)
 
-        own = registers if joining == WARPGROUP else others
-        roles.append(b.Role("join", join_parts, warps=joining, groups=joining, registers=own))
+        own = registers if combine_warps == WARPGROUP else other_registers
+        roles.append(
+            b.Role("join", combine_splits, warps=combine_warps, groups=combine_warps, registers=own)
+        )
     else:
-        merge_parts = work(lambda tile, _: merge(problem, storage, tile))
-        leave = work(lambda tile, _: epilogue(problem, storage.out, tile))
-        roles.append(b.Role("merge", merge_parts, registers=others))
-        roles.append(b.Role("leave", leave, lanes=1, registers=others))
+        merge_tiles = work(lambda tile, _: merge(problem, storage, tile))
+        store_output = work(lambda tile, _: epilogue(problem, storage.out, tile))
+        roles.append(b.Role("merge", merge_tiles, registers=other_registers))
+        roles.append(b.Role("leave", store_output, lanes=1, registers=other_registers))
 
     def load(number: Value) -> None:
         b.launch_dependents()
@@ -134,23 +136,27 @@ def _roles(problem: Problem, storage: StreamingStorage, source: StreamedKV) -> l
             prefetch_first_tiles(problem, source)
             work(lambda tile, _: load_streamed(problem, storage, source, tile))(number)
 
-    roles.append(b.Role("load", load, lanes=1, registers=others))
+    roles.append(b.Role("load", load, lanes=1, registers=other_registers))
     if source.by_threads:
         gather = work(lambda tile, _: source.fill(storage, tile, lambda: None))
-        left = MOST_WARPS - sum(role.warps for role in roles)
-        roles.append(b.Role("gather", gather, warps=left, registers=others))
+        free_warps = MOST_WARPS - sum(role.warps for role in roles)
+        roles.append(b.Role("gather", gather, warps=free_warps, registers=other_registers))
     return roles
 
 
 def _registers(
-    problem: Problem, storage: StreamingStorage, source: StreamedKV, attending: int, joining: int
+    problem: Problem,
+    storage: StreamingStorage,
+    source: StreamedKV,
+    attending: int,
+    combine_warps: int,
 ) -> tuple[int, int]:
     """Registers of those that attend, and of the others, by how many warps attend,
     and join parts.
     """
-    if attending <= WARPGROUP and joining != WARPGROUP:
+    if attending <= WARPGROUP and combine_warps != WARPGROUP:
         return 0, 0
-    if source.by_threads or (storage.has_pairs and problem.shares_rows and joining > 0):
+    if source.by_threads or (storage.packs_f32 and problem.shares_rows and combine_warps > 0):
         return REGISTERS["lists"]
     if attending == WARPGROUP:
         return REGISTERS["one"]

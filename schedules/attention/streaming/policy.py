@@ -48,9 +48,9 @@ from attn_mlir.schedules.policy.tiling import (
     MAX_Q_TILES,
     MAX_SHARED_DIM,
     SCALE_GROUPS,
+    STREAM_COLUMNS,
     STREAM_KEYS,
     STREAM_ROWS,
-    STREAM_SUMS,
     OutputChunks,
     Slices,
     StreamedRows,
@@ -156,7 +156,7 @@ class StreamingPolicy(FewRowsPolicy):
         left = facts.group // packed if packed else 0
         along_heads = q_tiles > 0 and left % q_tiles == 0
         is_wide = Slices.of(facts.v_head_dim).warps > 1
-        tiles = Domain(f"1 with v_head_dim above {STREAM_SUMS}", lambda count: count == 1)
+        tiles = Domain(f"1 with v_head_dim above {STREAM_COLUMNS}", lambda count: count == 1)
         return {
             "q_tiles": tiles if is_wide else one_of(1, MAX_Q_TILES),
             "kv_stages": at_least(1),  # K leaves a slot before V is awaited
@@ -175,7 +175,7 @@ class StreamingPolicy(FewRowsPolicy):
         multiprocessors.
         """
         found = dict(call.asked)
-        if "q_tiles" in found or call.splits_:
+        if "q_tiles" in found or call.splits:
             return found
         rows = self.query_rows(facts, MAX_Q_TILES)
         fit = fit_two_query_tiles(

@@ -22,19 +22,19 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.position_scales import PositionScales
-from attn_mlir.schedules.operands.sequences import Sequence as Place
+from attn_mlir.schedules.operands.sequences import Sequence as StoredSequence
 from attn_mlir.schedules.operands.widen import power
 from attn_mlir.schedules.softmax.state import SoftmaxStep
 
 
-class Sides(NamedTuple):
+class OperandPair(NamedTuple):
     """A pair: the factors of keys, and those of values."""
 
     keys: Any
     values: Any
 
 
-class Ahead:
+class PrefetchedScales:
     """Reads the factors of a warp's strip of keys ahead of the turn that uses them.
 
     The values that are read travel from turn to turn in the state of the loop.
@@ -44,7 +44,7 @@ class Ahead:
         self,
         problem: Problem,
         tile: WorkTile,
-        visited: ColumnTiles,
+        tiles: ColumnTiles,
         first: Value,
         count: int,
         value_groups: Sequence[int],
@@ -55,48 +55,48 @@ class Ahead:
           value_groups: the groups of V's columns that the warp computes.
         """
         assert problem.position_scales is not None
-        self._tile, self._visited, self._first, self._count = tile, visited, first, count
+        self._tile, self._tiles, self._first, self._count = tile, tiles, first, count
         self._head = problem.rows.kv_head(tile.head)
         k, v = problem.position_scales
         groups = range(problem.head_dim // k.group)
-        self._wanted = [(k, group, 0) for group in groups]
+        self._requested = [(k, group, 0) for group in groups]
         self._sources = [k]
         if (v.lists, v.page_positions) != (k.lists, k.page_positions):
             self._sources.append(v)
-        self._wanted += [(v, group, len(self._sources) - 1) for group in value_groups]
-        self._places = {side: self._place(side) for side in (k, v)}
+        self._requested += [(v, group, len(self._sources) - 1) for group in value_groups]
+        self._sequences = {operand: self._stored(operand) for operand in (k, v)}
         self._key_count = len(groups)
 
-    def _place(self, side: PositionScales) -> Place:
+    def _stored(self, operand: PositionScales) -> StoredSequence:
         """Where the factors of the work tile's sequence lie,
         with as many positions as it has keys.
         """
-        found = side.sequences.of(self._tile.batch, self._tile.queries)
-        return Place(found.lead, found.start, self._tile.keys.length, False)
+        entries = operand.sequences.of(self._tile.batch, self._tile.queries)
+        return StoredSequence(entries.lead, entries.start, self._tile.keys.length, False)
 
-    def _column(self, turn: Value | int) -> Value:
-        return b.INT.add(self._visited.first_column(turn), self._first)
+    def _column(self, index: Value | int) -> Value:
+        return b.INT.add(self._tiles.first_column(index), self._first)
 
-    def _found(self, turn: Value | int) -> list[Value]:
-        column = self._column(turn)
+    def _located(self, index: Value | int) -> list[Value]:
+        column = self._column(index)
         return [
             entry
-            for side in self._sources
-            for entry in side.find(self._tile.batch, column, self._count)
+            for operand in self._sources
+            for entry in operand.find(self._tile.batch, column, self._count)
         ]
 
-    def _loaded(self, turn: Value | int, found: Sequence[Value]) -> list[Value]:
-        column = self._column(turn)
+    def _loaded(self, index: Value | int, entries: Sequence[Value]) -> list[Value]:
+        column = self._column(index)
         return [
-            side.load(
-                self._places[side],
+            operand.load(
+                self._sequences[operand],
                 column,
-                found[source : source + 1],
+                entries[source : source + 1],
                 self._count,
                 self._head,
                 group,
             )
-            for side, group, source in self._wanted
+            for operand, group, source in self._requested
         ]
 
     def start(self) -> list[Value]:
@@ -105,24 +105,24 @@ class Ahead:
         """
         f32, count = ir.F32Type.get(), [self._count]
         entries = 0 if self._sources[0].pages is None else len(self._sources)
-        loaded = [f32] * len(self._wanted) + [b.i32()] * entries
-        nothing = [b.f32_constant(0.0)] * len(self._wanted) + [b.constant(0)] * entries
+        loaded = [f32] * len(self._requested) + [b.i32()] * entries
+        nothing = [b.f32_constant(0.0)] * len(self._requested) + [b.constant(0)] * entries
         return b.chosen(
-            self._visited.any(),
+            self._tiles.any(),
             [ws.fragment_type(count, kind) for kind in loaded],
-            lambda: [*self._loaded(0, self._found(0)), *self._found(1)],
+            lambda: [*self._loaded(0, self._located(0)), *self._located(1)],
             lambda: [b.fill(count, value) for value in nothing],
         )
 
-    def following(self, turn: Value, state: Sequence[Value]) -> list[Value]:
+    def following(self, index: Value, state: Sequence[Value]) -> list[Value]:
         """The state for the turn after this one; the reads start now."""
-        found = state[len(self._wanted) :]
-        return [*self._loaded(b.INT.add(turn, 1), found), *self._found(b.INT.add(turn, 2))]
+        entries = state[len(self._requested) :]
+        return [*self._loaded(b.INT.add(index, 1), entries), *self._located(b.INT.add(index, 2))]
 
-    def factors(self, state: Sequence[Value]) -> Sides:
+    def scales(self, state: Sequence[Value]) -> OperandPair:
         """The factors of a turn from its state, [count] for each group, one key per lane."""
-        own = state[: len(self._wanted)]
-        return Sides(own[: self._key_count], own[self._key_count :])
+        loaded = state[: len(self._requested)]
+        return OperandPair(loaded[: self._key_count], loaded[self._key_count :])
 
 
 class GroupWeights(NamedTuple):
@@ -136,7 +136,7 @@ class GroupWeights(NamedTuple):
     """
 
     weights: Value
-    factor: Value
+    alpha: Value
     largest: Sequence[Value] = ()
 
 
@@ -145,14 +145,14 @@ def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
 
     `lanes` has the factors [keys], one key per lane; `total` is None for the first group.
     """
-    factors = b.broadcast_lanes(lanes)
+    scales = b.broadcast_lanes(lanes)
     if total is None:
-        return b.times_columns(products, factors)
+        return b.times_columns(products, scales)
     rows = ws.FragmentType(products.type).shape[0]
-    return b.map_elements(b.fma, products, b.broadcast_down(factors, rows), total)
+    return b.map_elements(b.fma, products, b.broadcast_down(scales, rows), total)
 
 
-def weighed_values(step: SoftmaxStep, lanes: Value, largest: Value, element: Any) -> GroupWeights:
+def scaled_weights(step: SoftmaxStep, lanes: Value, largest: Value, element: Any) -> GroupWeights:
     """Weights P multiplied by the factors of their keys, and by a power of two for each row.
 
     Args:
@@ -163,16 +163,16 @@ def weighed_values(step: SoftmaxStep, lanes: Value, largest: Value, element: Any
     """
     products = b.times_columns(step.weights, b.broadcast_lanes(lanes))
     before = b.map_elements(b.fmul, largest, step.alpha)
-    found = b.reduce_rows("max", products, before)
-    up = b.map_elements(lambda x: power(x)[0], found)
+    entries = b.reduce_rows("max", products, before)
+    up = b.map_elements(lambda x: power(x)[0], entries)
 
-    def of_sums(old: Value, by: Value, new: Value) -> Value:
+    def rescale(old: Value, by: Value, new: Value) -> Value:
         return b.fmul(b.fmul(by, power(new)[0]), power(old)[1])
 
-    of_old = b.map_elements(of_sums, largest, step.alpha, found)
-    return GroupWeights(b.rounded(b.times_rows(products, up), element), of_old, [found])
+    alpha_ = b.map_elements(rescale, largest, step.alpha, entries)
+    return GroupWeights(b.rounded(b.times_rows(products, up), element), alpha_, [entries])
 
 
-def real_sums(sums: Value, largest: Value) -> Value:
+def unscaled_accumulators(accumulators: Value, largest: Value) -> Value:
     """The sums [rows, columns] divided by the powers of two of their weights."""
-    return b.times_rows(sums, b.map_elements(lambda x: power(x)[1], largest))
+    return b.times_rows(accumulators, b.map_elements(lambda x: power(x)[1], largest))

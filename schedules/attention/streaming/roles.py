@@ -1,10 +1,10 @@
 """The roles of a kernel that streams keys and values past few queries, which stay in registers.
 
-Each warp of `attend` owns a strip of every key tile, for both products, and a maximum, a sum and an
-O of its own: warps meet once per work tile, in `merge`, and never on the way. Where O is too wide
-for the registers of a warp, some share a strip: all find its weights, and each has a slice of O's
-columns. Where there are two query tiles, two share it as well, and each has one of these.
-See `kernels.streaming` for who hands what to whom.
+Each warp of `attend` owns a key slice of every key tile, for both products, and has its own m_i,
+l_i and O: warps meet only once per work tile, in `merge`. If O is too wide for the registers of a
+warp, several warps share a key slice: each computes its weights and owns a slice of O's columns.
+With two query tiles, two warps share a key slice as well, one per query tile. The ring graph is in
+`kernel.py`.
 """
 
 import math
@@ -18,7 +18,7 @@ from attn_mlir.dialect.targets.limits import LINE_BYTES, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.operands.widen import UpcastQueries, upcasts
+from attn_mlir.schedules.operands.widen import UpcastQueries, upcast
 from attn_mlir.schedules.policy.tiling import SLICE_KEYS, Slices, query_slot_rows
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.softmax.state import (
@@ -32,30 +32,35 @@ from attn_mlir.schedules.softmax.state import (
 )
 from attn_mlir.schedules.sources.kv_source import as_filled
 
-from .position_scales import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
-
-SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
-DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
-MAX_REGISTER_COLUMNS = (
-    304  # columns of Q and O together whose registers a thread has; beyond, Q is read again
+from .position_scales import (
+    GroupWeights,
+    OperandPair,
+    PrefetchedScales,
+    scaled_weights,
+    unscaled_accumulators,
+    with_group,
 )
-MAX_REGISTER_COLUMNS_OF_GROUPS = 224  # where a row of K or V has several factors
-MAX_REGISTER_COLUMNS_OF_TILES = 240  # with two query tiles, where f32 lie in pairs
+
+SUM_COLUMNS = 32  # of O at a time: the columns of V take 16 registers
+DEPTH_COLUMNS = 64  # of Q and K at a time: the columns of K take 32 registers
+MAX_REGISTER_COLUMNS = 304  # of Q and O together in registers; beyond, Q is read for each product
+MAX_REGISTER_COLUMNS_OF_GROUPS = 224  # where a row of K or V has several scales
+MAX_REGISTER_COLUMNS_OF_TILES = 240  # with two query tiles and pairs of f32
 
 
 class Share(NamedTuple):
-    """What a warp of `attend` works on.
+    """The work of a warp of `attend`.
 
     Attributes:
-      way: the query tile.
-      slice: of O's columns; computed where one role has all slices.
-      strip: of each key tile.
-      warp: its number among those that attend.
+      q_tile: number of the query tile.
+      slice: number of the slice of O's columns; a value if one role has all slices.
+      key_slice: number of the key slice of each key tile.
+      warp: number among the attending warps.
     """
 
-    way: int
+    q_tile: int
     slice: Value | int
-    strip: Value
+    key_slice: Value
     warp: Value
 
 
@@ -63,32 +68,32 @@ class StreamingStorage:
     """The rings of the kernel.
 
     Attributes:
-      strips: of a key tile.
-      q_tiles: of a work tile.
-      slices: of O's columns.
-      groups: of `strips` warps each, one for each slice of each query tile, whose slices follow one
-        another; warp `group` x `strips` + `strip` has the way of that number.
-      roles: that attend, of equally many of these groups: one where all slices have the same code,
-        since each begins with a line of V and has no factors of its own.
-      slice_columns: of O.
-      columns: of all slices, at least those that O has; what is beyond is 0.
-      handed: columns that a warp hands over at a time.
-      has_pairs: whether f32 lie in pairs, in neighbouring registers.
+      key_slices: key slices of a key tile.
+      q_tiles: query tiles of a work tile.
+      slices: slices of O's columns.
+      groups: groups of `key_slices` warps, one for each slice of each query tile, slices innermost;
+        warp `group` x `key_slices` + `key_slice` uses the ring instance of that number.
+      roles: attending roles, with equally many groups each. One per query tile if all slices have
+        the same code: each begins with a line of V and none has scales.
+      slice_columns: columns of a slice of O.
+      columns: columns of all slices, at least those of O; the ones past O are 0.
+      published_columns: columns that a warp publishes at a time.
+      packs_f32: whether f32 lie in pairs of neighbouring registers.
     """
 
     def __init__(self, problem: Problem, target: Target, box_rows: int):
-        """For a problem whose keys and values come in boxes of so many rows.
+        """Declares the rings; copies of K and V have `box_rows` rows.
 
-        Boxes of several lines lie side by side, so that a copy fills each; as rows of one tile they
-        would be a copy for each 128-byte column.
+        Boxes wider than a line of 128 bytes lie side by side, so that one copy fills each; as rows
+        of one tile they would need a copy for each line.
         """
         config, element, stored = problem.config, problem.element, problem.stored
-        self.strips = config.tile_n // SLICE_KEYS
+        self.key_slices = config.tile_n // SLICE_KEYS
         slices = Slices.of(problem.v_columns)
         self.slices, self.slice_columns = slices
-        self.handed = slices.handed
+        self.published_columns = slices.published_columns
         self.q_tiles, self.groups = config.q_tiles, config.q_tiles * self.slices
-        self.has_pairs = Feature.PACKED_F32 in target.features
+        self.packs_f32 = Feature.PACKED_F32 in target.features
         columns = self.slices * self.slice_columns
         loaded = query_slot_rows(config.packed_heads)
         queries = b.tile([loaded, problem.columns], element, "shared")
@@ -102,83 +107,82 @@ class StreamingStorage:
         rows = box_rows if is_cut else config.tile_n
         keys = b.tile([rows, config.tile_n // rows * widest], stored, "shared")
         self.k = self.v = b.Ring("kv", keys, stages=config.kv_stages)
-        self._declare_found(problem)
+        self._declare_results(problem)
 
-    def _declare_found(self, problem: Problem) -> None:
-        """The rings of what warps have found: a way for each; and that of O."""
-        rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.groups * self.strips
+    def _declare_results(self, problem: Problem) -> None:
+        """The rings of the warps' results, an instance for each warp, and the ring of O."""
+        rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.groups * self.key_slices
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), instances=warps)
-        self.l_partial = b.Ring("totals", b.tile([rows], f32, "shared"), instances=warps)
-        self.sums = b.Ring("sums", b.tile([rows, self.handed], f32, "shared"), instances=warps)
+        self.row_sums = b.Ring("totals", b.tile([rows], f32, "shared"), instances=warps)
+        self.accumulators = b.Ring(
+            "sums", b.tile([rows, self.published_columns], f32, "shared"), instances=warps
+        )
         out = b.tile([rows, self.columns], problem.output, "shared")
         self.out = b.Ring("out", out, instances=self.q_tiles)
 
     @property
     def max_register_columns(self) -> int:
-        """Columns of Q and O together whose registers a thread has."""
-        return (
-            MAX_REGISTER_COLUMNS_OF_TILES
-            if self.has_pairs and self.q_tiles > 1
-            else MAX_REGISTER_COLUMNS
-        )
+        """Columns of Q and O together that fit in registers."""
+        has_pairs = self.packs_f32 and self.q_tiles > 1
+        return MAX_REGISTER_COLUMNS_OF_TILES if has_pairs else MAX_REGISTER_COLUMNS
 
     @property
-    def sum_parts(self) -> list[tuple[int, int]]:
-        """First column and number of the parts that a warp has its slice of O in."""
-        return parts_of(self.slice_columns, SUM_COLUMNS)
+    def chunks(self) -> list[tuple[int, int]]:
+        """First column and column count of each chunk of a slice of O."""
+        return column_ranges(self.slice_columns, SUM_COLUMNS)
 
     def share(self, role: int, number: Value) -> Share:
-        """What a warp of a role works on, by its number there."""
+        """The work of warp `number` of a role."""
         inside = self.groups // self.roles
         first = role * inside
-        way, slice_ = divmod(first, self.slices)
-        warp = b.INT.add(number, first * self.strips) if first else number
+        q_tile, slice_ = divmod(first, self.slices)
+        warp = b.INT.add(number, first * self.key_slices) if first else number
         if inside == 1:
-            return Share(way, slice_, number, warp)
-        own = b.INT.floordiv(number, self.strips)
-        strip = b.INT.sub(number, b.INT.mul(own, self.strips))
-        return Share(way, own, strip, warp)
+            return Share(q_tile, slice_, number, warp)
+        own_slice = b.INT.floordiv(number, self.key_slices)
+        key_slice = b.INT.sub(number, b.INT.mul(own_slice, self.key_slices))
+        return Share(q_tile, own_slice, key_slice, warp)
 
-    def values(self, strip: Value, slice_: Value | int) -> Value:
-        """The columns of a slice in a strip of values."""
+    def values(self, key_slice: Value, slice_: Value | int) -> Value:
+        """The columns of a slice of O in a key slice of V."""
         if isinstance(slice_, int):
-            return b.columns(strip, slice_ * self.slice_columns, self.slice_columns)
+            return b.columns(key_slice, slice_ * self.slice_columns, self.slice_columns)
         first = b.INT.mul(slice_, self.slice_columns)
-        return b.columns_at(strip, first, self.slice_columns)
+        return b.columns_at(key_slice, first, self.slice_columns)
 
-    def hand_over(self, share: Share, maximum: Value, total: Value, *sums: Value) -> None:
-        """Gives what a warp has found for a work tile to those that put it together.
+    def publish(self, share: Share, maximum: Value, total: Value, *accumulators: Value) -> None:
+        """Hands a warp's m_i, l_i and O to the roles that add them up.
 
         Args:
-          sums: its slice of O, in `sum_parts`.
+          accumulators: the warp's slice of O, in `chunks`.
         """
         warp = share.warp
-        for ring, value in ((self.maxima, maximum), (self.l_partial, total)):
-            hand_over(ring, warp, value)
-        some = len(sums) * self.handed // self.slice_columns
-        for first in range(0, len(sums), some):
-            slot = self.sums.acquire(warp)
-            for x, part in zip(sums[first : first + some], self.sum_parts, strict=False):
-                b.store(x, b.columns(slot, *part))
+        for ring, value in ((self.maxima, maximum), (self.row_sums, total)):
+            publish(ring, warp, value)
+        some = len(accumulators) * self.published_columns // self.slice_columns
+        for first in range(0, len(accumulators), some):
+            slot = self.accumulators.acquire(warp)
+            for x, columns in zip(accumulators[first : first + some], self.chunks, strict=False):
+                b.store(x, b.columns(slot, *columns))
             b.commit(slot, "threads")
 
 
-def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
+def publish(ring: b.Ring, instance: Value, value: Value) -> None:
     """Fills a slot with a fragment."""
-    slot = ring.acquire(way)
+    slot = ring.acquire(instance)
     b.store(value, slot)
     b.commit(slot, "threads")
 
 
 class Groups(NamedTuple):
-    """Columns of K and V by the factors that they share; all of them together where none have any.
+    """Columns of K and V grouped by common scale; one group without scales.
 
     Attributes:
-      depth: columns of K at a time, of one group.
-      key: columns of a group of K; `keys` of them.
-      values: the groups of V that a warp's slice of O is made of, by their numbers; none where V
-        has no factors of positions.
-      members: for each of these, or for all of V, which parts of that slice belong to it.
+      depth: columns of K per product, within one group.
+      key: columns of a group of K.
+      keys: number of groups of K.
+      values: numbers of the groups of V in a warp's slice of O; empty without position scales.
+      members: for each of these, or for all of V, the numbers of its chunks of the slice.
     """
 
     depth: int
@@ -189,15 +193,13 @@ class Groups(NamedTuple):
 
     @property
     def has_several(self) -> bool:
-        """Whether a row of K or V, or of its part for a warp, has several factors."""
+        """Whether a row of K, or of a warp's slice of V, has several scales."""
         return max(self.keys, len(self.values)) > 1
 
     @classmethod
     def of(cls, problem: Problem, storage: StreamingStorage, slice_: Value | int) -> "Groups":
-        """Those of a problem, and of a slice of its O, whose number is known where there are
-        factors.
-        """
-        firsts = [first for first, _ in storage.sum_parts]
+        """The groups of a problem and a slice of its O; with scales, `slice_` is an int."""
+        firsts = [first for first, _ in storage.chunks]
         depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
         if problem.position_scales is None:
             return cls(depth, problem.columns, 1, (), [range(len(firsts))])
@@ -205,175 +207,187 @@ class Groups(NamedTuple):
         keys = problem.head_dim // k.group
         depth = depth if keys == 1 else math.gcd(k.group, depth)
         last = problem.v_head_dim // v.group - 1
-        own = [min((slice_ * storage.slice_columns + x) // v.group, last) for x in firsts]
-        values = range(own[0], own[-1] + 1)
-        members = [[n for n, group in enumerate(own) if group == value] for value in values]
+        own_groups = [min((slice_ * storage.slice_columns + x) // v.group, last) for x in firsts]
+        values = range(own_groups[0], own_groups[-1] + 1)
+        members = [[n for n, group in enumerate(own_groups) if group == value] for value in values]
         return cls(depth, problem.columns if keys == 1 else k.group, keys, values, members)
 
 
 class Queries:
-    """The rows of a work tile as operands of a warp's products, in registers or read each time."""
+    """The query rows as operands of a warp's products, in registers or loaded for each product."""
 
     def __init__(
-        self, problem: Problem, tile: Value, parts: Sequence[tuple[int, int]], *, is_held: bool
+        self,
+        problem: Problem,
+        tile: Value,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        in_registers: bool,
     ):
-        """Of these parts of a tile's columns, first and number of each."""
-        self._tile, self._parts = tile, parts
-        is_read = is_held or problem.widens
-        loaded = [b.load(b.columns(tile, *part)) for part in parts] if is_read else []
-        self._wide = UpcastQueries(loaded) if problem.widens else None
-        self._held = [self._operand(part) for part in loaded] if is_held else []
+        """Splits the columns of a tile into `ranges`: first column and column count."""
+        self._tile, self._ranges = tile, ranges
+        is_read = in_registers or problem.upcasts
+        loaded = [b.load(b.columns(tile, *columns)) for columns in ranges] if is_read else []
+        self._upcast = UpcastQueries(loaded) if problem.upcasts else None
+        self._registers = [self._converted(x) for x in loaded] if in_registers else []
 
-    def _operand(self, part: Value) -> Value:
-        return part if self._wide is None else self._wide.operand(part)
+    def _converted(self, columns: Value) -> Value:
+        return columns if self._upcast is None else self._upcast.operand(columns)
 
-    def part(self, number: int) -> Value:
-        """Some columns, all of them as `scores` wants them."""
-        if self._held:
-            return self._held[number]
-        return self._operand(b.load(b.columns(self._tile, *self._parts[number])))
+    def operand(self, number: int) -> Value:
+        """The operand of range `number`; a bf16 one is scaled, which `scores` undoes."""
+        if self._registers:
+            return self._registers[number]
+        return self._converted(b.load(b.columns(self._tile, *self._ranges[number])))
 
     def scores(self, products: Value) -> Value:
-        """The products of all columns, as those of the queries themselves."""
-        undo = None if self._wide is None else self._wide.undo
+        """The products without the scaling of the queries."""
+        undo = None if self._upcast is None else self._upcast.undo
         return products if undo is None else b.times_rows(products, undo)
 
 
 def attend(
     problem: Problem, storage: StreamingStorage, tile: WorkTile, role: int, number: Value
 ) -> None:
-    """Online softmax of a query tile over a strip of each key tile, by warp `number` of a role."""
-    config, widens, shared = problem.config, problem.widens, problem.shares_rows
+    """Online softmax of a query tile over a key slice of each key tile, by warp `number`."""
+    config, upcasts, shared = problem.config, problem.upcasts, problem.shares_rows
     rows = config.tile_m
     share = storage.share(role, number)
-    way = share.way
-    visited = problem.column_tiles(tile)
-    tile = problem.query_tile(tile, way)
+    q_tile = share.q_tile
+    key_tiles = problem.column_tiles(tile)
+    tile = problem.query_tile(tile, q_tile)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
-    row0 = problem.first_position(tile, way)
-    first = b.INT.mul(share.strip, SLICE_KEYS)
+    row0 = problem.first_position(tile, q_tile)
+    first = b.INT.mul(share.key_slice, SLICE_KEYS)
     zero = b.f32_constant(0.0)
-    sum_parts = storage.sum_parts
+    chunks = storage.chunks
 
-    q_slot = storage.q.wait(way)
+    q_slot = storage.q.wait(q_tile)
     groups = Groups.of(problem, storage, share.slice)
     max_register_columns = (
         MAX_REGISTER_COLUMNS_OF_GROUPS if groups.has_several else storage.max_register_columns
     )
-    is_held = problem.columns + storage.slice_columns <= max_register_columns
-    depths = parts_of(problem.columns, groups.depth)
-    queries = Queries(problem, b.rows(q_slot, 0, rows), depths, is_held=is_held)
-    if is_held:
+    in_registers = problem.columns + storage.slice_columns <= max_register_columns
+    depths = column_ranges(problem.columns, groups.depth)
+    queries = Queries(problem, b.rows(q_slot, 0, rows), depths, in_registers=in_registers)
+    if in_registers:
         b.release(q_slot, "threads")
 
     def operand(tile: Value) -> Value:
-        """Some of K or V, as products take it."""
-        return upcasts(b.load(tile)) if widens else b.load(tile)
+        """Columns of K or V in the element type of the products."""
+        return upcast(b.load(tile)) if upcasts else b.load(tile)
 
-    def products(slot: Value, factors: Sequence[Value]) -> Value:
-        """The scores of a strip of keys, unscaled but for the factors of keys."""
+    def products(slot: Value, key_scales: Sequence[Value]) -> Value:
+        """The scores of a key slice, multiplied by the key scales only."""
         total: Value | None = None
         scores = b.fill([rows, SLICE_KEYS], zero)
-        for number, part in enumerate(depths):
-            pair = queries.part(number), operand(b.columns(slot, *part))
-            scores = b.dot(scores, *pair, b_layout="nk", upcasts=widens)
-            group, rest = divmod(sum(part), groups.key)
-            if factors and rest == 0:
-                total = with_group(total, scores, factors[group - 1])
+        for number, columns in enumerate(depths):
+            pair = queries.operand(number), operand(b.columns(slot, *columns))
+            scores = b.dot(scores, *pair, b_layout="nk", upcasts=upcasts)
+            group, rest = divmod(sum(columns), groups.key)
+            if key_scales and rest == 0:
+                total = with_group(total, scores, key_scales[group - 1])
                 scores = b.fill([rows, SLICE_KEYS], zero)
         return queries.scores(scores if total is None else total)
 
-    def strip(slot: Value, columns: int) -> Value:
+    def key_slice(slot: Value, columns: int) -> Value:
         boxes = as_filled(slot, config.tile_n, columns, problem.stored)
         return b.rows(b.view(boxes, [config.tile_n, columns], problem.stored), first, SLICE_KEYS)
 
-    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-        known, state = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
-        ends = len(sum_parts), len(sum_parts) + len(groups.values)
-        sums, largest, handed = state[: ends[0]], [*state[slice(*ends)]], state[ends[1] :]
-        own = Sides((), ()) if ahead is None else ahead.factors(handed)
+    def iteration(test: Test | None, index: Value, *state: Value) -> list[Value]:
+        row_state, state = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
+        ends = len(chunks), len(chunks) + len(groups.values)
+        accumulators, largest = state[: ends[0]], [*state[slice(*ends)]]
+        scale_state = state[ends[1] :]
+        scales = OperandPair((), ()) if prefetched is None else prefetched.scales(scale_state)
         slot = storage.k.wait()
-        scores = products(strip(slot, problem.columns), own.keys)
+        scores = products(key_slice(slot, problem.columns), scales.keys)
         if not shared:
             b.release(slot, "threads")
-        scores = masked_scores(problem, tile, scores, test, visited, turn, row0, scale, first)
-        step = softmax_step(problem, row, scores, known)
-        following = [] if ahead is None else ahead.following(turn, handed)
+        scores = masked_scores(problem, tile, scores, test, key_tiles, index, row0, scale, first)
+        step = softmax_step(problem, row, scores, row_state)
+        following = [] if prefetched is None else prefetched.following(index, scale_state)
         plain = None
-        if ahead is None:
+        if prefetched is None:
             plain = GroupWeights(b.rounded(step.weights, problem.product), step.alpha)
         if not shared:
             slot = storage.v.wait()
-        values = strip(slot, problem.columns if shared else storage.columns)
+        values = key_slice(slot, problem.columns if shared else storage.columns)
         values = storage.values(values, share.slice)
         added: list[Value] = []
         for number, members in enumerate(groups.members):
-            by = plain or weighed_values(step, own.values[number], largest[number], problem.product)
+            by = plain or scaled_weights(
+                step, scales.values[number], largest[number], problem.product
+            )
             for member in members:
-                x = b.times_rows(sums[member], by.alpha)
-                part = operand(b.columns(values, *sum_parts[member]))
-                added.append(b.dot(x, by.weights, part, b_layout="kn", upcasts=widens))
+                x = b.times_rows(accumulators[member], by.alpha)
+                v = operand(b.columns(values, *chunks[member]))
+                added.append(b.dot(x, by.weights, v, b_layout="kn", upcasts=upcasts))
             largest[number : number + 1] = by.largest
         b.release(slot, "threads")
         return [*step.rows, *added, *largest, *following]
 
     state = [*RowState.empty(row, rows)]
-    state += [b.fill([rows, count], zero) for _, count in sum_parts]
-    ahead = None
+    state += [b.fill([rows, count], zero) for _, count in chunks]
+    prefetched = None
     if problem.position_scales is not None:
-        ahead = Ahead(problem, tile, visited, first, SLICE_KEYS, groups.values)
+        prefetched = PrefetchedScales(problem, tile, key_tiles, first, SLICE_KEYS, groups.values)
         state += [b.fill([rows], zero) for _ in groups.values]
-        state += ahead.start()
+        state += prefetched.start()
     if shared:  # long products: tests cost less than a second loop, whose code is as long
-        state = b.loop(0, visited.count, state, lambda *args: iteration(Test.ALL, *args))
+        state = b.loop(0, key_tiles.count, state, lambda *args: iteration(Test.ALL, *args))
     else:
-        state = loop_over_tiles(visited, visited.phases(way), state, iteration)
-    known, state = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
-    sums, largest = state[: len(sum_parts)], state[len(sum_parts) :]
-    if ahead is not None:
-        own = [x for x, members in zip(largest, groups.members, strict=False) for _ in members]
-        sums = [real_sums(*pair) for pair in zip(sums, own, strict=True)]
-    if not is_held:
+        state = loop_over_tiles(key_tiles, key_tiles.phases(q_tile), state, iteration)
+    row_state, state = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
+    accumulators, largest = state[: len(chunks)], state[len(chunks) :]
+    if prefetched is not None:
+        maxima = [x for x, members in zip(largest, groups.members, strict=False) for _ in members]
+        accumulators = [
+            unscaled_accumulators(*pair) for pair in zip(accumulators, maxima, strict=True)
+        ]
+    if not in_registers:
         b.release(q_slot, "threads")
-    storage.hand_over(share, known.maximum, known.total(), *sums)
+    storage.publish(share, row_state.maximum, row_state.total(), *accumulators)
 
 
 def merge(problem: Problem, storage: StreamingStorage, tile: WorkTile) -> None:
-    """Adds up what the warps have found, each by its maximum; writes O / l and the LSE.
+    """Merges the warps' m_i, l_i and O; writes O / l and the LSE.
 
-    With the maximum m of all, l = sum of l(w) 2^((m(w) - m) c), and O so as well.
+    With the maximum m of all warps w, l = sum of l(w) 2^((m(w) - m) c); O likewise.
     """
     row = Row.of(problem, problem.score_scale(tile))
-    for way in range(storage.q_tiles):
-        _merge(problem, storage, problem.query_tile(tile, way), row, way)
+    for q_tile in range(storage.q_tiles):
+        _merge(problem, storage, problem.query_tile(tile, q_tile), row, q_tile)
 
 
-def _merge(problem: Problem, storage: StreamingStorage, tile: WorkTile, row: Row, way: int) -> None:
-    """The same for one query tile."""
-    row0 = problem.first_position(tile, way)
-    in_tile = storage.slices * storage.strips
-    warps = range(way * in_tile, (way + 1) * in_tile)
-    slots = [[ring.wait(warp) for warp in warps] for ring in (storage.maxima, storage.l_partial)]
-    maxima, l_partial = ([b.load(slot) for slot in some[: storage.strips]] for some in slots)
-    maximum, factors = common(row, maxima)
-    total = weighed(l_partial, factors)
+def _merge(
+    problem: Problem, storage: StreamingStorage, tile: WorkTile, row: Row, q_tile: int
+) -> None:
+    """Merges the results of one query tile."""
+    row0 = problem.first_position(tile, q_tile)
+    in_tile = storage.slices * storage.key_slices
+    warps = range(q_tile * in_tile, (q_tile + 1) * in_tile)
+    slots = [[ring.wait(warp) for warp in warps] for ring in (storage.maxima, storage.row_sums)]
+    maxima, row_sums = ([b.load(slot) for slot in some[: storage.key_slices]] for some in slots)
+    maximum, alphas = common_maximum(row, maxima)
+    total = scaled_sum(row_sums, alphas)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
-    out = storage.out.acquire(way)
+    out = storage.out.acquire(q_tile)
     for slice_ in range(storage.slices):
-        own = warps[slice_ * storage.strips :][: storage.strips]
-        for begin in range(0, storage.slice_columns, storage.handed):
-            found = [storage.sums.wait(warp) for warp in own]
-            for first, count in parts_of(storage.handed, SUM_COLUMNS):
-                sums = [b.load(b.columns(slot, first, count)) for slot in found]
-                summed = weighed_rows(sums, factors)
+        of_slice = warps[slice_ * storage.key_slices :][: storage.key_slices]
+        for begin in range(0, storage.slice_columns, storage.published_columns):
+            published = [storage.accumulators.wait(warp) for warp in of_slice]
+            for first, count in column_ranges(storage.published_columns, SUM_COLUMNS):
+                accumulators = [b.load(b.columns(slot, first, count)) for slot in published]
+                summed = scaled_row_sum(accumulators, alphas)
                 column = slice_ * storage.slice_columns + begin + first
                 value = b.rounded(b.times_rows(summed, inverse), problem.output)
                 b.store(value, b.columns(out, column, count))
-            for slot in found:
+            for slot in published:
                 b.release(slot, "threads")
     for some in slots:
         for slot in some:
@@ -381,27 +395,27 @@ def _merge(problem: Problem, storage: StreamingStorage, tile: WorkTile, row: Row
     b.commit(out, "threads")
 
 
-def parts_of(count: int, most: int) -> list[tuple[int, int]]:
-    """First column and number of each of the parts that columns are worked on in."""
+def column_ranges(count: int, most: int) -> list[tuple[int, int]]:
+    """First column and column count of each range of at most `most` of `count` columns."""
     return [(first, min(most, count - first)) for first in range(0, count, most)]
 
 
-def common(row: Row, maxima: list[Value]) -> tuple[Value, list[Value]]:
-    """The maximum of all, and the factor of what was found by each."""
+def common_maximum(row: Row, maxima: list[Value]) -> tuple[Value, list[Value]]:
+    """The common maximum, and alpha for each of the maxima."""
     maximum = maxima[0]
     for other in maxima[1:]:
         maximum = b.map_elements(b.fmax, maximum, other)
-    return maximum, [b.map_elements(row.alpha, own, maximum) for own in maxima]
+    return maximum, [b.map_elements(row.alpha, x, maximum) for x in maxima]
 
 
-def weighed(l_partial: list[Value], factors: list[Value]) -> Value:
-    """The sum of fragments [rows], each times its factors."""
-    return _added([b.map_elements(b.fmul, *pair) for pair in zip(l_partial, factors, strict=True)])
+def scaled_sum(row_sums: list[Value], alphas: list[Value]) -> Value:
+    """The sum of fragments [rows], each times its alpha."""
+    return _added([b.map_elements(b.fmul, *pair) for pair in zip(row_sums, alphas, strict=True)])
 
 
-def weighed_rows(sums: list[Value], factors: list[Value]) -> Value:
-    """The sum of fragments [rows, columns], each times its rows' factors."""
-    return _added([b.times_rows(*pair) for pair in zip(sums, factors, strict=True)])
+def scaled_row_sum(accumulators: list[Value], alphas: list[Value]) -> Value:
+    """The sum of fragments [rows, columns], each row times its alpha."""
+    return _added([b.times_rows(*pair) for pair in zip(accumulators, alphas, strict=True)])
 
 
 def _added(fragments: list[Value]) -> Value:

@@ -1,6 +1,4 @@
-"""The correction role: keeps the accumulators in step with the row maximum,
-then normalises them.
-"""
+"""The correction role: rescales O when the row maximum changes, then normalises it."""
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.column_tiles import ColumnTiles
@@ -12,80 +10,79 @@ CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 
 
 
 def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
-    """For each key tile rescales O where the row maximum moved;
-    at the end writes O / l to `out`.
-    """
-    visited = problem.column_tiles(tile)
-    instances = range(problem.config.q_tiles)
+    """Rescales O after each key tile whose maximum changed; writes O / l to `out`."""
+    key_tiles = problem.column_tiles(tile)
+    q_tiles = range(problem.config.q_tiles)
 
-    def begin(way: int) -> None:
-        """The first key tile: before its product O holds nothing."""
-        b.release(storage.stats.wait(way), "threads")
+    def begin(q_tile: int) -> None:
+        """The first key tile: there is no O to rescale."""
+        b.release(storage.stats.wait(q_tile), "threads")
         for _ in range(storage.stages.pv):
-            b.commit(storage.p.acquire(way), "threads")
+            b.commit(storage.p.acquire(q_tile), "threads")
 
-    def iteration(turn: Value) -> list[Value]:
-        del turn
-        for way in instances:
-            # softmax has waited for scores issued behind the previous product, which O then
-            # contains
-            handover = storage.stats.wait(way)
-            fitting = [storage.p.acquire(way) for _ in range(storage.stages.pv)]
-            factor = b.load(handover)
-            b.release(handover, "threads")
-            with b.when(b.any_row(b.map_elements(_is_below_one, factor, element=b.i1()))):
-                for part in _parts(storage.o.at(way), problem.v_columns):
-                    b.store(b.times_rows(b.load(part), factor), part)
-            for slot in fitting:
+    def iteration(index: Value) -> list[Value]:
+        del index
+        for q_tile in q_tiles:
+            # stats follows scores that were issued after the previous product: O has that product
+            stats_slot = storage.stats.wait(q_tile)
+            slots = [storage.p.acquire(q_tile) for _ in range(storage.stages.pv)]
+            alpha = b.load(stats_slot)
+            b.release(stats_slot, "threads")
+            with b.when(b.any_row(b.map_elements(_is_below_one, alpha, element=b.i1()))):
+                for chunk in _column_chunks(storage.o.at(q_tile), problem.v_columns):
+                    b.store(b.times_rows(b.load(chunk), alpha), chunk)
+            for slot in slots:
                 b.commit(slot, "threads")
         return []
 
-    with b.when(visited.any()):
-        for way in instances:
-            begin(way)
-        b.loop(1, visited.count, [], iteration)
-    for way in instances:
-        _tell(storage, way)
+    with b.when(key_tiles.any()):
+        for q_tile in q_tiles:
+            begin(q_tile)
+        b.loop(1, key_tiles.count, [], iteration)
+    for q_tile in q_tiles:
+        _acknowledge(storage, q_tile)
     inverses: list[Value] = []
-    for way in instances:
-        handover = storage.stats.wait(way)
-        inverses.append(b.load(handover))
-        b.release(handover, "threads")
-        _tell(storage, way)
-    for way in instances:
-        _finish(problem, storage, visited, way, inverses[way])
+    for q_tile in q_tiles:
+        stats_slot = storage.stats.wait(q_tile)
+        inverses.append(b.load(stats_slot))
+        b.release(stats_slot, "threads")
+        _acknowledge(storage, q_tile)
+    for q_tile in q_tiles:
+        _finish(problem, storage, key_tiles, q_tile, inverses[q_tile])
 
 
-def _is_below_one(factor: Value) -> Value:
-    return b.fcompare("OLT", factor, b.f32_constant(1.0))
+def _is_below_one(alpha: Value) -> Value:
+    return b.fcompare("OLT", alpha, b.f32_constant(1.0))
 
 
-def _tell(storage: Storage, way: int) -> None:
-    """Tells softmax that all of `stats` so far has been read."""
-    b.commit(storage.heard.acquire(way), "threads")
+def _acknowledge(storage: Storage, q_tile: int) -> None:
+    """Signals softmax that every slot of `stats` so far has been read."""
+    b.commit(storage.acknowledged.acquire(q_tile), "threads")
 
 
 def _finish(
-    problem: Problem, storage: Storage, visited: ColumnTiles, way: int, inverse: Value
+    problem: Problem, storage: Storage, key_tiles: ColumnTiles, q_tile: int, inverse: Value
 ) -> None:
     """Writes O / l of one query tile, rounded, to its slot of `out`; zeros without a key tile."""
     zero = b.f32_constant(0.0)
-    with b.either(visited.any()) as (some, none):
+    with b.either(key_tiles.any()) as (some, none):
         with some:
-            finished = storage.finished.wait(way)  # also says that nobody reads Q any more
-            slot = storage.out.acquire(way)
-            sums = _parts(storage.o.at(way), problem.v_columns)
-            for part, target in zip(sums, _parts(slot, problem.v_columns), strict=True):
-                b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.output), target)
+            finished = storage.finished.wait(
+                q_tile
+            )  # also signals that no product reads Q any more
+            slot = storage.out.acquire(q_tile)
+            o, out = (_column_chunks(x, problem.v_columns) for x in (storage.o.at(q_tile), slot))
+            for chunk, target in zip(o, out, strict=True):
+                b.store(b.rounded(b.times_rows(b.load(chunk), inverse), problem.output), target)
             b.release(finished, "threads")
             b.commit(slot, "threads")
         with none:
-            slot = storage.out.acquire(way)
+            slot = storage.out.acquire(q_tile)
             empty = b.fill([problem.config.tile_m, CHUNK_COLUMNS], zero)
-            for target in _parts(slot, problem.v_columns):
+            for target in _column_chunks(slot, problem.v_columns):
                 b.store(b.rounded(empty, problem.output), target)
             b.commit(slot, "threads")
 
 
-def _parts(tile: Value, column_count: int) -> list[Value]:
+def _column_chunks(tile: Value, column_count: int) -> list[Value]:
     return [b.columns(tile, c, CHUNK_COLUMNS) for c in range(0, column_count, CHUNK_COLUMNS)]

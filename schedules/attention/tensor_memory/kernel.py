@@ -3,7 +3,7 @@
 A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two query
 tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13 stores,
 14 loads, 15 claims further work tiles if the tile order is `clc`. This module assembles the kernel
-from `splits_`: where keys and values come from, the problem with its mask, the order of work tiles
+from `splits`: where keys and values come from, the problem with its mask, the order of work tiles
 and the roles.
 """
 
@@ -54,20 +54,20 @@ def roles_of(
     problem: Problem, config: MhaConfig, storage: Storage, source: KVSource
 ) -> list[b.Role]:
     """The roles of a kernel whose products accumulate in tensor memory."""
-    answers, groups = storage.answers, config.q_tiles
+    claimed, groups = storage.claimed, config.q_tiles
 
-    work = partial(over_tiles, problem, answers=answers)
+    work = partial(over_tiles, problem, claimed=claimed)
 
     def claim(_: Value) -> None:
-        assert answers is not None
-        with every_tile(problem, answers):
-            b.try_cancel(answers)
+        assert claimed is not None
+        with every_tile(problem, claimed):
+            b.try_cancel(claimed)
 
     single = partial(b.Role, lanes=1, registers=config.other_registers)
     roles = [
         b.Role(
             "softmax",
-            work(lambda tile, way: softmax(problem, storage, tile, way)),
+            work(lambda tile, q_tile: softmax(problem, storage, tile, q_tile)),
             warps=WARPS_PER_GROUP * groups,
             groups=groups,
             registers=config.softmax_registers,
@@ -82,4 +82,4 @@ def roles_of(
         single("epilogue", work(lambda tile, _: epilogue(problem, storage.out, tile))),
         single("load", work(lambda tile, _: load(problem, storage, source, tile))),
     ]
-    return roles if answers is None else [*roles, single("claim", claim)]
+    return roles if claimed is None else [*roles, single("claim", claim)]

@@ -1,4 +1,4 @@
-"""The role that issues products whose results lie in tensor memory. It runs on one thread."""
+"""The MMA role: issues the products that accumulate in tensor memory, by one thread."""
 
 from functools import partial
 
@@ -15,54 +15,54 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     While softmax works on one query tile, the tensor core works on the other.
     """
-    visited = problem.column_tiles(tile)
-    instances = range(problem.config.q_tiles)
+    key_tiles = problem.column_tiles(tile)
+    q_tiles = range(problem.config.q_tiles)
 
-    def scores(way: int, query: AwaitedSlots, key: AwaitedSlots) -> None:
-        slot = storage.s.acquire(way)
+    def scores(q_tile: int, query: AwaitedSlots, key: AwaitedSlots) -> None:
+        slot = storage.s.acquire(q_tile)
         queries_of = partial(storage.queries.columns, query)
-        storage.keys.multiply(slot, queries_of, key, is_last=way == instances[-1])
+        storage.keys.multiply(slot, queries_of, key, is_last=q_tile == q_tiles[-1])
         b.commit(slot, "tensor_core")
 
-    def softmax_step(way: int, values: Value, accumulate: Value | bool) -> None:
+    def multiply_pv(q_tile: int, values: Value, accumulate: Value | bool) -> None:
         count = storage.stages.pv
         rows = problem.config.tile_n // count
         for number in range(count):
-            probabilities = storage.p.wait(way)
-            own = b.rows(values_in(problem, values), number * rows, rows)
+            p = storage.p.wait(q_tile)
+            v = b.rows(values_in(problem, values), number * rows, rows)
             adds = True if number else accumulate
-            b.mma(storage.o.at(way), probabilities, own, accumulate=adds, b_layout="kn")
-            b.release(probabilities, "tensor_core")
+            b.mma(storage.o.at(q_tile), p, v, accumulate=adds, b_layout="kn")
+            b.release(p, "tensor_core")
 
-    with b.when(visited.any()):
+    with b.when(key_tiles.any()):
         key = storage.keys.wait()
         queries: list[AwaitedSlots] = []
-        for way in instances:
-            queries.append(storage.queries.wait(way))
-            scores(way, queries[way], key)
+        for q_tile in q_tiles:
+            queries.append(storage.queries.wait(q_tile))
+            scores(q_tile, queries[q_tile], key)
         key.release()
-        sums = [storage.finished.acquire(way) for way in instances]
+        finished = [storage.finished.acquire(q_tile) for q_tile in q_tiles]
 
-        def iteration(turn: Value) -> list[Value]:
-            accumulate = b.compare("sgt", turn, 1)
+        def iteration(index: Value) -> list[Value]:
+            accumulate = b.compare("sgt", index, 1)
             values = storage.v.wait()
             key: AwaitedSlots | None = None
-            for way in instances:
-                softmax_step(way, values, accumulate)
-                if way == instances[-1]:
+            for q_tile in q_tiles:
+                multiply_pv(q_tile, values, accumulate)
+                if q_tile == q_tiles[-1]:
                     b.release(values, "tensor_core")
                 key = key or storage.keys.wait()
-                scores(way, queries[way], key)
+                scores(q_tile, queries[q_tile], key)
             if key is not None:
                 key.release()
             return []
 
-        b.loop(1, visited.count, [], iteration)
+        b.loop(1, key_tiles.count, [], iteration)
         for query in queries:
             query.release()
-        accumulate = b.compare("sgt", visited.count, 1)
+        accumulate = b.compare("sgt", key_tiles.count, 1)
         values = storage.v.wait()
-        for way in instances:
-            softmax_step(way, values, accumulate)
-            b.commit(sums[way], "tensor_core")
+        for q_tile in q_tiles:
+            multiply_pv(q_tile, values, accumulate)
+            b.commit(finished[q_tile], "tensor_core")
         b.release(values, "tensor_core")

@@ -180,10 +180,10 @@ def chosen_knobs(
     )
     packed = 1 if facts.padded_q else packed_heads(target, facts.group)
     knobs["packed_heads"] = packed if facts.block is None else facts.block.heads
-    given = {n: value for n, value in asked.items() if n not in ("q_tiles", "tile_order")}
-    if given.get("exp2_period") == -1:
-        given["exp2_period"] = 0
-    return {**knobs, **given}
+    scaled = {n: value for n, value in asked.items() if n not in ("q_tiles", "tile_order")}
+    if scaled.get("exp2_period") == -1:
+        scaled["exp2_period"] = 0
+    return {**knobs, **scaled}
 
 
 def default_knobs(
@@ -214,7 +214,7 @@ def default_knobs(
         budgets = _BUDGETS[-1][1]  # the loop over work tiles needs some more in the issuing warps
     budgets = budgets if tiles.q_tiles == MAX_Q_TILES else _BUDGET_OF_ONE_TILE
     polynomials = _exp2_period(head_dim, v_head_dim, tiles.q_tiles, element_bits)
-    own: dict[str, Setting] = {
+    query_scales: dict[str, Setting] = {
         "tile_m": target.rows_per_product,
         **tiles._asdict(),
         **dict(zip(REGISTERS, budgets, strict=True)),
@@ -222,8 +222,8 @@ def default_knobs(
         "tile_order": tile_order,
     }
     if element_bits == 8:
-        own["rescale_threshold"] = FP8_RESCALE_THRESHOLD
-    return {knob.name: knob.default for knob in TENSOR_MEMORY_KNOBS} | own
+        query_scales["rescale_threshold"] = FP8_RESCALE_THRESHOLD
+    return {knob.name: knob.default for knob in TENSOR_MEMORY_KNOBS} | query_scales
 
 
 def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int) -> int:
@@ -281,11 +281,14 @@ def register_domains(target: Target, knobs: Knobs) -> dict[str, Domain]:
     count = int(knobs["q_tiles"])
     most = target.register_pool(count + FIXED_WARPGROUPS) if count in (1, MAX_Q_TILES) else high
     left = most - count * softmax - correction
-    rest = Domain(
+    offset_ = Domain(
         f"at most {left}, as {count} x softmax_registers + correction_registers leave of {most}",
         lambda value: value <= left,
     )
-    return {**dict.fromkeys(REGISTERS, each), REGISTERS[-1]: rest if each.allows(others) else each}
+    return {
+        **dict.fromkeys(REGISTERS, each),
+        REGISTERS[-1]: offset_ if each.allows(others) else each,
+    }
 
 
 def _periods(knobs: Knobs) -> Domain:

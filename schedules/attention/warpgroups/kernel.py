@@ -86,17 +86,17 @@ def roles_of(
     problem: Problem, config: RegisterConfig, storage: RegisterStorage, source: KVSource
 ) -> list[b.Role]:
     """The roles of a kernel whose groups hold S, P and O in registers."""
-    answers, values = storage.answers, storage.values
-    groups, others = config.q_tiles, config.other_registers
+    claimed, values = storage.claimed, storage.values
+    groups, other_registers = config.q_tiles, config.other_registers
 
-    work = partial(over_tiles, problem, answers=answers)
+    work = partial(over_tiles, problem, claimed=claimed)
 
-    def load_and_draw(_: Value) -> None:
-        with every_tile(problem, answers) as tile:
+    def load_and_fetch(_: Value) -> None:
+        with every_tile(problem, claimed) as tile:
             with when_it_has_rows(problem, tile):
                 load(problem, storage, source, tile)
-            if answers is not None:
-                b.fetch_tile(answers, problem.tile_counter)
+            if claimed is not None:
+                b.fetch_tile(claimed, problem.tile_counter)
 
     roles = [
         b.Role(
@@ -110,11 +110,13 @@ def roles_of(
             "leave",
             work(lambda tile, _: epilogue(problem, storage.out, tile)),
             lanes=1,
-            registers=others,
+            registers=other_registers,
         ),
-        b.Role("load", load_and_draw, lanes=1, registers=others),
+        b.Role("load", load_and_fetch, lanes=1, registers=other_registers),
     ]
     if isinstance(values, TransposedValues):
-        transpose = work(lambda tile, _: values.transpose(problem, tile, others))
-        roles.append(b.Role("transpose", transpose, warps=TRANSPOSING_WARPS, registers=others))
+        transpose = work(lambda tile, _: values.transpose(problem, tile, other_registers))
+        roles.append(
+            b.Role("transpose", transpose, warps=TRANSPOSING_WARPS, registers=other_registers)
+        )
     return roles

@@ -110,7 +110,7 @@ class WarpgroupPolicy(ManyRowsPolicy):
     def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """As with many rows; and the counter that work tiles are drawn from, where it is faster."""
         found = super().tiled(facts, call)
-        draws = "tile_order" not in found and not call.splits_
+        draws = "tile_order" not in found and not call.splits
         if not draws or not self._is_drawn(facts, call._replace(asked=found)):
             return found
         assert facts.mask is not None

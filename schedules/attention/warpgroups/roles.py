@@ -43,7 +43,7 @@ class RegisterStorage:
     load --q,k,v--> attend --out--> leave
     ```
     Keys and values have rings of their own, since a step uses the keys of a tile and the values of
-    the one before it; `values` is how these are read (`values_of`). `answers` name the CTA's
+    the one before it; `values` is how these are read (`values_of`). `claimed` name the CTA's
     further work tiles, if `load` draws them: one at a time, when the copies for its tile are issued
     and the last products of that are yet to come.
     """
@@ -63,37 +63,37 @@ class RegisterStorage:
         self.out = b.Ring(
             "out", b.tile([rows, columns], problem.output, "shared"), instances=instances
         )
-        self.answers: b.Ring | None = None
+        self.claimed: b.Ring | None = None
         if problem.tile_counter is not None:
-            self.answers = b.Ring("answers", b.tile([RESPONSE_WORDS], b.i32(), "shared"))
+            self.claimed = b.Ring("answers", b.tile([RESPONSE_WORDS], b.i32(), "shared"))
 
 
-def attend(problem: Problem, storage: RegisterStorage, tile: WorkTile, way: Value) -> None:
+def attend(problem: Problem, storage: RegisterStorage, tile: WorkTile, q_tile: Value) -> None:
     """Attention of the query rows of a group: O / l to the out ring, the LSE to memory."""
     config = problem.config
-    visited = problem.column_tiles(tile)
+    key_tiles = problem.column_tiles(tile)
     row = Row.of(problem, problem.score_scale(tile))
-    row0 = problem.first_position(tile, way)
-    parts, zero = storage.values.splits_, b.f32_constant(0.0)
-    empty = (b.fill([config.tile_m, len(part)], zero) for part in parts)
+    row0 = problem.first_position(tile, q_tile)
+    column_ranges, zero = storage.values.column_ranges, b.f32_constant(0.0)
+    empty = (b.fill([config.tile_m, len(span)], zero) for span in column_ranges)
     state = [*RowState.empty(row, config.tile_m), *empty]
-    steps = _Steps(problem, storage, tile, way, visited, row, row0)
+    steps = _Steps(problem, storage, tile, q_tile, key_tiles, row, row0)
     state = b.chosen(
-        visited.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
+        key_tiles.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
     )
-    rows, sums = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
+    rows, accumulators = RowState(*state[:STATE_VALUES]), state[STATE_VALUES:]
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
-    slot = storage.out.acquire(way)
-    for number, (part, own) in enumerate(zip(parts, sums, strict=True)):
-        if number and part.start < parts[number - 1].stop:
+    slot = storage.out.acquire(q_tile)
+    for number, (span, accumulator) in enumerate(zip(column_ranges, accumulators, strict=True)):
+        if number and span.start < column_ranges[number - 1].stop:
             b.barrier()  # other lanes have written the columns that both have
-        columns = b.columns(slot, part.start, len(part))
-        b.store(b.rounded(b.times_rows(own, inverse), problem.output), columns)
+        columns = b.columns(slot, span.start, len(span))
+        b.store(b.rounded(b.times_rows(accumulator, inverse), problem.output), columns)
     b.commit(slot, "warps")
 
 
@@ -105,63 +105,63 @@ class _Steps:
         problem: Problem,
         storage: RegisterStorage,
         tile: WorkTile,
-        way: Value,
-        visited: ColumnTiles,
+        q_tile: Value,
+        key_tiles: ColumnTiles,
         row: Row,
         row0: Value,
     ):
         self._problem, self._storage, self._tile = problem, storage, tile
-        self._visited, self._row, self._row0, self._way = visited, row, row0, way
+        self._key_tiles, self._row, self._row0, self._q_tile = key_tiles, row, row0, q_tile
         self._scale = problem.score_scale(tile)
 
     def all(self, state: list[Value]) -> list[Value]:
         """Every turn: the first product of scores alone, then steps, then the last O alone."""
-        visited, turn, values = self._visited, b.constant(0), self._storage.values
-        found, sums = state[:STATE_VALUES], state[STATE_VALUES:]
-        phases = visited.phases(self._way)
-        self._queries = self._storage.q.wait(self._way)
+        key_tiles, index, values = self._key_tiles, b.constant(0), self._storage.values
+        row_values, accumulators = state[:STATE_VALUES], state[STATE_VALUES:]
+        phases = key_tiles.phases(self._q_tile)
+        self._queries = self._storage.q.wait(self._q_tile)
         slot = self._storage.k.wait()
         scores = b.wait_product(self._scores(slot))
         b.release(slot, "warps")
         (scores,) = b.chosen(
             b.compare("sgt", phases.plain, 0),
             [scores.type],
-            lambda: [self._seen(scores, Test.ALL, turn)],
-            lambda: [self._seen(scores, Test.ALL if phases.left is not None else None, turn)],
+            lambda: [self._masked(scores, Test.ALL, index)],
+            lambda: [self._masked(scores, Test.ALL if phases.left is not None else None, index)],
         )
-        first = softmax_step(self._problem, self._row, scores, RowState(*found))
-        state = [*first.rows, *sums, values.operand(first.weights)]
-        state = loop_over_tiles(visited, phases, state, self._step, first=1)
+        first = softmax_step(self._problem, self._row, scores, RowState(*row_values))
+        state = [*first.rows, *accumulators, values.operand(first.weights)]
+        state = loop_over_tiles(key_tiles, phases, state, self._step, first=1)
         b.release(self._queries, "warps")
-        found, sums, narrow = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
+        row_values, accumulators, p = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
         slot = values.wait()
-        pending = values.start(sums, narrow, slot)
-        for number in range(len(sums)):
-            pending, sums = values.add(number, pending, sums, narrow, slot)
-        return [*found, *sums]
+        in_flight = values.start(accumulators, p, slot)
+        for number in range(len(accumulators)):
+            in_flight, accumulators = values.add(number, in_flight, accumulators, p, slot)
+        return [*row_values, *accumulators]
 
-    def _step(self, test: Test | None, turn: Value, *state: Value) -> list[Value]:
+    def _step(self, test: Test | None, index: Value, *state: Value) -> list[Value]:
         """The scores of a turn, beside the values of the turn before."""
-        found, sums, narrow = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
+        row_values, accumulators, p = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
         values = self._storage.values
-        both = self._values_first if values.go_first else self._scores_first
-        scores, slot, pending, sums = both(sums, narrow)
-        for number in range(int(values.go_first), len(sums) - 1):
-            pending, sums = values.add(number, pending, sums, narrow, slot)
-        scores = self._seen(scores, test, turn)
-        step = softmax_step(self._problem, self._row, scores, RowState(*found))
-        if pending is not None:
-            _, sums = values.add(len(sums) - 1, pending, sums, narrow, slot)
-        sums = b.chosen(
+        issue = self._values_first if values.go_first else self._scores_first
+        scores, slot, in_flight, accumulators = issue(accumulators, p)
+        for number in range(int(values.go_first), len(accumulators) - 1):
+            in_flight, accumulators = values.add(number, in_flight, accumulators, p, slot)
+        scores = self._masked(scores, test, index)
+        step = softmax_step(self._problem, self._row, scores, RowState(*row_values))
+        if in_flight is not None:
+            _, accumulators = values.add(len(accumulators) - 1, in_flight, accumulators, p, slot)
+        accumulators = b.chosen(
             step.has_new_max,
-            [own.type for own in sums],
-            lambda: [b.times_rows(own, step.alpha) for own in sums],
-            lambda: sums,
+            [accumulator.type for accumulator in accumulators],
+            lambda: [b.times_rows(accumulator, step.alpha) for accumulator in accumulators],
+            lambda: accumulators,
         )
-        return [*step.rows, *sums, values.operand(step.weights)]
+        return [*step.rows, *accumulators, values.operand(step.weights)]
 
     def _scores_first(
-        self, sums: Sequence[Value], narrow: Value
+        self, accumulators: Sequence[Value], p: Value
     ) -> tuple[Value, Value, Value | None, Sequence[Value]]:
         """The next scores; a slot of values, a product with them that is under way,
         and O so far.
@@ -170,28 +170,28 @@ class _Steps:
         key = self._storage.k.wait()
         raw = self._scores(key)
         slot = values.wait()
-        pending = values.start(sums, narrow, slot)
+        in_flight = values.start(accumulators, p, slot)
         scores = b.wait_product(raw, newest=1)
         b.release(key, "warps")
-        return scores, slot, pending, sums
+        return scores, slot, in_flight, accumulators
 
     def _values_first(
-        self, sums: Sequence[Value], narrow: Value
+        self, accumulators: Sequence[Value], p: Value
     ) -> tuple[Value, Value, Value | None, Sequence[Value]]:
         """As `_scores_first`; the first product has been added to O."""
         values = self._storage.values
         slot = values.wait()
-        pending = values.start(sums, narrow, slot)
+        in_flight = values.start(accumulators, p, slot)
         key = self._storage.k.wait()
         raw = self._scores(key)
-        pending, sums = values.add(0, pending, sums, narrow, slot, newest=1)
-        scores = b.wait_product(raw, newest=0 if pending is None else 1)
+        in_flight, accumulators = values.add(0, in_flight, accumulators, p, slot, newest=1)
+        scores = b.wait_product(raw, newest=0 if in_flight is None else 1)
         b.release(key, "warps")
-        return scores, slot, pending, sums
+        return scores, slot, in_flight, accumulators
 
-    def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
-        visited, row0, scale = self._visited, self._row0, self._scale
-        return masked_scores(self._problem, self._tile, scores, test, visited, turn, row0, scale)
+    def _masked(self, scores: Value, test: Test | None, index: Value) -> Value:
+        key_tiles, row0, scale = self._key_tiles, self._row0, self._scale
+        return masked_scores(self._problem, self._tile, scores, test, key_tiles, index, row0, scale)
 
     def _scores(self, keys: Value) -> Value:
         """Q K^T, pending."""

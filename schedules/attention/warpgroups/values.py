@@ -33,7 +33,7 @@ class LoadedValues:
 
     Attributes:
       loaded: the ring that `load` fills, of tiles [tile_n, v_columns].
-      splits_: the columns of each of the sums that make up O; two may share some.
+      column_ranges: the columns of each accumulator of O; two may overlap.
       go_first: whether the first product is issued before that of the next scores.
     """
 
@@ -42,7 +42,7 @@ class LoadedValues:
         self._element = problem.element
         tile = b.tile(shape, self._element, "shared")
         self.loaded = b.Ring("v", tile, stages=config.kv_stages)
-        self.splits_ = [range(problem.v_columns)]
+        self.column_ranges = [range(problem.v_columns)]
         self.go_first = False
 
     def operand(self, weights: Value) -> Value:
@@ -53,16 +53,16 @@ class LoadedValues:
         """The next slot of values, once they are there."""
         return self.loaded.wait()
 
-    def start(self, sums: Sequence[Value], narrow: Value, slot: Value) -> Value:
+    def start(self, accumulators: Sequence[Value], p: Value, slot: Value) -> Value:
         """Issues the first product of P and V; pending."""
-        return b.product(sums[0], narrow, slot, accumulate=True, b_layout="kn")
+        return b.product(accumulators[0], p, slot, accumulate=True, b_layout="kn")
 
     def add(
         self,
         number: int,
-        pending: Value,
-        sums: Sequence[Value],
-        narrow: Value,
+        in_flight: Value,
+        accumulators: Sequence[Value],
+        p: Value,
         slot: Value,
         newest: int = 0,
     ) -> tuple[Value | None, list[Value]]:
@@ -75,9 +75,9 @@ class LoadedValues:
         Returns:
           The next product, pending, or None; O so far.
         """
-        found = b.wait_product(pending, newest=newest)
+        result = b.wait_product(in_flight, newest=newest)
         b.release(slot, "warps")
-        return None, [found]
+        return None, [result]
 
 
 class TransposedValues(LoadedValues):
@@ -104,9 +104,9 @@ class TransposedValues(LoadedValues):
         self._scale = problem.scale
         self._rows, self._keys, self._columns = config.tile_m, config.tile_n, problem.v_columns
         tile = b.tile([self._columns, self._keys], self._element, "shared")
-        self._turned = b.Ring("turned", tile, stages=config.kv_stages)
-        self.splits_ = product_columns(self._columns, config.q_tiles)
-        self.go_first = len(self.splits_) > 1 and config.q_tiles < MOST_GROUPS
+        self._transposed = b.Ring("turned", tile, stages=config.kv_stages)
+        self.column_ranges = product_columns(self._columns, config.q_tiles)
+        self.go_first = len(self.column_ranges) > 1 and config.q_tiles < MOST_GROUPS
 
     def operand(self, weights: Value) -> Value:
         """As of `LoadedValues`, with the keys in the order of the transpose."""
@@ -114,48 +114,48 @@ class TransposedValues(LoadedValues):
 
     def wait(self) -> Value:
         """As of `LoadedValues`: a slot with a transpose."""
-        return self._turned.wait()
+        return self._transposed.wait()
 
-    def start(self, sums: Sequence[Value], narrow: Value, slot: Value) -> Value:
+    def start(self, accumulators: Sequence[Value], p: Value, slot: Value) -> Value:
         """As of `LoadedValues`, for the first columns."""
-        return self._product(0, narrow, slot)
+        return self._product(0, p, slot)
 
     def add(
         self,
         number: int,
-        pending: Value,
-        sums: Sequence[Value],
-        narrow: Value,
+        in_flight: Value,
+        accumulators: Sequence[Value],
+        p: Value,
         slot: Value,
         newest: int = 0,
     ) -> tuple[Value | None, list[Value]]:
         """As of `LoadedValues`."""
-        part = b.wait_product(pending, newest=newest)
-        found = [*sums]
-        found[number] = b.map_elements(b.fadd, sums[number], part)
-        is_last = number + 1 == len(sums)
+        done = b.wait_product(in_flight, newest=newest)
+        result = [*accumulators]
+        result[number] = b.map_elements(b.fadd, accumulators[number], done)
+        is_last = number + 1 == len(accumulators)
         if newest or not is_last:
-            found[number] = b.opaque(found[number])
+            result[number] = b.opaque(result[number])
         if is_last:
             b.release(slot, "warps")
-            return None, found
-        return self._product(number + 1, narrow, slot, part), found
+            return None, result
+        return self._product(number + 1, p, slot, done), result
 
-    def _product(self, number: int, narrow: Value, slot: Value, over: Value | None = None) -> Value:
+    def _product(self, number: int, p: Value, slot: Value, reused: Value | None = None) -> Value:
         """The product of P and some columns of V, pending.
 
         Args:
-          over: sums that nobody needs any more. The assembler takes their
+          reused: sums that nobody needs any more. The assembler takes their
             registers, and not others, for sums that a product may add to, so it does: if the scale,
             which is above 0, were not.
         """
-        part = self.splits_[number]
-        columns, count = b.rows(slot, part.start, len(part)), len(part)
-        if over is None:
-            over = b.fill([self._rows, count], b.f32_constant(0.0))
-            return b.product(over, narrow, columns, accumulate=False, b_layout="nk")
+        span = self.column_ranges[number]
+        columns, count = b.rows(slot, span.start, len(span)), len(span)
+        if reused is None:
+            reused = b.fill([self._rows, count], b.f32_constant(0.0))
+            return b.product(reused, p, columns, accumulate=False, b_layout="nk")
         never = b.fcompare("OLT", self._scale, b.f32_constant(0.0))
-        return b.product(over, narrow, columns, accumulate=never, b_layout="nk")
+        return b.product(reused, p, columns, accumulate=never, b_layout="nk")
 
     def transpose(self, problem: Problem, tile: WorkTile, registers: int) -> None:
         """The work of the warps that transpose, for a work tile: each of its key tiles once.
@@ -163,25 +163,25 @@ class TransposedValues(LoadedValues):
         Words in a quarter of a thread's registers are loaded before they are written; with more,
         the assembler has been seen to spill.
         """
-        visited = problem.column_tiles(tile)
+        key_tiles = problem.column_tiles(tile)
 
-        def iteration(turn: Value) -> list[Value]:
+        def iteration(index: Value) -> list[Value]:
             loaded = self.loaded.wait()
-            turned = self._turned.acquire()
+            transposed = self._transposed.acquire()
             for first in range(0, self._columns, step):
                 count = min(step, self._columns - first)
-                part = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
-                b.store(b.transposed(part), b.rows(turned, first, count))
+                keys_ = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
+                b.store(b.transposed(keys_), b.rows(transposed, first, count))
             b.release(loaded, "warps")
-            b.commit(turned, "warps")
+            b.commit(transposed, "warps")
             return []
 
         words = (registers // 4 + 2) * TRANSPOSING_WARPS * WARP_THREADS
         step = max(words * WORD_ELEMENTS // self._keys // COLUMN_STEP, 1) * COLUMN_STEP
-        b.loop(0, visited.count, [], iteration)
+        b.loop(0, key_tiles.count, [], iteration)
 
 
 def values_of(problem: Problem) -> LoadedValues:
     """The values of a problem."""
-    is_narrow = ws.element_bits(problem.element) == FP8_BITS
-    return (TransposedValues if is_narrow else LoadedValues)(problem)
+    is_fp8 = ws.element_bits(problem.element) == FP8_BITS
+    return (TransposedValues if is_fp8 else LoadedValues)(problem)

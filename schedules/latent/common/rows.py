@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.operands.storage import OperandStorage
-from attn_mlir.schedules.operands.widen import EXPONENT_BITS, MANTISSA_WIDTH, widened
+from attn_mlir.schedules.operands.widen import EXPONENT_BITS, MANTISSA_WIDTH, upcast
 
 Value = Any
 
@@ -209,7 +209,7 @@ class ScaledRows:
         """The columns of a chunk from `first` on, times their scales, rounded to bf16; `scales[0]`
         is that of column `start`.
         """
-        values = b.map_elements(_extended, widened(chunk), element=ir.F32Type.get())
+        values = b.map_elements(_extended, upcast(chunk), element=ir.F32Type.get())
         if scales:
             values = b.map_elements(b.fmul, values, self._of_columns(scales, start, first))
         return b.rounded(values, ir.BF16Type.get())

@@ -155,10 +155,10 @@ def decode_kernel(
             o=tensors["o"],
             lse=tensors["lse"],
             scale=tensors["scale"],
-            parts=_parts(op, tensors),
+            splits=_parts(op, tensors),
             query_sequences=queries.queries(tensors["q"], captured),
             key_sequences=keys.sequences,
-            factors=OperandScales(None, None, None),
+            scales=OperandScales(None, None, None),
             position_scales=None,
             heads=op.heads,
             kv_heads=1,
@@ -169,7 +169,7 @@ def decode_kernel(
             output=op.o.type.element_type,
             mask=op.mask_rule,
             modifier=HeadSinks(captured[op.sinks[0]] if len(op.sinks) else None),
-            visited=MaskTiles,
+            make_column_tiles=MaskTiles,
             config=config,
         )
         yield kernel, problem, keys

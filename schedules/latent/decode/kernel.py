@@ -27,7 +27,7 @@ from attn_mlir.schedules.latent.sparse.problem import SparseStorage
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
-from attn_mlir.schedules.sources.transport import epilogue, stream
+from attn_mlir.schedules.sources.transport import epilogue, load_streamed
 
 
 @register
@@ -59,7 +59,7 @@ def _roles(problem: Problem, storage: ContiguousStorage, source: CopiedKV) -> li
         return lambda tile: role(problem, storage, ContiguousWork(problem, tile))
 
     def move(tile: WorkTile) -> None:
-        stream(problem, storage, source, tile)
+        load_streamed(problem, storage, source, tile)
         b.launch_dependents()
         epilogue(problem, storage.out, tile)
 

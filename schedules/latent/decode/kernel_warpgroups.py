@@ -27,7 +27,7 @@ from attn_mlir.schedules.latent.decode.work import in_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import CopiedKV, copied_kv
-from attn_mlir.schedules.sources.transport import epilogue, stream
+from attn_mlir.schedules.sources.transport import epilogue, load_streamed
 
 FIRST_REGISTERS, SECOND_REGISTERS, LOADER_REGISTERS = (
     240,
@@ -57,7 +57,7 @@ class MlaDecodeRegisters:
 
 def _roles(problem: Problem, storage: RegisterLatentStorage, source: CopiedKV) -> list[b.Role]:
     def move(tile: WorkTile) -> None:
-        stream(problem, storage, source, tile)
+        load_streamed(problem, storage, source, tile)
         b.launch_dependents()
         if storage.out is not None:
             epilogue(problem, storage.out, tile)

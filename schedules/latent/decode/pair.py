@@ -44,10 +44,10 @@ class ContiguousPairWork(ContiguousWork):
         super().__init__(problem, tile)
         self._storage = storage
 
-    def _masked_scores(self, scores: Value, test: Test | None, turn: Value) -> Value:
+    def _masked_scores(self, scores: Value, test: Test | None, index: Value) -> Value:
         if test is None:
             return scores
-        storage, column0 = self._storage, self._visited.first_column(turn)
+        storage, column0 = self._storage, self._visited.first_column(index)
 
         def word_position(row: Value, number: Value) -> tuple[Value, Value]:
             first = b.INT.mul(storage.key_half(row), storage.cta_keys)
@@ -90,17 +90,17 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
     heads, key_tiles = heads_of(problem, tile), problem.column_tiles(tile)
     first = b.INT.mul(b.rank(), storage.cta_keys)
 
-    def first_key(turn: Value | int) -> Value:
-        return b.INT.add(key_tiles.first_column(turn), first)
+    def first_key(index: Value | int) -> Value:
+        return b.INT.add(key_tiles.first_column(index), first)
 
-    def find(turn: Value | int) -> list[Value]:
-        return boxes.find(tile, first_key(turn))
+    def find(index: Value | int) -> list[Value]:
+        return boxes.find(tile, first_key(index))
 
-    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
-        key = first_key(turn)
+    def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
+        key = first_key(index)
         for column in range(0, problem.columns, storage.slots.chunk):
             slot = storage.k.acquire()
-            boxes.load(slot, tile, key, column, found, ends=False)
+            boxes.load(slot, tile, key, column, entries, ends=False)
             b.commit(slot, "copy_engine")
 
     each_iteration(key_tiles, find, fill, lambda: storage.q.load_first(heads))
@@ -115,17 +115,17 @@ def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: W
     key_tiles, count = problem.column_tiles(tile), problem.config.tile_n // KEY_HALVES
     column = b.INT.mul(b.rank(), VALUE_COLUMNS)
 
-    def first_keys(turn: Value | int) -> list[Value]:
-        first = key_tiles.first_column(turn)
+    def first_keys(index: Value | int) -> list[Value]:
+        first = key_tiles.first_column(index)
         return [b.INT.add(first, half * count) for half in range(KEY_HALVES)]
 
-    def find(turn: Value | int) -> list[Value]:
-        return [entry for key in first_keys(turn) for entry in boxes.find(tile, key)]
+    def find(index: Value | int) -> list[Value]:
+        return [entry for key in first_keys(index) for entry in boxes.find(tile, key)]
 
-    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool) -> None:
-        copies = len(found) // KEY_HALVES
-        for half, key in enumerate(first_keys(turn)):
-            slot, page_entries = storage.v.acquire(), found[half * copies : (half + 1) * copies]
+    def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
+        copies = len(entries) // KEY_HALVES
+        for half, key in enumerate(first_keys(index)):
+            slot, page_entries = storage.v.acquire(), entries[half * copies : (half + 1) * copies]
             boxes.load(slot, tile, key, column, page_entries, ends=not is_whole)
             b.commit(slot, "copy_engine")
 

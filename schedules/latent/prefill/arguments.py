@@ -84,10 +84,10 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             o=tensors["o"],
             lse=tensors["lse"],
             scale=tensors["scale"],
-            parts=None,
+            splits=None,
             query_sequences=storages["q_nope"].queries(tensors["q_nope"], captured),
             key_sequences=ShorterOf(keys, rope_keys.sequences) if is_separate else keys,
-            factors=OperandScales(None, None, storages["v"].scale_table(captured)),
+            scales=OperandScales(None, None, storages["v"].scale_table(captured)),
             position_scales=None,
             heads=op.heads,
             kv_heads=op.kv_heads,
@@ -98,7 +98,7 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             output=op.output_type,
             mask=op.mask_rule,
             modifier=Unmodified(),
-            visited=MaskTiles,
+            make_column_tiles=MaskTiles,
             config=config,
         )
         row_scales = RowScales.of(op, storages, captured, config.tile_n)

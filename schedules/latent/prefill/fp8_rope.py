@@ -25,7 +25,7 @@ from attn_mlir.schedules.operands.position_scales import PositionScales
 from attn_mlir.schedules.operands.sequences import KeySequences
 from attn_mlir.schedules.operands.sequences import Sequence as Positions
 from attn_mlir.schedules.operands.storage import OperandStorage, StoredKeys
-from attn_mlir.schedules.operands.widen import widened
+from attn_mlir.schedules.operands.widen import upcast
 
 CHUNK_BYTES = 32  # of a thread: two reads of 16 bytes; with four, a single warp spills
 PREFETCHED = 2  # pieces
@@ -103,7 +103,7 @@ class Fp8Rope:
         """Writes what `read` gave, widened, into a shared tile [count, columns] of `element`."""
         f32 = ir.F32Type.get()
         rope, *scales = read
-        values = b.map_elements(lambda x: arith.ExtFOp(f32, x).result, widened(rope), element=f32)
+        values = b.map_elements(lambda x: arith.ExtFOp(f32, x).result, upcast(rope), element=f32)
         for rows in scales:
             values = b.times_rows(values, rows)
         b.store(b.rounded(values, element), tile)

@@ -130,7 +130,7 @@ def _helper(
     own_registers = config.helper_registers
     return b.Role(
         name,
-        over_tiles(problem, lambda tile, _: body(tile), answers=storage.answers),
+        over_tiles(problem, lambda tile, _: body(tile), claimed=storage.claimed),
         warps=_helper_warps(config),
         registers=own_registers or config.other_registers,
         begins_warpgroup=bool(own_registers),

@@ -135,31 +135,31 @@ class LatentKV:
         """Of a problem whose K is k_nope."""
         self._problem, self._tensors, self._rope = problem, TensorRows(problem), rope
 
-    def find(self, tile: WorkTile, keys: ColumnTiles, turn: Value | int) -> list[Value]:
+    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """The entries of rope."""
-        return self._rope.find(tile, keys.first_column(turn))
+        return self._rope.find(tile, keys.first_column(index))
 
     def load(
         self,
-        side: Operand,
+        operand: Operand,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
-        found: Sequence[Value],
+        entries: Sequence[Value],
         *,
         is_whole: bool = False,
         column: int = 0,
     ) -> None:
         """Copies a box of V or of rope, or the boxes of keys that the slot's barrier expects."""
-        if side == ROPE:
-            self._rope.load(slot, tile, first_column, found, column=column)
+        if operand == ROPE:
+            self._rope.load(slot, tile, first_column, entries, column=column)
             return
-        if side == VALUES:
-            self._tensors.load(side, slot, tile, first_column, found, is_whole=is_whole)
+        if operand == VALUES:
+            self._tensors.load(operand, slot, tile, first_column, entries, is_whole=is_whole)
             return
         nope, rope = self._problem.q  # whose columns lie as those of keys do
         for tensor, first, part in column_boxes(slot, (nope, rope), column):
             if tensor is nope:
                 self._tensors.load(KEYS, part, tile, first_column, [], column=first)
             else:
-                self.load(ROPE, part, tile, first_column, found, column=first)
+                self.load(ROPE, part, tile, first_column, entries, column=first)

@@ -42,12 +42,14 @@ class LatentStorage(Storage):
         self._rope_stages, self._is_widened = rope_stages, is_widened
         super().__init__(problem, stages, factors)
 
-    def _parts(self, problem: Problem) -> list[range]:
+    def _stage_columns(self, problem: Problem) -> list[range]:
         nope = columns_of(problem.k)
         return [*stage_columns(problem, nope, self.stages.qk), range(nope, problem.columns)]
 
-    def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
-        config, (*nope_parts, rope) = problem.config, parts
+    def _keys_and_values(
+        self, problem: Problem, stage_ranges: list[range]
+    ) -> tuple[KeySlots, b.Ring]:
+        config, (*nope_parts, rope) = problem.config, stage_ranges
         tiles, values = config.kv_stages, config.kv_stages // 2
         if len(nope_parts) > 1:
             v = values_ring(problem, values)
@@ -61,8 +63,8 @@ class LatentStorage(Storage):
         kind = b.tile([config.tile_n, columns], element, "shared", line)
         self.rope = b.Ring("rope", kind, stages=self._rope_stages)
         keys.append(KeyStage(self.rope, rope, is_rope=True))
-        filled = len(nope_parts) if self._is_widened else len(parts)
-        at_once = 1 if len(nope_parts) > 1 else len(parts)
+        filled = len(nope_parts) if self._is_widened else len(stage_ranges)
+        at_once = 1 if len(nope_parts) > 1 else len(stage_ranges)
         return KeySlots(problem, keys, filled=filled, at_once=at_once), v
 
 
@@ -80,6 +82,8 @@ class TwoRings(Storage):
         self._value_stages = value_stages
         super().__init__(problem, stages, factors)
 
-    def _keys_and_values(self, problem: Problem, parts: list[range]) -> tuple[KeySlots, b.Ring]:
-        keys = staged_ring(problem, "k", parts, tiles=problem.config.kv_stages)
+    def _keys_and_values(
+        self, problem: Problem, stage_ranges: list[range]
+    ) -> tuple[KeySlots, b.Ring]:
+        keys = staged_ring(problem, "k", stage_ranges, tiles=problem.config.kv_stages)
         return KeySlots(problem, keys), values_ring(problem, self._value_stages)
