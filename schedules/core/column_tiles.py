@@ -1,4 +1,4 @@
-"""The protocol of visited tiles, and the loops over their turns."""
+"""Iterators over the KV tiles, or query tiles, of a work tile, and the loops over them."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -17,12 +17,11 @@ class Test(Enum):
 
 
 class Phases(NamedTuple):
-    """How the turns of a tile of rows divide: first both edges are tested, then none, then the left
-    one.
+    """The iterations of a tile of rows: first with both edges tested, then none, then the left.
 
     Attributes:
-      plain: the first turn without a test.
-      left: the first turn that tests the left edge; None if the mask has none.
+      plain: the first iteration without a test.
+      left: the first iteration that tests the left edge; None if the mask has none.
     """
 
     plain: Value
@@ -30,31 +29,32 @@ class Phases(NamedTuple):
 
 
 class ColumnTiles(Protocol):
-    """Which tiles of columns a work tile visits, in turns 0, 1, ...; of keys, or of queries where
-    keys stand still.
+    """The tiles of columns of S that a work tile iterates over.
+
+    The columns are keys, or queries in kernels whose rows are keys.
 
     Attributes:
-      count: number of turns, at least 0.
-      masks_everywhere: whether `attn.keep` is evaluated in turns without a test, too.
+      count: number of iterations, at least 0.
+      masks_everywhere: whether iterations without a test evaluate `attn.keep` too.
     """
 
     count: Value
     masks_everywhere: ClassVar[bool]
 
     def first_column(self, index: Value | int) -> Value:
-        """First column of the tile visited in a turn."""
+        """First column of the tile of an iteration."""
         ...
 
     def phases(self, row_tile: Value) -> Phases:
-        """Which turns test which edges, for one tile of rows.
+        """The iterations that test each edge, for one tile of rows.
 
-        All tiles of rows of a work tile take the same turns. Some may visit tiles of which this
-        one sees nothing; these are among the turns with a test.
+        All tiles of rows of a work tile have the same iterations. A tile of columns that is hidden
+        from this tile of rows is among the tested ones.
         """
         ...
 
     def any(self) -> Value:
-        """i1: whether there is a tile to visit."""
+        """i1: whether there is any tile."""
         ...
 
 
@@ -66,12 +66,12 @@ def loop_over_tiles(
     *,
     first: int = 0,
 ) -> list[Value]:
-    """Emits the loops over all turns, one for each kind of test, and returns the final state.
+    """Emits the loops over all tiles, one loop for each test, and returns the final state.
 
     Args:
-      iteration: emits one turn; from the test or None, the turn's number and the state to the next
+      iteration: emits one iteration: maps the test or None, the index and the state to the next
         state.
-      first: the turn to begin with; there are at least as many turns.
+      first: index of the first iteration, at most `tiles.count`.
     """
     if first:
         left = None if phases.left is None else b.INT.max(phases.left, first)

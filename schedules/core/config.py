@@ -54,17 +54,16 @@ class Config(Entries):
 
     @property
     def owns_keys(self) -> bool:
-        """Whether a thread holds one column of the scores, all query rows of a key; if not,
-        a row.
-        """
+        """Whether a thread holds one column of S, all query rows of a key; else it holds a row."""
         return False
 
     def scores_at_a_time(self, modifier: Modifier, element_bits: int) -> int:
-        """How many scores a thread modifies at a time, for lack of registers, where two elements of
-        tensors are a score's own; else 0, no matter how many.
+        """Scores that a thread modifies at a time; 0 for any number.
+
+        Limited, for lack of registers, if the modifier reads two tensors by query and key.
 
         Args:
-          element_bits: of an operand's element.
+          element_bits: bits of an element of the operands.
         """
         del element_bits
         return SCORES_AT_A_TIME if modifier.readings > 1 else 0
@@ -75,9 +74,9 @@ class Config(Entries):
 
 
 class Configured(Protocol):
-    """A problem, of which a part wants to know the configuration."""
+    """Has the configuration of a kernel."""
 
     @property
     def config(self) -> Config:
-        """Of its kernel."""
+        """The configuration."""
         ...

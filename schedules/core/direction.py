@@ -1,14 +1,14 @@
-"""Which side of the scores stands still while tiles of the other one stream past it.
+"""Which operand has the rows of S, which a work tile keeps, and which has the columns.
 
-A work tile of a kernel is some rows of scores, which it keeps; their columns come and go:
+A work tile of a kernel keeps some rows of scores, and iterates over tiles of columns:
 
 ```text
                    rows                 columns
-QUERIES_STAND      queries              keys and values stream      O, LSE, dQ
-KEYS_STAND         keys and values      queries and dO stream       dK, dV
+QUERIES_STAND      queries              keys and values             O, LSE, dQ
+KEYS_STAND         keys and values      queries and dO              dK, dV
 ```
-All that there is one of for queries and one of for keys (sequences, lengths, numbers of heads,
-coordinates) is put into the order of rows and columns by the direction. Nothing else asks for it.
+The direction puts pairs of queries and keys (sequences, lengths, numbers of heads, coordinates)
+into the order of rows and columns. No other code asks which one it is.
 """
 
 from typing import Protocol, TypeVar
@@ -19,38 +19,37 @@ T = TypeVar("T")
 
 
 class Direction(Protocol):
-    """Which side has the rows of a tile of scores, and which the columns."""
+    """The order of queries and keys as rows and columns of S."""
 
     def sight(self, mask: Mask, /) -> Sight:
-        """Which columns a row sees."""
+        """The columns that a row sees."""
         ...
 
     def ordered(self, queries: T, keys: T, /) -> tuple[T, T]:
-        """What belongs to rows and what to columns, of what belongs to queries and to keys.
+        """The values for rows and for columns, given those for queries and for keys.
 
-        It is its own inverse: of what belongs to rows and to columns it gives what belongs to
-        queries and to keys.
+        It is its own inverse: it also maps (rows, columns) to (queries, keys).
         """
         ...
 
 
 class _RowsAreQueries:
-    """Tiles of keys stream past queries."""
+    """Rows are queries, columns are keys."""
 
     def sight(self, mask: Mask, /) -> Sight:
-        """The mask, which is made for this direction."""
+        """The mask itself."""
         return mask
 
     def ordered(self, queries: T, keys: T, /) -> tuple[T, T]:
-        """As they are."""
+        """Queries first."""
         return queries, keys
 
 
 class _RowsAreKeys:
-    """Tiles of queries stream past keys."""
+    """Rows are keys, columns are queries."""
 
     def sight(self, mask: Mask, /) -> Sight:
-        """The mask as keys see it."""
+        """The transposed mask."""
         return Transposed(mask)
 
     def ordered(self, queries: T, keys: T, /) -> tuple[T, T]:

@@ -28,7 +28,7 @@ class Entries:
 
     @classmethod
     def present(cls, op: Any) -> dict[str, Any]:
-        """The entries that an operation already carries; as `entries_of`."""
+        """The entries that an operation already has; as `entries_of`."""
         kinds = {f.name: "" if f.type is str else 0 for f in dataclasses.fields(cls)}
         return entries_of(op, kinds)
 
@@ -51,10 +51,10 @@ def to_attr(entries: Mapping[str, int | str]) -> ir.DictAttr:
 
 
 def entries_of(op: Any, kinds: Mapping[str, int | str]) -> dict[str, Any]:
-    """The entries that an operation already carries, which may be fewer than the known ones.
+    """The entries that an operation already has; some may be missing.
 
     Args:
-      kinds: a value of its kind for each name.
+      kinds: a value of the right type for each name.
 
     Raises:
       VerifyError: it is no dictionary, or an entry is unknown or of another kind.

@@ -1,6 +1,4 @@
-"""Key tiles from lists: a work tile visits the key blocks that `attn.blocks` lists for its
-queries.
-"""
+"""Key tiles from lists: those that `attn.blocks` lists for a block of queries."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,10 +26,10 @@ class Lists:
 
 
 class IndexedTiles:
-    """Visits the listed tiles in their order: first those whose scores are tested, then the others.
+    """The listed tiles in their order: first those whose scores are tested, then the others.
 
     Attributes:
-      count: number of tiles visited, clamped to the number of key tiles.
+      count: number of listed tiles, clamped to the number of key tiles.
     """
 
     masks_everywhere: ClassVar[bool] = False
@@ -47,7 +45,7 @@ class IndexedTiles:
     def of(
         op: BlocksOp, captured: Mapping[Value, Value], config: Config, key_sequences: Sequences
     ) -> Callable[[Problem, WorkTile], ColumnTiles]:
-        """Returns the function that makes a work tile's visited tiles from these lists.
+        """Returns the function that makes a work tile's key tiles from these lists.
 
         Args:
           captured: values defined outside the region -> arguments of the kernel.
@@ -81,7 +79,7 @@ class IndexedTiles:
         return b.INT.max(b.INT.min(number, end), 0)
 
     def first_column(self, index: Value | int) -> Value:
-        """First key of the tile that the list names."""
+        """First key of a listed tile."""
         number = self._element(self._lists.indices, index)
         inside = self._clamped(number, b.INT.sub(self._tiles, 1))
         return b.INT.mul(inside, self._columns)

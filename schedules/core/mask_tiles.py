@@ -1,4 +1,4 @@
-"""Which tiles of columns a work tile visits, and in which turns the mask tests their scores."""
+"""The tiles of columns that a mask leaves, and the iterations that test their scores."""
 
 from typing import ClassVar
 
@@ -10,11 +10,11 @@ from .problem import Problem, Value, WorkTile
 
 
 class MaskTiles:
-    """Visits the tiles of columns that the mask does not hide entirely, from the last one down.
+    """The tiles of columns that the mask does not hide entirely, from the last one down.
 
     Attributes:
-      begin, end: tile numbers; the visit order is end - 1, end - 2, ..., begin.
-      count: number of tiles visited, at least 0.
+      begin, end: tile numbers; the order is end - 1, end - 2, ..., begin.
+      count: number of tiles, at least 0.
     """
 
     masks_everywhere: ClassVar[bool] = True
@@ -37,15 +37,13 @@ class MaskTiles:
         return self._sight.tile_range(b.INT, row0, positions, rows, columns, problem.config.tile_n)
 
     def first_column(self, index: Value | int) -> Value:
-        """First column of the tile visited in turn 0, 1, ..."""
+        """First column of the tile of iteration 0, 1, ..."""
         last = b.INT.sub(self.end, 1)
         number = b.INT.sub(last, index) if index != 0 else last
         return b.INT.mul(number, self._problem.config.tile_n)
 
     def phases(self, row_tile: Value) -> Phases:
-        """The turns of the work tile, tested where the range of a tile of its rows is not fully
-        visible.
-        """
+        """The iterations; those whose tile is not fully visible to the tile of rows are tested."""
         span = self._range(row_tile, self._problem.rows.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
         if self._tile.split is not None:
@@ -57,5 +55,5 @@ class MaskTiles:
         return Phases(b.INT.sub(self.end, full_end), b.INT.sub(self.end, full_begin))
 
     def any(self) -> Value:
-        """i1: whether there is a tile to visit."""
+        """i1: whether there is any tile."""
         return b.compare("sgt", self.count, 0)

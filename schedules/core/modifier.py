@@ -18,11 +18,11 @@ class Modifier:
     """The region of an `attn.mha`, with the kernel arguments that it reads.
 
     Attributes:
-      changes: the region returns another score than it was given, or hides by looking at the score.
+      changes: the region returns another score than it was given, or hides by the score.
       hides: the region hides scores (`attn.keep`).
-      reads: number of elements of tensors that what becomes of a score depends on.
-      readings: number of those that are chosen by its query and its key.
-      gathers: on such whose index is made of query and key together, as a distance is.
+      reads: number of elements of tensors that the result depends on.
+      readings: number of those indexed by both query and key.
+      gathers: whether an index combines query and key, as a distance does.
       has_sink: each row also sees a sink, a key without a value.
     """
 
@@ -60,7 +60,7 @@ class Modifier:
 
         Args:
           score: multiplied by the scale if the modifier `changes` scores, else raw.
-          masked: whether scores that `attn.keep` hides become -inf; otherwise it is not evaluated.
+          masked: whether `attn.keep` is evaluated, which makes hidden scores -inf.
 
         Raises:
           VerifyError: the region holds something that is not element-wise.
@@ -88,9 +88,7 @@ class Modifier:
         return list(self._block.operations)[-1].value
 
     def _needed(self, roots: Sequence[Value]) -> tuple[list[Any], set[Value]]:
-        """The region's operations that these values depend on, in order,
-        and all values they read.
-        """
+        """The operations of the region that compute `roots`, in order, and all values they read."""
         needed: set[Value] = set(roots)
         operations: list[Any] = []
         for op in reversed(list(self._block.operations)):
@@ -100,7 +98,7 @@ class Modifier:
         return operations[::-1], needed
 
     def _dependents(self, value: Value, operations: Sequence[Any]) -> set[Value]:
-        """The value, and what these operations make of it."""
+        """The value, and the results that depend on it."""
         made: set[Value] = {value}
         for op in operations:
             if made.intersection(op.operation.operands):
@@ -108,13 +106,12 @@ class Modifier:
         return made
 
     def _values(self, roots: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
-        """Computes values of the region at the insertion point, by copying the operations they
-        need.
+        """Copies the operations that compute values of the region to the insertion point.
 
         Args:
           roots: values of the region to compute.
-          arguments: values for the region's arguments; None for one that `roots` may not depend
-            on.
+          arguments: values for the arguments of the region; None where `roots` may not depend on
+            one.
         """
         operations, needed = self._needed(roots)
         for argument, value in zip(self._block.arguments, arguments, strict=True):
@@ -129,7 +126,7 @@ class Modifier:
 
 
 class Unmodified(Modifier):
-    """Of an operation whose scores stay as they are."""
+    """The modifier of an operation that changes no score."""
 
     def __init__(self) -> None:
         self.changes = self.hides = self.has_sink = False

@@ -26,9 +26,9 @@ Value = Any
 PRODUCT_BYTES = 32  # K of one product
 PRODUCT_COLUMNS = 16  # columns of V and O are multiples: N of a product
 SECTION_BYTES, BALANCED_BYTES = 8 << 20, 32 << 20
-"""Of K and V that tiles drawn together read, where these are equally long and where they are not:
-the larger, the longer the row of tiles that are drawn longest first (an H200 has 50 MiB of L2; of
-4, 8, 16 and 32 MiB these were fastest, `bench/attention.py --tile-order counter`, 2026-11-23)."""
+"""Bytes of K and V that a section of work tiles reads, for tiles of equal and of growing length.
+A larger section orders more tiles longest first (an H200 has 50 MiB of L2; of 4, 8, 16 and 32 MiB
+these were fastest, `bench/attention.py --tile-order counter`, 2026-11-23)."""
 MAX_EXPONENT = 8  # P is at most 2^8, as in FlashAttention-4
 
 
@@ -36,13 +36,12 @@ class WorkTile(NamedTuple):
     """One work tile: some rows of scores, of queries or of keys.
 
     Attributes:
-      block, head, batch: coordinates, i32 each: number of the block of positions; number of the
-        first tile of rows along the heads; number of the sequence.
-      queries, keys, results: where the sequence lies in Q, in K and V, and in what the kernel
-        writes for its rows.
-      split: the part of the keys; None where they are not split.
-      column_head: the head of the columns that stream past; None where that of the rows tells it.
-      shift: the offsets of the sequence's coordinates; None without any.
+      block, head, batch: i32 each: number of the block of positions, of the first tile of rows
+        along the heads, and of the sequence.
+      queries, keys, results: the sequence in Q, in K and V, and in the outputs.
+      split: the split of the keys; None without splits.
+      column_head: the head of the columns; None if the head of the rows determines it.
+      shift: the offsets of the sequence's coordinates; None without offsets.
     """
 
     block: Value
@@ -62,24 +61,23 @@ class Problem:
 
     Attributes:
       q: memrefs [batch, sequence, heads, columns], or as their sequences are stored, whose columns
-        follow one another in a row of head_dim.
-      k, v, o: memrefs likewise; k and v are the same one where values are the front of the rows of
-        keys.
-      lse: [batch, heads, sq] or as O is stored, f32; None if it is not wanted.
-      splits: how the keys are split; None if they are not.
-      query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
+        are concatenated in a row of head_dim.
+      k, v, o: memrefs likewise; k and v are the same if values are the front of the rows of keys.
+      lse: [batch, heads, sq] or as O is stored, f32; None if not requested.
+      splits: the splits of the keys; None without splits.
+      query_sequences, key_sequences: the sequences in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
-      scales: by which elements of Q, K and V are multiplied, per sequence and head.
-      position_scales: those of K and of V per position; None without any.
+      scales: scales (descales) of Q, K and V, per sequence and head.
+      position_scales: scales of K and of V per position; None without any.
       heads, kv_heads, head_dim, v_head_dim: static sizes.
       element, stored, output: element types of Q, of K and V, and of O.
-      mask: which keys each row sees, in closed form.
-      modifier: changes scores, and hides further ones.
-      make_column_tiles: makes the tiles of columns that a work tile visits.
+      mask: the keys that each row sees, in closed form.
+      modifier: changes scores, and hides more of them.
+      make_column_tiles: makes the column tiles of a work tile.
       config: tile sizes, stages, registers.
-      tile_counter: memref [1] of i32 that work tiles are drawn from; None without.
-      direction: whether queries stand still, or keys, for which `o` is a result of their rows.
-      offsets: where rows, columns and heads begin in a longer problem; None without.
+      tile_counter: memref [1] of i32 that CTAs fetch work tiles from; None without.
+      direction: whether rows are queries or keys; `o` is an output of the rows.
+      offsets: offsets of rows, columns and heads within a longer problem; None without.
     """
 
     q: tuple[Value, ...]
@@ -115,7 +113,7 @@ class Problem:
 
     @property
     def is_partial(self) -> bool:
-        """Whether the kernel writes an O and LSE for each part of the keys."""
+        """Whether the kernel writes an O and LSE for each split."""
         return self.splits is not None and self.splits.stores_partials
 
     @property
@@ -143,7 +141,7 @@ class Problem:
     def exponent_bias(self) -> int:
         """P is 2^lift where a score equals the row's maximum.
 
-        Above 0 for P of 8 bits, and of f16 with widened K and V, which would lose small weights.
+        Above 0 for P of 8 bits, and of f16 with upcast K and V, which would lose small weights.
         """
         if self.upcasts:
             return P_EXPONENT - self.config.rescale_threshold
@@ -169,12 +167,12 @@ class Problem:
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
-        batch, times the number of parts."""
+        batch, times the number of splits."""
         *space, batch = self.rows.tile_space()
         return [*space, batch if self.splits is None else b.INT.mul(batch, self.splits.count())]
 
     def packing(self) -> dict[str, list[Value]]:
-        """The operands of `ws.tiles` that an order needs beside the tile space."""
+        """The operands of `ws.tiles` that an order needs besides the tile space."""
         if self.config.tile_order == "counter":
             return {"packing": [self.section()]}
         if self.config.tile_order != "ragged" or (packed := self.query_sequences.packed()) is None:
@@ -201,7 +199,7 @@ class Problem:
 
     @property
     def rows(self) -> TileRows:
-        """Which position and head each row of a tile holds."""
+        """The position and head of each row of a tile."""
         ordered = self.direction.ordered
         tensors, _ = ordered(self.q, (self.k,))
         sequences, _ = ordered(self.query_sequences, self.key_sequences)
@@ -210,42 +208,40 @@ class Problem:
         return TileRows(tensors, self.o, self.lse, sequences, heads, group, self.config)
 
     def sight(self, tile: WorkTile) -> Sight:
-        """Which columns each row of a work tile's sequence sees."""
+        """The columns that each row of a work tile's sequence sees."""
         mask = self.mask if tile.shift is None else tile.shift.mask(self.mask)
         return self.direction.sight(mask)
 
     def sequences(self, tile: WorkTile) -> tuple[Sequence, Sequence]:
-        """Where the rows and where the columns of a work tile's scores lie."""
+        """The sequences of the rows and of the columns of a work tile."""
         return self.direction.ordered(tile.queries, tile.keys)
 
     def lengths(self, tile: WorkTile) -> tuple[Value, Value]:
-        """How many rows and how many columns the scores of a work tile's sequence have."""
+        """Number of rows and of columns of S for a work tile's sequence."""
         rows, columns = self.sequences(tile)
         return rows.length, columns.length
 
     def score_scale(self, tile: WorkTile) -> Value:
-        """The scale of a work tile's scores, with the factors of Q and K."""
+        """The scale of a work tile's scores, with the scales of Q and K."""
         kv_head = self.rows.kv_head(tile.head)
         return self.scales.of_scores(self.scale, tile.batch, kv_head)
 
     def output_scale(self, tile: WorkTile) -> Value | None:
-        """The factor of V, which multiplies the output of a work tile; None without one."""
+        """The scale of V, which multiplies the output of a work tile; None without one."""
         return self.scales.of_output(tile.batch, self.rows.kv_head(tile.head))
 
     def column_tiles(self, tile: WorkTile) -> ColumnTiles:
-        """The tiles of columns that a work tile visits."""
+        """The tiles of columns that a work tile iterates over."""
         return self.make_column_tiles(self, tile)
 
     @property
     def column_heads(self) -> int:
-        """How many heads of the columns a head of the rows meets: those of the group where keys
-        stand still.
-        """
+        """Heads of the columns per head of the rows: those of a group if rows are keys."""
         rows, columns = self.direction.ordered(self.heads, self.kv_heads)
         return max(columns // rows, 1)
 
     def column_head(self, tile: WorkTile) -> Value:
-        """The head of the columns that stream past a work tile."""
+        """The head of a work tile's columns."""
         if tile.column_head is not None:
             return tile.column_head
         return self.rows.kv_head(tile.head)
@@ -256,11 +252,10 @@ class Problem:
         state: list[Value],
         body: Callable[..., list[Value]],
     ) -> list[Value]:
-        """Emits the loop over the heads of the columns that a work tile meets, if it meets several.
+        """Emits the loop over a work tile's heads of columns; no loop if there is one.
 
         Args:
-          body: emits what happens with one of them: from the work tile with that head, and the
-            state, to the next state.
+          body: maps the work tile with one of these heads, and the state, to the next state.
 
         Returns:
           The final state.

@@ -1,10 +1,9 @@
-"""Parts of the keys: where a split kernel puts the results of each, and which tiles a part visits.
+"""Splits of the keys (split-KV): the tiles of each split and the place of its results.
 
-Where another kernel puts them together, the results of the parts lie one after the other along the
-first dimension of O and of LSE's sequences, each as the result of the whole would: part p of
-sequence b is at p x batch + b, part p of row r at p x total + r. Where the kernel does so itself
-(`joining`), they lie in memory for that. Work tiles of the parts of a sequence are tiles of their
-own.
+If another kernel combines the splits, their results lie one after the other along the first
+dimension of O and of LSE's sequences: split p of sequence b is at p x batch + b, split p of row r
+at p x total + r. If the kernel combines them itself, they lie in a workspace. Each split of a
+sequence has its own work tiles.
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +16,12 @@ Value = Any
 
 
 class Split(NamedTuple):
-    """One part: its number, how many there are, and the sequences in front of its results.
+    """One split of the keys of a work tile.
 
     Attributes:
-      size: its tiles, where that is fixed.
+      number, count: number of the split, and of how many.
+      offset: sequences, or rows, before its results.
+      size: its tiles; None for equal shares.
     """
 
     number: Value
@@ -29,10 +30,10 @@ class Split(NamedTuple):
     size: int | None = None
 
     def tiles(self, begin: Value, end: Value) -> tuple[Value, Value]:
-        """This part's range of a range of tiles: equal shares, the first ones take the rest.
+        """The split's range of a range of tiles: equal shares, one more in the first splits.
 
-        Of T tiles in P parts, part p begins at p (T / P) + min(p, T mod P). Of a fixed size S it
-        begins at p S: what a sequence's parts are does not depend on how many a longer one has.
+        Split p of P begins at p (T / P) + min(p, T mod P) of T tiles. With a fixed size S it begins
+        at p S, so that the splits of a sequence do not depend on longer sequences of the batch.
         """
         if self.size is not None:
             first = b.INT.min(b.INT.add(begin, b.INT.mul(self.number, self.size)), end)
@@ -53,13 +54,13 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """The parts of a kernel's keys.
+    """The splits of a kernel's keys, whose results another kernel combines.
 
     Attributes:
       results: O, memref.
-      queries: Q, memref; its first extent is that of one part's results.
-      size: tiles of each, if that is fixed; there are then enough for the longest sequence.
-      stores_partials: whether O and LSE are the results for each part.
+      queries: Q, memref; its first extent is that of the results of one split.
+      size: tiles of a split; None for equal shares. The splits cover the longest sequence.
+      stores_partials: whether O and LSE hold the results of each split.
     """
 
     results: Value
@@ -68,15 +69,15 @@ class Splits:
     size: int | None = field(default=None, kw_only=True)
 
     def count(self) -> Value:
-        """How many parts: the caller allocates results for as many."""
+        """Number of splits, by the extent of the results."""
         return b.INT.floordiv(b.extent(self.results, 0), b.INT.max(b.extent(self.queries, 0), 1))
 
     def of(self, number: Value, batch: Value) -> tuple[Split, Value]:
-        """The part and the sequence of a work tile.
+        """The split and the sequence of a work tile.
 
         Args:
-          number: of the sequence of one part, counted over all parts.
-          batch: sequences.
+          number: split x batch + sequence.
+          batch: number of sequences.
         """
         split = b.INT.floordiv(number, batch)
         offset = b.INT.mul(split, b.extent(self.queries, 0))
@@ -84,12 +85,12 @@ class Splits:
         return Split(split, self.count(), offset, self.size), sequence
 
     def destination(self, split: Split, queries: Sequence) -> Sequence:
-        """Where what a work tile of a part finds for a sequence of queries belongs."""
+        """The rows of O and LSE for a split of a sequence of queries."""
         return queries.shifted(split.offset)
 
 
 class Workspace(NamedTuple):
-    """Memory that parts are put together in, arguments of the kernel as `attn.join` has them."""
+    """Workspace of a kernel that combines splits, as operands of `attn.join`."""
 
     accumulators: Value
     extremes: Value
@@ -98,19 +99,19 @@ class Workspace(NamedTuple):
 
 @dataclass(frozen=True)
 class CombinedSplits(Splits):
-    """Parts that the kernel puts together.
+    """Splits that the kernel combines itself.
 
     Attributes:
-      memory: where.
+      memory: the workspace.
     """
 
     memory: Workspace
     stores_partials: ClassVar[bool] = False
 
     def count(self) -> Value:
-        """As many as there is memory for."""
+        """Number of splits, by the extent of the workspace."""
         return b.extent(self.memory.accumulators, 0)
 
     def destination(self, split: Split, queries: Sequence) -> Sequence:
-        """Where the results for all keys belong."""
+        """The rows of O and LSE of the queries."""
         return queries

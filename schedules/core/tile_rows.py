@@ -1,6 +1,6 @@
 """The rows of a kernel's tiles of scores: which position and head each has.
 
-Rows are queries, or keys where these stand still, which are never packed. With `packed` query heads
+Rows are queries; or keys, which are never packed. With `packed` query heads
 of one group in a tile, row r of a tile that starts at position p is the query at p + r / packed of
 head `packed` x (the tile's head) + r mod packed. Packing fills a tile where there are few
 positions, as in decoding, and reads K and V once for the whole group. Where `packed` does not
@@ -27,7 +27,7 @@ class TileRows:
     """Layout of the rows.
 
     Attributes:
-      operands: memrefs, rows by heads by columns, whose columns lie side by side in a tile,
+      operands: memrefs, rows by heads by columns, whose columns are concatenated in a tile,
         whatever their types.
       result: memref, likewise, that the kernel writes; lse: heads by rows, or None. A dimension for
         the sequence comes first where it has one.
@@ -67,9 +67,7 @@ class TileRows:
 
     @property
     def head_tiles(self) -> int:
-        """How many of a work tile's tiles of rows lie along the heads;
-        1 if they lie along positions.
-        """
+        """Tiles of rows of a work tile along the heads; 1 if they lie along positions."""
         return self.config.heads_per_cta // self.packed
 
     @property
@@ -84,7 +82,7 @@ class TileRows:
         return [blocks, heads, self.sequences.count()]
 
     def first_position(self, block: Value, row_tile: Value | int) -> Value:
-        """Position of the first row of tile `row_tile` of the work tiles with this block."""
+        """Position of the first row of tile number `row_tile` of a work tile in this block."""
         base = b.INT.mul(block, self.positions_per_work_tile)
         if self.head_tiles > 1 or (isinstance(row_tile, int) and row_tile == 0):
             return base
@@ -113,11 +111,11 @@ class TileRows:
 
         Rows past the end of the sequence get any values, rows outside the tensor zeros.
 
-        The slot has room for `loaded_rows`, or is a tile: then what whole positions leave of it
-        gets some heads of the first one.
+        The slot has `loaded_rows` rows, or those of a tile: rows after the last whole position
+        then get some heads of the first one.
 
         Args:
-          column: of the rows at which those of the slot begin.
+          column: first column of the operands' rows that the slot holds.
         """
         coords, dims = self._coordinates(sequence, head, position)
         (slot_rows, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
@@ -144,9 +142,7 @@ class TileRows:
     def store_columns(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, column: Value
     ) -> None:
-        """Writes a fragment [rows, columns] to O from a column on;
-        rows past the end are dropped.
-        """
+        """Writes a fragment [rows, columns] to O from `column` on; drops rows past the end."""
         coords, dims = self._coordinates(sequence, head, position)
         o = self._by_heads(self.result, len(sequence.lead) + 1)
         o = self._within(o, sequence, position, dims[0])
@@ -180,9 +176,7 @@ class TileRows:
     def _coordinates(
         self, sequence: Sequence, head: Value, position: Value
     ) -> tuple[list[Value | int], list[int]]:
-        """Coordinates of a tile of Q or O, and the dimensions that its rows and columns run
-        along.
-        """
+        """Coordinates of a tile of Q or O, and the dimensions of its rows and columns."""
         first = len(sequence.lead)
         inner = [0] if self.packed > 1 else []
         coords = [*sequence.lead, sequence.row(position), head, *inner, 0]
@@ -192,12 +186,15 @@ class TileRows:
 def column_boxes(
     tile: Value, tensors: tuple[Value, ...], column: int = 0
 ) -> list[tuple[Value, int, Value]]:
-    """The tensors whose columns a tile has, their columns at which it does, and these, in their
-    elements.
+    """The columns of a tile that come from each tensor.
 
     Args:
-      tensors: of which the columns of a row lie side by side; one has all columns of the tile.
-      column: of such rows at which the tile begins, in elements of the tile.
+      tensors: their columns are concatenated in a row; a single one has all columns of the tile.
+      column: first column of such rows in the tile, in elements of the tile.
+
+    Returns:
+      For each tensor: the tensor, its first column in the tile, and the tile's columns viewed with
+      its element type.
     """
     if len(tensors) == 1:
         return [(tensors[0], column, tile)]
