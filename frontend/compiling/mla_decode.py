@@ -186,7 +186,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         names = ("indices", "topk_length", "sinks", "joined", "partial")
         words = (
             "" if self.indices else self.mask_name,
-            "" if self.policy is None else self.policy.word,
+            "" if self.policy is None else self.policy.suffix,
             *(name for name in names if getattr(self, name)),
             cache,
             self.lengths.short_name,
@@ -211,10 +211,10 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             mask=self.mask,
             page_size=0 if self.cache is None else self.cache.page_size,
             rows=self.narrow_rows,
-            listed=self.indices,
+            indexed_rows=self.indices,
             shares_rows=True,
             partial=self.partial,
-            joined=self.joined,
+            combined=self.joined,
         )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

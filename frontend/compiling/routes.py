@@ -98,7 +98,7 @@ def chosen(spec: GroupedT, choice: Choice, **options: Any) -> GroupedT:
     Raises:
       SpecError: the request asks for knobs that no kernel has.
     """
-    if choice.policy.word:
+    if choice.policy.suffix:
         options["schedule"] = choice.name
     knobs = choice.sized
     options |= {"query_tiles": knobs.get("q_tiles"), "tile_order": knobs.get("tile_order")}

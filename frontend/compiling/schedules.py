@@ -112,7 +112,7 @@ def check_schedule(spec: MhaOptions) -> None:
     problem = mismatch(policy, spec.facts, target)
     if problem is None and spec.asked:
         asked = dict(spec.asked)
-        if policy.claims.answered and spec.tile_order in ANSWERED_ORDERS:
+        if policy.claims.claims_tiles and spec.tile_order in ANSWERED_ORDERS:
             del asked["tile_order"]  # the target decides
         domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
         problem = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)

@@ -140,7 +140,7 @@ class SparseMlaSpec(PackedRequest):
         """The dtypes, the heads and their size."""
         words = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         words += [f"pages{self.page_size}"] if self.page_size else []
-        words += [] if self.schedule is None else [named(self.operation, self.schedule).word]
+        words += [] if self.schedule is None else [named(self.operation, self.schedule).suffix]
         has_own = self.out_dtype != (PLAIN if self.is_narrow else self.dtype)
         sizes = [f"o{self.out_dtype}"] if has_own else []
         sizes += [f"h{self.heads}", f"d{self.head_dim}"]
@@ -159,7 +159,7 @@ class SparseMlaSpec(PackedRequest):
             out_type=self.out_dtype,
             page_size=self.page_size or 0,
             rows=self.narrow_rows,
-            listed=True,
+            indexed_rows=True,
             shares_rows=True,
         )
 

@@ -234,7 +234,7 @@ class MhaSpec(MhaOptions):
             "part" if self.partial else "",
             "joined" if self.joined else "",
             f"by{self.split_size}" if self.split_size is not None else "",
-            self.policy.word,
+            self.policy.suffix,
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
             "" if self.cache is None else self.cache.short_name,
@@ -267,9 +267,9 @@ class MhaSpec(MhaOptions):
             block=None if self.block is None else Block(*self.block),
             modifier=Modifier.of(self.modifier),
             partial=self.partial,
-            joined=self.joined,
+            combined=self.joined,
             split_size=self.split_size or 0,
-            counted=self.tile_order == "counter",
+            has_tile_counter=self.tile_order == "counter",
         )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

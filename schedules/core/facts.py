@@ -52,14 +52,14 @@ def _mha(op: attn.MhaOp) -> Facts:
         ragged_q=is_ragged(op.q),
         padded_q=has_padded_queries(op.q),
         scales=_scales(op.k, op.v),
-        listed=has_indirect_rows(op.k),
+        indexed_rows=has_indirect_rows(op.k),
         shares_rows=op.shares_rows,
         block=None if op.blocks is None else op.blocks.extents,
         modifier=ModifierFacts(modifier.reads, modifier.gathers),
         partial=op.is_partial,
-        joined=join is not None,
+        combined=join is not None,
         split_size=0 if join is None else join.part_keys or 0,
-        counted=op.tile_counter is not None,
+        has_tile_counter=op.tile_counter is not None,
     )
 
 
@@ -96,10 +96,10 @@ def _mla_decode(op: attn.MlaDecodeOp) -> Facts:
         mask=op.mask_rule,
         page_size=0 if op.is_listed else page_size_of(op.kv),
         rows=_rows(op.kv),
-        listed=op.is_listed,
+        indexed_rows=op.is_listed,
         shares_rows=True,
         partial=op.is_partial,
-        joined=bool(op.memory),
+        combined=bool(op.memory),
     )
 
 
@@ -115,7 +115,7 @@ def _sparse_mla(op: attn.SparseMlaOp) -> Facts:
         out_type=element_name(op.o.type.element_type),
         page_size=op.page_size,
         rows=_rows(op.kv),
-        listed=True,
+        indexed_rows=True,
         shares_rows=True,
     )
 
@@ -152,7 +152,7 @@ def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
         ragged_q=is_ragged(op.q),
         padded_q=has_padded_queries(op.q),
         scales=_scales(op.k, op.v),
-        listed=has_indirect_rows(op.k),
+        indexed_rows=has_indirect_rows(op.k),
     )
 
 

@@ -139,7 +139,7 @@ class Problem:
 
     @property
     def exponent_bias(self) -> int:
-        """P is 2^lift where a score equals the row's maximum.
+        """log2 of P where a score equals the row's maximum.
 
         Above 0 for P of 8 bits, and of f16 with upcast K and V, which would lose small weights.
         """

@@ -25,7 +25,7 @@ from attn_mlir.schedules.policy.tiling import (
 )
 
 LAST_AXIS_CTAS = 65535  # of the last axis of a grid; CUDA programming guide
-LEAST_COUNTED = 160  # work tiles: machines of the targets have a CTA for each of fewer
+LEAST_FETCHED_TILES = 160  # work tiles: machines of the targets have a CTA for each of fewer
 LONG_KEYS = 8192  # in longer sequences, a tile's begin and end count for little
 
 
@@ -41,12 +41,12 @@ class AttentionPolicy(SplitPolicy):
 
         Dense sequences are the last axis; CTAs that loop over work tiles have all on the first.
         """
-        found = self.tiled(facts, call)
+        knobs = self.tiled(facts, call)
         count = call.sizes["batch"] * max(call.splits, 1)
-        if count <= LAST_AXIS_CTAS or facts.ragged_q or "tile_order" in found:
-            return found
+        if count <= LAST_AXIS_CTAS or facts.ragged_q or "tile_order" in knobs:
+            return knobs
         loops = self.defaults["tile_order"] in LOOPING_ORDERS
-        return found if loops else {**found, "tile_order": "persistent"}
+        return knobs if loops else {**knobs, "tile_order": "persistent"}
 
     def split_refusal(self, facts: Facts) -> str:
         """Lists of blocks have no parts, whose O is f32 where another kernel combines them."""
@@ -78,19 +78,21 @@ class ManyRowsPolicy(AttentionPolicy):
     """
 
     @abstractmethod
-    def tiling(self, facts: Facts, call: Call, query_tiles: int | None, *, listed: bool) -> Tiling:
+    def tiling(
+        self, facts: Facts, call: Call, query_tiles: int | None, *, block_lists: bool
+    ) -> Tiling:
         """The tiles of a kernel with this number of query tiles.
 
         Raises:
           DoesNotFit: no tiles fit.
         """
 
-    def block(self, facts: Facts, call: Call, *, listed: bool = False) -> Block:
+    def block(self, facts: Facts, call: Call, *, block_lists: bool = False) -> Block:
         """The extents of the block of scores of one work tile and one key tile.
 
         Args:
           call: with few queries, work tiles have one query tile where none are asked for.
-          listed: whether lists name the key tiles.
+          block_lists: whether lists name the key tiles.
 
         Raises:
           SpecError: there is no kernel.
@@ -100,29 +102,29 @@ class ManyRowsPolicy(AttentionPolicy):
         asked = int(call.asked.get("q_tiles", 0))
         count = asked or query_tiles_for(target, call.sizes["sq"], facts.group)
         try:
-            tiling = self.tiling(facts, call, count, listed=listed)
+            tiling = self.tiling(facts, call, count, block_lists=block_lists)
         except DoesNotFit as error:
             raise SpecError(no_kernel(target.chip, error.reason)) from error
         return Block(tiling.q_tiles * target.rows_per_product // heads, heads, tiling.tile_n)
 
     def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
         """Those of a block."""
-        block = self.block(facts, call, listed=facts.block is not None)
+        block = self.block(facts, call, block_lists=facts.block is not None)
         return block.heads, block.positions
 
     def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """Query tiles by the number of rows, but for blocks that lists name."""
-        found = dict(call.asked)
-        if "q_tiles" in found:
+        knobs = dict(call.asked)
+        if "q_tiles" in knobs:
             self.rows(facts, call)  # refuses too many
         elif facts.block is None:
             count = query_tiles_for(call.target, call.sizes["sq"], facts.group)
-            found |= {} if count is None else {"q_tiles": count}
-        return found
+            knobs |= {} if count is None else {"q_tiles": count}
+        return knobs
 
     def other_sizes(self, call: Call) -> Iterable[Mapping[str, int]]:
         """On both sides of each limit."""
-        batches = call.sizes["batch"], 1, LEAST_COUNTED
+        batches = call.sizes["batch"], 1, LEAST_FETCHED_TILES
         lengths = call.sizes["sk"], LONG_KEYS, LONG_KEYS + 1
         for batch, sk in product(batches, lengths):
             yield {**call.sizes, "batch": batch, "sk": sk}

@@ -70,10 +70,10 @@ class Claims:
       most: the largest head sizes, of Q and K and of V; None where the operation limits them.
       key_tiles: numbers of keys of a tile, of which one has to go with the pages; any page without.
       heads: numbers of heads are a multiple.
-      answered: whether CTAs may ask for further work tiles, in the order that a target has for it.
+      claims_tiles: whether CTAs may ask for further work tiles, in the order that a target has for it.
       scales: how many neighbouring positions may share a scale; none without kernels for scales of
         positions.
-      blocks, joins, partial, lists, rows: whether there are kernels for lists of blocks, that
+      blocks, joins, partial, indexed_rows, rows: whether there are kernels for lists of blocks, that
         combine parts of the keys, with a result for each part, for lists of rows of keys, and for
         rows of a latent cache in 8 bits.
     """
@@ -83,12 +83,12 @@ class Claims:
     most: tuple[int, int] | None = None
     key_tiles: tuple[int, ...] = ()
     heads: int = 1
-    answered: bool = False
+    claims_tiles: bool = False
     blocks: bool = False
     scales: tuple[int, ...] = ()
-    joins: bool = False
+    combines: bool = False
     partial: bool = False
-    lists: bool = False
+    indexed_rows: bool = False
     rows: bool = False
 
     def mismatch(self, facts: Facts) -> Mismatch | None:
@@ -122,9 +122,9 @@ class Claims:
         for name, has_kernel, got in (
             ("block_mask", self.blocks, facts.block),
             ("scales of positions", self.scales, facts.scales),
-            ("memory to combine parts of the keys", self.joins, facts.joined),
+            ("memory to combine parts of the keys", self.combines, facts.combined),
             ("results for parts of the keys", self.partial, facts.partial),
-            ("lists of rows", self.lists, facts.listed),
+            ("lists of rows", self.indexed_rows, facts.indexed_rows),
             ("rows of 8 bits", self.rows, facts.rows),
         ):
             if got and not has_kernel:
@@ -145,7 +145,7 @@ class Policy(ABC):
 
     Attributes:
       name: of the schedule, as users write it.
-      word: what the name adds to that of a kernel.
+      suffix: what the name adds to that of a kernel.
       operation: of whose facts it is the policy.
       needs: the features without which a target cannot run its kernels.
       claims: what it has kernels for.
@@ -157,7 +157,7 @@ class Policy(ABC):
     """
 
     name: ClassVar[str]
-    word: ClassVar[str] = ""
+    suffix: ClassVar[str] = ""
     operation: ClassVar[str]
     needs: ClassVar[frozenset[Feature]]
     claims: ClassVar[Claims] = Claims()
@@ -253,11 +253,11 @@ class Policy(ABC):
         """
         return ""
 
-    def block(self, facts: Facts, call: Call, *, listed: bool = False) -> Block:
+    def block(self, facts: Facts, call: Call, *, block_lists: bool = False) -> Block:
         """The extents of the block of scores of one work tile and one key tile.
 
         Args:
-          listed: whether lists name the key tiles.
+          indexed_rows: whether lists name the key tiles.
 
         Raises:
           SpecError: there is no kernel, or no kernel whose tiles lists could name.

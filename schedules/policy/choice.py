@@ -75,7 +75,7 @@ class Choice:
         Raises:
           SpecError: there is no kernel.
         """
-        return self.policy.block(self.facts, self.call, listed=True)
+        return self.policy.block(self.facts, self.call, block_lists=True)
 
     def split_refusal(self) -> str:
         """Why there are no kernels with parts of the keys; empty where there are."""

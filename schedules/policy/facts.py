@@ -99,14 +99,14 @@ class Facts:
       rope: the rotated columns, if these are tensors of their own.
       rows: how rows of a latent cache are stored in 8 bits; None where products read them as they
         are.
-      listed: whether each query has a list of its keys' rows.
+      indexed_rows: whether each query has a list of its keys' rows.
       shares_rows: whether values are the front of the rows of keys.
       block: extents of the blocks of scores that lists name, if any.
       modifier: of scores.
       partial: whether there is a result for each part of the keys, which another kernel combines.
-      joined: whether the kernel combines parts of the keys by itself, in memory that it is given.
+      combined: whether the kernel combines parts of the keys by itself, in memory that it is given.
       split_size: keys of such a part; 0 for equal shares.
-      counted: whether CTAs draw work tiles from a counter in memory.
+      has_tile_counter: whether CTAs draw work tiles from a counter in memory.
     """
 
     operation: str
@@ -124,14 +124,14 @@ class Facts:
     scales: Scales | None = None
     rope: Rope | None = None
     rows: Fp8Rows | None = None
-    listed: bool = False
+    indexed_rows: bool = False
     shares_rows: bool = False
     block: Block | None = None
     modifier: Modifier = UNMODIFIED
     partial: bool = False
-    joined: bool = False
+    combined: bool = False
     split_size: int = 0
-    counted: bool = False
+    has_tile_counter: bool = False
 
     @property
     def group(self) -> int:
@@ -139,7 +139,7 @@ class Facts:
         return self.heads // self.kv_heads
 
     @property
-    def is_narrow(self) -> bool:
+    def is_fp8(self) -> bool:
         """Whether products are of 8 bits."""
         return self.q_type in NARROW
 
@@ -155,10 +155,10 @@ def _needed(program: Program) -> list[int]:
 
 def _made_of(program: Program, needed: list[int], argument: str) -> set[int]:
     """Those of these nodes that depend on an argument."""
-    found = set[int]()
+    dependents = set[int]()
     for number in needed:
         node = program.nodes[number]
         is_argument = node.op == "argument" and node.value == argument
-        if is_argument or found & set(node.args):
-            found.add(number)
-    return found
+        if is_argument or dependents & set(node.args):
+            dependents.add(number)
+    return dependents

@@ -1,6 +1,6 @@
-"""How many queries, keys and registers a kernel has that keeps S, P and O in registers.
+"""Queries, keys and registers of a kernel that keeps S, P and O in registers.
 
-As `tiling`, for the schedule `mha-registers` alone; names with HELD or `held` are about what
+As `tiling`, for the schedule `mha-registers` alone; names with HELD or `s_and_p` are about what
 threads hold.
 """
 
@@ -73,7 +73,7 @@ def thread_registers(
     tile_order: str = "single",
     page_size: int = 0,
     *,
-    listed: bool = False,
+    block_lists: bool = False,
     transposing: int = 0,
 ) -> tuple[int, int]:
     """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that
@@ -88,7 +88,7 @@ def thread_registers(
     least = LOOPING_REGISTERS if tile_order in LOOPING_ORDERS else PRODUCER_REGISTERS
     if tile_order == "counter":
         least = FETCHING_REGISTERS
-    if listed:
+    if block_lists:
         least = LOOPING_REGISTERS
     if 0 < page_size < max(KEY_TILES[16]):
         least = PAGING_REGISTERS
@@ -109,7 +109,7 @@ def register_tiling_for(
     page_size: int = 0,
     groups: int = 0,
     tile_n: int = 0,
-    listed: bool = False,
+    block_lists: bool = False,
     reads: int = 0,
     gathers: bool = False,
     transposing: int = TRANSPOSING_REGISTERS[-1],
@@ -130,7 +130,7 @@ def register_tiling_for(
       element_bits, output_bits: width of an element of Q, K and V, and of O.
       page_size: positions of a page of keys and values; 0 without pages.
       groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
-      listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of
+      block_lists: whether lists name the key tiles: work tiles and key tiles then have the sizes of
         users' blocks, or divide these.
       reads: how many elements of tensors each score needs, for which registers are spared where a
         tile has any left, and in any case for one at a distance beside others.
@@ -140,14 +140,14 @@ def register_tiling_for(
     Raises:
       DoesNotFit: no tiles fit.
     """
-    rows, is_narrow = target.rows_per_product, element_bits == 8
+    rows, is_fp8 = target.rows_per_product, element_bits == 8
     q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
     o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
     shares = tile_order not in LOOPING_ORDERS and q_bytes == o_bytes
     row_bytes = q_bytes if shares else q_bytes + o_bytes
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     allowed = [tile_n] if tile_n else _keys_for(element_bits, page_size)
-    if listed:
+    if block_lists:
         groups = groups or INDEXED_ROWS // rows
         allowed = [n for n in allowed if INDEXED_KEYS % n == 0]
     counts = (3, FEWEST_KEYS), (2, 0), (1, 0)
@@ -163,33 +163,28 @@ def register_tiling_for(
             count,
             tile_order,
             page_size,
-            listed=listed,
-            transposing=transposing if is_narrow else 0,
+            block_lists=block_lists,
+            transposing=transposing if is_fp8 else 0,
         )
-        rest = REGISTERS_FOR_ROWS + (REGISTERS_FOR_PAGES if page_size else 0)
-        rest += for_reads
-        has_turns = is_narrow and count == 1 and tile_order in LOOPING_ORDERS
-        rest += (
-            REGISTERS_FOR_WIDE
-            if (tile_order == "counter" or has_turns) and head_dim > WIDE_HEAD_DIM
-            else 0
-        )
-        rest += (
-            REGISTERS_FOR_WIDE
-            if for_reads and reads > 1 and not is_narrow and head_dim > WIDE_HEAD_DIM
-            else 0
-        )
+        reserved = REGISTERS_FOR_ROWS + (REGISTERS_FOR_PAGES if page_size else 0)
+        reserved += for_reads
+        loops_alone = is_fp8 and count == 1 and tile_order in LOOPING_ORDERS
+        if head_dim > WIDE_HEAD_DIM:
+            is_looped = tile_order == "counter" or loops_alone
+            has_reads = for_reads and reads > 1 and not is_fp8
+            reserved += REGISTERS_FOR_WIDE * (int(is_looped) + int(bool(has_reads)))
         v_columns = -(-v_head_dim // 16) * 16
-        parts = product_columns(v_columns, count) if is_narrow else [range(v_columns)]
-        beside = len(parts[0]) // 2 if is_narrow else 0
-        budget = attending - rest - beside - sum(len(part) for part in parts) // 2
+        column_ranges = product_columns(v_columns, count) if is_fp8 else [range(v_columns)]
+        partial_registers = len(column_ranges[0]) // 2 if is_fp8 else 0
+        o_registers = sum(map(len, column_ranges)) // 2
+        budget = attending - reserved - partial_registers - o_registers
         for columns in allowed:
             sizes = (head_dim, v_head_dim)
             stage = sum(shared_tile_bytes(columns, size, element_bits) for size in sizes)
-            stage += shared_tile_bytes(v_head_dim, columns, element_bits) if is_narrow else 0
+            stage += shared_tile_bytes(v_head_dim, columns, element_bits) if is_fp8 else 0
             stages = (left_bytes - count * row_bytes) // stage
-            held = columns * (32 + element_bits) // 64  # registers of S and P
-            fits = tile_n or (columns >= least and held <= budget)
+            s_and_p = columns * (32 + element_bits) // 64  # registers of S and P
+            fits = tile_n or (columns >= least and s_and_p <= budget)
             if fits and stages >= 2:
                 return Tiling(count, columns, min(stages, MAX_STAGES))
     raise DoesNotFit(

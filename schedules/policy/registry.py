@@ -29,7 +29,7 @@ from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.refusal import Mismatch
 
-MOST_KEPT = 1024  # problems whose mismatches are remembered, each with a schedule
+CACHED_MISMATCHES = 1024  # problems whose mismatches are remembered, each with a schedule
 
 POLICIES: list[Policy] = [
     KEYS_IN_ROWS,
@@ -79,7 +79,7 @@ def unnamed(operation: str) -> Policy:
     """The policy of an operation whose schedule adds no word to the name of a kernel: requests that
     get it may name none.
     """
-    return next(policy for policy in of_operation(operation) if not policy.word)
+    return next(policy for policy in of_operation(operation) if not policy.suffix)
 
 
 def widening(operation: str) -> Policy:
@@ -101,7 +101,7 @@ def names_of(operation: str) -> tuple[str, ...]:
     return tuple(_by_name(operation, tuple(POLICIES)))
 
 
-@functools.lru_cache(maxsize=MOST_KEPT)
+@functools.lru_cache(maxsize=CACHED_MISMATCHES)
 def mismatch(policy: Policy, facts: Facts, target: Target) -> Mismatch | None:
     """Why a schedule has no kernel for a problem, kept for calls of the same problem."""
     return policy.mismatch(facts, target)
@@ -138,8 +138,8 @@ def choose(
     reasons: list[str] = []
     able: list[Policy] = []
     for policy in applying:
-        if (found := mismatch(policy, facts, target)) is not None:
-            reasons.append(f"{policy.name}: {found}")
+        if (reason := mismatch(policy, facts, target)) is not None:
+            reasons.append(f"{policy.name}: {reason}")
         elif asked is not None or policy.takes(facts, call):
             return Choice(policy, facts, call)
         else:

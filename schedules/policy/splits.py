@@ -56,7 +56,7 @@ def key_tiles(mask: Mask, sq: int, sk: int, target: Target) -> int:
     """The largest number of key tiles that any query tile visits, at least 1."""
     keys, rows = max(TILE_N), target.rows_per_product
     ranges = (mask.tile_range(INTS, row, rows, sq, sk, keys) for row in range(0, sq, rows))
-    return max((found.end - found.begin for found in ranges), default=1) or 1
+    return max((tiles_.end - tiles_.begin for tiles_ in ranges), default=1) or 1
 
 
 def chosen_splits(most: int, key_tiles: int) -> int:

@@ -177,7 +177,7 @@ def streamed_stages(
     element_bits: int = 16,
     stored_bits: int = 16,
     output_bits: int = 16,
-    is_joined: bool = False,
+    combines: bool = False,
 ) -> int:
     """Key tiles that fit in shared memory beside Q and the results that warps pass on.
 
@@ -185,7 +185,7 @@ def streamed_stages(
       q_tiles: query tiles of a work tile.
       packed: heads in each.
       element_bits, stored_bits, output_bits: bits of an element of Q, of K and V, and of O.
-      is_joined: whether the kernel joins parts of the keys, and writes O from registers.
+      combines: whether the kernel joins parts of the keys, and writes O from registers.
     """
     keys = stream_keys(v_head_dim)
     slot = shared_tile_bytes(keys, max(head_dim, v_head_dim), stored_bits)
@@ -197,8 +197,8 @@ def streamed_stages(
         accumulators = (
             key_slices * slices.warps * shared_tile_bytes(STREAM_ROWS, slices.published_columns, 32)
         )
-        out = 0 if is_joined else out
-    elif is_joined:
+        out = 0 if combines else out
+    elif combines:
         chunks, out = OutputChunks.of(v_head_dim, q_tiles), 0
         slots, columns = chunks.in_slice, chunks.columns
         if chunks.warps == 1:  # one slot has all chunks of a slice

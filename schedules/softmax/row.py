@@ -3,7 +3,7 @@
 A row has c = scale x log2(e), a maximum m, which may be stale (below the largest score), and a sum
 l:
 
-    P = 2^(S c - m c + lift)       LSE = m scale + ln l - lift ln 2
+    P = 2^(S c - m c + bias)       LSE = m scale + ln l - bias ln 2
 
 S c - m c is one multiply-add per score, in which m c is rounded. The rounding error multiplies all
 weights of a key tile by 2^error, unlike those of a tile with another m. Where |m c| is 2^10 or
@@ -33,11 +33,11 @@ class Row:
     """The arithmetic of one row, with scores S, maximum m and sum l.
 
     Attributes:
-      scale: multiplies S; None where the modifier was given scaled scores.
+      scale: multiplies S; None if the modifier gets scaled scores.
       scale_log2: c, the scale times log2(e).
-      lowest: a row whose maximum is below has seen no key.
+      lowest: lower bound of the maximum of a row that has seen a key.
       threshold: by how much m may lag behind the largest score, in log2 units.
-      exponent_bias: P is 2^lift where S equals m.
+      exponent_bias: P is 2^bias where S equals m.
     """
 
     scale: Value | None
@@ -56,7 +56,7 @@ class Row:
 
     @classmethod
     def scaled(cls, scale: Value, threshold: int, exponent_bias: int = 0) -> "Row":
-        """Of scores that nothing but a scale changes; emits c."""
+        """The arithmetic of scores that only a scale changes; emits c."""
         scale_log2 = b.fmul(scale, b.f32_constant(LOG2E))
         return cls(scale, scale_log2, -LARGEST_F32, threshold, exponent_bias)
 
@@ -66,7 +66,7 @@ class Row:
         return b.select(empty, b.f32_constant(0.0), maximum)
 
     def _lag(self, maximum: Value, largest: Value) -> Value:
-        """How far m lies below `largest`, in log2 units; never above 0."""
+        """m - largest in log2 units, at most 0."""
         return b.fmul(b.fsub(maximum, self.reference(largest)), self.scale_log2)
 
     def limit(self, maximum: Value) -> Value:
@@ -77,7 +77,7 @@ class Row:
         return b.fadd(maximum, slack)
 
     def exact_alpha(self, maximum: Value, new_maximum: Value) -> Value:
-        """What O and the row sum so far are multiplied by when m becomes `new_maximum`."""
+        """alpha: rescales O and l_i when m_i becomes `new_maximum`."""
         return b.exp2(self._lag(maximum, new_maximum))
 
     def _stays(self, maximum: Value, largest: Value) -> Value:
@@ -96,7 +96,7 @@ class Row:
         return b.select(self._stays(maximum, largest), b.f32_constant(1.0), alpha)
 
     def offset(self, maximum: Value) -> Value:
-        """lift - m c, the addend in the exponent S c + (lift - m c)."""
+        """bias - m c, the addend in the exponent S c + (bias - m c)."""
         product = b.fmul(self.reference(maximum), self.scale_log2)
         return b.fsub(self._bias(), product) if self.exponent_bias else b.fneg(product)
 
@@ -104,7 +104,7 @@ class Row:
         """Scores and offsets to use in place of S and `offset`, so that exponents are exact at any
         m.
 
-        In rows where m c is large they are S - m and the lift. Other rows keep theirs, so that a
+        In rows where m c is large they are S - m and the bias. Other rows keep theirs, so that a
         row's weights do not depend on the rows next to it.
         """
 
@@ -117,7 +117,7 @@ class Row:
         return b.map_elements(b.fsub, scores, bases), offsets
 
     def of_logit(self, logit: Value, maximum: Value) -> Value:
-        """The weight of a key with an unscaled logit: 2^(logit log2(e) - m c + lift)."""
+        """The weight of a key with an unscaled logit: 2^(logit log2(e) - m c + bias)."""
         reference = self.reference(maximum)
         if self.scale is None:
             distance = b.fsub(logit, reference)
@@ -132,12 +132,12 @@ class Row:
         return b.fma(maximum, self.scale, self._ln(total))
 
     def lse_high(self, maximum: Value, total: Value) -> Value:
-        """The first of two numbers whose sum is the LSE: m scale, rounded; -inf without a key."""
+        """The high term of an LSE in two terms: m scale, rounded; -inf without a key."""
         empty = b.fcompare("OEQ", total, b.f32_constant(0.0))
         return b.select(empty, b.f32_constant(-math.inf), self._natural(maximum))
 
     def lse_low(self, maximum: Value, total: Value) -> Value:
-        """The second of them: ln l plus the rounding error of the first one; 0 without a key."""
+        """The low term: ln l plus the rounding error of the first one; 0 without a key."""
         zero = b.f32_constant(0.0)
         low = self._ln(total)
         if self.scale is not None:
@@ -150,7 +150,7 @@ class Row:
         return maximum if self.scale is None else b.fmul(maximum, self.scale)
 
     def _ln(self, total: Value) -> Value:
-        """ln of the sum without its lift: (log2 l - lift) ln 2."""
+        """ln of the sum without its bias: (log2 l - bias) ln 2."""
         log2 = b.log2(total)
         if self.exponent_bias:
             log2 = b.fsub(log2, self._bias())

@@ -1,6 +1,6 @@
-"""From a tile of scores to weights, and from a row's maximum and sum to its results.
+"""Online softmax: from a tile of scores to P, and from a row's m_i and l_i to its results.
 
-Pure functions over fragments, used by every schedule; the formulas for one row are in `online`.
+Pure functions over fragments, used by every schedule; `row` has the formulas for one row.
 """
 
 import math
@@ -40,11 +40,11 @@ def masked_scores(
     Args:
       scores: [rows, columns], raw.
       test: the edges of the mask to test; None for none.
-      tiles: the visited tiles.
-      index: number of the turn that these scores belong to.
+      tiles: the column tiles of the work tile.
+      index: number of the iteration.
       row0: position of their first row.
       scale: multiplies scores before the modifier gets them.
-      column: the key tile's column at which they begin.
+      column: first column of the scores in the key tile.
     """
     modifier = problem.modifier
     masked = modifier.hides and (test is not None or tiles.masks_everywhere)
@@ -62,13 +62,13 @@ def masked_scores(
 
 
 class RowState(NamedTuple):
-    """The state of online softmax for some rows, which a loop carries.
+    """The state of online softmax for some rows, carried by a loop.
 
     Attributes:
-      maximum: [rows], which may be stale.
+      maximum: [rows], m_i, which may be stale.
       offset: [rows], the addend in the exponent that belongs to the maximum; see `Row.offset`.
       limit: [rows], the largest score that lets the maximum stay.
-      is_large: i1, whether any row of this warp has a large offset; see `online.is_large`.
+      is_large: i1, whether any row of this warp has a large offset; see `row.is_large`.
       l_partial: [rows, columns], partial sums of weights, to be reduced at the end.
     """
 
@@ -86,12 +86,12 @@ class RowState(NamedTuple):
         return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), l_partial)
 
     def total(self) -> Value:
-        """[rows], l."""
+        """[rows], l_i."""
         (count,) = ws.FragmentType(self.maximum.type).shape
         return b.reduce_rows("add", self.l_partial, b.fill([count], b.f32_constant(0.0)))
 
 
-STATE_VALUES = len(RowState._fields)  # of what a loop carries
+STATE_VALUES = len(RowState._fields)  # values that a loop carries
 
 
 class SoftmaxStep(NamedTuple):
@@ -100,7 +100,7 @@ class SoftmaxStep(NamedTuple):
     Attributes:
       rows: the new state.
       has_new_max: i1, whether the maximum of any row of this warp has changed.
-      alpha: [rows], by which O so far has to be multiplied.
+      alpha: [rows], the rescale of O.
       weights: [rows, columns], P in f32.
     """
 
@@ -111,12 +111,12 @@ class SoftmaxStep(NamedTuple):
 
 
 class MaxUpdate(NamedTuple):
-    """What a tile of scores makes of row maxima.
+    """New row maxima after a tile of scores.
 
     Attributes:
       rows: the state, without the tile's weights.
       has_new_max: i1, whether the maximum of any row of this warp has changed.
-      alpha: [rows], by which O so far has to be multiplied.
+      alpha: [rows], the rescale of O.
     """
 
     rows: RowState
@@ -135,7 +135,7 @@ def update_max(row: Row, scores: Value, rows: RowState, largest: Value | None = 
 def exp2_scores(
     problem: Configured, row: Row, scores: Value, step: MaxUpdate, *, apart: bool = False
 ) -> SoftmaxStep:
-    """The second half of `softmax_step`: weights and sums at these maxima."""
+    """The second half of `softmax_step`: P and the partial sums at these maxima."""
     exponentials = weights_of(problem, row, scores, step.rows, apart=apart)
     rows = step.rows._replace(l_partial=b.fold(exponentials, step.rows.l_partial))
     return SoftmaxStep(rows, step.has_new_max, step.alpha, exponentials)
@@ -155,7 +155,7 @@ def softmax_step(
     A warp in which no row's maximum changes keeps its offsets and limits as they are.
 
     Args:
-      largest: [rows], the largest score of all tiles so far, where the caller keeps it.
+      largest: [rows], the largest score of all tiles so far; computed if None.
       apart: as of `weights_of`.
     """
     return exp2_scores(problem, row, scores, update_max(row, scores, rows, largest), apart=apart)
@@ -164,17 +164,17 @@ def softmax_step(
 def rescaled_state(
     row: Row, rows: RowState, has_new_max: Value, find_largest: Callable[[], Value]
 ) -> tuple[RowState, Value]:
-    """Raises row maxima to the largest scores of a tile, where these exceed the rows' limits.
+    """Raises the maxima of rows whose largest score exceeds the limit, and rescales l_i.
 
     Args:
       row: the arithmetic of a row.
       rows: the state before the tile.
       has_new_max: i1, whether any score exceeds its row's limit; if not, the state stays as it is.
-      find_largest: emits the largest score of each row [rows], at least its maximum; called in the branch
-        that `has_new_max` decides over.
+      find_largest: emits the largest score of each row [rows], at least its maximum, in the branch
+        taken if `has_new_max`.
 
     Returns:
-      The state, and the factor [rows] for sums so far: 1 in rows that have not moved.
+      The state, and alpha [rows]: 1 in rows whose maximum stays.
     """
     maximum, _, limit, _, l_partial = rows
 
@@ -202,14 +202,14 @@ def weights_of(
     """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large.
 
     Args:
-      apart: whether the exact formula has a copy of all that follows from its scores. Otherwise
-        both formulas share it, and ordinary scores may have to be moved to where it has them.
+      apart: whether the exact formula has its own copy of the code after it. Otherwise both
+        formulas share that code, and the compiler may move ordinary scores between registers.
     """
     maximum, offset = rows.maximum, rows.offset
 
     def exact() -> list[Value]:
-        largest = weights(problem, row, *row.exact(scores, offset, maximum))
-        return [b.opaque(largest) if apart else largest]
+        p = weights(problem, row, *row.exact(scores, offset, maximum))
+        return [b.opaque(p) if apart else p]
 
     (exponentials,) = b.chosen(
         rows.is_large,
@@ -221,7 +221,7 @@ def weights_of(
 
 
 def is_beyond(largest: Value, limit: Value) -> Value:
-    """i1: found > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
+    """i1: largest > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
     return b.fcompare("UGT", largest, limit)
 
 
@@ -254,7 +254,7 @@ def _modified(
 def store_lse(
     problem: Problem, row: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
 ) -> None:
-    """Writes the LSE if it is wanted; for parts of the keys as two terms to be added."""
+    """Writes the LSE if requested; for splits of the keys as two terms to be added."""
     if problem.lse is None:
         return
     formulas = [row.lse_high, row.lse_low] if problem.is_partial else [row.lse]
@@ -290,11 +290,11 @@ def weights(
     column: int = 0,
     of: int | None = None,
 ) -> Value:
-    """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c.
+    """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is bias - m c.
 
     Args:
-      column, of: the column of a row at which these scores begin, and how many the row has: all
-        that there are when left out.
+      column: first column of these scores in their row.
+      of: columns of the row; those of `scores` if None.
     """
     config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
     last = (columns if of is None else of) - FMA_FRAGMENT - column

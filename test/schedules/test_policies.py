@@ -44,12 +44,12 @@ def changed(facts: Facts, **changes: object) -> Facts:
         (changed(MHA, q_type="e4m3", kv_type="e4m3"), HOPPER, "mha-registers"),
         (changed(MHA, kv_type="e4m3"), BLACKWELL, "mha-streaming"),
         (changed(MHA, kv_type="e4m3", scales=Scales(ROW, ROW)), HOPPER, "mha-streaming"),
-        (changed(MHA, joined=True), BLACKWELL, "mha-streaming"),
+        (changed(MHA, combined=True), BLACKWELL, "mha-streaming"),
         (changed(MHA, block=Block(128, 1, 128)), BLACKWELL, "mha"),
         (DECODE, BLACKWELL, "mla-decode-pair"),
         (changed(DECODE, heads=64), BLACKWELL, "mla-decode"),
         (DECODE, HOPPER, "mla-decode-registers"),
-        (changed(DECODE, listed=True), HOPPER, "mla-decode-streaming"),
+        (changed(DECODE, indexed_rows=True), HOPPER, "mla-decode-streaming"),
     ],
 )
 def test_the_first_that_has_a_kernel_is_chosen(facts: Facts, call: Call, name: str) -> None:
@@ -132,7 +132,7 @@ def test_settings_that_are_asked_for_stay_where_a_kernel_can_have_them() -> None
 
 def test_every_operation_has_schedules_with_words_of_their_own() -> None:
     for operation in {policy.operation for policy in POLICIES}:
-        words = {policy.word for policy in of_operation(operation)}
+        words = {policy.suffix for policy in of_operation(operation)}
         assert len(words) == len(of_operation(operation)) or words == {""}
 
 

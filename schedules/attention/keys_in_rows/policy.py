@@ -39,7 +39,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
     """Few queries, which are columns of products in tensor memory."""
 
     name: ClassVar[str] = "mha-swapped"
-    word: ClassVar[str] = "swapped"
+    suffix: ClassVar[str] = "swapped"
     by_name: ClassVar[bool] = True
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.TENSOR_MEMORY, Feature.COPY_ENGINE})
@@ -47,7 +47,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
         types=WIDE,
         most=(MAX_HEAD_DIM, max(KEYS_IN_ROWS_COLUMNS)),
         key_tiles=(STREAM_KEYS,),
-        joins=True,
+        combines=True,
         partial=True,
     )
     most_query_tiles: ClassVar[int] = max(KEYS_IN_ROWS_TILES)
@@ -66,23 +66,23 @@ class KeysInRowsPolicy(FewRowsPolicy):
         From 17 rows on, and sizes that fill the rows of a product. With fewer, the busiest unit of
         the kernel that streams has less to do, and memory decides.
         """
-        half, full = KEYS_IN_ROWS_COLUMNS
+        below, widest = KEYS_IN_ROWS_COLUMNS
         sizes = (facts.head_dim, facts.v_head_dim)
         is_free = "q_tiles" not in call.asked and call.asked.get("tile_order") != "clc"
         most = max(KEYS_IN_ROWS_TILES) * KEYS_IN_ROWS_QUERIES
         return (
             call.has_rows(facts, least=STREAM_ROWS + 1, most=most)
-            and all(half < size <= full for size in sizes)
+            and all(below < size <= widest for size in sizes)
             and is_free
-            and not facts.joined
+            and not facts.combined
             and not facts.padded_q
         )
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy; parts of the keys are whole key tiles."""
-        parts = multiple_of(STREAM_KEYS)
-        if facts.split_size and not parts.allows(facts.split_size):
-            return Mismatch("split_size", parts.text, facts.split_size)
+        split_keys = multiple_of(STREAM_KEYS)
+        if facts.split_size and not split_keys.allows(facts.split_size):
+            return Mismatch("split_size", split_keys.text, facts.split_size)
         return super().mismatch(facts, target)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:

@@ -132,7 +132,7 @@ def attend(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None
         scores = b.transposed(b.load(slot))
         b.release(slot, "warps")
         scores = masked_scores(problem, tile, scores, test, key_tiles, index, row0, scale)
-        step = _weigh(problem, row, scores, RowState(*state), scratch)
+        step = _softmax_step(problem, row, scores, RowState(*state), scratch)
         target = storage.p.acquire()
         b.store(b.transposed(b.rounded(step.weights, problem.product)), target)
         begun = b.compare("sgt", index, 0)  # before the first product O holds nothing
@@ -196,20 +196,20 @@ def _combine(
         finish(problem, tile, exact, workspace, whole, 0)
 
 
-def _weigh(
+def _softmax_step(
     problem: Problem, row: Row, scores: Value, rows: RowState, scratch: Value
 ) -> SoftmaxStep:
     """A step of online softmax over scores [rows, keys] that count,
     by the threads that own keys.
     """
     limits = b.broadcast(rows.limit, problem.config.tile_n)
-    moved = b.any_in_group(b.map_elements(is_beyond, scores, limits, element=b.i1()))
-    rows, factor = rescaled_state(
-        row, rows, moved, lambda: b.reduce_group("max", scores, rows.maximum, scratch)
+    has_new_max = b.any_in_group(b.map_elements(is_beyond, scores, limits, element=b.i1()))
+    rows, alpha = rescaled_state(
+        row, rows, has_new_max, lambda: b.reduce_group("max", scores, rows.maximum, scratch)
     )
     weights = weights_of(problem, row, scores, rows)
     rows = rows._replace(l_partial=b.map_elements(b.fadd, rows.l_partial, weights))
-    return SoftmaxStep(rows, moved, factor, weights)
+    return SoftmaxStep(rows, has_new_max, alpha, weights)
 
 
 def _hand_over(problem: Problem, storage: KeysInRowsStorage, result: Value) -> None:

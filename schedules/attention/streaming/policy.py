@@ -73,16 +73,16 @@ class StreamingPolicy(FewRowsPolicy):
     """Few queries, with sums in the registers of single warps."""
 
     name: ClassVar[str] = "mha-streaming"
-    word: ClassVar[str] = "stream"
+    suffix: ClassVar[str] = "stream"
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
     claims: ClassVar[Claims] = Claims(
         kv_types=NARROW,
         most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
         scales=SHARING_POSITIONS,
-        joins=True,
+        combines=True,
         partial=True,
-        lists=True,
+        indexed_rows=True,
     )
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(
@@ -112,9 +112,9 @@ class StreamingPolicy(FewRowsPolicy):
         keys = stream_keys(facts.v_head_dim)
         claims = dataclasses.replace(self.claims, most=most, key_tiles=(keys,))
         checks: list[tuple[str, object, Domain]] = []
-        if facts.joined:
-            parts = facts.split_size or STREAM_KEYS
-            checks.append(("split_size", parts, multiple_of(STREAM_KEYS)))
+        if facts.combined:
+            split_keys = facts.split_size or STREAM_KEYS
+            checks.append(("split_size", split_keys, multiple_of(STREAM_KEYS)))
         if facts.scales is not None:
             checks.append(("k's element type", facts.kv_type, one_of(*NARROW)))
             sides = ("k_groups", facts.head_dim), ("v_groups", facts.v_head_dim)
@@ -122,8 +122,8 @@ class StreamingPolicy(FewRowsPolicy):
                 groups = 0 if block is None else columns // block.columns
                 domain = Domain(SCALE_GROUPS, lambda n, c=columns: has_scale_groups(c, n))
                 checks.append((name, groups, domain))
-        found = claims.mismatch(facts) or first_mismatch(checks)
-        return found or (_shared_mismatch(facts) if facts.shares_rows else None)
+        knobs = claims.mismatch(facts) or first_mismatch(checks)
+        return knobs or (_shared_mismatch(facts) if facts.shares_rows else None)
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """Packs the heads of a group into a tile, and gives the ring what shared memory is left."""
@@ -138,7 +138,7 @@ class StreamingPolicy(FewRowsPolicy):
             element_bits=type_bits(facts.q_type),
             stored_bits=type_bits(facts.kv_type),
             output_bits=type_bits(facts.out_type),
-            is_joined=facts.joined,
+            combines=facts.combined,
         )
         return {
             **self.defaults,
@@ -174,9 +174,9 @@ class StreamingPolicy(FewRowsPolicy):
         """Two query tiles where that leaves fewer work tiles, of which there are more than
         multiprocessors.
         """
-        found = dict(call.asked)
-        if "q_tiles" in found or call.splits:
-            return found
+        knobs = dict(call.asked)
+        if "q_tiles" in knobs or call.splits:
+            return knobs
         rows = self.query_rows(facts, MAX_Q_TILES)
         fit = fit_two_query_tiles(
             call.target,
@@ -189,9 +189,9 @@ class StreamingPolicy(FewRowsPolicy):
         )
         tiles = self.work_tiles(facts, call)
         if not fit or tiles <= call.multiprocessors:
-            return found
-        two = {**found, "q_tiles": MAX_Q_TILES}
-        return two if self.work_tiles(facts, call._replace(asked=two)) < tiles else found
+            return knobs
+        two = {**knobs, "q_tiles": MAX_Q_TILES}
+        return two if self.work_tiles(facts, call._replace(asked=two)) < tiles else knobs
 
     def most_splits(self, facts: Facts, call: Call) -> int:
         """As many as stream keys at the speed of memory, divided by the ranges of keys that differ,
@@ -236,7 +236,7 @@ def _shared_mismatch(facts: Facts) -> Mismatch | None:
         checks.append(("v_head_dim", facts.v_head_dim, at_least(MAX_HEAD_DIM + 1)))
     if facts.kv_type in NARROW:
         return Mismatch("values in rows of keys of 8 bits", "left out", None)
-    if facts.listed:
+    if facts.indexed_rows:
         checks.append(("heads", facts.heads, multiple_of(STREAM_ROWS)))
     checks.append(("head_dim", facts.head_dim, at_least(columns)))
     return first_mismatch(checks)

@@ -1,16 +1,15 @@
-"""Scores and weights where each position of K and V has factors of its own.
+"""Scores and weights of K and V with scales of positions.
 
-With the factors k_j and v_j of key j, one for each group of columns:
+With the scales k_j and v_j of key j, one for each group of columns:
 
     S_ij = sum over groups of k_j(group) x (products of the group)
-    O_i  = sum over j of P_ij v_j(group) V_j          P_ij v_j is what the second product takes
+    O_i  = sum over j of P_ij v_j(group) V_j          P_ij v_j is an operand of the product
 
-The products P v are rounded to f16, whatever the size of v. Therefore those of a row are multiplied
-by the power of two that brings the largest so far into [2^14, 2^15), and so is the row's sum of the
-group.
+The products P v are rounded to f16. A row of them is multiplied by the power of two that brings the
+largest so far into [2^14, 2^15), and so is the row's accumulator of the group.
 
-Each warp reads the factors of its strip of keys itself, one key per lane, one key tile ahead, and
-the numbers of pages two tiles ahead, so that no turn waits for them.
+Each warp prefetches the scales of its key slice, one key per lane, one key tile ahead, and page
+numbers two tiles ahead, so that no iteration waits for them.
 """
 
 from collections.abc import Sequence
@@ -28,16 +27,14 @@ from attn_mlir.schedules.softmax.state import SoftmaxStep
 
 
 class OperandPair(NamedTuple):
-    """A pair: the factors of keys, and those of values."""
+    """The scales of K and of V."""
 
     keys: Any
     values: Any
 
 
 class PrefetchedScales:
-    """Reads the factors of a warp's strip of keys ahead of the turn that uses them.
-
-    The values that are read travel from turn to turn in the state of the loop.
+    """Prefetches the scales of a warp's key slice; the loop carries them in its state.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class PrefetchedScales:
         count: int,
         value_groups: Sequence[int],
     ):
-        """Factors of `count` keys of each key tile, from its key `first` on.
+        """The scales of `count` keys of each key tile, from its key `first` on.
 
         Args:
           value_groups: the groups of V's columns that the warp computes.
@@ -68,11 +65,9 @@ class PrefetchedScales:
         self._key_count = len(groups)
 
     def _stored(self, operand: PositionScales) -> StoredSequence:
-        """Where the factors of the work tile's sequence lie,
-        with as many positions as it has keys.
-        """
-        entries = operand.sequences.of(self._tile.batch, self._tile.queries)
-        return StoredSequence(entries.lead, entries.start, self._tile.keys.length, False)
+        """The stored scales of the work tile's sequence, one position per key."""
+        stored = operand.sequences.of(self._tile.batch, self._tile.queries)
+        return StoredSequence(stored.lead, stored.start, self._tile.keys.length, False)
 
     def _column(self, index: Value | int) -> Value:
         return b.INT.add(self._tiles.first_column(index), self._first)
@@ -100,9 +95,7 @@ class PrefetchedScales:
         ]
 
     def start(self) -> list[Value]:
-        """The state for turn 0. Nothing is read if there is no turn,
-        as arrays may be empty then.
-        """
+        """The state for iteration 0; nothing is read without a key tile, as arrays may be empty."""
         f32, count = ir.F32Type.get(), [self._count]
         entries = 0 if self._sources[0].pages is None else len(self._sources)
         loaded = [f32] * len(self._requested) + [b.i32()] * entries
@@ -115,12 +108,12 @@ class PrefetchedScales:
         )
 
     def following(self, index: Value, state: Sequence[Value]) -> list[Value]:
-        """The state for the turn after this one; the reads start now."""
+        """The state for the next iteration; its loads start now."""
         entries = state[len(self._requested) :]
         return [*self._loaded(b.INT.add(index, 1), entries), *self._located(b.INT.add(index, 2))]
 
     def scales(self, state: Sequence[Value]) -> OperandPair:
-        """The factors of a turn from its state, [count] for each group, one key per lane."""
+        """The scales of an iteration, [count] for each group, one key per lane."""
         loaded = state[: len(self._requested)]
         return OperandPair(loaded[: self._key_count], loaded[self._key_count :])
 
@@ -130,9 +123,9 @@ class GroupWeights(NamedTuple):
 
     Attributes:
       weights: [rows, keys], rounded to the type of the product.
-      alpha: [rows], by which the sums so far have to be multiplied.
-      largest: one fragment [rows], the largest weight so far before its power of two; empty where
-        weights are not multiplied by one.
+      alpha: [rows], the rescale of the accumulators.
+      largest: one fragment [rows], the largest weight so far before its power of two; empty if
+        weights are not multiplied by a power of two.
     """
 
     weights: Value
@@ -141,9 +134,9 @@ class GroupWeights(NamedTuple):
 
 
 def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
-    """total + products x factors, for one group of K's columns: all [rows, keys].
+    """total + products x scales, for one group of K's columns: all [rows, keys].
 
-    `lanes` has the factors [keys], one key per lane; `total` is None for the first group.
+    `lanes` has the scales [keys], one key per lane; `total` is None for the first group.
     """
     scales = b.broadcast_lanes(lanes)
     if total is None:
@@ -153,26 +146,26 @@ def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
 
 
 def scaled_weights(step: SoftmaxStep, lanes: Value, largest: Value, element: Any) -> GroupWeights:
-    """Weights P multiplied by the factors of their keys, and by a power of two for each row.
+    """Weights P multiplied by the scales of their keys, and by a power of two for each row.
 
     Args:
-      exact_alpha: a step of online softmax: P in f32, and the factor for sums and weights so far.
-      lanes: factors [keys], one key per lane.
-      largest: [rows], the largest weight up to the previous turn.
+      step: a step of online softmax: P in f32, and alpha.
+      lanes: scales [keys], one key per lane.
+      largest: [rows], the largest weight up to the previous iteration.
       element: the type of the product's operands.
     """
     products = b.times_columns(step.weights, b.broadcast_lanes(lanes))
     before = b.map_elements(b.fmul, largest, step.alpha)
-    entries = b.reduce_rows("max", products, before)
-    up = b.map_elements(lambda x: power(x)[0], entries)
+    after = b.reduce_rows("max", products, before)
+    up = b.map_elements(lambda x: power(x)[0], after)
 
     def rescale(old: Value, by: Value, new: Value) -> Value:
         return b.fmul(b.fmul(by, power(new)[0]), power(old)[1])
 
-    alpha_ = b.map_elements(rescale, largest, step.alpha, entries)
-    return GroupWeights(b.rounded(b.times_rows(products, up), element), alpha_, [entries])
+    alpha = b.map_elements(rescale, largest, step.alpha, after)
+    return GroupWeights(b.rounded(b.times_rows(products, up), element), alpha, [after])
 
 
 def unscaled_accumulators(accumulators: Value, largest: Value) -> Value:
-    """The sums [rows, columns] divided by the powers of two of their weights."""
+    """The accumulators [rows, columns] divided by the powers of two of their weights."""
     return b.times_rows(accumulators, b.map_elements(lambda x: power(x)[1], largest))

@@ -99,7 +99,7 @@ class TensorMemoryPolicy(ManyRowsPolicy):
     claims: ClassVar[Claims] = Claims(
         most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
         key_tiles=TILE_N,
-        answered=True,
+        claims_tiles=True,
         blocks=True,
         partial=True,
     )
@@ -130,7 +130,9 @@ class TensorMemoryPolicy(ManyRowsPolicy):
         """Shared and tensor memory are not checked here: the planner lists their buffers."""
         return tensor_memory_domains(facts, target, knobs, divided=facts.head_dim)
 
-    def tiling(self, facts: Facts, call: Call, query_tiles: int | None, *, listed: bool) -> Tiling:
+    def tiling(
+        self, facts: Facts, call: Call, query_tiles: int | None, *, block_lists: bool
+    ) -> Tiling:
         """The largest that shared and tensor memory have room for, whether lists name them or
         not.
         """
@@ -180,10 +182,10 @@ def chosen_knobs(
     )
     packed = 1 if facts.padded_q else packed_heads(target, facts.group)
     knobs["packed_heads"] = packed if facts.block is None else facts.block.heads
-    scaled = {n: value for n, value in asked.items() if n not in ("q_tiles", "tile_order")}
-    if scaled.get("exp2_period") == -1:
-        scaled["exp2_period"] = 0
-    return {**knobs, **scaled}
+    chosen = {n: value for n, value in asked.items() if n not in ("q_tiles", "tile_order")}
+    if chosen.get("exp2_period") == -1:
+        chosen["exp2_period"] = 0
+    return {**knobs, **chosen}
 
 
 def default_knobs(
@@ -214,7 +216,7 @@ def default_knobs(
         budgets = _BUDGETS[-1][1]  # the loop over work tiles needs some more in the issuing warps
     budgets = budgets if tiles.q_tiles == MAX_Q_TILES else _BUDGET_OF_ONE_TILE
     polynomials = _exp2_period(head_dim, v_head_dim, tiles.q_tiles, element_bits)
-    query_scales: dict[str, Setting] = {
+    settings: dict[str, Setting] = {
         "tile_m": target.rows_per_product,
         **tiles._asdict(),
         **dict(zip(REGISTERS, budgets, strict=True)),
@@ -222,8 +224,8 @@ def default_knobs(
         "tile_order": tile_order,
     }
     if element_bits == 8:
-        query_scales["rescale_threshold"] = FP8_RESCALE_THRESHOLD
-    return {knob.name: knob.default for knob in TENSOR_MEMORY_KNOBS} | query_scales
+        settings["rescale_threshold"] = FP8_RESCALE_THRESHOLD
+    return {knob.name: knob.default for knob in TENSOR_MEMORY_KNOBS} | settings
 
 
 def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int) -> int:
@@ -267,8 +269,8 @@ def tensor_memory_domains(
         "exp2_start": between(0, 3),
         "rescale_threshold": between(0, 8),
         **register_domains(target, knobs),
-        "num_qk_stages": _key_parts(knobs, divided, type_bits(facts.q_type)),
-        "num_pv_stages": _value_parts(knobs),
+        "num_qk_stages": _qk_stages(knobs, divided, type_bits(facts.q_type)),
+        "num_pv_stages": _pv_stages(knobs),
         "ordered_softmax": one_of(0, 1) if q_tiles > 1 else unordered,
     }
 
@@ -281,13 +283,13 @@ def register_domains(target: Target, knobs: Knobs) -> dict[str, Domain]:
     count = int(knobs["q_tiles"])
     most = target.register_pool(count + FIXED_WARPGROUPS) if count in (1, MAX_Q_TILES) else high
     left = most - count * softmax - correction
-    offset_ = Domain(
+    other_registers_domain = Domain(
         f"at most {left}, as {count} x softmax_registers + correction_registers leave of {most}",
         lambda value: value <= left,
     )
     return {
         **dict.fromkeys(REGISTERS, each),
-        REGISTERS[-1]: offset_ if each.allows(others) else each,
+        REGISTERS[-1]: other_registers_domain if each.allows(others) else each,
     }
 
 
@@ -304,7 +306,7 @@ def _periods(knobs: Knobs) -> Domain:
     return Domain("0 or 4 to 128", lambda period: period == 0 or 4 <= period <= 128)
 
 
-def _key_parts(knobs: Knobs, columns: int, bits: int) -> Domain:
+def _qk_stages(knobs: Knobs, columns: int, bits: int) -> Domain:
     """Parts of a tile of keys: whole lines of 128 bytes."""
     lines = row_lines(columns, bits)
     if knobs["num_qk_stages"] not in STAGE_COUNTS:
@@ -315,7 +317,7 @@ def _key_parts(knobs: Knobs, columns: int, bits: int) -> Domain:
     )
 
 
-def _value_parts(knobs: Knobs) -> Domain:
+def _pv_stages(knobs: Knobs) -> Domain:
     """Parts of a tile of P: whole pieces of what a thread weighs at a time."""
     if knobs["num_pv_stages"] not in STAGE_COUNTS:
         return one_of(*STAGE_COUNTS)

@@ -1,7 +1,7 @@
 """The policy of attention whose groups of threads hold S, P and O in registers.
 
 Tiles drawn from a counter begin while the one before them ends, and the longest ones first. It
-costs a place of its own for O, hence smaller key tiles at wide heads, and a counter per launch. On
+costs a place of its settings for O, hence smaller key tiles at wide heads, and a counter per launch. On
 an H200 (`bench/attention.py`, 2026-11-23, 2048 // D heads, 16384 tokens) that was, in times the
 speed of a CTA per tile:
 
@@ -19,7 +19,7 @@ from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.element_types import type_bits
 from attn_mlir.errors import SpecError
-from attn_mlir.schedules.policy.attention import LEAST_COUNTED, LONG_KEYS, ManyRowsPolicy
+from attn_mlir.schedules.policy.attention import LEAST_FETCHED_TILES, LONG_KEYS, ManyRowsPolicy
 from attn_mlir.schedules.policy.base import Call, Claims
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
@@ -53,7 +53,10 @@ from attn_mlir.schedules.policy.tiling import (
 PRODUCT_BYTES = 32  # of the columns of P that a product reads: its K
 MOST_KEYS = 256  # of a tile: N of a product
 ORDERS = ("single", "last_first", "persistent")
-NARROW, DRAWN_SPARE = 96, 1.15  # columns of V up to which a third group is worth so many spare rows
+NARROW, FETCHED_SPARE = (
+    96,
+    1.15,
+)  # columns of V up to which a third group is worth so many spare rows
 
 WARPGROUP_KNOBS: tuple[Knob, ...] = (
     *attention_knobs(
@@ -68,13 +71,13 @@ class WarpgroupPolicy(ManyRowsPolicy):
     """Many queries, with S, P and O in the registers of the groups that issue the products."""
 
     name: ClassVar[str] = "mha-registers"
-    word: ClassVar[str] = "held"
+    suffix: ClassVar[str] = "held"
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     claims: ClassVar[Claims] = Claims(
-        most=(MAX_HEAD_DIM, MAX_HEAD_DIM), answered=True, blocks=True, partial=True
+        most=(MAX_HEAD_DIM, MAX_HEAD_DIM), claims_tiles=True, blocks=True, partial=True
     )
     knobs: ClassVar[tuple[Knob, ...]] = WARPGROUP_KNOBS
 
@@ -90,59 +93,61 @@ class WarpgroupPolicy(ManyRowsPolicy):
             rows = facts.block.positions * facts.block.heads
             groups = rows // call.target.rows_per_product
             asked = {**asked, "q_tiles": groups, "tile_n": facts.block.keys}
-        return held_knobs(facts, call.target, asked, head_dim=facts.head_dim)
+        return warpgroup_knobs(facts, call.target, asked, head_dim=facts.head_dim)
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """Shared memory is not checked here: the planner has the buffers and names them."""
-        return held_domains(facts, target, knobs)
+        return warpgroup_domains(facts, target, knobs)
 
-    def tiling(self, facts: Facts, call: Call, query_tiles: int | None, *, listed: bool) -> Tiling:
+    def tiling(
+        self, facts: Facts, call: Call, query_tiles: int | None, *, block_lists: bool
+    ) -> Tiling:
         """The largest that registers and shared memory have room for."""
         return self._tiling(
             facts,
             call,
             str(call.asked.get("tile_order", "single")),
             page_size=facts.page_size,
-            groups=0 if listed else query_tiles or 0,
-            listed=listed,
+            groups=0 if block_lists else query_tiles or 0,
+            block_lists=block_lists,
         )
 
     def tiled(self, facts: Facts, call: Call) -> dict[str, Setting]:
         """As with many rows; and the counter that work tiles are drawn from, where it is faster."""
-        found = super().tiled(facts, call)
-        draws = "tile_order" not in found and not call.splits
-        if not draws or not self._is_drawn(facts, call._replace(asked=found)):
-            return found
+        knobs = super().tiled(facts, call)
+        may_fetch = "tile_order" not in knobs and not call.splits
+        if not may_fetch or not self._fetches_tiles(facts, call._replace(asked=knobs)):
+            return knobs
         assert facts.mask is not None
         is_free = "q_tiles" not in call.asked and facts.block is None
         if is_free and facts.v_head_dim <= NARROW and not grows(facts.mask):
-            count = query_tiles_for(call.target, call.sizes["sq"], facts.group, spare=DRAWN_SPARE)
-            found = {**call.asked, **({} if count is None else {"q_tiles": count})}
-        return {**found, "tile_order": "counter"}
+            count = query_tiles_for(call.target, call.sizes["sq"], facts.group, spare=FETCHED_SPARE)
+            knobs = {**call.asked, **({} if count is None else {"q_tiles": count})}
+        return {**knobs, "tile_order": "counter"}
 
-    def _is_drawn(self, facts: Facts, call: Call) -> bool:
+    def _fetches_tiles(self, facts: Facts, call: Call) -> bool:
         """Whether work tiles are drawn from a counter: where that is faster."""
         assert facts.mask is not None
         if call.cached or facts.ragged_q:
             return False
         is_long, differ = call.sizes["sk"] > LONG_KEYS, grows(facts.mask)
-        if is_long and not differ and not facts.is_narrow:
+        if is_long and not differ and not facts.is_fp8:
             return False
-        if self.work_tiles(facts, call) < LEAST_COUNTED:
+        if self.work_tiles(facts, call) < LEAST_FETCHED_TILES:
             return False
         costs = self._tiles(facts, call, "counter") != self._tiles(facts, call, "single")
-        return not costs or (differ and not is_long and facts.block is None and not facts.is_narrow)
+        return not costs or (differ and not is_long and facts.block is None and not facts.is_fp8)
 
     def _tiles(self, facts: Facts, call: Call, order: str) -> tuple[int, int] | None:
         """Groups and keys of the tiles of a kernel with this order; None where it has none."""
-        groups, listed = int(call.asked.get("q_tiles", 0)), facts.block is not None
+        groups, block_lists = int(call.asked.get("q_tiles", 0)), facts.block is not None
         with contextlib.suppress(SpecError):
-            return self._tiling(facts, call, order, groups=groups, listed=listed)[:2]
+            return self._tiling(facts, call, order, groups=groups, block_lists=block_lists)[:2]
         return None
 
     @staticmethod
     def _tiling(
-        facts: Facts, call: Call, order: str, *, groups: int, listed: bool, page_size: int = 0
+        facts: Facts, call: Call, order: str, *, groups: int, block_lists: bool, page_size: int = 0
     ) -> Tiling:
         return register_tiling_for(
             call.target,
@@ -153,11 +158,13 @@ class WarpgroupPolicy(ManyRowsPolicy):
             output_bits=type_bits(facts.out_type),
             page_size=page_size,
             groups=groups,
-            listed=listed,
+            block_lists=block_lists,
         )
 
 
-def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> dict[str, Setting]:
+def warpgroup_knobs(
+    facts: Facts, target: Target, asked: Knobs, *, head_dim: int
+) -> dict[str, Setting]:
     """The settings of a kernel whose groups hold S, P and O in registers.
 
     Args:
@@ -192,36 +199,41 @@ def held_knobs(facts: Facts, target: Target, asked: Knobs, *, head_dim: int) -> 
         return False
 
     tiles, transposing = tiles_with(TRANSPOSING_REGISTERS[-1]), 0
-    if facts.is_narrow:
+    if facts.is_fp8:
         # where scores are modified, those that attend need more registers
         sizes = TRANSPOSING_REGISTERS[facts.modifier.reads > 0 :]
         sizes = sizes[-1:] if keys else sizes
         transposing = next(n for n in sizes if leaves_tiles(n))
-    listed = facts.block is not None
-    attending, others = thread_registers(
-        target, tiles.q_tiles, order, facts.page_size, listed=listed, transposing=transposing
+    block_lists = facts.block is not None
+    attending, producer_registers = thread_registers(
+        target,
+        tiles.q_tiles,
+        order,
+        facts.page_size,
+        block_lists=block_lists,
+        transposing=transposing,
     )
-    own: dict[str, Setting] = {
+    settings: dict[str, Setting] = {
         **tiles._asdict(),
         "tile_m": target.rows_per_product,
         "packed_heads": 1 if facts.padded_q else packed_heads(target, facts.group),
         "tile_order": order,
         "attend_registers": attending,
-        "other_registers": others,
+        "other_registers": producer_registers,
     }
-    if facts.is_narrow:
-        own["rescale_threshold"] = FP8_RESCALE_THRESHOLD
+    if facts.is_fp8:
+        settings["rescale_threshold"] = FP8_RESCALE_THRESHOLD
     if stages := asked.get("kv_stages"):
-        own["kv_stages"] = stages
-    return {knob.name: knob.default for knob in WARPGROUP_KNOBS} | own
+        settings["kv_stages"] = stages
+    return {knob.name: knob.default for knob in WARPGROUP_KNOBS} | settings
 
 
-def held_domains(facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
+def warpgroup_domains(facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
     """The settings that such a kernel can have."""
     groups, attending = int(knobs["q_tiles"]), int(knobs["attend_registers"])
     pool = target.register_pool(groups + 1) if 0 < groups <= MOST_GROUPS else 0
     left = pool - groups * attending
-    rest = Domain(
+    producer_domain = Domain(
         f"at most {left}, as {groups} x attend_registers leave of {pool}",
         lambda value: value <= left,
     )
@@ -235,9 +247,9 @@ def held_domains(facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain
         "exp2_start": at_least(0),
         "rescale_threshold": between(0, 8),
         "packed_heads": divisor_of(facts.group, int(knobs["tile_m"])),
-        "tile_order": one_of("counter") if facts.counted else one_of(*orders),
+        "tile_order": one_of("counter") if facts.has_tile_counter else one_of(*orders),
         "attend_registers": at_least(target.least_registers),
-        "other_registers": rest,
+        "other_registers": producer_domain,
     }
 
 

@@ -79,7 +79,7 @@ class PairSlots(NamedTuple):
 class PairPolicy(Policy):
     """A mix-in of policies: 128 heads in a pair of CTAs, with O in tensor memory."""
 
-    word: ClassVar[str] = "pair"
+    suffix: ClassVar[str] = "pair"
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs(tile_n=128)
 
     def takes(self, facts: Facts, call: Call) -> bool:
@@ -102,7 +102,7 @@ def pair_mismatch(facts: Facts) -> Mismatch | None:
         return Mismatch("heads", f"a multiple of {PAIR_HEADS}", facts.heads)
     if facts.rows is None:
         return None
-    of_sequences = facts.operation == "mla_decode" and not facts.listed
+    of_sequences = facts.operation == "mla_decode" and not facts.indexed_rows
     scaled = facts.rows.scaled_columns if of_sequences else 0
     most, least = PAIR_SCALED_COLUMNS if scaled else (0, PAIR_SCALE_COLUMNS)
     if facts.rows.group < least:

@@ -31,7 +31,7 @@ class DecodePolicy(SplitPolicy):
     """Tiles of 64 rows, with O in tensor memory."""
 
     name: ClassVar[str] = "mla-decode"
-    word: ClassVar[str] = "tensor"
+    suffix: ClassVar[str] = "tensor"
     operation: ClassVar[str] = "mla_decode"
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
@@ -41,7 +41,7 @@ class DecodePolicy(SplitPolicy):
         heads=HALF_TILE_HEADS,
         key_tiles=(KEYS,),
         partial=True,
-        lists=True,
+        indexed_rows=True,
         rows=True,
     )
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs()
@@ -60,7 +60,7 @@ class DecodePolicy(SplitPolicy):
 
     def rows(self, facts: Facts, call: Call) -> tuple[int, int]:
         """As many heads as divide them, and queries that share keys."""
-        has_own_keys = facts.listed or facts.rows is not None
+        has_own_keys = facts.indexed_rows or facts.rows is not None
         return HalfTileRows.of(facts.heads, is_listed=has_own_keys)
 
 
@@ -75,7 +75,7 @@ class DecodeWarpgroupPolicy(DecodePolicy):
     """Tiles of 64 rows, with O in the registers of two warpgroups."""
 
     name: ClassVar[str] = "mla-decode-registers"
-    word: ClassVar[str] = "held"
+    suffix: ClassVar[str] = "held"
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
@@ -95,7 +95,7 @@ class DecodeStreamingPolicy(DecodePolicy):
     """16 rows, with accumulators in the registers of single warps; as streaming attention."""
 
     name: ClassVar[str] = "mla-decode-streaming"
-    word: ClassVar[str] = "stream"
+    suffix: ClassVar[str] = "stream"
     needs: ClassVar[frozenset[Feature]] = STREAMING.needs
     knobs: ClassVar[tuple[Knob, ...]] = STREAMING.knobs
     combines_splits: ClassVar[bool] = True

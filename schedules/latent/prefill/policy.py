@@ -18,8 +18,8 @@ from attn_mlir.schedules.attention.tensor_memory.policy import (
 )
 from attn_mlir.schedules.attention.warpgroups.policy import (
     WARPGROUP_KNOBS,
-    held_domains,
-    held_knobs,
+    warpgroup_domains,
+    warpgroup_knobs,
 )
 from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
 from attn_mlir.schedules.policy.facts import Facts, Rope
@@ -231,11 +231,11 @@ class LatentWarpgroupPolicy(Policy):
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """The tiles that fit registers and shared memory."""
-        return held_knobs(facts, call.target, asked, head_dim=columns_of(facts))
+        return warpgroup_knobs(facts, call.target, asked, head_dim=columns_of(facts))
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """As of attention in registers."""
-        return held_domains(facts, target, knobs)
+        return warpgroup_domains(facts, target, knobs)
 
 
 def rope_of(facts: Facts) -> Rope:

@@ -26,12 +26,12 @@ class SparsePolicy(Policy):
     """One query in one CTA, with O in tensor memory."""
 
     name: ClassVar[str] = "sparse-mla"
-    word: ClassVar[str] = "cta"
+    suffix: ClassVar[str] = "cta"
     operation: ClassVar[str] = "sparse_mla"
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.GATHER_COPIES}
     )
-    claims: ClassVar[Claims] = Claims(types=TYPES, lists=True, rows=True)
+    claims: ClassVar[Claims] = Claims(types=TYPES, indexed_rows=True, rows=True)
     knobs: ClassVar[tuple[Knob, ...]] = half_tile_knobs()
 
     def takes(self, facts: Facts, call: Call) -> bool:
@@ -48,7 +48,7 @@ class SparsePolicy(Policy):
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
         """Fixed tiles, with more slots where elements have 8 bits."""
-        return {**self.defaults, **(NARROW if facts.is_narrow else {}), **asked}
+        return {**self.defaults, **(NARROW if facts.is_fp8 else {}), **asked}
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> dict[str, Domain]:
         """Only stages may differ."""
@@ -66,10 +66,10 @@ class SparsePairThreadsPolicy(SparsePairPolicy):
     """The same with rows that threads copy; it is slower, and chosen by name only."""
 
     name: ClassVar[str] = "sparse-mla-pair-threads"
-    word: ClassVar[str] = "threads"
+    suffix: ClassVar[str] = "threads"
     by_name: ClassVar[bool] = True
     needs: ClassVar[frozenset[Feature]] = SparsePairPolicy.needs - {Feature.GATHER_COPIES}
-    claims: ClassVar[Claims] = Claims(types=TYPES, lists=True)
+    claims: ClassVar[Claims] = Claims(types=TYPES, indexed_rows=True)
 
     def takes(self, facts: Facts, call: Call) -> bool:
         """None."""

@@ -17,7 +17,7 @@ class OneWarpPolicy(Policy):
     """Attention that is asked for by name."""
 
     name: ClassVar[str] = "one-warp"
-    word: ClassVar[str] = "one_warp"
+    suffix: ClassVar[str] = "one_warp"
     by_name: ClassVar[bool] = True
     operation: ClassVar[str] = "mha"
     needs: ClassVar[frozenset[Feature]] = frozenset({Feature.WARP_PRODUCTS, Feature.COPY_ENGINE})
