@@ -55,8 +55,8 @@ class Opened(NamedTuple, Generic[ConfigT]):
 
     Attributes:
       kernel: the operation.
-      tensors: its own arguments by name; `lse` is None where nobody asks for it.
-      captured: what storage operations and the score modifier read -> arguments of the kernel.
+      tensors: its own arguments by name; `lse` is None if it is not requested.
+      captured: values read by storage operations and the modifier -> arguments of the kernel.
       config: of the operation.
     """
 
@@ -76,12 +76,12 @@ def opened(
     *,
     cluster: int = 1,
 ) -> Generator[Opened[ConfigT]]:
-    """The kernel of a function of one attention operation; what is built inside is its body.
+    """The kernel of a function of one attention operation; the body of the `with` is its body.
 
     Args:
-      dims: the operation's tensors in the order of the kernel's call; the scale follows, then what
-        is captured.
-      captured_dims: names of the run-time extents of what is captured, where they are not its own.
+      dims: the operation's tensors in the order of the kernel's call; the scale and the captured
+        arguments follow.
+      captured_dims: names of run-time extents that captured arguments share with others.
       kind: of the operation's configuration.
       cluster: CTAs that work on a work tile.
 
@@ -110,9 +110,9 @@ def opened(
 def attention_kernel(
     function: Any, op: attn.MhaOp, kind: type[Config]
 ) -> Generator[tuple[ws.KernelOp, Problem, tuple[StoredKeys, StoredKeys]]]:
-    """The kernel of a function of one attention operation; what is built inside is its body.
+    """The kernel of a function of one attention operation; the body of the `with` is its body.
 
-    Yields the kernel, its problem, and how it finds keys and values.
+    Yields the kernel, its problem, and the storage of keys and values.
 
     Args:
       kind: the class of the operation's configuration.
@@ -194,7 +194,7 @@ def over_tiles(
     claimed: b.Ring | None = None,
     waits: bool = False,
 ) -> Callable[[Value], None]:
-    """What a role runs: its loop over the work tiles that have rows.
+    """The body of a role: its loop over the work tiles that have rows.
 
     Args:
       body: emits the code for a work tile, given that and the number of a thread's group.
@@ -213,9 +213,7 @@ def over_tiles(
 
 @contextmanager
 def when_it_has_rows(problem: Problem, tile: WorkTile) -> Generator[None]:
-    """What is written inside happens only in work tiles that begin before the end of their
-    sequence.
-    """
+    """Emits the body of the `with` for work tiles that begin before the end of their sequence."""
     if not problem.rows.sequences.differ:
         yield
         return
@@ -322,7 +320,7 @@ def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
 
 
 def _axes_of_memory(value: Value) -> Sequence[str]:
-    """The extent names of a tensor that is workspace, of joined parts or of a counter;
+    """The extent names of a tensor that is a workspace of splits or a counter;
     else empty.
     """
     for use in value.uses:

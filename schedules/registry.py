@@ -1,4 +1,4 @@
-"""The table of schedules: what builds the kernel of each policy.
+"""The table of schedules, which build the kernels of policies.
 
 A schedule is a class under `@register` in a module that `MODULES` lists, or in one of another
 project, which is imported before it is asked for. It names its policy, by which it is chosen

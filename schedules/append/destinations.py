@@ -150,7 +150,7 @@ class Destination:
             if self.indices is not None:
                 line = b.element(self.indices, [token.sequence])
         else:
-            capacity, size = self.pages.room(token.sequence), b.constant(page_size(self.tensor))
+            capacity, size = self.pages.capacity(token.sequence), b.constant(page_size(self.tensor))
             clamped = b.INT.max(row_position, 0)
             number = b.INT.floordiv(clamped, size)
             line = self.pages.entry(token.sequence, number)

@@ -103,7 +103,7 @@ def tiles(
 
 
 def try_cancel(claimed: "Ring") -> None:
-    """Claims the work tile of a CTA that has not started; the response arrives in a slot."""
+    """Claims the work tile of a CTA that has not started (CLC); the response fills a slot."""
     slot = claimed.acquire()
     ws.ClaimOp(slot)
     commit(slot, "copy_engine")
@@ -120,8 +120,9 @@ class Ring:
     """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
 
     It may lie in the slots of another ring, `inside`, from an `offset` of bytes or columns on. With
-    `known_empty` producers hear by other rings that its slots are empty. `producers` are the agents
-    by which several roles fill a slot together. `commit` and `release` hand its slots over.
+    `known_empty` other rings signal producers that its slots are empty. `producers` are the agents of
+    roles that fill a slot together. `instances` are rings with the same name, one per query tile,
+    say. `commit` and `release` signal a slot's barriers.
     """
 
     def __init__(
@@ -171,12 +172,12 @@ class Ring:
 
 
 def commit(slot: Value, by: str) -> None:
-    """Producer: hands a full slot over to the consumers, by an agent."""
+    """Producer: an agent arrives at the full barrier of a slot."""
     ws.CommitOp(slot, ir.StringAttr.get(by))
 
 
 def release(slot: Value, by: str) -> None:
-    """Consumer: hands an empty slot back to the producers, by an agent."""
+    """Consumer: an agent arrives at the empty barrier of a slot."""
     ws.ReleaseOp(slot, ir.StringAttr.get(by))
 
 
@@ -194,7 +195,7 @@ class Buffer:
         self.value = ws.AllocBufferOp(ir.StringAttr.get(name), kind).buffer
 
     def at(self, instance: Value | int = 0) -> Value:
-        """The tile of one way."""
+        """The tile of one instance."""
         instance = constant(instance) if isinstance(instance, int) else instance
         return ws.AtOp(self.value, instance, self.tile).tile
 

@@ -36,9 +36,9 @@ def mma(
 def product(
     accumulators: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str
 ) -> Value:
-    """A B, plus `accumulators` where `accumulate` holds, in registers; in flight until `wait_product`.
+    """A B, plus `accumulators` if `accumulate`, in registers; in flight until `wait_product`.
 
-    The accumulators `accumulators` may be in flight themselves.
+    The accumulators may be in flight too.
     """
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
@@ -56,7 +56,7 @@ def wait_product(in_flight: Value, *, newest: int = 0) -> Value:
 
 
 def dot(accumulators: Value, a: Value, b: Value, *, b_layout: str, upcasts: bool = False) -> Value:
-    """`accumulators` + A B, of fragments of one warp; `upcasts` if B is upcast from 8 bits in memory."""
+    """`accumulators` + A B, of fragments of one warp; `upcasts` if B has 8 bits in memory."""
     op = ws.DotOp(accumulators, a, b, ir.StringAttr.get(b_layout), accumulators.type)
     if upcasts:
         op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()

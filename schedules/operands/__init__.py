@@ -1,1 +1,1 @@
-"""Where operands lie: storage operations, sequences, pages, lists of rows, factors."""
+"""Storage of operands: storage operations, sequences, pages, indexed rows, scales."""

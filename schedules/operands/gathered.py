@@ -1,7 +1,7 @@
-"""Keys in rows that lists name, for each query its own: copied by threads, 16 bytes each.
+"""Keys in indexed rows, with a list per query: copied by threads, 16 bytes each.
 
-What lists say decides over no address by itself: a number that is no row stands for zeros, as the
-mask hides its score. Entries are read a tile ahead of their rows.
+No address depends on an unchecked index: one outside the rows reads as zeros, since the mask hides
+its score. Entries are read a tile ahead of their rows.
 """
 
 from collections.abc import Callable
@@ -50,6 +50,6 @@ class IndirectRows:
         """The entries of one query's list that count."""
         query, length = position(), self.longest()
         if self.lengths is not None:
-            length_ = b.element(self.lengths, [batch, query])
-            length = b.INT.min(b.INT.max(length_, 0), length)
+            listed = b.element(self.lengths, [batch, query])
+            length = b.INT.min(b.INT.max(listed, 0), length)
         return Sequence((), None, length, False)

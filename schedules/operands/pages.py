@@ -1,9 +1,8 @@
 """Sequences whose positions lie in pages of a pool: which page holds a position.
 
-Pages are listed by a table of one row per sequence, or by the rows of all sequences one after the
-other. Either way a kernel reads entries of lists where there are any, and what it reads decides
-over no address by itself: a number that is no page of the pool becomes one in front of it or behind
-it, for which the copy engine gives zeros.
+A table with one row per sequence lists the pages, or one array lists those of all sequences. No
+address depends on an unchecked entry: a number outside the pool is clamped to a page just before or
+after it, for which the copy engine gives zeros.
 """
 
 from dataclasses import dataclass
@@ -31,10 +30,10 @@ class Pages(KeySequences, Protocol):
         ...
 
     def entry(self, batch: Value, number: Value) -> Value:
-        """What the list says for a page of a sequence; anything for one that it does not have."""
+        """The entry of page `number` of a sequence; any value past its last page."""
         ...
 
-    def room(self, batch: Value) -> Value:
+    def capacity(self, batch: Value) -> Value:
         """Positions that the pages of a sequence have, used or not."""
         ...
 
@@ -45,7 +44,7 @@ def page_size(pool: Value) -> int:
 
 
 def _sequence(length: Value) -> Sequence:
-    """A sequence that is not one range of rows: who copies asks for its pages."""
+    """A sequence without a range of rows: copies use its pages."""
     return Sequence((), None, length, False)
 
 
@@ -76,14 +75,14 @@ class TablePages(SharedByQueries):
         return b.INT.mul(b.extent(self.table, 1), page_size(self.pool))
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """As long as the table has room for."""
+        """A sequence with all positions of the table's row."""
         return _sequence(self.longest())
 
     def entry(self, batch: Value, number: Value) -> Value:
         """Of the table; the nearest one behind a row's end."""
         return b.element(self.table, [batch, number])
 
-    def room(self, batch: Value) -> Value:
+    def capacity(self, batch: Value) -> Value:
         """All pages of a row."""
         return self.longest()
 
@@ -127,12 +126,12 @@ class CsrPages(SharedByQueries):
         return _sequence(b.INT.max(b.INT.add(whole, last), 0))
 
     def _ends(self, batch: Value) -> tuple[Value, Value]:
-        """Where the entries of a sequence begin and end, moved into the list."""
+        """Begin and end of the entries of a sequence, clamped to the list."""
         total = b.extent(self.indices, 0)
         begin = b.INT.min(b.INT.max(self._offset(batch), 0), total)
         return begin, b.INT.min(b.INT.max(self._offset(b.INT.add(batch, 1)), begin), total)
 
-    def room(self, batch: Value) -> Value:
+    def capacity(self, batch: Value) -> Value:
         """The sequence's own pages."""
         begin, end = self._ends(batch)
         return b.INT.mul(b.INT.sub(end, begin), page_size(self.pool))

@@ -1,7 +1,7 @@
-"""Factors of K and V for every position, as quantisation token by token makes them, or for blocks
-of neighbouring positions.
+"""Scales of K and V for every position, as in per-token quantisation, or for blocks of neighbouring
+positions.
 
-Factors of pages outside the pool and of positions behind the end of the sequence count as 0.
+Scales of pages outside the pool and of positions behind the end of the sequence count as 0.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ Value = Any
 
 @dataclass(frozen=True)
 class PositionScales:
-    """The factors of one operand and where they lie.
+    """The scales of one operand, as stored.
 
     Attributes:
       tensor: [pages, blocks, kv_heads, groups], or [rows, blocks, kv_heads, groups].
-      sequences: where the factors of each sequence lie.
+      sequences: the scales of each sequence.
       pages: its pages; None without pages.
-      block: positions and columns that share a factor.
+      block: positions and columns that share a scale.
     """
 
     tensor: Value
@@ -38,29 +38,29 @@ class PositionScales:
 
     @property
     def group(self) -> int:
-        """Columns that share a factor."""
+        """Columns that share a scale."""
         return self.block.columns
 
     @property
     def page_positions(self) -> int:
-        """Positions whose factors lie in a page; 0 without pages."""
+        """Positions whose scales lie in a page; 0 without pages."""
         return 0 if self.pages is None else page_size(self.tensor) * self.block.rows
 
     @classmethod
     def of(cls, storage: OperandStorage, arguments: Arguments) -> "PositionScales | None":
-        """The factors of an operand of attention, as arguments of the kernel; None without any."""
+        """The scales of an operand of attention, as arguments of the kernel; None without any."""
         if (step := storage.position_scales) is None:
             return None
-        storage_ = OperandStorage.of(step.factors)
-        stored = storage_.keys(arguments[storage_.root], arguments)
+        storage_of_scales = OperandStorage.of(step.factors)
+        stored = storage_of_scales.keys(arguments[storage_of_scales.root], arguments)
         return cls(stored.tensor, stored.sequences, stored.pages, step.scale_block)
 
     @property
     def lists(self) -> tuple[Value, ...]:
-        """The arrays that say where pages lie; none without pages."""
+        """The arrays that list pages; none without pages."""
         return () if self.pages is None else self.pages.lists
 
-    def find(self, batch: Value, column: Value, count: int) -> list[Value]:
+    def read_entries(self, batch: Value, column: Value, count: int) -> list[Value]:
         """i32 [count]: the page of each of `count` keys from a column on; empty without pages."""
         if (pages := self.pages) is None:
             return []
@@ -80,11 +80,11 @@ class PositionScales:
         head: Value,
         group: int,
     ) -> Value:
-        """The factors of `count` keys from a column on, f32 [count]; 0 for keys that have none.
+        """The scales of `count` keys from a column on, f32 [count]; 0 for keys that have none.
 
         Args:
-          sequence: where the sequence lies, and its number of keys.
-          entries: the result of `find`.
+          sequence: the stored scales of the sequence, with its number of keys.
+          entries: the result of `read_entries`.
           head: key-value head.
           group: number of the group of columns.
         """
@@ -122,6 +122,6 @@ class PositionScales:
 def position_scales_of(
     k: OperandStorage, v: OperandStorage, arguments: Arguments
 ) -> tuple[PositionScales, PositionScales] | None:
-    """The factors of k and of v, or None; either both have factors or neither."""
+    """The scales of k and of v; None if neither has any."""
     keys, values = (PositionScales.of(storage, arguments) for storage in (k, v))
     return None if keys is None or values is None else (keys, values)

@@ -1,4 +1,4 @@
-"""Where the sequences of a batch lie and how long they are: the storage side of the schedule.
+"""The sequences of a batch in memory, and their lengths.
 
 A work tile belongs to one sequence, which a `Sequence` describes; `operands` makes `Sequences` from
 the storage operations of the `attn` dialect. Numbers read from index arrays are clamped to the
@@ -23,8 +23,7 @@ class Sequence:
         it.
       start: the tensor's row where it begins; None for 0.
       length: number of its positions, i32.
-      is_whole: the tensor's dimension ends where the sequence ends, so that copies need no further
-        limit.
+      is_whole: whether the tensor's dimension ends with the sequence, so that copies need no limit.
     """
 
     lead: tuple[Value, ...]
@@ -68,7 +67,7 @@ class Sequences(Protocol):
         ...
 
     def longest(self) -> Value:
-        """An upper bound of their lengths, known at launch."""
+        """An upper bound of their lengths, set at launch."""
         ...
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
@@ -84,7 +83,7 @@ class Sequences(Protocol):
 
     @property
     def lists(self) -> tuple[Value, ...]:
-        """The index arrays that tell where they lie."""
+        """The index arrays that locate them."""
         ...
 
 
@@ -92,9 +91,7 @@ class QuerySequences(Sequences, Protocol):
     """The sequences of queries."""
 
     def packed(self) -> Packed | None:
-        """How they lie one after the other; None where each has a place in a dimension of its
-        own.
-        """
+        """The layout of concatenated sequences; None if the tensor has a dimension for them."""
         ...
 
 
@@ -113,7 +110,7 @@ class KeySequences(Sequences, Protocol):
 
 
 class SharedByQueries:
-    """Keys that all queries of a sequence see: what `KeySequences` asks beside `Sequences`."""
+    """Keys that all queries of a sequence see: the default of `KeySequences.of_query`."""
 
     def of_query(
         self: Sequences, batch: Value, queries: Sequence, position: Callable[[], Value]

@@ -39,7 +39,7 @@ _FREE = (attn.ScaledOp, attn.ColumnsOp)  # in which k and v may differ
 
 @dataclass(frozen=True)
 class StoredKeys:
-    """Keys or values as a kernel finds them.
+    """Keys or values as stored.
 
     Attributes:
       tensor: the kernel's argument that holds the elements.
@@ -240,7 +240,7 @@ def position_scaling(operand: Value) -> attn.ScaledOp | None:
 
 
 def has_indirect_rows(operand: Value) -> bool:
-    """Whether lists name the rows of an operand of `attn.mha`, for each query its own."""
+    """Whether an operand of `attn.mha` has indexed rows, with a list per query."""
     return OperandStorage.of(operand).lists is not None
 
 

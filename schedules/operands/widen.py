@@ -1,6 +1,6 @@
 """Keys and values of 8 bits in products of 16 bits: conversions of operands in registers.
 
-f16 represents every value of both 8-bit types, so keys and values are widened to it, one `cvt` for
+f16 represents every value of both 8-bit types, so keys and values are upcast to it, one `cvt` for
 two of them, and both products are of f16. Queries, which are converted once per work tile, and
 weights have to be f16 as well:
 
@@ -36,7 +36,7 @@ def upcast(fragment: Value) -> Value:
 
 
 class UpcastQueries:
-    """A query tile of 16 rows, converted for products with widened keys.
+    """A query tile of 16 rows, converted for products with upcast keys.
 
     Attributes:
       undo: [rows], 2^-e, by which scores have to be multiplied; None where that is 1.

@@ -1,11 +1,11 @@
-"""The slots that a tile of keys lies in: one, or one for each of its parts.
+"""The slots of a tile of keys: one, or one for each stage of Q K^T.
 
-A part has some columns of all keys of a tile, and a slot with barriers of its own. Q K^T is a
-product for each part, and begins when the first one is in shared memory:
+A stage has some columns of all keys of a tile, and its own slot with its barriers. Q K^T is a
+product for each stage, and begins when the first stage is in shared memory:
 
 ```text
-load    fill part 0 | fill part 1 | ...
-mma     wait part 0, S = Q[:, columns of 0] K[:, columns of 0]^T | wait part 1, S += ... | ...
+load    fill stage 0 | fill stage 1 | ...
+mma     wait stage 0, S = Q[:, columns of 0] K[:, columns of 0]^T | wait stage 1, S += ... | ...
 ```
 """
 
@@ -25,9 +25,9 @@ class KeyStage(NamedTuple):
     """Some columns of a tile of keys.
 
     Attributes:
-      ring: of their slots, which may have room for more.
-      columns: which, counted in elements of queries and keys.
-      is_rope: whether they are those that all heads share, in slots of their type of elements.
+      ring: the ring of their slots, which may be wider.
+      columns: their range, in elements of queries and keys.
+      is_rope: whether all heads share them, in slots of their own element type.
     """
 
     ring: b.Ring
@@ -36,7 +36,7 @@ class KeyStage(NamedTuple):
 
 
 def stage_columns(problem: Problem, columns: int, count: int) -> list[range]:
-    """The first columns of queries and keys in `count` parts of equally many lines of 128 bytes."""
+    """Splits columns of queries and keys into `count` stages of equally many 128-byte lines."""
     line = LINE_BYTES * 8 // ws.element_bits(problem.element)
     width = -(-columns // line) // count * line
     return [range(first, min(first + width, columns)) for first in range(0, columns, width)]
@@ -45,60 +45,56 @@ def stage_columns(problem: Problem, columns: int, count: int) -> list[range]:
 def staged_ring(
     problem: Problem, name: str, stages: Sequence[range], *, tiles: int
 ) -> list[KeyStage]:
-    """These parts in a ring that has room for so many tiles of keys."""
+    """The stages, in a ring with slots for `tiles` tiles of keys."""
     kind = b.tile([problem.config.tile_n, len(stages[0])], problem.element, "shared")
     ring = b.Ring(name, kind, stages=tiles * len(stages))
     return [KeyStage(ring, stage) for stage in stages]
 
 
 class AwaitedSlots:
-    """Slots of the parts of a tile, of which each is waited for once,
-    when it is first asked for.
-    """
+    """Slots of the stages of a tile; each is awaited once, at its first use."""
 
     def __init__(self, waits: Sequence[Callable[[], Value]], at_once: int):
-        """Waits for the first `at_once`; what waits for each returns its slot."""
+        """Waits for the first `at_once` slots; each of `waits` returns a slot."""
         self._waits, self._slots, self._released = waits, list[Value](), 0
         for number in range(at_once):
             self.slot(number)
 
     def slot(self, number: int) -> Value:
-        """The slot of a part, once it is full; parts are asked for in their order."""
+        """The slot of a stage, once it is full; stages are used in their order."""
         if number == len(self._slots):
             self._slots.append(self._waits[number]())
         return self._slots[number]
 
     def release(self, end: int | None = None) -> None:
-        """Hands back slots before slot `end`, or all, when the products that were issued so far
-        have read them.
-        """
+        """Releases slots before slot `end`, or all, after the products issued so far."""
         for slot in self._slots[self._released : end]:
             b.release(slot, "tensor_core")
         self._released = len(self._slots) if end is None else end
 
 
 class KeySlots:
-    """A tile of keys in parts.
+    """A tile of keys in stages.
 
     Attributes:
-      filled: how many of them `fill` fills.
+      filled: number of stages that `fill` fills.
     """
 
     def __init__(
         self, problem: Problem, stages: Sequence[KeyStage], *, filled: int = 0, at_once: int = 1
     ):
-        """Parts in the order of their columns.
+        """Takes stages in the order of their columns.
 
         Args:
-          filled: how many of them `fill` fills, 0 for all; others fill the rest.
-          at_once: how many are waited for before the first product.
+          filled: number of stages that `fill` fills, 0 for all; other roles fill the last ones.
+          at_once: number of stages awaited before the first product.
         """
         self._problem, self._stages, self._at_once = problem, stages, at_once
         self.filled = filled or len(stages)
 
     @classmethod
     def whole(cls, problem: Problem, ring: b.Ring) -> "KeySlots":
-        """A single part, in slots of a ring that may have room for wider tiles."""
+        """A single stage, in slots of a ring for tiles at least as wide."""
         return cls(problem, [KeyStage(ring, range(problem.columns))])
 
     def fill(
@@ -113,7 +109,7 @@ class KeySlots:
         """Acquires slots and copies the tile from a key on into them; as `KVSource.load`.
 
         Args:
-          after: emits what comes behind the copies of a part, given its number.
+          after: emits code after the copies of a stage, given its number.
         """
         for number, stage in enumerate(self._stages[: self.filled]):
             slot = stage.ring.acquire()
@@ -126,7 +122,7 @@ class KeySlots:
             after(number)
 
     def wait(self) -> AwaitedSlots:
-        """The slots of the next tile, once those are full that the first product reads."""
+        """The slots of the next tile, once the slots of the first product are full."""
         return AwaitedSlots([stage.ring.wait for stage in self._stages], self._at_once)
 
     def multiply(
@@ -137,14 +133,12 @@ class KeySlots:
         *,
         is_last: bool,
     ) -> None:
-        """Issues Q K^T of a tile into a tile of scores, a product for each part, or for each type
-        of elements.
+        """Issues Q K^T of a tile into a tile of scores, a product per stage and element type.
 
         Args:
-          queries: the columns of Q that a part multiplies, given its number and which they are, as
-            `product_operands` says.
-          is_last: whether no other product reads this tile: slots that are awaited one by one are
-            handed back then, but for the last one.
+          queries: maps a stage's number and columns to the operands of Q, as `product_operands`.
+          is_last: whether no later product reads this tile: slots awaited one by one are then
+            released, except the last one.
         """
         is_first = True
         for number, stage in enumerate(self._stages):
@@ -156,7 +150,7 @@ class KeySlots:
                 is_first = False
 
     def _operands(self, stage: KeyStage, slot: Value) -> list[Value]:
-        """What products take of a slot."""
+        """The operands of products in a slot."""
         if stage.is_rope:
             return [slot]
         return product_operands(self._tile(stage, slot), self._problem.q, stage.columns.start)

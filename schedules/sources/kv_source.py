@@ -1,4 +1,4 @@
-"""Where the tiles of keys and values come from, or of other rows that stream past a work tile."""
+"""Sources of the tiles of keys and values, or of other columns of a work tile."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,22 +17,21 @@ from .paged_rows import PagedRows
 Operand = Literal["keys", "values", "rope", "queries", "output_gradients"]
 KEYS: Operand = "keys"
 VALUES: Operand = "values"
-ROPE: Operand = "rope"  # the columns of keys that all heads share, where a source has them apart
+ROPE: Operand = "rope"  # columns of keys shared by all heads, if stored apart
 QUERIES: Operand = "queries"
 OUTPUT_GRADIENTS: Operand = "output_gradients"
 
 
 class KVSource(Protocol):
-    """Keys and values that the copy engine brings into a slot.
+    """Keys and values that the copy engine copies into slots.
 
-    Entries that say where a tile lies are read before its copies wait for their slots: `find` reads
-    them, and hands them to the copies of its turn.
+    `read_entries` reads the page entries of a tile before its copies wait for their slots.
     """
 
-    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
-        """Where the tile of a turn lies, i32 each; anything for a turn that does not come.
+    def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
+        """The page entries of tile `index`, i32 each; any values past the last tile.
 
-        Only where there are tiles may anything be read.
+        It is called only if there is a tile.
         """
         ...
 
@@ -50,19 +49,19 @@ class KVSource(Protocol):
         """Fills a ring slot [tile_n, columns] with the keys or values from `first_column` on.
 
         Args:
-          entries: what `find` found.
-          is_whole: all of these exist.
-          column: of their rows at which those of the slot begin.
+          entries: the result of `read_entries`.
+          is_whole: whether all of these rows exist.
+          column: first column of the rows that the slot holds.
         """
         ...
 
 
 class Streamed(Protocol):
-    """The rings of a kernel past whose queries keys and values stream.
+    """The rings of a kernel that streams keys and values.
 
     Attributes:
-      q, k, v: of queries, of keys and of values; the last two may be one.
-      columns: of a tile of values.
+      q, k, v: rings of queries, keys and values; the last two may be one.
+      columns: columns of a tile of values.
     """
 
     q: b.Ring
@@ -72,7 +71,7 @@ class Streamed(Protocol):
 
 
 class StreamedKV(Protocol):
-    """Keys and values that fill their rings, whoever copies them.
+    """Keys and values that fill their rings, by the copy engine or by threads.
 
     Attributes:
       by_threads: whether all threads of some warps copy, 16 bytes at a time; else one thread starts
@@ -88,21 +87,18 @@ class StreamedKV(Protocol):
 
     @property
     def lists(self) -> tuple[Value, ...]:
-        """The index arrays that say where keys and values lie."""
+        """The index arrays that locate keys and values."""
         ...
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
-        """Asks the L2 cache for keys and values from `first_column` on,
-        where that reads nothing.
-        """
+        """Prefetches keys and values from `first_column` on to L2, if no index array locates them."""
         ...
 
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
-        """Fills the rings of K and V with what a work tile visits, in the order K(0) V(0) K(1) V(1)
-        ...
+        """Fills the rings with the key tiles of a work tile, in the order K(0) V(0) K(1) V(1) ...
 
         Args:
-          begin: emits what is copied before the first tile.
+          begin: emits the copies before the first tile.
         """
         ...
 
@@ -138,7 +134,7 @@ class CopiedKV(ABC):
         """As of `StreamedKV`."""
 
     @abstractmethod
-    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
+    def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """As of `KVSource`."""
 
     @abstractmethod
@@ -168,8 +164,9 @@ class CopiedKV(ABC):
         self._fill_tiles([keys, values], tile, begin)
 
     def fill_rings(self, operands: Sequence[Filled], tile: WorkTile) -> None:
-        """Fills the rings of operands with what a work tile visits, tile by tile, each operand's in
-        the order given; head by head where it meets several. One thread starts the copies.
+        """Fills the rings of operands tile by tile, each tile in the order of the operands.
+
+        The tiles of several heads follow head by head. One thread starts the copies.
         """
 
         def of_head(tile: WorkTile) -> list[Value]:
@@ -184,8 +181,8 @@ class CopiedKV(ABC):
         problem = self._problem
         config, tiles = problem.config, problem.column_tiles(tile)
 
-        def find(index: Value | int) -> list[Value]:
-            return self.find(tile, tiles, index)
+        def read_entries(index: Value | int) -> list[Value]:
+            return self.read_entries(tile, tiles, index)
 
         def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
             column = tiles.first_column(index)
@@ -195,14 +192,14 @@ class CopiedKV(ABC):
                 self.load(operand, box, tile, column, entries, is_whole=is_whole)
                 b.commit(slot, "copy_engine")
 
-        each_iteration(tiles, find if self.lists else None, fill, begin)
+        each_iteration(tiles, read_entries if self.lists else None, fill, begin)
 
 
 class TensorRows(CopiedKV):
     """Operands as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
 
     def __init__(self, problem: Problem, tensors: Mapping[Operand, Value] | None = None):
-        """Of the tensors that the operands lie in; of keys and values where they are left out."""
+        """Reads these tensors, by operand; K and V by default."""
         super().__init__(problem)
         self._tensors = {KEYS: problem.k, VALUES: problem.v} if tensors is None else tensors
 
@@ -225,7 +222,7 @@ class TensorRows(CopiedKV):
             kind = b.tile([problem.config.tile_n, columns], problem.stored, "shared")
             b.prefetch_box(source, kind, coords, [row, row + 2])
 
-    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
+    def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """Nothing has to be read."""
         return []
 
@@ -250,11 +247,14 @@ class TensorRows(CopiedKV):
 
 
 class PagedKV(CopiedKV):
-    """Keys and values in pages. Keys behind the sequence may be anything, since the mask hides
-    their scores; values there are zero, whose product with a probability of 0 has to be 0."""
+    """Keys and values in pages.
+
+    Keys past the sequence have any values, since the mask hides their scores; values past it are
+    zero, as their product with a probability of 0 must be 0.
+    """
 
     def __init__(self, problem: Problem, keys: Pages, values: Pages):
-        """Of the pages of keys and of values, which have one size."""
+        """Reads the pages of keys and of values, which have one size."""
         super().__init__(problem)
         self._keys, self._values = (PagedRows(x, problem.config.tile_n) for x in (keys, values))
         self._lists = (*keys.lists, *values.lists)
@@ -271,16 +271,16 @@ class PagedKV(CopiedKV):
         return self._lists
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
-        """Nothing: where they lie has to be read."""
+        """Does nothing: pages are located by entries."""
 
-    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
-        """The entry for each copy of keys, then of values unless both are listed together.
+    def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
+        """The entry for each copy of keys, then of values unless both share their entries.
 
-        As the list has them: nothing waits for an entry before the copy that it is for.
+        Entries are not checked here: each load is awaited by its own copy only.
         """
         column = keys.first_column(index)
-        entries = self._keys.find(tile, column)
-        return entries if self._are_together else entries + self._values.find(tile, column)
+        entries = self._keys.read_entries(tile, column)
+        return entries if self._are_together else entries + self._values.read_entries(tile, column)
 
     def load(
         self,
@@ -312,7 +312,7 @@ class PagedKV(CopiedKV):
 
 
 def copied_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> CopiedKV:
-    """The source of keys and values that the copy engine brings: from pages, or from tensors."""
+    """The source of keys and values for the copy engine: pages, or tensors."""
     if keys.pages is None or values.pages is None:
         return TensorRows(problem)
     return PagedKV(problem, keys.pages, values.pages)

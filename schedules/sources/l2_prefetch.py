@@ -1,7 +1,7 @@
-"""What a kernel asks of the L2 cache while the kernel in front of it still runs.
+"""L2 prefetches of a kernel while the previous kernel still runs.
 
-With launches that overlap a CTA may be there before it may read anything. What it will read first
-is known by then: index arrays, and keys and values where their place follows from sizes alone.
+With overlapping launches a CTA starts before it may read. It prefetches its first reads: index
+arrays, and keys and values whose address follows from sizes alone.
 
 Measured on an H200 (`bench/decode.py`, graphs of calls in a row, 2026-11-23), where the next launch
 is let go at once as well: pages of 16 take 10.9 instead of 12.2 us for one sequence of 4096 keys
@@ -16,13 +16,13 @@ from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from .kv_source import StreamedKV
 
-LINE_ELEMENTS = 1024  # of a list, that one CTA asks for
-TILES = 3  # of keys, that a work tile asks for
-SHORT = 4  # most key tiles of a work tile that asks for any
+LINE_ELEMENTS = 1024  # of a list, prefetched by one CTA
+TILES = 3  # key tiles prefetched for a work tile
+SHORT = 4  # most key tiles of a work tile with prefetches
 
 
 def prefetch_first_tiles(problem: Problem, source: StreamedKV) -> None:
-    """Asks for what the first work tile of a CTA begins with; one thread."""
+    """Prefetches the first reads of a CTA's first work tile; one thread."""
     number = b.cta()
     for array in dict.fromkeys((*problem.key_sequences.lists, *source.lists)):
         _fetch_list(array, number)
@@ -52,7 +52,7 @@ def _first_tile(problem: Problem, number: Value) -> WorkTile:
 
 
 def _fetch_list(array: Value, number: Value) -> None:
-    """Asks for a CTA's share of an index array: a row of a table, or some elements of a list."""
+    """Prefetches a CTA's share of an index array: a row of a table, or some elements of a list."""
     *rows, columns = (b.extent(array, dim) for dim in range(ir.MemRefType(array.type).rank))
     for count in rows:
         with b.when(b.compare("slt", number, count)), b.when(b.compare("sgt", columns, 0)):

@@ -1,4 +1,4 @@
-"""Keys and values in rows that lists name: a source whose rows threads copy, 16 bytes each."""
+"""Keys and values in indexed rows: threads copy them, 16 bytes each."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -13,7 +13,7 @@ NOWHERE = -1  # a row that no tensor has
 
 
 class IndirectKV:
-    """Keys and values in rows that lists name; a work tile has the heads of one query."""
+    """Keys and values in indexed rows; a work tile has the heads of one query."""
 
     by_threads: ClassVar[bool] = True
 
@@ -31,12 +31,10 @@ class IndirectKV:
         return ()
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
-        """Nothing: where rows lie is in lists."""
+        """Does nothing: rows are located by entries."""
 
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
-        """Some warps copy the rows, which are keys and values;
-        entries are read a key tile ahead.
-        """
+        """Copies the rows, which are keys and values, by some warps; entries are prefetched."""
         problem = self._problem
         config, tiles = problem.config, problem.column_tiles(tile)
 
@@ -75,9 +73,7 @@ class IndirectKV:
 
 
 def streamed_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> StreamedKV:
-    """The source of keys and values that fill their rings: rows by lists, or what the copy engine
-    brings.
-    """
+    """The source of keys and values that fill their rings: indexed rows, or `copied_kv`."""
     if keys.lists is not None:
         return IndirectKV(problem, keys.lists)
     return copied_kv(problem, keys, values)

@@ -36,7 +36,7 @@ class PagedRows:
         self.box_rows = min(self._size, tile_n)  # of a copy
         self.copies = tile_n // self.box_rows
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """The entry for each copy of the tile that begins with a key."""
         first = b.INT.floordiv(first_key, self._size)
         numbers = (b.INT.add(first, number) for number in range(self.copies))
@@ -59,7 +59,7 @@ class PagedRows:
           slot: [rows of a tile, columns], or its boxes side by side: [rows of a box, boxes x
             columns].
           head: emits the number of the pool's head.
-          entries: what `find` found.
+          entries: what `read_entries` found.
           is_whole: all of these keys exist.
           column: of the rows at which those of the slot begin.
         """

@@ -1,8 +1,7 @@
-"""The slots that the query tiles of a work tile lie in: one for each tile, or for each part of its
-columns.
+"""The slots of the query tiles of a work tile: one for each tile, or for each stage of Q K^T.
 
-Where a tile of keys has parts (`key_slots`), so has a tile of queries, if none of them is wider
-than the first: the first product begins when the first part of either is in shared memory.
+If a tile of keys has stages (`key_slots`) and none is wider than the first, so has a tile of
+queries: the first product begins when the first stage of both is in shared memory.
 """
 
 from collections.abc import Sequence
@@ -22,17 +21,13 @@ class QuerySlots:
     """
 
     def __init__(self, problem: Problem, ring: b.Ring, stages: Sequence[range]):
-        """Parts of the columns of a tile in as many stages of a ring,
-        whose ways are query tiles.
-        """
+        """Takes the columns of each stage; the instances of the ring are query tiles."""
         self._problem, self._ring, self._stages = problem, ring, stages
         self.count = len(stages)
 
     @classmethod
     def of(cls, problem: Problem, stages: Sequence[range]) -> "QuerySlots":
-        """The slots, in a ring of their own, given the parts of a tile of keys; one slot for a tile
-        without.
-        """
+        """The slots in a new ring, given the stages of a tile of keys; one slot without stages."""
         if not stages or any(len(stage) > len(stages[0]) for stage in stages):
             stages = [range(problem.columns)]
         config, widest = problem.config, len(stages[0])
@@ -41,7 +36,7 @@ class QuerySlots:
         return cls(problem, ring, stages)
 
     def fill(self, tile: WorkTile, q_tile: int, numbers: Sequence[int]) -> None:
-        """Acquires the slots of some parts of a query tile, and copies them."""
+        """Acquires the slots of some stages of a query tile, and copies them."""
         queries = self._problem.rows
         for number in numbers:
             slot = self._ring.acquire(q_tile)
@@ -56,7 +51,7 @@ class QuerySlots:
         return AwaitedSlots([partial(self._ring.wait, q_tile)] * self.count, at_once=1)
 
     def columns(self, queries: AwaitedSlots, number: int, columns: range) -> list[Value]:
-        """The columns of part `number` of a tile of keys, as operands of products."""
+        """The columns of stage `number` of a tile of keys, as operands of products."""
         if self.count > 1:
             stage = self._tile(queries.slot(number), columns)
         else:

@@ -1,13 +1,13 @@
-"""Factors of rows of Q and of K of latent attention, which softmax multiplies scores by.
+"""Scales of rows of Q and K of latent attention, by which softmax multiplies scores.
 
-With all operands of 8 bits, q_nope and q_rope of a row share a factor, and k_nope and k_rope of a
+With all operands of 8 bits, q_nope and q_rope of a row share a scale, as do k_nope and k_rope of a
 key:
 
     S_ij = q_i x (k_j x (products of row i and key j))
 
-A thread of softmax has a row of scores, and so one factor of Q; those of K are the same for all
-rows. One warp reads these, four keys in each thread, and puts them into a slot of shared memory for
-each key tile, from which all threads read them, four at a time.
+A thread of softmax has a row of scores, and so one scale of Q; the scales of K are the same for all
+rows. One warp loads them for each key tile, four keys per thread, and stores them in a slot of
+shared memory, from which all threads read them, four at a time.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
-"""Numbers of the rows that stream past a work tile, one for each: in slots [tile_n] of f32.
+"""Numbers of the columns of a work tile, one per column: in slots [tile_n] of f32.
 
-One warp reads them for each tile and puts them into a slot, from which all threads read them. So
-they may begin anywhere in memory, which copies of the copy engine may not, and what has to be made
-of each number is made once.
+One warp loads them for each tile and stores them in a slot, from which all threads read them. So
+they may begin at any address, unlike copies of the copy engine, and each is converted once.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ SLOTS = 2  # one group of threads may be a tile ahead of another
 
 
 class FilledVector(NamedTuple):
-    """A ring of tiles [tile_n], and what emits the numbers of a tile from its first column on."""
+    """A ring of tiles [tile_n], and the function that loads a tile from its first column on."""
 
     ring: b.Ring
     load: Callable[[WorkTile, Value], Value]
@@ -31,7 +30,7 @@ def vector_ring(name: str, tile_n: int) -> b.Ring:
 
 
 def fill_vectors(problem: Problem, vectors: Sequence[FilledVector], tile: WorkTile) -> None:
-    """The role that fills the rings of vectors with what a work tile visits; one warp."""
+    """Fills the rings of vectors for each tile of a work tile; one warp."""
 
     def of_head(tile: WorkTile) -> list[Value]:
         tiles = problem.column_tiles(tile)

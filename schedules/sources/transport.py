@@ -32,8 +32,8 @@ class Loaded(Protocol):
 def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once, and the rings of K and V in the order K(0) Q V(0) K(1) V(1) ...
 
-    Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued:
-    the numbers arrive while `load` waits for the slots of the next tile.
+    Page entries are read one key tile ahead, after the copies of a tile have been issued: they
+    arrive while `load` waits for the slots of the next tile.
     """
     tiles = problem.column_tiles(tile)
 
@@ -46,16 +46,16 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
         column = tiles.first_column(index)
         storage.keys.fill(source, tile, column, entries)
         fill_values(column, entries)
-        return source.find(tile, tiles, b.INT.add(index, 1)) if entries else []
+        return source.read_entries(tile, tiles, b.INT.add(index, 1)) if entries else []
 
     with b.when(tiles.any()):
         first = tiles.first_column(0)
-        entries = source.find(tile, tiles, 0)
+        entries = source.read_entries(tile, tiles, 0)
         queries = storage.queries
         interleaved = storage.keys.filled if queries.count > 1 else 0
 
         def fill_queries(number: int) -> None:
-            """The part of the first query tile that the first product reads with a part of keys."""
+            """The stage of the first query tile that goes with a stage of keys."""
             if number < interleaved:
                 queries.fill(tile, 0, [number])
 
@@ -63,7 +63,7 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
         for q_tile in range(problem.config.q_tiles):
             queries.fill(tile, q_tile, range(0 if q_tile else interleaved, queries.count))
         fill_values(first, entries)
-        following = source.find(tile, tiles, b.constant(1)) if entries else []
+        following = source.read_entries(tile, tiles, b.constant(1)) if entries else []
         b.loop(1, tiles.count, following, iteration)
 
 

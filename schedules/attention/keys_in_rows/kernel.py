@@ -41,7 +41,7 @@ class KeysInRowsConfig(Config):
 
     @property
     def owns_keys(self) -> bool:
-        """Each thread of those that attend has a key."""
+        """Each attending thread owns a key."""
         return True
 
 

@@ -1,19 +1,17 @@
-"""The roles of a kernel whose products have keys where others have queries, and the other way
-round.
+"""The roles of a kernel whose products have keys in the rows: S^T = K Q^T.
 
-The tensor core takes 128 rows of one operand whatever is in them, and as few as 8 columns of the
-other. With keys in the rows, few queries cost little:
+A product has 128 rows, but may have as few as 8 columns. With keys in the rows, few queries cost
+little:
 
     S' [keys, queries] = K Q'          both with their columns along shared memory
     O' [columns, queries] = V' P'      V and P as they lie, keys down
 
-Scores, weights and O are worked with as [queries, keys] and [queries, columns], as in other
-kernels: fragments are turned when they come from tensor memory, and before they go into memory as
-they lie there. A thread owns a key of every tile, with its scores of all queries; later a column of
-O. So sums over keys are kept in each thread and added up at the end, but maxima concern the whole
-group. They are left as they are until a score exceeds one by 2^8: then the warps tell each other
-what they have found, and O, which nobody uses at that moment, is brought in step. Whether one has
-to is asked at a barrier of the group, in each turn.
+The softmax uses [queries, keys] and [queries, columns], as in other kernels: fragments are
+transposed after loads from tensor memory and before stores. A thread owns a key of every tile, with
+its scores of all queries; later a column of O. Partial sums over keys stay in each thread until the
+end, but maxima concern the whole group. A maximum stays until a score exceeds it by 2^8: then the
+warps exchange their maxima and O is rescaled while no product uses it. A barrier of the group
+decides that in each iteration.
 
     load --q,k,v--> mma --s--> attend --out--> leave
                      ^ '-finished-^ |
@@ -50,14 +48,14 @@ class KeysInRowsStorage:
     """The rings and buffers of the kernel.
 
     K and V have rings of their own, since the scores of a tile are multiplied before the values of
-    the one before it. An empty slot of `p` says that the product that read it is complete: until
-    `p` is handed over again, nobody but `attend` uses O.
+    the one before it. An empty slot of `p` signals that the product that read it is complete: until
+    `p` is committed again, only `attend` uses O.
 
     Attributes:
-      columns: of a tile of V. O has as many as products have rows, of which the last are copies or
-        zeros where V has fewer.
-      scratch: where warps tell each other what they have found of the rows.
-      out: O, in kernels that do not put parts of the keys together themselves.
+      columns: columns of a tile of V. O has as many as products have rows; if V has fewer, the last
+        are copies or zeros.
+      scratch: shared memory for reductions across the warps.
+      out: O; None in kernels that combine splits themselves.
     """
 
     def __init__(self, problem: Problem):
@@ -86,7 +84,7 @@ class KeysInRowsStorage:
 def multiply(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
     """Issues the products in the order S(0) S(1) O(0) S(2) O(1) ...; one thread.
 
-    So the scores of a tile are there when the weights of the one before have been handed over.
+    So the scores of a tile are complete when the weights of the tile before are committed.
     """
     key_tiles, rows = problem.column_tiles(tile), problem.config.tile_m
 
@@ -178,10 +176,8 @@ def _combine(
     maximum: Value,
     total: Value,
 ) -> None:
-    """Leaves what a part of the keys has found in memory and, as the last one,
-    adds up all parts.
-    """
-    whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
+    """Stores the results of a split; in the last CTA, combines all splits."""
+    whole, columns = b.constant(0), problem.config.tile_n  # O is one chunk
     workspace = WorkspaceSlot.of(problem, OutputChunks.whole(columns), tile, 0, whole)
     workspace.store_statistics(maximum, total)
     with b.either(problem.column_tiles(tile).any()) as (some, none):
@@ -192,16 +188,14 @@ def _combine(
                 whole, b.fill([problem.config.tile_m, columns], b.f32_constant(0.0))
             )
     with b.when(workspace.is_last()):
-        exact = dataclasses.replace(row, threshold=0)  # parts differ by any factor
+        exact = dataclasses.replace(row, threshold=0)  # maxima of splits differ by any amount
         finish(problem, tile, exact, workspace, whole, 0)
 
 
 def _softmax_step(
     problem: Problem, row: Row, scores: Value, rows: RowState, scratch: Value
 ) -> SoftmaxStep:
-    """A step of online softmax over scores [rows, keys] that count,
-    by the threads that own keys.
-    """
+    """A step of online softmax over masked scores [rows, keys], by threads that own keys."""
     limits = b.broadcast(rows.limit, problem.config.tile_n)
     has_new_max = b.any_in_group(b.map_elements(is_beyond, scores, limits, element=b.i1()))
     rows, alpha = rescaled_state(
@@ -213,7 +207,7 @@ def _softmax_step(
 
 
 def _hand_over(problem: Problem, storage: KeysInRowsStorage, result: Value) -> None:
-    """Gives O of a work tile to `store_output`."""
+    """Hands O of a work tile to `store_output`."""
     assert storage.out is not None
     slot = storage.out.acquire()
     b.store(b.rounded(result, problem.output), slot)
@@ -221,9 +215,7 @@ def _hand_over(problem: Problem, storage: KeysInRowsStorage, result: Value) -> N
 
 
 def store_output(problem: Problem, storage: KeysInRowsStorage, tile: WorkTile) -> None:
-    """Writes the lines of the finished O that V has;
-    rows past the end of the sequence are dropped.
-    """
+    """Writes the columns of O that V has; drops rows past the end of the sequence."""
     assert storage.out is not None
     slot = storage.out.wait()
     position = problem.first_position(tile, 0)

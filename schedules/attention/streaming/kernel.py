@@ -1,13 +1,12 @@
-"""From `attn.mha` to a `ws.kernel` for few queries: keys and values stream past them.
+"""From `attn.mha` to a `ws.kernel` for few queries, which streams keys and values.
 
 A work tile is one or two query tiles of 16 rows, those of a group's heads and of a few tokens: as
-many as a product of one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in
-registers, 4-7 as well where these sums are too wide for one or there are two query tiles, which
-share the key tiles so; the next one merges what they have found, one stores O, one
-loads. All that decoding takes is read once, so that its speed is that of memory: the ring holds as
-much as shared memory has room for, and `load` goes on to the next work tile while this one is
-finished. Launches overlap: a CTA sets itself up while the kernel in front of this one ends, and the
-next one may begin when the last copies have been issued.
+many as a product of one warp has. Warps 0-3 attend, each to a key slice of every key tile, with O in
+registers; warps 4-7 too, if O is too wide for one warp or there are two query tiles, which share the
+key tiles. The next warp merges their results, one stores O, one loads. Decoding reads each key once
+and is bound by memory: the ring takes all free shared memory, and `load` goes on to the next work
+tile while this one is finished. Launches overlap: a CTA starts while the previous kernel ends, and
+the next kernel may start when the last copies have been issued.
 
 ```text
 load --q,kv--> attend[0..3] --maxima,totals,sums--> merge --out--> leave
@@ -41,10 +40,10 @@ from attn_mlir.schedules.sources.transport import epilogue, load_queries, load_s
 WARPGROUP = 4  # warps that attend together, with registers of their own
 MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many registers
 REGISTERS = {"one": (216, 72), "slices": (208, 88), "lists": (200, 104), "tiles": (192, 120)}
-"""Of those that attend, and of the others, where there are three warpgroups: where one of them
-attends and one puts parts together, where two attend to slices of O, also while others copy rows
-that lists name (or put parts of such wide O together whose f32 lie in pairs), and where two attend
-to query tiles; one warp puts their parts together."""
+"""Registers of attending warps, and of the others, with three warpgroups. `one`: one attends, one
+combines splits. `slices`: two attend to slices of O. `lists`: likewise, while the others copy
+indexed rows, or combine splits of a wide O with pairs of f32. `tiles`: two attend to query tiles,
+and one warp combines splits."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class StreamingConfig(Config):
     """How one attention operation with few queries is computed: `Config` with other defaults.
 
     Attributes:
-      head_tiles: query tiles of a work tile that follow one another along the heads of a group.
+      head_tiles: query tiles of a work tile along the heads of a group.
     """
 
     shares_rows: ClassVar[bool] = True
@@ -151,9 +150,7 @@ def _registers(
     attending: int,
     combine_warps: int,
 ) -> tuple[int, int]:
-    """Registers of those that attend, and of the others, by how many warps attend,
-    and join parts.
-    """
+    """Registers of attending warps, and of the others, by the warps that attend and combine."""
     if attending <= WARPGROUP and combine_warps != WARPGROUP:
         return 0, 0
     if source.by_threads or (storage.packs_f32 and problem.shares_rows and combine_warps > 0):

@@ -34,8 +34,7 @@ class OperandPair(NamedTuple):
 
 
 class PrefetchedScales:
-    """Prefetches the scales of a warp's key slice; the loop carries them in its state.
-    """
+    """Prefetches the scales of a warp's key slice; the loop carries them in its state."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class PrefetchedScales:
         return [
             entry
             for operand in self._sources
-            for entry in operand.find(self._tile.batch, column, self._count)
+            for entry in operand.read_entries(self._tile.batch, column, self._count)
         ]
 
     def _loaded(self, index: Value | int, entries: Sequence[Value]) -> list[Value]:

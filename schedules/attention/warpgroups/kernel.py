@@ -1,4 +1,4 @@
-"""From `attn.mha` to a `ws.kernel` whose groups of threads hold S, P and O in registers.
+"""From `attn.mha` to a `ws.kernel` whose warpgroups keep S, P and O in registers.
 
 A work tile is 128 or 192 query rows of one head, 64 for each group of four warps, which attends by
 itself; behind the groups one warp stores O and one loads.
@@ -33,7 +33,7 @@ from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.kv_source import KVSource, copied_kv
 from attn_mlir.schedules.sources.transport import epilogue, load
 
-CACHED_AT_A_TIME = 8  # scores that a thread modifies at a time by elements that many scores share
+CACHED_AT_A_TIME = 8  # likewise, if many scores share the elements read
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,12 @@ class RegisterConfig(Config):
     other_registers: int = 24
 
     def scores_at_a_time(self, modifier: Modifier, element_bits: int) -> int:
-        """Beside S, P and O no thread has registers for what a modifier makes of coordinates for
-        all scores of a tile, or a predicate of what it reads, and with 8 bits, whose sums take
-        more, none for what any predicate does. What many scores share, tables of distances and what
-        predicates read, comes from the nearest cache: then fewer are enough."""
+        """Scores that a thread modifies at a time; 0 for any number.
+
+        S, P and O leave no registers for a modifier's temporaries over a whole tile, nor for the
+        reads of a predicate; with 8 bits, for no predicate at all. Values shared by many scores,
+        tables of distances and reads of predicates, hit L1, so that 8 scores at a time suffice.
+        """
         if element_bits != FP8_BITS and not (modifier.changes or modifier.reads):
             return 0
         shares = modifier.gathers or (modifier.hides and not modifier.readings)
@@ -85,7 +87,7 @@ class MhaRegisters:
 def roles_of(
     problem: Problem, config: RegisterConfig, storage: RegisterStorage, source: KVSource
 ) -> list[b.Role]:
-    """The roles of a kernel whose groups hold S, P and O in registers."""
+    """The roles of a kernel whose warpgroups keep S, P and O in registers."""
     claimed, values = storage.claimed, storage.values
     groups, other_registers = config.q_tiles, config.other_registers
 

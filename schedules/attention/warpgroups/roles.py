@@ -1,17 +1,17 @@
-"""Attention of groups of threads that hold S, P and O of their query rows in registers.
+"""Attention of warpgroups that keep S, P and O of their query rows in registers.
 
-A group is four warps with 64 query rows: it issues the products, asynchronous ones, and does all
-that is between them. While the tensor core multiplies the probabilities of one key tile with its
-values, the group already works on the scores of the next:
+A group is four warps with 64 query rows: it issues asynchronous products and computes the softmax
+between them. While the tensor core computes P V of one key tile, the group computes the softmax of
+the next:
 
 ```text
 issue S(n) = Q K(n)^T      issue O += P(n-1) V(n-1)
-settle S(n)                mask, maxima, weights, sums of tile n
-settle O                   P(n) = weights, rounded; O to the new maxima, where they moved
+wait S(n)                  mask, m_i, P and l_i of tile n
+wait O                     round P(n); rescale O if m_i changed
 ```
 
-Nothing is in flight at the end of a step, and no register of a product that is in flight is
-written: the assembler would wait for it.
+No product is in flight at the end of an iteration, and no register of a product in flight is
+written: ptxas would insert a wait.
 """
 
 from collections.abc import Sequence
@@ -37,15 +37,14 @@ from .values import values_of
 
 
 class RegisterStorage:
-    """The rings of the kernel; the ways of `q` and `out` are its groups.
+    """The rings of the kernel; the instances of `q` and `out` are its groups.
 
     ```text
     load --q,k,v--> attend --out--> leave
     ```
-    Keys and values have rings of their own, since a step uses the keys of a tile and the values of
-    the one before it; `values` is how these are read (`values_of`). `claimed` name the CTA's
-    further work tiles, if `load` draws them: one at a time, when the copies for its tile are issued
-    and the last products of that are yet to come.
+    Keys and values have their own rings, since an iteration uses the keys of one tile and the
+    values of the tile before. `claimed` has the CTA's next work tile, if `load` fetches it from a
+    counter: after the copies of a work tile, before its last products.
     """
 
     def __init__(self, problem: Problem):
@@ -87,18 +86,18 @@ def attend(problem: Problem, storage: RegisterStorage, tile: WorkTile, q_tile: V
     output = problem.output_scale(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
-    b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
+    b.barrier()  # the group has read Q: O may be staged in its memory
     slot = storage.out.acquire(q_tile)
     for number, (span, accumulator) in enumerate(zip(column_ranges, accumulators, strict=True)):
         if number and span.start < column_ranges[number - 1].stop:
-            b.barrier()  # other lanes have written the columns that both have
+            b.barrier()  # other lanes have written the columns that both ranges contain
         columns = b.columns(slot, span.start, len(span))
         b.store(b.rounded(b.times_rows(accumulator, inverse), problem.output), columns)
     b.commit(slot, "warps")
 
 
 class _Steps:
-    """The turns of one work tile, at least one; the state of a group is (*rows, *O)."""
+    """The iterations of one work tile, at least one; the state of a group is (*rows, *O)."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class _Steps:
         self._scale = problem.score_scale(tile)
 
     def all(self, state: list[Value]) -> list[Value]:
-        """Every turn: the first product of scores alone, then steps, then the last O alone."""
+        """All iterations: the first Q K^T alone, then steps, then the last P V alone."""
         key_tiles, index, values = self._key_tiles, b.constant(0), self._storage.values
         row_values, accumulators = state[:STATE_VALUES], state[STATE_VALUES:]
         phases = key_tiles.phases(self._q_tile)
@@ -141,7 +140,7 @@ class _Steps:
         return [*row_values, *accumulators]
 
     def _step(self, test: Test | None, index: Value, *state: Value) -> list[Value]:
-        """The scores of a turn, beside the values of the turn before."""
+        """Q K^T of an iteration, together with P V of the iteration before."""
         row_values, accumulators, p = state[:STATE_VALUES], state[STATE_VALUES:-1], state[-1]
         values = self._storage.values
         issue = self._values_first if values.go_first else self._scores_first
@@ -163,9 +162,7 @@ class _Steps:
     def _scores_first(
         self, accumulators: Sequence[Value], p: Value
     ) -> tuple[Value, Value, Value | None, Sequence[Value]]:
-        """The next scores; a slot of values, a product with them that is under way,
-        and O so far.
-        """
+        """The next scores, a slot of values, the product in flight with them, and O so far."""
         values = self._storage.values
         key = self._storage.k.wait()
         raw = self._scores(key)
@@ -194,7 +191,7 @@ class _Steps:
         return masked_scores(self._problem, self._tile, scores, test, key_tiles, index, row0, scale)
 
     def _scores(self, keys: Value) -> Value:
-        """Q K^T, pending."""
+        """Q K^T, in flight."""
         config, zero = self._problem.config, b.f32_constant(0.0)
         empty = b.fill([config.tile_m, config.tile_n], zero)
         return b.product(empty, self._queries, keys, accumulate=False, b_layout="nk")

@@ -1,5 +1,4 @@
-"""Values as the products of groups that hold P in registers read them, and P as these products take
-it.
+"""Layouts of V and P for products with P in registers.
 
 Products of 16 bits read a tile of values as it has been loaded. Those of 8 bits take both operands
 with K, here the keys, along their rows (PTX ISA, wgmma: no transposed operands of 8 bits). So
@@ -50,11 +49,11 @@ class LoadedValues:
         return b.rounded(weights, self._element)
 
     def wait(self) -> Value:
-        """The next slot of values, once they are there."""
+        """The next slot of values, once it is full."""
         return self.loaded.wait()
 
     def start(self, accumulators: Sequence[Value], p: Value, slot: Value) -> Value:
-        """Issues the first product of P and V; pending."""
+        """Issues the first product P V; in flight."""
         return b.product(accumulators[0], p, slot, accumulate=True, b_layout="kn")
 
     def add(
@@ -66,14 +65,14 @@ class LoadedValues:
         slot: Value,
         newest: int = 0,
     ) -> tuple[Value | None, list[Value]]:
-        """Adds a product to O when it is done, and issues the next one or hands the slot back.
+        """Waits for a product and adds it to O; issues the next one or releases the slot.
 
         Args:
-          number: of the product.
-          newest: how many products that were issued later may still be under way.
+          number: number of the product.
+          newest: later products that may still be in flight.
 
         Returns:
-          The next product, pending, or None; O so far.
+          The next product, in flight, or None; O so far.
         """
         result = b.wait_product(in_flight, newest=newest)
         b.release(slot, "warps")
@@ -142,12 +141,11 @@ class TransposedValues(LoadedValues):
         return self._product(number + 1, p, slot, done), result
 
     def _product(self, number: int, p: Value, slot: Value, reused: Value | None = None) -> Value:
-        """The product of P and some columns of V, pending.
+        """The product of P and some columns of V, in flight.
 
         Args:
-          reused: sums that nobody needs any more. The assembler takes their
-            registers, and not others, for sums that a product may add to, so it does: if the scale,
-            which is above 0, were not.
+          reused: dead accumulators. For the product to reuse their registers, it must seem to add to
+            them: it would, if the scale, which is above 0, were negative.
         """
         span = self.column_ranges[number]
         columns, count = b.rows(slot, span.start, len(span)), len(span)
@@ -158,10 +156,9 @@ class TransposedValues(LoadedValues):
         return b.product(reused, p, columns, accumulate=never, b_layout="nk")
 
     def transpose(self, problem: Problem, tile: WorkTile, registers: int) -> None:
-        """The work of the warps that transpose, for a work tile: each of its key tiles once.
+        """Transposes the values of each key tile of a work tile.
 
-        Words in a quarter of a thread's registers are loaded before they are written; with more,
-        the assembler has been seen to spill.
+        A thread loads a quarter of its registers before it stores them; with more, ptxas spilled.
         """
         key_tiles = problem.column_tiles(tile)
 

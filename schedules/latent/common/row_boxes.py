@@ -12,7 +12,7 @@ from attn_mlir.schedules.sources.paged_rows import PagedRows
 class RowBoxes(Protocol):
     """The source of boxes. A box may lie past the end of its sequence altogether."""
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """The page-table entries of the box that begins with a key; any for keys past the end."""
         ...
 
@@ -29,7 +29,7 @@ class RowBoxes(Protocol):
         """Fills a ring slot from the row of a key and a column on.
 
         Args:
-          entries: the result of `find`.
+          entries: the result of `read_entries`.
           ends: whether rows past the end of the sequence must be zero; else they may be anything.
         """
         ...
@@ -41,7 +41,7 @@ class TensorBoxes:
     def __init__(self, problem: Problem):
         self._tensor = problem.k
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """No entries."""
         return []
 
@@ -84,9 +84,9 @@ class PagedBoxes:
         """Boxes of `count` keys."""
         self._pages, self._count = pages, count
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """An entry per copy."""
-        return PagedRows(self._pages, self._count).find(tile, first_key)
+        return PagedRows(self._pages, self._count).read_entries(tile, first_key)
 
     def load(
         self,

@@ -94,7 +94,7 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
         return b.INT.add(key_tiles.first_column(index), first)
 
     def find(index: Value | int) -> list[Value]:
-        return boxes.find(tile, first_key(index))
+        return boxes.read_entries(tile, first_key(index))
 
     def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
         key = first_key(index)
@@ -120,7 +120,7 @@ def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: W
         return [b.INT.add(first, half * count) for half in range(KEY_HALVES)]
 
     def find(index: Value | int) -> list[Value]:
-        return [entry for key in first_keys(index) for entry in boxes.find(tile, key)]
+        return [entry for key in first_keys(index) for entry in boxes.read_entries(tile, key)]
 
     def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
         copies = len(entries) // KEY_HALVES

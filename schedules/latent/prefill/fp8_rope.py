@@ -69,13 +69,13 @@ class Fp8Rope:
         sequences = [some.of(tile.batch, tile.queries) for some in operands]
         return [Positions(x.lead, x.start, tile.keys.length, False) for x in sequences]
 
-    def find(self, tile: WorkTile, column: Value, count: int) -> list[Value]:
+    def read_entries(self, tile: WorkTile, column: Value, count: int) -> list[Value]:
         """i32 [count]: the pages of keys from a column on, and of their scales if they differ."""
         if self.pages is None:
             return []
         pages = [self._page_of(self.pages, tile, column, count)]
         if self.factors is not None and self.factors.lists != self.pages.lists:
-            pages += self.factors.find(tile.batch, column, count)
+            pages += self.factors.read_entries(tile.batch, column, count)
         return pages
 
     def read(
@@ -86,7 +86,7 @@ class Fp8Rope:
 
         Args:
           sequences: of the sequence, see `sequences`.
-          pages: what `find` found.
+          pages: what `read_entries` found.
         """
         rows_at, *scales_at = sequences
         rows = self._rows(rows_at, column, pages, count)
@@ -159,7 +159,7 @@ def upcast_rope(
         return b.INT.add(first, number * rows) if number else first
 
     def find(turn: Value | int, chunk: int) -> list[Value]:
-        return rope.find(tile, column(turn, chunk), rows)
+        return rope.read_entries(tile, column(turn, chunk), rows)
 
     def read(turn: Value | int, chunk: int, pages: Sequence[Value]) -> list[Value]:
         return rope.read(sequences, column(turn, chunk), pages, rows)

@@ -48,7 +48,7 @@ class ShorterOf(Shortened):
 class Rope(Protocol):
     """The source of the columns that all heads share."""
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """The indices to load before a tile is copied, i32 each."""
         ...
 
@@ -79,7 +79,7 @@ class RopeRows:
     first_column: int
     sequences: KeySequences | None
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """The coordinates of the tile's first row, if index arrays may determine them."""
         if self.sequences is None:
             return []
@@ -111,9 +111,9 @@ class RopePages:
 
     rows: PagedRows
 
-    def find(self, tile: WorkTile, first_key: Value) -> list[Value]:
+    def read_entries(self, tile: WorkTile, first_key: Value) -> list[Value]:
         """An entry per page of the tile."""
-        return self.rows.find(tile, first_key)
+        return self.rows.read_entries(tile, first_key)
 
     def load(
         self,
@@ -135,9 +135,9 @@ class LatentKV:
         """Of a problem whose K is k_nope."""
         self._problem, self._tensors, self._rope = problem, TensorRows(problem), rope
 
-    def find(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
+    def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """The entries of rope."""
-        return self._rope.find(tile, keys.first_column(index))
+        return self._rope.read_entries(tile, keys.first_column(index))
 
     def load(
         self,
