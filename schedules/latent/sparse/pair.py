@@ -46,8 +46,8 @@ class SparsePairStorage(PairStorage):
         with b.when(b.compare("eq", b.rank(), 0)):
             send(self.counted, words)
 
-    def suffix(self, row: Value, number: Value) -> Value:
-        """As `SparseStorage.suffix`: rows below have the second half of the entries."""
+    def word(self, row: Value, number: Value) -> Value:
+        """As `SparseStorage.word`: rows below have the second half of the entries."""
         return b.INT.add(b.INT.mul(self.key_half(row), self.cta_keys // WORD_BITS), number)
 
 

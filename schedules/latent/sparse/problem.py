@@ -282,7 +282,7 @@ class SparseStorage(AbsorbedStorage):
         if self.seen is not self.rows:
             send(self.seen, words)
 
-    def suffix(self, row: Value, number: Value) -> Value:
+    def word(self, row: Value, number: Value) -> Value:
         """The word of a block that has the bits of the row's scores 32 `number` .. + 31."""
         del row
         return number

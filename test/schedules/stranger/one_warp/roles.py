@@ -35,7 +35,7 @@ class Storage:
 def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Online softmax of a query tile over its key tiles; writes O and the LSE."""
     rows, zero = problem.config.tile_m, b.f32_constant(0.0)
-    visited, row0 = problem.column_tiles(tile), problem.first_position(tile, 0)
+    key_tiles, row0 = problem.column_tiles(tile), problem.first_position(tile, 0)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
 
@@ -43,14 +43,14 @@ def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     q = b.load(q_slot)
     b.release(q_slot, "threads")
 
-    def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-        *known, o = state
+    def iteration(test: Test | None, index: Value, *state: Value) -> list[Value]:
+        *row_state, o = state
         slot = storage.k.wait()
         none = b.fill([rows, problem.config.tile_n], zero)
         scores = b.dot(none, q, b.load(slot), b_layout="nk")
         b.release(slot, "threads")
-        scores = masked_scores(problem, tile, scores, test, visited, turn, row0, scale)
-        step = softmax_step(problem, row, scores, RowState(*known))
+        scores = masked_scores(problem, tile, scores, test, key_tiles, index, row0, scale)
+        step = softmax_step(problem, row, scores, RowState(*row_state))
         slot = storage.v.wait()
         p = b.rounded(step.weights, problem.element)
         o = b.dot(b.times_rows(o, step.alpha), p, b.load(slot), b_layout="kn")
@@ -58,8 +58,8 @@ def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         return [*step.rows, o]
 
     start = [*RowState.empty(row, rows), b.fill([rows, storage.columns], zero)]
-    *known, o = loop_over_tiles(visited, visited.phases(b.constant(0)), start, iteration)
-    maximum, total = known[0], RowState(*known).total()
+    *row_state, o = loop_over_tiles(key_tiles, key_tiles.phases(b.constant(0)), start, iteration)
+    maximum, total = known[0], RowState(*row_state).total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda x: reciprocal(x, None), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
