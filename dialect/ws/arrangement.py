@@ -38,8 +38,8 @@ class TurnOp(WS.Operation, name="turn", traits=[Pure]):
         if len(kind.shape) != 2:
             return fail(op, f"expects a fragment of rank 2, got {kind}")
         if (turned.shape, turned.element) != (kind.shape[::-1], kind.element):
-            wanted = f"{kind.shape[::-1]} of {kind.element}"
-            return fail(op, f"expects a result {wanted}, got {turned}")
+            expected = f"{kind.shape[::-1]} of {kind.element}"
+            return fail(op, f"expects a result {expected}, got {turned}")
         return True
 
 

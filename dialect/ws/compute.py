@@ -125,8 +125,8 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
         if len(self.coords) != kind.rank:
             return fail(self, f"expects {kind.rank} coordinates, got {len(self.coords)}")
         if self.value.type != signless(kind.element_type):
-            wanted = signless(kind.element_type)
-            return fail(self, f"expects a result of {wanted}, got {self.value.type}")
+            expected = signless(kind.element_type)
+            return fail(self, f"expects a result of {expected}, got {self.value.type}")
         return True
 
 

@@ -13,9 +13,9 @@ LOADS = (CopyInOp, GatherInOp, ClaimOp)  # operations that report bytes to a ful
 
 def loads_into(slot: Any) -> list[Any]:
     """The operations that fill a slot and whose bytes are reported to its full barrier."""
-    found = list(users(slot))
-    across = [user for user in found if isinstance(user, CopyAcrossOp) and user.target == slot]
-    return across + [user for user in found if isinstance(user, LOADS)]
+    slot_users = list(users(slot))
+    across = [user for user in slot_users if isinstance(user, CopyAcrossOp) and user.target == slot]
+    return across + [user for user in slot_users if isinstance(user, LOADS)]
 
 
 def is_told_at_once(acquire: AcquireOp) -> bool:

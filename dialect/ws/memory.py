@@ -61,7 +61,7 @@ def lines_of(tile: TileType) -> int:
     return -(-tile.shape[1] * element_bits(tile.element) // (8 * tile.line_bytes))
 
 
-def _place(tile: TileType) -> tuple[str, int]:
+def _space_and_lines(tile: TileType) -> tuple[str, int]:
     """The space of a tile, and its lines."""
     return tile.space, tile.line_bytes
 
@@ -101,8 +101,8 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
         source, part = TileType(op.source.type), TileType(op.part.type)
         if len(source.shape) != 2 or len(part.shape) != 2:
             return fail(op, "expects tiles with two dimensions")
-        whole, piece = ((_place(t), t.shape[0], t.element) for t in (source, part))
-        if whole != piece:
+        whole, selected = ((_space_and_lines(t), t.shape[0], t.element) for t in (source, part))
+        if whole != selected:
             return fail(op, f"expects a part of {source}, got {part}")
         end = op.first.value + part.shape[1]
         if op.first.value < 0 or end > source.shape[1]:
@@ -145,8 +145,8 @@ class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
             return fail(op, "expects tiles with two dimensions")
         if source.space != "shared":
             return fail(op, f"expects a shared tile, got {source}")
-        whole, piece = ((_place(t), t.shape[0], t.element) for t in (source, part))
-        if whole != piece:
+        whole, selected = ((_space_and_lines(t), t.shape[0], t.element) for t in (source, part))
+        if whole != selected:
             return fail(op, f"expects a part of {source}, got {part}")
         begin = known_first(op) or 0
         end = begin + part.shape[1]
@@ -187,8 +187,8 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
         source, part = TileType(op.source.type), TileType(op.part.type)
         if source.space != "shared":
             return fail(op, f"expects a shared tile, got {source}")
-        whole, piece = ((_place(t), t.shape[1:], t.element) for t in (source, part))
-        if whole != piece:
+        whole, selected = ((_space_and_lines(t), t.shape[1:], t.element) for t in (source, part))
+        if whole != selected:
             return fail(op, f"expects a part of {source}, got {part}")
         first = known_first(op)
         begin = 0 if first is None else first

@@ -166,12 +166,12 @@ def overlaps(op: AllocRingOp) -> "Iterator[tuple[AllocRingOp, tuple[tuple[int, .
     mine = _slots(op)
     for other in sharing(op):
         theirs = _slots(other)
-        found = tuple(
+        overlapping = tuple(
             tuple(n for n, its in enumerate(theirs) if its.start < x.stop and x.start < its.stop)
             for x in mine
         )
-        if other != op and any(found):
-            yield other, found
+        if other != op and any(overlapping):
+            yield other, overlapping
 
 
 def _slots(op: AllocRingOp) -> list[range]:

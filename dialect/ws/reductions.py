@@ -230,10 +230,10 @@ class RepeatOp(WS.Operation, name="repeat", traits=[Pure]):
         if len(runs.shape) != 2 or element_bits(runs.element) != WORD_BITS:
             return fail(op, f"expects runs of rank 2 and 32 bits, got {runs}")
         if len(full.shape) != 2 or (full.shape[0], full.element) != (runs.shape[0], runs.element):
-            wanted = f"{runs.shape[0]} rows of {runs.element}"
-            return fail(op, f"expects a result of rank 2 with {wanted}, got {full}")
-        count, rest = divmod(full.shape[1], runs.shape[1])
-        if rest or count & (count - 1) or not count:
+            expected = f"{runs.shape[0]} rows of {runs.element}"
+            return fail(op, f"expects a result of rank 2 with {expected}, got {full}")
+        count, remainder = divmod(full.shape[1], runs.shape[1])
+        if remainder or count & (count - 1) or not count:
             return fail(op, f"expects {runs.shape[1]} columns times a power of two, got {full}")
         return True
 

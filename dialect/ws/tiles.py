@@ -115,7 +115,7 @@ def _check_packing(op: TilesOp, order: str) -> bool:
     return True
 
 
-def _check_answer(op: Any, opener: Any) -> bool:
+def _check_response(op: Any, opener: Any) -> bool:
     """Whether the slot has 16 bytes of shared memory and comes from `opener`; reports it if not."""
     tile = TileType(op.slot.type)
     words = str(tile.element) == "i32" and tile.shape == [RESPONSE_WORDS]
@@ -149,7 +149,7 @@ class ClaimOp(WS.Operation, name="claim"):
     @staticmethod
     def verify_invariants(op: "ClaimOp") -> bool:
         """Checks for an acquired slot with the size of an answer."""
-        return _check_answer(op, AcquireOp)
+        return _check_response(op, AcquireOp)
 
 
 class DrawOp(WS.Operation, name="draw"):
@@ -200,7 +200,7 @@ class DrawOp(WS.Operation, name="draw"):
             return fail(op, "expects ws.tiles of order counter as parent")
         if str(op.counter.type) != "memref<1xi32>":
             return fail(op, f"expects a counter of type memref<1xi32>, got {op.counter.type}")
-        return _check_answer(op, AcquireOp)
+        return _check_response(op, AcquireOp)
 
 
 class NextTileOp(WS.Operation, name="next_tile"):
@@ -229,4 +229,4 @@ class NextTileOp(WS.Operation, name="next_tile"):
         parent = op.operation.parent
         if parent is None or not isinstance(parent.opview, TilesOp):
             return fail(op, "expects ws.tiles as parent")
-        return _check_answer(op, WaitOp)
+        return _check_response(op, WaitOp)

@@ -59,7 +59,7 @@ def attend(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     start = [*RowState.empty(row, rows), b.fill([rows, storage.columns], zero)]
     *row_state, o = loop_over_tiles(key_tiles, key_tiles.phases(b.constant(0)), start, iteration)
-    maximum, total = known[0], RowState(*row_state).total()
+    maximum, total = row_state[0], RowState(*row_state).total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     inverse = b.map_elements(lambda x: reciprocal(x, None), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
