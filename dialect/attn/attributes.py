@@ -68,7 +68,7 @@ def attr_to_mask(attr: ir.Attribute) -> Mask:
 
 
 def mask_misfit(attr: ir.Attribute) -> str:
-    """What is wrong with an attribute that is to be a mask; "" where nothing is."""
+    """The error in an attribute that is to be a mask; "" if none."""
     if not isinstance(attr, MASK_ATTRIBUTES):
         allowed = ", ".join(f"#{attribute.attr_name}" for attribute in MASK_ATTRIBUTES)
         return f"mask to be one of {allowed}, got {attr}"

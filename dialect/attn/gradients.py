@@ -204,12 +204,12 @@ def _axes(op: Any) -> dict[str, Axes]:
 
 
 def _types(op: Any) -> dict[str, Any]:
-    """What every operand and result with axes stands for."""
+    """The logical type of each operand and result with axes."""
     return {name: logical_type(getattr(op, name)) for name in _axes(op)}
 
 
 def _type_misfit(op: Any) -> str:
-    """What is wrong with ranks and element types; "" where nothing is."""
+    """The error in ranks and element types; "" if none."""
     types, axes = _types(op), _axes(op)
     if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
         return misfit
@@ -224,7 +224,7 @@ def _type_misfit(op: Any) -> str:
 
 
 def _shape_misfit(op: Any) -> str:
-    """What is wrong with the shapes; "" where nothing is."""
+    """The error in the shapes; "" if none."""
     if misfit := shape_misfit(_types(op), _axes(op), _STATIC_AXES):
         return misfit
     heads, kv_heads = op.heads, op.kv_heads

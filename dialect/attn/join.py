@@ -71,7 +71,7 @@ class JoinOp(AttnDialect.Operation, name="join"):
 
 
 def memory_misfit(memory: Sequence[ir.Value]) -> str:
-    """What is wrong with the types of the three operands of an `attn.join`; "" where nothing is."""
+    """The error in the types of the three operands of an `attn.join`; "" if none."""
     for (name, element), axes, value in zip(_ELEMENTS.items(), JoinOp.AXES, memory, strict=True):
         kind = value.type
         is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == len(axes)

@@ -26,7 +26,7 @@ Place = Literal["row", "page", "outside"]
 
 @dataclass(frozen=True)
 class Factors:
-    """What the 8-bit columns of a row are multiplied by.
+    """The scales of the 8-bit columns of a row.
 
     Attributes:
       place: `row`, between its columns; `page`, behind the rows of the row's page; `outside`, in a
@@ -68,7 +68,7 @@ class LatentFormat:
 
     @property
     def columns(self) -> int:
-        """Of a row: those of a query."""
+        """Columns of a row, as many as a query has."""
         return self.narrow + self.wide
 
     @property

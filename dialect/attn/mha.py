@@ -232,7 +232,7 @@ def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
 
 
 def _types(op: MhaOp) -> dict[str, Any]:
-    """What every operand and result with axes stands for."""
+    """The logical type of each operand and result with axes."""
     return {name: logical_type(getattr(op, name)) for name in _SHAPE_AXES}
 
 

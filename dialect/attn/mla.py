@@ -133,7 +133,7 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
     @property
     def head_dim(self) -> int:
-        """What a query and key row takes, in elements of `element_type`."""
+        """Length of a row of queries and keys, in elements of `element_type`."""
         return self.nope_dim + self.rope_dim * _bits(self.q_rope) // _bits(self.q_nope)
 
     @property
@@ -170,13 +170,13 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
 
 def _bits(operand: Any) -> int:
-    """Of an element of an operand."""
+    """Bits of an element of an operand."""
     element: Any = logical_type(operand).element_type
     return int(element.width)
 
 
 def _types(op: MlaOp) -> dict[str, Any]:
-    """What every operand and result with axes stands for."""
+    """The logical type of each operand and result with axes."""
     return {name: logical_type(getattr(op, name)) for name in _AXES}
 
 
@@ -189,7 +189,7 @@ def _axes(op: MlaOp) -> dict[str, Axes]:
 
 
 def _type_misfit(op: MlaOp) -> str:
-    """What is wrong with ranks and element types; "" where nothing is."""
+    """The error in ranks and element types; "" if none."""
     types, axes = _types(op), _axes(op)
     if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
         return misfit
@@ -217,7 +217,7 @@ def _type_misfit(op: MlaOp) -> str:
 
 
 def _shape_misfit(op: MlaOp) -> str:
-    """What is wrong with extents; "" where nothing is."""
+    """The error in extents; "" if none."""
     types = _types(op)
     if misfit := shape_misfit(types, _axes(op), _STATIC_AXES):
         return misfit

@@ -181,7 +181,7 @@ def _values(op: MlaDecodeOp) -> dict[str, Any]:
 
 
 def _types(op: MlaDecodeOp) -> dict[str, Any]:
-    """What each of them stands for."""
+    """The logical type of each operand and result."""
     return {name: logical_type(value) for name, value in _values(op).items()}
 
 
@@ -192,7 +192,7 @@ def _axes(op: MlaDecodeOp) -> dict[str, Axes]:
 
 
 def _count_misfit(op: MlaDecodeOp) -> str:
-    """What is wrong with the numbers of optional operands; "" where nothing is."""
+    """The error in the numbers of optional operands; "" if none."""
     for name in (*_OPTIONAL, *_MEMORY):
         if (count := len(getattr(op, name))) > 1:
             return f"at most one tensor as {name}, got {count}"
@@ -202,7 +202,7 @@ def _count_misfit(op: MlaDecodeOp) -> str:
 
 
 def _type_misfit(op: MlaDecodeOp) -> str:
-    """What is wrong with ranks and element types; "" where nothing is."""
+    """The error in ranks and element types; "" if none."""
     values, types = _values(op), _types(op)
     shown = {name: value.type for name, value in values.items()}
     if misfit := rank_misfit(types, _axes(op), shown):
@@ -225,7 +225,7 @@ def _type_misfit(op: MlaDecodeOp) -> str:
 
 
 def _size_misfit(op: MlaDecodeOp) -> str:
-    """What is wrong with static extents; "" where nothing is."""
+    """The error in static extents; "" if none."""
     if op.head_dim not in HEAD_DIMS:
         return f"head_dim of {' or '.join(map(str, HEAD_DIMS))}, got {op.head_dim}"
     if (columns := op.o.type.get_dim_size(3)) != LATENT_COLUMNS:
@@ -238,7 +238,7 @@ def _size_misfit(op: MlaDecodeOp) -> str:
 
 
 def _option_misfit(op: MlaDecodeOp) -> str:
-    """What excludes what; "" where nothing does."""
+    """The error in operands that exclude each other; "" if none."""
     if len(op.topk_length) and not op.is_listed:
         return "topk_length beside indices only"
     if op.is_listed and not isinstance(op.mask_rule, NullMask):

@@ -81,7 +81,7 @@ class _Reader:
             self._add(value, Node("argument", "f32" if name == "score" else "i32", value=name))
 
     def program(self) -> Program:
-        """What has been read."""
+        """The program read so far."""
         return Program(
             tuple(self._nodes), self._score, tuple(self._keeps), tuple(self._tensors), self._sink
         )
@@ -114,7 +114,7 @@ class _Reader:
         return str(operands[-1].type) if operands else ""
 
     def _convert(self, op: Any) -> None:
-        """What makes an element the number that `load` gives."""
+        """Makes an element the number that `load` gives."""
         element, value = op.operands[0], op.results[0]
         number = self._numbers.get(element)
         if number is None or str(value.type) != self._nodes[number].type:

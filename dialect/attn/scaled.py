@@ -91,7 +91,7 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
 
 
 def _table_misfit(logical: Any, factors: Any, block: ScaleBlock) -> str:
-    """What is wrong with factors of whole sequences; "" if nothing."""
+    """The error in factors of whole sequences; "" if none."""
     is_table = isinstance(factors, ir.RankedTensorType) and factors.rank == TABLE_RANK
     if not is_table or str(factors.element_type) != TABLE_TYPE:
         return f"factors to be a tensor [batch, kv_heads] of {TABLE_TYPE}, got {factors}"
@@ -101,7 +101,7 @@ def _table_misfit(logical: Any, factors: Any, block: ScaleBlock) -> str:
 
 
 def _block_misfit(logical: Any, factors: Any, block: ScaleBlock) -> str:
-    """What is wrong with factors of blocks of positions; "" if nothing."""
+    """The error in factors of blocks of positions; "" if none."""
     if not isinstance(factors, ir.RankedTensorType) or factors.rank != SEQUENCE_RANK:
         return f"factors to be a tensor [batch, row blocks, kv_heads, column blocks], got {factors}"
     if str(factors.element_type) not in BLOCK_FACTOR_TYPES:

@@ -13,7 +13,7 @@ Axes = tuple[str, ...]
 def rank_misfit(
     types: Mapping[str, Any], axes: Mapping[str, Axes], shown: Mapping[str, Any]
 ) -> str:
-    """What is wrong with the ranks of an operation's tensors; "" where nothing is.
+    """The error in the ranks of an operation's tensors; "" if none.
 
     Args:
       types: what each operand and result stands for, by its name.
@@ -30,7 +30,7 @@ def rank_misfit(
 def shape_misfit(
     types: Mapping[str, Any], axes: Mapping[str, Axes], static: Collection[str]
 ) -> str:
-    """What is wrong with the extents of tensors of the right ranks; "" where nothing is.
+    """The error in the extents of tensors of the right ranks; "" if none.
 
     Args:
       types, axes: as of `rank_misfit`.

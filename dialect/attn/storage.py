@@ -45,7 +45,7 @@ class ViewType(AttnDialect.Type, name="view"):
         return _tensor(self.params[1])
 
     def misfit(self) -> str:
-        """What is wrong with the parameters; see `_guard`."""
+        """The error in the parameters; see `_guard`."""
         if self.logical is None or self.stored is None:
             return "a view to stand for a ranked tensor and to lie in one"
         return ""

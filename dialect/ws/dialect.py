@@ -40,7 +40,7 @@ def _parameter(kind: Any, attribute: Any) -> Any:
 
 
 def _vector_misfit(parameter: Any, *, ranks: Sequence[int] = (1, 2)) -> str:
-    """What is wrong with the shape and element type of a tile or fragment; "" if nothing."""
+    """The error in the shape and element type of a tile or fragment; "" if none."""
     kind = _parameter(ir.TypeAttr, parameter)
     vector = _parameter(ir.VectorType, kind.value) if kind is not None else None
     if vector is None or vector.scalable or vector.rank not in ranks:
@@ -52,7 +52,7 @@ def _vector_misfit(parameter: Any, *, ranks: Sequence[int] = (1, 2)) -> str:
 
 
 def _slot_misfit(parameter: Any, counts: Sequence[Any], *, may_be_empty: bool) -> str:
-    """What is wrong with the slot type and the counts of a ring or buffer; "" if nothing."""
+    """The error in the slot type and the counts of a ring or buffer; "" if none."""
     attribute = _parameter(ir.TypeAttr, parameter)
     kind = None if attribute is None else attribute.value
     is_empty = may_be_empty and isinstance(kind, ir.NoneType)
@@ -97,7 +97,7 @@ class TileType(WS.Type, name="tile"):
         return int(ir.StringAttr(self.params[1]).value.partition(".")[2] or LINE_BYTES)
 
     def misfit(self) -> str:
-        """What is wrong with the parameters; see `_guard`."""
+        """The error in the parameters; see `_guard`."""
         space = _parameter(ir.StringAttr, self.params[1])
         if space is None or space.value.partition(".")[0] not in SPACES:
             return f"to lie in {' or '.join(SPACES)} memory"
@@ -123,7 +123,7 @@ class FragmentType(WS.Type, name="frag"):
         return ir.VectorType(ir.TypeAttr(self.params[0]).value).element_type
 
     def misfit(self) -> str:
-        """What is wrong with the parameter; see `_guard`."""
+        """The error in the parameter; see `_guard`."""
         return _vector_misfit(self.params[0])
 
 
@@ -140,7 +140,7 @@ class PendingType(WS.Type, name="pending"):
         return FragmentType(ir.TypeAttr(self.params[0]).value)
 
     def misfit(self) -> str:
-        """What is wrong with the parameter; see `_guard`."""
+        """The error in the parameter; see `_guard`."""
         kind = _parameter(ir.TypeAttr, self.params[0])
         if kind is None or not isinstance(kind.value, FragmentType):
             return "to be a pending !ws.frag"
@@ -180,7 +180,7 @@ class RingType(WS.Type, name="ring"):
         return ir.IntegerAttr(self.params[2]).value
 
     def misfit(self) -> str:
-        """What is wrong with the parameters; see `_guard`."""
+        """The error in the parameters; see `_guard`."""
         return _slot_misfit(self.params[0], list(self.params)[1:], may_be_empty=True)
 
 
@@ -204,7 +204,7 @@ class BufferType(WS.Type, name="buffer"):
         return ir.IntegerAttr(self.params[1]).value
 
     def misfit(self) -> str:
-        """What is wrong with the parameters; see `_guard`."""
+        """The error in the parameters; see `_guard`."""
         return _slot_misfit(self.params[0], list(self.params)[1:], may_be_empty=False)
 
 

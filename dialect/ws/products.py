@@ -179,7 +179,7 @@ class ProductOp(WS.Operation, name="product"):
 
     @property
     def settle(self) -> "SettleOp":
-        """What waits for this product, by itself or with those that add to its sums."""
+        """The waits for this product, or for later ones that add to its accumulators."""
         (user,) = (use.owner for use in self.pending.uses)
         return user if isinstance(user, SettleOp) else user.settle
 

@@ -79,7 +79,7 @@ class TablePages(SharedByQueries):
         return _sequence(self.longest())
 
     def entry(self, batch: Value, number: Value) -> Value:
-        """Of the table; the nearest one behind a row's end."""
+        """The entry of the table; the nearest entry past a row's end."""
         return b.element(self.table, [batch, number])
 
     def capacity(self, batch: Value) -> Value:
@@ -140,6 +140,6 @@ class CsrPages(SharedByQueries):
         return b.element(self.offsets, [number])
 
     def entry(self, batch: Value, number: Value) -> Value:
-        """Of the list, counted from the sequence's first page."""
+        """The entry of the list, counted from the sequence's first page."""
         begin = b.INT.max(self._offset(batch), 0)
         return b.element(self.indices, [b.INT.add(begin, number)])

@@ -29,7 +29,7 @@ Extents = tuple[tuple[int | str, ...], ...]
 
 
 class Call(NamedTuple):
-    """What a choice may depend on beside the problem: never the contents of arrays.
+    """A call: all that a choice may depend on besides the problem, but no contents of arrays.
 
     Attributes:
       target: the chip.
@@ -96,7 +96,7 @@ class Claims:
         return first_mismatch(self._checks(facts)) or next(self._surplus(facts), None)
 
     def _checks(self, facts: Facts) -> Iterator[tuple[str, object, Domain]]:
-        """What is checked of a problem: name, value and what is claimed."""
+        """The checks of a problem: name, value and claimed domain."""
         yield "q's element type", facts.q_type, one_of(*self.types)
         is_wide = facts.q_type not in NARROW
         yield (
@@ -118,7 +118,7 @@ class Claims:
             yield "page_size", facts.page_size, pages_of(self.key_tiles)
 
     def _surplus(self, facts: Facts) -> Iterator[Mismatch]:
-        """What a problem has and no kernel has code for."""
+        """The parts of a problem that no kernel has code for."""
         for name, has_kernel, got in (
             ("block_mask", self.blocks, facts.block),
             ("scales of positions", self.scales, facts.scales),
@@ -145,7 +145,7 @@ class Policy(ABC):
 
     Attributes:
       name: of the schedule, as users write it.
-      suffix: what the name adds to that of a kernel.
+      suffix: the word that the schedule adds to the name of a kernel.
       operation: of whose facts it is the policy.
       needs: the features without which a target cannot run its kernels.
       claims: what it has kernels for.
@@ -210,7 +210,7 @@ class Policy(ABC):
         return first_mismatch(checks) or knobs
 
     def sized(self, facts: Facts, call: Call) -> Knobs:
-        """What is asked for, with what the sizes of a call decide.
+        """The requested knobs, and those that the sizes of a call decide.
 
         A knob that is left out is left to `choose`.
 

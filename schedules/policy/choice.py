@@ -27,7 +27,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Of the schedule."""
+        """The name of the schedule."""
         return self.policy.name
 
     @property

@@ -1,8 +1,7 @@
-"""What is static of a problem, whoever asks about it: a request of the front end, or an operation
-in MLIR.
+"""The static facts of a problem, of a request of the front end or of an operation in MLIR.
 
-A request has its facts as a property (`attn_mlir.compiling.request`), those of an operation come
-from `attn_mlir.schedules.core.facts`. Both are equal where the operation is the request's.
+A request has its facts as a property (`attn_mlir.compiling.request`); `schedules.core.facts` makes
+those of an operation. Both are equal if the operation comes from the request.
 """
 
 from dataclasses import dataclass

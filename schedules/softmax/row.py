@@ -89,9 +89,7 @@ class Row:
         return b.select(self._stays(maximum, largest), maximum, largest)
 
     def alpha(self, maximum: Value, largest: Value) -> Value:
-        """What O and the row sum so far are multiplied by when m becomes `maximum(maximum,
-        found)`.
-        """
+        """alpha: rescales O and l_i when m_i becomes `maximum(maximum, largest)`."""
         alpha = b.exp2(self._lag(maximum, largest))
         return b.select(self._stays(maximum, largest), b.f32_constant(1.0), alpha)
 

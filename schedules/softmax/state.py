@@ -312,10 +312,9 @@ def weights(
 
 
 def row_sums(chunks: Sequence[Value], init: Value) -> Value:
-    """`init` [rows] plus the sum of each row, whose columns are in pieces, added as those of one
-    fragment.
+    """`init` [rows] plus the sum of each row, whose columns are in chunks.
 
-    A fragment of several vectors of 32 columns is added vector by vector, pairs first.
+    Chunks are added pairwise, as the vectors of 32 columns of one fragment are.
     """
     level = list(chunks)
     while len(level) > 1:

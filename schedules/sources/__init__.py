@@ -1,1 +1,1 @@
-"""Who fills the stages of keys and values, and of queries."""
+"""Sources that fill the stages of keys, values and queries."""

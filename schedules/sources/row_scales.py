@@ -46,7 +46,7 @@ class RowScales:
         arguments: Mapping[Value, Value],
         tile_n: int,
     ) -> "RowScales | None":
-        """Of an operation, with its ring; None without factors.
+        """The scales of an operation, with their ring; None without scales.
 
         Args:
           storages: how its operands are stored, by their names.

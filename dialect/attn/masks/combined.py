@@ -145,7 +145,7 @@ class AndMask(_Pair):
         return ops.both(a, b)
 
     def combined_ranges(self, ops: Arith[T], a: TileRange[T], b: TileRange[T]) -> TileRange[T]:
-        """What lies in both."""
+        """The intersection."""
         return _in_both(ops, a, b)
 
 
@@ -185,7 +185,7 @@ class OrMask(_Pair):
         return ops.either(a, b)
 
     def combined_ranges(self, ops: Arith[T], a: TileRange[T], b: TileRange[T]) -> TileRange[T]:
-        """What lies in either."""
+        """The union."""
         return _in_either(ops, a, b, full=b if self.right.is_interval else a)
 
 

@@ -79,7 +79,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
         )
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy; parts of the keys are whole key tiles."""
+        """As of every policy; splits of the keys are whole key tiles."""
         split_keys = multiple_of(STREAM_KEYS)
         if facts.split_size and not split_keys.allows(facts.split_size):
             return Mismatch("split_size", split_keys.text, facts.split_size)

@@ -147,7 +147,7 @@ class TensorMemoryPolicy(ManyRowsPolicy):
 
 
 def _stored(facts: Facts) -> dict[str, Any]:
-    """What `tiling_for` knows of operands, beside their columns."""
+    """Arguments of `tiling_for` for operands, besides their columns."""
     return {
         "element_bits": type_bits(facts.q_type),
         "output_bits": type_bits(facts.out_type),
@@ -229,8 +229,7 @@ def default_knobs(
 
 
 def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int) -> int:
-    """Of how many exponentials 4 run on the FMA units, by what a key tile takes on the two other
-    units.
+    """The period of exponentials with 4 on the FMA units, by the clocks of the other two units.
 
     Up to head size 128 exponentials take the special-function unit about as long as products take
     the tensor core, and fewer polynomials make a turn longer. Beyond, with query tiles that take
