@@ -50,6 +50,7 @@ def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTI
       learnable_sink: [heads], see `attention`; LSE counts it, as FlashAttention's does. s_aux: the
         same.
       num_splits: number of parts of the keys; 0 chooses.
+      sm_margin: multiprocessors that the call leaves free, see `attention`.
       q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
       return_lse: also return LSE, [batch, heads, sq]; [heads, total_q] for queries by offsets.
       out: memory for O, see `attention`.

@@ -113,6 +113,8 @@ def flash_attn_with_kvcache(
       attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
       rotary_interleaved: pairs are neighbouring columns; else those of two halves.
       num_splits: parts of the keys; 0 chooses.
+      sm_margin: multiprocessors that the attention leaves free, see `attention`; the kernel that
+        appends takes all.
       return_softmax_lse: also return LSE, which counts a sink.
       alibi_slopes: [heads] or [batch, heads] f32: slope x |i + sk - sq - j| is subtracted.
       learnable_sink, out, device, stream: see `attention`. s_aux: another name of the first.

@@ -89,6 +89,7 @@ OPTIONS = Options(
         *SCORES,
         *passed("num_splits", 1),
         *passed("q_descale k_descale v_descale"),
+        *passed("sm_margin", 0),
         *passed("return_lse", False),
         *passed("out device stream"),
     ]
@@ -121,7 +122,7 @@ OF_CACHES = Options(
     [
         *SCORES,
         *passed("q_descale"),
-        *passed("num_splits", 0),
+        *passed("num_splits sm_margin", 0),
         used("return_lse", return_softmax_lse=False),
         *passed("cu_seqlens_q max_seqlen_q out device stream"),
     ]

@@ -21,7 +21,6 @@ NEUTRAL: Table = {
     ),
     **neutral("qv", None, instead="a second part of q and k is not offered"),
     **neutral("pack_gqa scheduler_metadata min_seqlen_k", None, instead=_TUNING),
-    **neutral("sm_margin", 0, instead=_TUNING),
     **neutral("disable_scheduler_metadata", False, True, instead=_TUNING),
     **neutral("seqlen_k_per_split", None, instead="pass split_size to attn_mlir.attention"),
     **neutral("block_table page_table cache_batch_idx cache_leftpad", None, instead=_CACHE),

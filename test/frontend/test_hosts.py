@@ -30,7 +30,8 @@ VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # What is used and is in none of the recorded signatures: our own, and names of forks and branches of the libraries.
 OWN = {
     *("device", "stream", "out", "s_aux", "mask_mod", "return_lse", "window_right"),
-    *("attention_chunk", "learnable_sink", "num_splits", "q_descale", "k_descale", "v_descale"),
+    *("attention_chunk", "learnable_sink", "num_splits", "sm_margin", "q_descale", "k_descale",
+      "v_descale"),
 }  # fmt: skip
 
 

@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a part of q": ({"qv": QUERIES}, "^qv must be None"),
     "a plan": ({"scheduler_metadata": LENGTHS}, "^scheduler_metadata must be None"),
     "packing": ({"pack_gqa": True}, "^pack_gqa must be None"),
-    "multiprocessors": ({"sm_margin": 2}, "^sm_margin must be 0, got 2"),
+    "multiprocessors": ({"sm_margin": -1}, "^sm_margin must be an integer from 0 to "),
     "two tables": ({"page_table": TABLE, "block_table": TABLE}, "^page_table and block_table are two"),
     "rows of pages": (
         {"page_table": TABLE, "cache_batch_idx": i32(0, 1, 2)}, "^cache_batch_idx is for a cache without"),
