@@ -124,7 +124,7 @@ def attention(call: AttentionCall) -> Plan:
         which need not overlap: a query that sees none of the keys gives 0 and an LSE of -inf.
         q_offset from -2^29 to 2^29, k_offset from 0. Kernels read them: new values compile nothing.
       head_offset: modifiers get h + head_offset, for shards of heads; 0 to 65536. Sinks and factors
-        are those of the heads of the call.
+        are those of the heads of the call, which is the same without modifiers.
       q_descale, k_descale, v_descale: f32, factors of the elements of 8-bit operands: of one
         element, [kv_heads] or [batch, kv_heads]. Required for 8 bits, and refused otherwise.
       query_tiles, tile_order: see `MhaSpec`; by default one query tile if all rows fit it, and an
@@ -173,6 +173,9 @@ def attention(call: AttentionCall) -> Plan:
     offsets = offsets_of(call.q_offset, call.k_offset, call.head_offset, lengths.sizes["batch"])
     if call.block_mask is not None:
         offsets = offsets_of_blocks(call.block_mask, offsets)
+    mods = call.score_mod, call.mask_mod, getattr(call.block_mask, "mask_mod", None)
+    if not any(mod is not None for mod in mods):
+        offsets = offsets.without_heads()
     out_dtype = out_dtype_of(call.out, call.out_dtype)
     knobs: dict[str, Any] = {
         name: getattr(call, name)

@@ -107,7 +107,7 @@ ATTENTION = {
     **{f"{name}_descale": Change(ones(1, value=2), NARROWED) for name in "qkv"},
     "q_offset": Change(5, {"q_offset": 4}),
     "k_offset": Change(i32(1, 2), {"k_offset": i32(2, 1)}),
-    "head_offset": Change(3),
+    "head_offset": Change(3, {"score_mod": half}),
     "query_tiles": Change(2),
     "tile_order": Change("persistent"),
     "schedule": Change("mha-streaming"),

@@ -37,8 +37,25 @@ def test_offsets_are_read_at_run_time() -> None:
     assert all(type(x).from_fields(x.fields()) == x for x in (one, arrays[0]))
 
 
+def test_without_modifiers_heads_have_no_offset() -> None:
+    plain, blocks = (
+        am.block_mask(None, None, None, 5, 300, mask=am.causal(), head_offset=x) for x in (0, 2)
+    )
+    given: dict[str, Any] = {"q_offset": 3, "sinks": np.zeros(4, np.float32)}
+    for without, options in (
+        (CAUSAL, CAUSAL),
+        (given, given),
+        ({"block_mask": plain}, {"block_mask": blocks}),
+    ):
+        step = am.plan(Q, K, K, **options, head_offset=2).steps[0]
+        assert step.request == request(**without) and "head_offset" not in step.arguments
+    modified: dict[str, Any] = {"score_mod": am.mods.softcap(2.0)}
+    assert request(**modified, head_offset=2) != request(**modified)
+
+
 def test_offsets_are_arguments_of_every_launch() -> None:
-    plan = am.plan(Q, K, K, **CAUSAL, num_splits=3, q_offset=i32(4, 5), k_offset=6, head_offset=2)
+    offsets: dict[str, Any] = {"q_offset": i32(4, 5), "k_offset": 6, "head_offset": 2}
+    plan = am.plan(Q, K, K, **CAUSAL, num_splits=3, score_mod=am.mods.softcap(2.0), **offsets)
     told = plan.steps[0].arguments
     assert (told["k_offset"], told["head_offset"]) == (6, 2)
     np.testing.assert_array_equal(told["q_offset"], [4, 5])  # pyright: ignore
@@ -112,7 +129,9 @@ def test_arrays_of_modifiers_belong_to_the_longer_problem() -> None:
 
 
 def test_block_masks_have_the_offsets_that_they_were_made_with() -> None:
-    blocks = am.block_mask(None, None, None, 5, 300, mask=am.causal(), q_offset=9, head_offset=1)
+    numbers = {"q_offset": 9, "head_offset": 1}
+    documents = am.mods.document(np.zeros((2, 300), np.int32))
+    blocks = am.block_mask(documents, 2, None, 5, 300, **numbers)
     same: list[dict[str, Any]] = [{}, {"q_offset": 9}, {"q_offset": 9, "head_offset": 1}]
     for options in same:
         told = am.plan(Q, K, K, block_mask=blocks, **options).steps[0]
