@@ -79,6 +79,18 @@ def check_left_edges(mask: Mask, span: TileRange[int], truth: Grid, rows: range,
         np.testing.assert_array_equal(columns >= begin, seen)
 
 
+def check_top_edges(mask: Mask, span: TileRange[int], truth: Grid, keys: range, tile: int) -> None:
+    """The same of query tiles: below `full_begin` the first query alone says which ones see a key.
+
+    Queries past the end are the caller's to hide, as in tiles that go untested.
+    """
+    sq, sk = truth.shape
+    rows = np.arange(min(span.full_begin * tile, sq))
+    for k in keys:
+        begin, _ = mask.row_range(INTS, k, sq, sk)
+        np.testing.assert_array_equal(rows >= begin, truth[: len(rows), k])
+
+
 @st.composite
 def shards(draw: st.DrawFn) -> tuple[int, int, int, int]:
     """(q_offset, k_offset, sq, sk): apart, overlapping, before position 0."""
@@ -108,6 +120,8 @@ def check(mask: Mask, shard: tuple[int, int, int, int], tile: int, *, is_exact: 
         for first in range(0, sk, size):
             span = moved.query_tile_range(INTS, first, size, sq, sk, tile)
             checked(span, truth[:, first : first + size].T, tile, cut_off_is_full=True)
+            if is_exact:
+                check_top_edges(moved, span, truth, range(first, min(first + size, sk)), tile)
 
 
 @pytest.mark.parametrize("kind", INTERVALS)
@@ -137,9 +151,16 @@ def test_the_alignment_at_the_end_is_an_offset(mask: Mask, sq: int, sk: int, til
     for q, k in np.ndindex(sq, sk):
         assert moved.element(INTS, q, k, sq, sk) == mask.element(INTS, q, k, sq, sk)
     if mask.is_interval:
+        rows, columns = np.arange(sq)[:, None], np.arange(sk)[None]
+        truth = np.broadcast_to(mask.visible(rows, columns, sq, sk), (sq, sk))
         for first in range(0, sq, 4):
             block = (INTS, first, 4, sq, sk, tile)
-            assert moved.tile_range(*block) == mask.tile_range(*block)
+            span = mask.tile_range(*block)
+            assert moved.tile_range(*block) == span
+            check_left_edges(mask, span, truth, range(first, min(first + 4, sq)), tile)
+        for first in range(0, sk, 4):
+            span = mask.query_tile_range(INTS, first, 4, sq, sk, tile)
+            check_top_edges(mask, span, truth, range(first, min(first + 4, sk)), tile)
 
 
 def test_keys_after_all_queries_and_queries_far_behind_a_window_visit_no_tile():

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.scale import ScaleBlock
-from attn_mlir.dialect.targets.limits import target_named
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target, target_named
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.schedules.policy.base import Call
+from attn_mlir.schedules.policy import registry
+from attn_mlir.schedules.policy.base import Call, Policy, first_mismatch
 from attn_mlir.schedules.policy.facts import Facts, Scales
 from attn_mlir.schedules.policy.knobs import divisor_of, multiple_of, one_of
 from attn_mlir.schedules.policy.refusal import Mismatch
@@ -134,6 +137,42 @@ def test_every_operation_has_schedules_with_words_of_their_own() -> None:
     for operation in {policy.operation for policy in POLICIES}:
         words = {policy.suffix for policy in of_operation(operation)}
         assert len(words) == len(of_operation(operation)) or words == {""}
+
+
+class Passing(Policy):
+    """A policy of another project, which comes and goes; it has kernels for one size of heads."""
+
+    name: ClassVar[str] = "passing"
+    operation: ClassVar[str] = "mha"
+    needs: ClassVar[frozenset[Feature]] = frozenset()
+    by_name: ClassVar[bool] = True
+
+    def __init__(self, head_dim: int):
+        self.head_dim = head_dim
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        return False
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        return first_mismatch([("head_dim", facts.head_dim, one_of(self.head_dim))])
+
+
+def test_what_is_kept_of_a_policy_is_not_of_another_one_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = [dataclasses.replace(MHA, head_dim=x) for x in (64, 128)]
+    for size in (64, 128, 64):  # registered, and gone again
+        policy = Passing(size)
+        monkeypatch.setattr(registry, "POLICIES", [*POLICIES, policy])
+        for other in facts:
+            if other.head_dim == size:
+                assert choose(other, HOPPER, "passing").policy is policy
+            else:
+                with pytest.raises(SpecError, match=f"passing: .*head_dim.* {size}"):
+                    choose(other, HOPPER, "passing")
+    monkeypatch.undo()
+    with pytest.raises(SpecError, match="^schedule must be one of"):
+        choose(facts[0], HOPPER, "passing")
 
 
 def test_what_policies_of_attention_are_asked_by() -> None:

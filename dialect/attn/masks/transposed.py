@@ -47,8 +47,9 @@ class Sight(Protocol):
 class Transposed:
     """A mask as its keys see it: a `Sight` whose rows are keys and whose columns are queries.
 
-    Keys past the end of their sequence may see anything; queries past theirs are seen by no key
-    where a tile is tested, and may be seen in a tile that is not, see `Mask.query_tile_range`.
+    Keys past the end of their sequence may see anything. Queries past theirs are seen by no key in
+    tiles that are tested against both edges, and may be seen in others, see
+    `Mask.query_tile_range`.
 
     Attributes:
       mask: which keys a query sees.

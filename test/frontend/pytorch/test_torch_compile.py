@@ -137,6 +137,52 @@ def test_breaks_are_clean(name: str) -> None:
         torch.compile(function, backend="eager", fullgraph=True)(q)
 
 
+def by_head(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return score * 0.5 - h * (q_idx - kv_idx) * 0.01
+
+
+OFFSETS: dict[str, tuple[bool, dict[str, Any]]] = {
+    "queries": (False, {"mask": am.causal(), "q_offset": 5}),
+    "keys": (False, {"mask": am.causal(), "q_offset": torch.tensor([7]).int(), "k_offset": 3}),
+    "heads": (True, {"score_mod": by_head, "head_offset": 2}),
+    "heads without modifiers": (True, {"head_offset": 2}),
+    "multiprocessors": (True, {"sm_margin": 2}),
+    "all": (False, {"q_offset": 9, "head_offset": 2, "sm_margin": 1, "score_mod": by_head}),
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+@pytest.mark.long("all")
+def test_positions_break_the_graph_and_other_offsets_stay_in_it(name: str) -> None:
+    stays, options = OFFSETS[name]
+    q, k, v = (x.transpose(1, 2) for x in operands())
+
+    def function(q: Any) -> Any:
+        return am.attention(q * 2, k, v, **options) + 1
+
+    found = torch.compile(function, backend="eager")(q)
+    assert torch.equal(found, function(q))
+    plain = {name: x for name, x in options.items() if not name.endswith("_offset")}
+    if "score_mod" in options or "q_offset" in options:
+        assert not torch.equal(found, am.attention(q * 2, k, v, **plain) + 1)
+    torch._dynamo.reset()
+    whole = torch.compile(function, backend="eager", fullgraph=True)
+    if stays:
+        assert torch.equal(whole(q), found)
+    else:
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            whole(q)
+
+
+@pytest.mark.parametrize("name", ["q_offset", "k_offset"])
+def test_tracers_without_breaks_refuse_positions(name: str) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    q, k, v = (x.transpose(1, 2) for x in operands())
+    with pytest.raises(SpecError, match=f"^{name} cannot be recorded by torch.jit.trace, make_fx"):
+        make_fx(lambda q: am.attention(q, k, v, **{name: 3}))(q)
+
+
 def test_what_reaches_a_backend() -> None:
     """One operator of attention, with its program as a constant."""
     from torch._dynamo.backends.common import aot_autograd  # pyright: ignore
