@@ -6,6 +6,7 @@ shard's rows and columns are cut out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from attn_mlir.dialect.attn.masks import (
     INTS,
     CausalMask,
     ChunkedMask,
+    ColumnRange,
     Mask,
     NullMask,
     TileRange,
@@ -170,6 +172,40 @@ def test_keys_after_all_queries_and_queries_far_behind_a_window_visit_no_tile():
         assert span.begin == span.end
         span = moved.query_tile_range(INTS, 0, 16, 50, 64, 16)
         assert span.begin == span.end
+
+
+@dataclass(frozen=True)
+class OfQueries(CausalMask):
+    """A mask of another project, whose rows see one key more from 50 queries on."""
+
+    def column_range(self, ops: Any, row: Any, sq: Any, sk: Any) -> ColumnRange[Any]:
+        many = ops.min(ops.floordiv(ops.max(sq, ops.const(0)), ops.const(50)), ops.const(1))
+        begin, end = super().column_range(ops, row, sq, sk)
+        return ColumnRange(begin, ops.min(ops.add(end, many), sk))
+
+
+@dataclass(frozen=True)
+class OfKeys(CausalMask):
+    """One whose rows see the first half of all keys."""
+
+    def column_range(self, ops: Any, row: Any, sq: Any, sk: Any) -> ColumnRange[Any]:
+        return ColumnRange(ops.const(0), ops.floordiv(sk, ops.const(2)))
+
+
+@pytest.mark.parametrize("mask", [OfQueries(), OfKeys(), OfQueries() & ChunkedMask(8)])
+def test_masks_of_lengths_are_refused(mask: Mask):
+    with pytest.raises(SpecError, match="with q_offset or k_offset: its column_range uses sq, or"):
+        shifted(mask, 5, 7)
+
+
+@pytest.mark.parametrize("kind", INTERVALS)
+def test_our_masks_are_of_positions(kind: str):
+    @settings(max_examples=40, deadline=None, database=None)
+    @given(INTERVALS[kind])
+    def drawn(mask: Mask) -> None:
+        assert shifted(mask, 1, 2)
+
+    drawn()
 
 
 def test_masks_without_a_formula_for_positions_are_refused():

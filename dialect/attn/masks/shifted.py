@@ -17,11 +17,13 @@ k_offset + sk - q_offset queries has.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
 from typing import Any, ClassVar, TypeVar
 
 from attn_mlir.errors import SpecError, no_kernel
 
-from .arithmetic import Arith, ColumnRange, RowRange, TileRange, ordered
+from .arithmetic import INTS, Arith, ColumnRange, RowRange, TileRange, ordered
 from .base import Edges, Mask
 from .combined import AndMask, NotMask, OrMask
 from .inverse import Fixed, RowsOf, rows_seeing
@@ -29,6 +31,9 @@ from .null import NullMask
 
 T = TypeVar("T")
 
+BESIDE = "with q_offset or k_offset"
+_ROWS, _POSITIONS = (0, 1, 40, 3000), (-300, -1, 0, 1, 9, 130, 700, 9000)
+_KEYS = (1, 7, 64, 333, 5000, 70000)
 MAX_OFFSET = 2**29  # so that a position plus a parameter of a mask stays within 32 bits
 
 
@@ -41,18 +46,38 @@ def shifted(mask: Mask, q_offset: Any, k_offset: Any) -> Mask:
       k_offset: position of column 0, from 0 to 2^29.
 
     Raises:
-      SpecError: a mask that is no interval mask, and no combination or complement of such.
+      SpecError: a mask that is no interval mask, and no combination or complement of such; one
+        whose formula is found to be of the sequence's lengths.
     """
     if isinstance(mask, NullMask):
         return mask
     if mask.is_interval:
+        if not _is_of_positions(mask):
+            reason = "its column_range uses sq, or sk, for more than positions and the last column"
+            raise SpecError(no_kernel(f"mask {mask}", reason, beside=BESIDE))
         return ShiftedMask(mask, q_offset, k_offset)
     if isinstance(mask, AndMask | OrMask):
         return type(mask)(*(shifted(x, q_offset, k_offset) for x in (mask.left, mask.right)))
     if isinstance(mask, NotMask):
         return NotMask(shifted(mask.mask, q_offset, k_offset))
-    beside = "with q_offset or k_offset"
-    raise SpecError(no_kernel(f"mask {mask}", "it is no interval mask", beside=beside))
+    raise SpecError(no_kernel(f"mask {mask}", "it is no interval mask", beside=BESIDE))
+
+
+@lru_cache(maxsize=256)
+def _is_of_positions(mask: Mask) -> bool:
+    """Whether, for some sizes, a row's interval depends on its position alone, cut off at sk."""
+
+    def interval(position: int, row: int, sk: int) -> range:
+        columns = mask.column_range(INTS, row, row + sk - position, sk)
+        return range(columns.begin if mask.edges.left else 0, columns.end)
+
+    for position, (keys, more) in product(_POSITIONS, pairwise(_KEYS)):
+        longer = interval(position, 0, more)
+        cut = range(longer.start, min(longer.stop, keys))
+        found = [interval(position, row, keys) for row in _ROWS]
+        if any(x != cut and (x or cut) for x in found):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
