@@ -162,8 +162,7 @@ def adapter(
         used, order = _used(function, options), positions.split()
         signature = _signature(used, table, order, by_name.split())
         taken = {name: table[name] for name in signature.parameters if name not in used}
-        further = options.defaults if isinstance(options, Options) else {}
-        required = [name for name, default in further.items() if default is REQUIRED]
+        required = [name for name, x in signature.parameters.items() if x.default is REQUIRED]
         called, own = function.__qualname__, int(order[:1] == ["self"])
 
         @functools.wraps(function)
@@ -183,9 +182,9 @@ def adapter(
                     check_neutral(name, value, taken[name])
                 else:
                     raise SpecError(f"{called} has no argument {name}")
-            for name in required:
-                if name not in kept:
-                    raise TypeError(f"{called}() missing 1 required argument: {name!r}")
+            if missing := [repr(name) for name in required if name not in kept]:
+                count = f"{len(missing)} required argument{'s' if len(missing) > 1 else ''}"
+                raise TypeError(f"{called}() missing {count}: {', '.join(missing)}")
             return function(**kept)
 
         vars(call).update(

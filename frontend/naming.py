@@ -15,6 +15,8 @@ from typing import Any
 
 from attn_mlir.errors import SpecError
 
+LIKE = 0.8  # a typing error leaves this much alike; below that lie other words, schedule and scale
+
 # What other libraries call an option: our option, and how it is passed.
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("causal", "is_causal"), ("mask", "mask=am.causal()")),
@@ -53,7 +55,7 @@ def check_options(function: Callable[..., Any], options: Mapping[str, object]) -
             continue
         ours, how = ELSEWHERE.get(name, ("", ""))
         if ours not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, known, n=1, cutoff=LIKE)
             how = f"{near[0]}=" if near else ""
         what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
         raise TypeError(f"{what}: pass {how}" if how else what) from None

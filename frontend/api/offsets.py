@@ -4,7 +4,7 @@ problem.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from attn_mlir.api.lengths import contents_of
 from attn_mlir.compiling.offsets import LEAST, MOST, CallOffsets, numbers_of
 from attn_mlir.dialect.attn.coordinates import K_OFFSET, Q_OFFSET, Offsets
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.call.scalars import as_int, integer
+from attn_mlir.runtime.call.scalars import as_int, extents, integer
 
 if TYPE_CHECKING:
     from attn_mlir.block_masks.blocks import BlockMask
@@ -52,8 +52,7 @@ def offsets_of_blocks(block_mask: BlockMask, requested: CallOffsets) -> CallOffs
 
 def _is_array(value: object) -> bool:
     """Whether an offset is an array and no number."""
-    shape = cast("Any", getattr(value, "shape", ()))
-    return value is not None and as_int(value) is None and len(shape) > 0
+    return as_int(value) is None and len(extents(value)) > 0
 
 
 def _array(name: str, value: object, batch: int) -> object:

@@ -11,11 +11,15 @@ from attn_mlir.library import check_one_library
 from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, chunked, sliding_window
 from attn_mlir.mods import softcap as capped
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import as_float, as_int, flag, integer
 from attn_mlir.trace import ScoreMod
 
 Window = Sequence[int | None]
 NO_WINDOW = (-1, -1)
+_WINDOW = renamed(
+    sliding_window, **{"window left": "window_size[0]", "window right": "window_size[1]"}
+)
 
 
 def mask_of(
@@ -34,9 +38,9 @@ def mask_of(
     except (TypeError, ValueError):
         raise SpecError(f"window_size must be (left, right), got {shown(window_size)}") from None
     limits = [limit if as_int(limit) is None else as_int(limit) for limit in (left, right)]
-    mask = sliding_window(*limits)
+    mask = _WINDOW(*limits)
     if flag("causal", is_causal):
-        mask = sliding_window(limits[0], 0)
+        mask = _WINDOW(limits[0], 0)
     size = integer("attention_chunk", attention_chunk)
     return mask & chunked(size) if size else mask
 

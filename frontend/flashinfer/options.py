@@ -13,12 +13,14 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.table import NO_LIMIT
 from attn_mlir.library import in_i32
 from attn_mlir.masks import Mask, sliding_window
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import as_float, as_int, flag
 from attn_mlir.runtime.call.tensors import check_has_memory, view
 
 torch: Any = importlib.import_module("torch")
 
 LOG2_E = math.log2(math.e)
+_WINDOW = renamed(sliding_window, **{"window left": "window_left", "window right": "window_right"})
 TORCH_DTYPES = {name: getattr(torch, ELEMENT_TYPES[name].torch) for name in (*OUT_DTYPES, *NARROW)}
 
 
@@ -28,9 +30,9 @@ def checked_layout(kv_layout: object) -> str:
     Raises:
       SpecError: something else.
     """
-    if kv_layout not in LAYOUTS:
+    if not isinstance(kv_layout, str) or kv_layout not in LAYOUTS:
         raise SpecError(f"kv_layout must be NHD or HND, got {shown(kv_layout, 40)}")
-    return str(kv_layout)
+    return kv_layout
 
 
 def mask_of(causal: object, window_left: object, window_right: object = None) -> Mask:
@@ -50,7 +52,7 @@ def mask_of(causal: object, window_left: object, window_right: object = None) ->
         if limit is None or limit < NO_LIMIT:
             raise SpecError(f"{name} must be -1 or more, got {shown(value, 40)}")
         limits.append(None if limit == NO_LIMIT else limit)
-    return sliding_window(*limits)
+    return _WINDOW(*limits)
 
 
 def number(name: str, value: object, otherwise: float) -> float:

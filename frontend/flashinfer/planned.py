@@ -30,12 +30,17 @@ from attn_mlir.flashinfer.table import NO_LIMIT
 from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import softcap
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import as_int, flag, integer
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.kernel import machine_of
 from attn_mlir.trace import MaskMod
 
 torch: Any = importlib.import_module("torch")
+
+_ATTENTION = renamed(
+    attention, **{f"{operand}_descale": f"{operand}_scale" for operand in ("q", "k", "v")}
+)
 
 
 @dataclass(frozen=True)
@@ -308,7 +313,7 @@ class Problem:
             lengths |= {"k_descale": factors.k, "v_descale": factors.v}
         if self.split_size is not None:
             lengths |= {"schedule": parts_schedule()}
-        found = attention(
+        found = _ATTENTION(
             by_sequence(q),
             k,
             v,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
@@ -38,7 +37,7 @@ def single_decode_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    found = _attend(tensor(q, "q", 2).unsqueeze(0), k, v, kv_layout, given, causal=True)
+    found = _attend(tensor(q, "q", 2).unsqueeze(0), k, v, kv_layout, causal=True, **given)
     return tuple(x[0] for x in found) if given.get("return_lse") else found[0]
 
 
@@ -79,8 +78,8 @@ def single_prefill_with_kv_cache(
     masks = (custom_mask, packed_custom_mask)
     if custom_mask is not None:
         masks = (tensor(custom_mask, "custom_mask", 2, "bool").flatten(), packed_custom_mask)
-    said = SINGLE_PREFILL.ours(given)
-    return _attend(tensor(q, "q", 3), k, v, kv_layout, said, masks=masks, o_dtype=o_dtype)
+    operands = (tensor(q, "q", 3), k, v, kv_layout)
+    return SINGLE_PREFILL.call(_attend, *operands, given=given, masks=masks, o_dtype=o_dtype)
 
 
 def _attend(
@@ -88,25 +87,18 @@ def _attend(
     k: Any,
     v: Any,
     kv_layout: str,
-    given: Mapping[str, Any],
     *,
     masks: tuple[Any, Any] = (None, None),
     o_dtype: object = None,
-    **scores: Any,
+    **given: Any,
 ) -> Any:
-    """O [tokens, heads, head_dim], with `return_lse` also LSE.
-
-    Args:
-      given: the options of the call by name.
-      scores: as of `Problem.of`; further ones are given.
-    """
+    """O [tokens, heads, head_dim], with `return_lse` also LSE; options as of `Problem`."""
     k, v = by_position(k, "k", kv_layout), by_position(v, "v", kv_layout)
     problem = Problem.of(
         (q.shape[1], k.shape[1], q.shape[2], v.shape[2]),
         (q.dtype, k.dtype, o_dtype),
         called=("q", "k", "o_dtype"),
         mask_mod=mask_mod_of(*masks, q.device, [q.shape[0]], [k.shape[0]]),
-        **scores,
         **scores_of(given),
     )
     factors = problem.factors(q, given)

@@ -13,6 +13,7 @@ from attn_mlir.element_types import TYPES
 DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 # dlpack.h, (DLDataTypeCode, bits)
 DTYPES = {(row.dlpack, row.bits): row.name for row in TYPES if row.use != "format"}
+READABLE = {row.numpy: row.name for row in TYPES if row.use != "format"}  # by the names of numpy
 _CODES = {name: code for code, name in DTYPES.items()}
 _READ_ONLY = 1  # dlpack.h, DLPACK_FLAG_BITMASK_READ_ONLY
 
@@ -131,7 +132,7 @@ def _described(tensor: DLTensor, flags: int) -> Described:
     if dtype is None or tensor.lanes != 1:
         raise ValueError(
             f"the dtype has DLPack code {tensor.code}, {tensor.bits} bits and {tensor.lanes} "
-            "lanes, allowed are float16, float32, bfloat16 and floats of 8 bits"
+            f"lanes, allowed are {', '.join(READABLE)}"
         )
     strides = None
     if tensor.strides:

@@ -41,7 +41,7 @@ def flag(name: str, value: object) -> bool:
     Raises:
       SpecError: anything else.
     """
-    if isinstance(value, bool) or (_dtype(value) == "bool" and _shape(value) == ()):
+    if isinstance(value, bool) or (_dtype(value) == "bool" and extents(value) == ()):
         return bool(value)
     raise SpecError(f"{name} must be True or False, got {shown(value, 40)}")
 
@@ -52,7 +52,7 @@ def as_int(value: object) -> int | None:
         return value
     if value is None:  # PyTorch's tracer, up to 2.11 at least, does not handle the exception below
         return None
-    if isinstance(value, bool) or _dtype(value) == "bool" or _shape(value) != ():
+    if isinstance(value, bool) or _dtype(value) == "bool" or extents(value) != ():
         return None
     try:
         return operator.index(value)  # pyright: ignore[reportArgumentType]
@@ -74,7 +74,7 @@ def as_float(value: object, name: str = "a number") -> float | None:
     dtype = _dtype(value)
     if isinstance(value, (str, bytes, bytearray, bool)) or dtype == "bool" or "complex" in dtype:
         return None
-    if _shape(value) != ():
+    if extents(value) != ():
         return None
     if is_tensor(value) and not is_compiling():
         check_tensor(value, name)
@@ -91,8 +91,8 @@ def _dtype(value: object) -> str:
     return str(_field(value, "dtype", "")).rpartition(".")[2]
 
 
-def _shape(value: object) -> tuple[Any, ...]:
-    """The shape of an array; that of a scalar for other values."""
+def extents(value: object) -> tuple[Any, ...]:
+    """The shape of an array by its own account; that of a scalar for other values."""
     try:
         return tuple(_field(value, "shape", ()))
     except TypeError:

@@ -26,8 +26,6 @@ from attn_mlir.runtime.call.torch_tensors import check_tensor, is_compiling, is_
 
 DeviceKind = Literal["cpu", "cuda"]
 
-_NUMPY_DTYPES = {row.numpy: row.name for row in TYPES if row.use != "format"}
-
 _PLAIN_OF_NUMPY = (np.ndarray, np.memmap)
 ADDRESSES = 1 << 63  # bytes that an address space has at most
 
@@ -130,9 +128,7 @@ def described(tensor: Any, name: str) -> Described:
     if not is_tensor(tensor):
         raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
     check_tensor(tensor, name)
-    dtype = _NUMPY_DTYPES.get(str(tensor.dtype).removeprefix("torch."))
-    if dtype is None:
-        raise SpecError(f"{name} has dtype {tensor.dtype}, which no kernel reads")
+    dtype = _readable(str(tensor.dtype).removeprefix("torch."), name)
     shape = tuple(tensor.shape)
     return Described(
         dtype=dtype,
@@ -244,6 +240,18 @@ def _normalised(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
     return tuple(normal)
 
 
+def _readable(dtype: str, name: str) -> str:
+    """Our name of a dtype, by that of numpy, which torch shares.
+
+    Raises:
+      SpecError: arrays of it cannot be read.
+    """
+    if dtype not in dlpack.READABLE:
+        allowed = ", ".join(dlpack.READABLE)
+        raise SpecError(f"{name} has dtype {dtype}, allowed are {allowed}")
+    return dlpack.READABLE[dtype]
+
+
 def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(
@@ -256,16 +264,11 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
             f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
             f"holds: pass np.asarray({name})"
         )
-    dtype = _NUMPY_DTYPES.get(array.dtype.name)
-    if dtype is not None and not array.dtype.isnative:
+    dtype = _readable(array.dtype.name, name)
+    if not array.dtype.isnative:
         raise SpecError(
             f"{name} has dtype {array.dtype}, of the other order of bytes: pass "
             f'{name}.astype("{array.dtype.name}")'
-        )
-    if dtype is None:
-        raise SpecError(
-            f"{name} has dtype {array.dtype}, allowed are float16, float32 and ml_dtypes.bfloat16, "
-            + " and ".join(ELEMENT_TYPES[narrow].numpy for narrow in NARROW)
         )
     item = array.dtype.itemsize
     if any(stride % item for stride in array.strides):
@@ -366,6 +369,7 @@ def _from_torch(tensor: Any, name: str) -> TensorView:
         return described(tensor, name)
     if tensor.requires_grad:  # and no gradient is being computed
         tensor = tensor.detach()
+    _readable(str(tensor.dtype).removeprefix("torch."), name)
     if str(tensor.dtype) in _TORCH_BYTES:
         return _from_torch_bytes(tensor, name)
     return _from_dlpack(tensor, name)
@@ -387,7 +391,6 @@ def _from_cuda_array_interface(value: object, name: str) -> TensorView:
         if interface.get("mask") is not None:
             raise ValueError("it is masked")
         kind = np.dtype(str(interface["typestr"]))
-        dtype = _NUMPY_DTYPES.get(kind.name) if kind.isnative else None
         shape = tuple(operator.index(extent) for extent in interface["shape"])
         steps = interface.get("strides")
         steps = None if steps is None else tuple(operator.index(step) for step in steps)
@@ -401,8 +404,9 @@ def _from_cuda_array_interface(value: object, name: str) -> TensorView:
         raise SpecError(
             f"{name} cannot be taken by __cuda_array_interface__: {type(error).__name__}: {error}"
         ) from error
-    if dtype is None:
-        raise SpecError(f"{name} has dtype {interface['typestr']}, allowed are <f2 and <f4")
+    if not kind.isnative:
+        raise SpecError(f"{name} has dtype {kind}, of the other order of bytes")
+    dtype = _readable(kind.name, name)
     item = dtype_bytes(dtype)
     if steps is not None and any(step % item for step in steps):
         raise SpecError(f"{name} has strides {steps} that split elements of {item} bytes")
@@ -431,7 +435,7 @@ def host_array(tensor: TensorView, dtype: np.dtype[Any] | None = None) -> np.nda
     low, length = tensor.byte_range
     memory = bytes_at(low, length)
     if dtype is None:
-        dtype = np.dtype({name: kind for kind, name in _NUMPY_DTYPES.items()}[tensor.dtype])
+        dtype = np.dtype(ELEMENT_TYPES[tensor.dtype].numpy)
     strides = [stride * tensor.item_bytes for stride in tensor.strides]
     return np.ndarray(tensor.shape, dtype, memory.data, max(tensor.address - low, 0), strides)
 

@@ -145,6 +145,9 @@ def test_errors_name_what_was_given() -> None:
         TypeError, match="by_table\\(\\) missing 1 required argument: 'softmax_scale'"
     ):
         by_table(0)
+    missing = "by_table\\(\\) missing 2 required arguments: 'q', 'softmax_scale'"
+    with pytest.raises(TypeError, match=missing):
+        by_table()
 
 
 def test_arguments_that_need_another() -> None:

@@ -61,6 +61,14 @@ def test_offsets_are_arguments_of_every_launch() -> None:
     np.testing.assert_array_equal(told["q_offset"], [4, 5])  # pyright: ignore
 
 
+class Unreadable:
+    """An object of somebody else, whose shape cannot be asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise RuntimeError("released")
+
+
 @pytest.mark.parametrize("name", ["q_offset", "k_offset"])
 @pytest.mark.parametrize(
     ("value", "message"),
@@ -69,6 +77,7 @@ def test_offsets_are_arguments_of_every_launch() -> None:
         (True, NUMBER + "True"),
         (np.True_, NUMBER + ".*True"),
         ("3", NUMBER + "'3'"),
+        (Unreadable(), NUMBER + ".*Unread"),
         ([1, 2], NUMBER + r"\[1, 2\]"),
         (np.float32(2), NUMBER + ".*2.0"),
         (np.array(1.5), NUMBER + ".*1.5"),

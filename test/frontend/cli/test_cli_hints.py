@@ -124,6 +124,7 @@ def test_wide_arrays_are_told_how_to_be_narrow(dtype: Any) -> None:
         ("block_table", "pass am.PagedKV(...) in the place of k"),
         ("scal", "pass scale="),
         ("zebra", None),
+        ("sale_mode", None),
     ],
 )
 @pytest.mark.parametrize("call", [am.attention, am.plan])

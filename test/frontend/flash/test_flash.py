@@ -58,6 +58,14 @@ def test_masks(given: dict[str, Any], mask: am.Mask, asked: dict[str, Any]) -> N
     assert asked["mask"] == mask and asked["score_mod"] is None
 
 
+def test_limits_of_a_window_are_named_as_they_were_given() -> None:
+    for side in range(2):
+        window = [5, 5]
+        window[side] = 2**40
+        with pytest.raises(SpecError, match=rf"^window_size\[{side}\] must be an integer from -1"):
+            flash_attn_func(1, 2, 3, window_size=window)
+
+
 def test_positions_are_those_of_flash_attention() -> None:
     names = list(inspect.signature(flash_attn_varlen_func).parameters)
     assert names[:11] == [

@@ -65,6 +65,7 @@ def decode(planned: dict[str, Any], **run: Any) -> Any:
         ({"indptr": i64(FAR, FAR + 2, FAR + 3)}, {}, "^indptr goes from 2147483647"),
         ({"indices": i64(3, 1, FAR)}, {}, r"^indices\[2\] is 2147483647"),
         ({"last_page_len": i64(5, FAR + 1)}, {}, r"^last_page_len\[1\] is 2147483647"),
+        ({}, {"window_left": 2**40}, "^window_left must be an integer from -1 to"),
         ({}, {"window_left": np.zeros(2)}, "^window_left must be -1 or more, got array"),
         ({}, {"v_scale": float("nan")}, "^v_scale must be a finite number, got nan"),
         ({}, {"sinks": np.zeros(4, np.float32)}, "^sinks must be a tensor of torch"),
@@ -181,3 +182,30 @@ def test_functions_break_the_graphs_of_the_compiler() -> None:
     single = (flashinfer.single_decode_with_kv_cache, flashinfer.single_prefill_with_kv_cache)
     for function in (*methods, *functions, *single, flash_attn_combine):
         assert getattr(function, "_torchdynamo_disable", False), function
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "message"),
+    [
+        ("decode", {"kv_layout": {}}, "^kv_layout must be NHD or HND, got {}"),
+        ("prefill", {"scale_q": "2"}, "^scale_q must be a finite number, got '2'"),
+        ("prefill", {"scale_k": 0.0}, "^sm_scale . scale_k must be finite and greater than 0"),
+        ("prefill", {"k_scale": 0.0}, "^sm_scale . k_scale must be finite and greater than 0"),
+        ("prefill", {"scale_v": None, "v_scale": "2"}, "^v_scale must be a finite number, got '2'"),
+    ],
+)
+def test_single_sequences_are_refused(function: str, given: dict[str, Any], message: str) -> None:
+    """Factors have other names in prefill, and messages name what was passed."""
+    keys = torch.zeros(16, 2, 64).half()
+    call = getattr(flashinfer, f"single_{function}_with_kv_cache")
+    with pytest.raises(SpecError, match=message):
+        call(Q[0] if function == "decode" else Q, keys, keys, **given)
+
+
+@pytest.mark.parametrize("name", ["scale_q", "scale_k", "scale_v"])
+def test_tables_of_factors_are_named_as_they_were_given(name: str) -> None:
+    bits = Q.float().to(torch.float8_e4m3fn), torch.zeros(16, 2, 64).to(torch.float8_e4m3fn)
+    with pytest.raises(SpecError, match=rf"^{name} must be f32 of one element, \[2\] or"):
+        flashinfer.single_prefill_with_kv_cache(
+            bits[0], bits[1], bits[1], o_dtype=torch.float16, **{name: torch.ones(3)}
+        )
