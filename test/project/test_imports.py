@@ -143,7 +143,7 @@ ALLOWED = {
     "runtime.emulator.isa.warp": f"{ISA} runtime.emulator.isa.arithmetic runtime.emulator.isa.memory",
     "runtime.emulator.isa.asynchronous": f"{ISA} runtime.emulator.isa.memory runtime.emulator.isa.warp",
     "runtime.emulator.isa.tensor": f"{ISA} runtime.emulator.isa.arithmetic runtime.emulator.isa.memory runtime.emulator.isa.warp",
-    "runtime.emulator.checkers": EMULATED,
+    "runtime.emulator.checkers": f"{EMULATED} runtime.emulator.native",
     "runtime.emulator.trace": f"{EMULATED} files runtime.emulator.isa",
     # The object code of its operations lies in the cache of kernels.
     "runtime.emulator.native": "env errors files runtime.emulator.ptx runtime.file",

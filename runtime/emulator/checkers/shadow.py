@@ -89,6 +89,11 @@ class Shadow:
     def _all(self) -> tuple[Accesses, ...]:
         return self.writes, self.reads, self.earlier_writes, self.earlier_reads
 
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """What it remembers by granule, until it is refined: the cells, and element sizes."""
+        return *(accesses.cells for accesses in self._all), self.element_bytes
+
     def refine(self, factor: int) -> None:
         """Divides each granule of a one-dimensional shadow into `factor` equal ones."""
         for accesses in self._all:

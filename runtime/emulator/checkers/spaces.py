@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..core.observer import StrongKind
 from ..core.order import Scope
+from ..native import Machine
 from .shadow import Agreement, Alias, Conflict, Shadow, Steps
 from .strong import Strong, StrongWords
 
@@ -73,11 +74,24 @@ def reach_of(addresses: npt.NDArray[Any], width: int) -> tuple[int, int]:
 class ByteSpace:
     """The shadow of bytes [base, base + byte_count).
 
+    Args:
+      machine: records usual accesses natively; None: all in Python.
+      data: uint8[byte_count], the bytes themselves, which stay where they are; None if unknown.
+
     Attributes:
       strong: the strong accesses, if any; the shadow itself has the weak ones.
     """
 
-    def __init__(self, byte_count: int, base: int = 0):
+    def __init__(
+        self,
+        byte_count: int,
+        base: int = 0,
+        machine: Machine | None = None,
+        data: npt.NDArray[np.uint8] | None = None,
+    ):
+        self._machine = machine
+        self._recorder: Callable[..., bool] | None = None
+        self._host = 0 if data is None else data.ctypes.data - base
         self.base = base
         self.byte_count = byte_count
         self.granule = UNIT_BYTES
@@ -105,6 +119,33 @@ class ByteSpace:
                 self.strong = StrongWords(self.byte_count)
             self.strong.record(offsets, width, accessor.actor, accessor.step, strong, kind)
         return conflict
+
+    def records(
+        self,
+        addresses: npt.NDArray[Any],
+        width: int,
+        lanes: npt.NDArray[Any],
+        first_actor: int,
+        step: int,
+        known: Steps,
+        stored: tuple[Any, ...],
+    ) -> bool:
+        """Records a weak access of lanes if native code can and it has no conflict.
+
+        Args:
+          lanes: numbers of the lanes, whose actors are `first_actor + lanes`.
+          known: steps by actor that the lanes know.
+          stored: bytes of a store, uint8[lanes, width], and its element size; empty for a load.
+
+        Returns:
+          Whether it is recorded; otherwise nothing has changed, and `lanes` has to do it.
+        """
+        if self._machine is None or self.strong is not None or width < self.granule:
+            return False
+        if self._recorder is None:
+            arrays = self.shadow.arrays
+            self._recorder = self._machine.recorder(arrays, self._host, self.base, self.granule)
+        return self._recorder(addresses, lanes, known, first_actor, step, width, *stored)
 
     def lanes(
         self,
@@ -262,6 +303,7 @@ class ByteSpace:
         goal = WORD_BYTES if width >= WORD_BYTES else 1
         if goal < self.granule:
             self.shadow.refine(self.granule // goal)
+            self._recorder = None
             self.granule = goal
 
     def _of_units(self, units: npt.NDArray[np.intp]) -> Any:

@@ -10,6 +10,7 @@ from ..core.order import Scope, order_of_access
 from ..core.state import ALL_LANES, Cluster, Cta, Launch, WarpContext
 from ..machine.faults import Fault
 from ..machine.memory import ByteRange, GlobalMemory
+from ..native import Machine, machine
 from ..ptx.kinds import WARP_LANES
 from .barriers import Barriers
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, NEVER, Actors, Clock, WarpClocks
@@ -59,11 +60,12 @@ class CtaState:
         (else 0).
     """
 
-    def __init__(self, cta: Cta, warps: list[WarpClocks], start: int):
+    def __init__(self, cta: Cta, warps: list[WarpClocks], start: int, native: Machine | None):
         self.cta = cta
         self.start = start
         self.warps = warps
-        self.shared = ByteSpace(cta.shared.data.size)
+        data = cta.shared.data
+        self.shared = ByteSpace(data.size, machine=native, data=data)
         self.tmem = TensorSpace()
         self.live = np.zeros(-(-cta.shared.data.size // MBARRIER_BYTES), np.bool_)
         self.live_reach: tuple[int, int] = (0, 0)
@@ -87,7 +89,7 @@ class ClusterState:
         its commits completed; a later commit of the same thread implies them.
     """
 
-    def __init__(self, cluster: Cluster, number: int):
+    def __init__(self, cluster: Cluster, number: int, native: Machine | None):
         self.cluster = cluster
         self.number = number
         per_cta = len(cluster.ctas[0].warps) * WARP_LANES
@@ -117,7 +119,7 @@ class ClusterState:
             for warp in warps:  # its own threads know that a CTA has begun
                 warp.learn(ALL_LANES, ((KNOWN, start),), 1)
             self.step_log.warps.append(warps)
-            self.ctas.append(CtaState(cta, warps, start))
+            self.ctas.append(CtaState(cta, warps, start, native))
 
     def is_repeated(self, moment: tuple[int, ...], work: Hashable) -> bool:
         """Whether another lane of the same instruction has already done the same work."""
@@ -144,7 +146,8 @@ class GlobalSpaces:
         (`of_other_clusters`); otherwise accesses of different clusters are never ordered.
     """
 
-    def __init__(self, memory: GlobalMemory, orders_clusters: bool):
+    def __init__(self, memory: GlobalMemory, orders_clusters: bool, native: Machine | None):
+        self._native = native
         self.memory = memory
         self.orders_clusters = orders_clusters
         self._spaces: dict[tuple[int, int], tuple[ByteSpace, ClusterState]] = {}
@@ -219,7 +222,7 @@ class GlobalSpaces:
         key = (page, state.number if self.orders_clusters else 0)
         cached = self._spaces.get(key)
         if cached is None:
-            cached = (ByteSpace(PAGE_BYTES, page * PAGE_BYTES), state)
+            cached = (ByteSpace(PAGE_BYTES, page * PAGE_BYTES, self._native), state)
             if self.orders_clusters:
                 self._users.setdefault(page, PageUsers()).spaces[state.number] = cached
         elif cached[1] is state:
@@ -309,6 +312,7 @@ class CheckBase:
         self.strict_reads = True
         self.states: dict[int, ClusterState] = {}
         self._started = 0
+        self._native: Machine | None = None
         self.globals: GlobalSpaces | None = None
         self.constants: ConstantReads | None = None
         self.release_table = ReleaseTable()
@@ -317,19 +321,20 @@ class CheckBase:
         """Finds whether the kernel orders clusters, and its read-only loads."""
         code = launch.program.kernel.instructions
         self.strict_reads = launch.strict_reads
+        self._native = machine() if launch.program.native else None
         orders_clusters = any(
             order_of_access(i.parts) is not None
             for i in code
             if i.parts[0] in ("atom", "red", "ld", "st")
             and not i.has("shared", "shared::cta", "shared::cluster", "async")
         )
-        self.globals = GlobalSpaces(launch.memory, orders_clusters)
+        self.globals = GlobalSpaces(launch.memory, orders_clusters, self._native)
         constants = ConstantReads(launch.program)
         self.constants = constants if constants.lines else None
 
     def started(self, cluster: Cluster) -> None:
         """Makes the state of a new cluster."""
-        self.states[id(cluster)] = ClusterState(cluster, self._started)
+        self.states[id(cluster)] = ClusterState(cluster, self._started, self._native)
         self._started += 1
         for key in list(self.states)[:-FINISHED_CLUSTERS]:
             if not self.states[key].cluster.live_ctas:

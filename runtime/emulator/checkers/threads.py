@@ -57,6 +57,9 @@ class ThreadChecks(LifetimeChecks):
         elif isinstance(memory, GlobalMemory):
             self.note_constants(state, addresses, width, (warp.where, line, is_write))
         for space, index in self.spaces_of(memory, addresses, width, state):
+            data = (values, element_bytes) if is_write else ()
+            if index is None and self._records(warp, chosen, space, owner, addresses, width, data):
+                continue
             for mine in (
                 self._looks(warp, chosen, addresses, index, values) if is_write else [index]
             ):
@@ -69,6 +72,28 @@ class ThreadChecks(LifetimeChecks):
                     stored = Stored(element_bytes, bytes_of, partial(_present, memory, at, width))
                 lanes_of = (warp, here, line, is_write)
                 self._access_of(state, space, owner, at, width, tick, lanes_of, stored)
+
+    def _records(
+        self,
+        warp: WarpClocks,
+        lanes: Any,
+        space: ByteSpace,
+        owner: Cta | None,
+        addresses: Any,
+        width: int,
+        stored: tuple[Any, ...],
+    ) -> bool:
+        """Records a usual access natively; False, without effect, if it is another.
+
+        Args:
+          stored: bytes of a write (None if nothing is known of them) and element size.
+        """
+        if stored and stored[0] is None:
+            return False
+        if owner is None and self.globals is not None and self.globals.orders_clusters:
+            return False
+        known = warp.known_steps(lanes)
+        return space.records(addresses, width, lanes, warp.base, warp.tick, known, stored)
 
     @staticmethod
     def _looks(warp: WarpClocks, lanes: Any, addresses: Any, index: Any, values: Any) -> list[Any]:

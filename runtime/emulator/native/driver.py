@@ -25,11 +25,12 @@ TYPE = 8
 LIST_ITEMS = 24
 ARRAY_DATA, ARRAY_ND, ARRAY_SHAPE, ARRAY_BASE = 16, 24, 32, 48
 ARRAY_DTYPE, ARRAY_FLAGS, ARRAY_WEAK = 56, 64, 72
-_READABLE = 0x001  # C_CONTIGUOUS
+READABLE = 0x001  # C_CONTIGUOUS
 _WRITABLE = 0x505  # C_CONTIGUOUS, OWNDATA, ALIGNED, WRITEABLE
 
 
-def _field(name: str, kind: str, pointer: str, offset: int) -> str:
+def load_field(name: str, kind: str, pointer: str, offset: int) -> str:
+    """IR that loads a field at a byte offset of an object into %name."""
     return (
         f"  %{name}.p = getelementptr i8, ptr {pointer}, i64 {offset}\n"
         f"  %{name} = load {kind}, ptr %{name}.p\n"
@@ -38,14 +39,14 @@ def _field(name: str, kind: str, pointer: str, offset: int) -> str:
 
 DRIVER = f"""
 define internal i1 @is_lanes(ptr %o, ptr %type, ptr %dtype, i32 %rows, i32 %flags) {{
-{_field("t", "ptr", "%o", TYPE)}
+{load_field("t", "ptr", "%o", TYPE)}
   %k0 = icmp eq ptr %t, %type
   br i1 %k0, label %array, label %no
 array:
-{_field("d", "ptr", "%o", ARRAY_DTYPE)}
-{_field("n", "i32", "%o", ARRAY_ND)}
-{_field("f", "i32", "%o", ARRAY_FLAGS)}
-{_field("s", "ptr", "%o", ARRAY_SHAPE)}
+{load_field("d", "ptr", "%o", ARRAY_DTYPE)}
+{load_field("n", "i32", "%o", ARRAY_ND)}
+{load_field("f", "i32", "%o", ARRAY_FLAGS)}
+{load_field("s", "ptr", "%o", ARRAY_SHAPE)}
   %k1 = icmp eq ptr %d, %dtype
   %k2 = icmp eq i32 %n, %rows
   %g = and i32 %f, %flags
@@ -103,15 +104,15 @@ end:
 define ptr @run_block(ptr %self, ptr %arguments, i64 %count) {{
 entry:
   %h = getelementptr i8, ptr %self, i64 {BYTES_DATA}
-{_field("frame", "ptr", "%h", 0)}
-{_field("type", "ptr", "%h", 8)}
-{_field("done", "ptr", "%h", 16)}
-{_field("refused", "ptr", "%h", 24)}
-{_field("ins", "i32", "%h", 32)}
-{_field("outs", "i32", "%h", 36)}
-{_field("recs", "i32", "%h", 40)}
+{load_field("frame", "ptr", "%h", 0)}
+{load_field("type", "ptr", "%h", 8)}
+{load_field("done", "ptr", "%h", 16)}
+{load_field("refused", "ptr", "%h", 24)}
+{load_field("ins", "i32", "%h", 32)}
+{load_field("outs", "i32", "%h", 36)}
+{load_field("recs", "i32", "%h", 40)}
   %list = load ptr, ptr %arguments
-{_field("items", "ptr", "%list", LIST_ITEMS)}
+{load_field("items", "ptr", "%list", LIST_ITEMS)}
   %in0 = getelementptr i8, ptr %h, i64 48
   %insw = sext i32 %ins to i64
   %outsw = sext i32 %outs to i64
@@ -120,9 +121,9 @@ entry:
   %out1 = getelementptr [24 x i8], ptr %in1, i64 %outsw
   %rec1 = getelementptr [24 x i8], ptr %out1, i64 %recsw
   %python = getelementptr i8, ptr %frame, i64 {PYTHON_TABLE}
-{_field("new", "ptr", "%python", 0)}
-{_field("hold", "ptr", "%python", 8)}
-{_field("drop", "ptr", "%python", 16)}
+{load_field("new", "ptr", "%python", 0)}
+{load_field("hold", "ptr", "%python", 8)}
+{load_field("drop", "ptr", "%python", 16)}
   %shapes = getelementptr i8, ptr %frame, i64 {ARRAY_SHAPES}
   br label %inputs
 
@@ -131,11 +132,11 @@ inputs:
   %in.more = icmp ult ptr %in, %in1
   br i1 %in.more, label %input, label %records
 input:
-{_field("source", "i32", "%in", 0)}
-{_field("index", "i32", "%in", 4)}
-{_field("place", "i32", "%in", 8)}
-{_field("size", "i32", "%in", 12)}
-{_field("extra", "ptr", "%in", 16)}
+{load_field("source", "i32", "%in", 0)}
+{load_field("index", "i32", "%in", 4)}
+{load_field("place", "i32", "%in", 8)}
+{load_field("size", "i32", "%in", 12)}
+{load_field("extra", "ptr", "%in", 16)}
   %indexw = sext i32 %index to i64
   %placew = sext i32 %place to i64
   %sizew = sext i32 %size to i64
@@ -149,10 +150,10 @@ object:
   %slot = getelementptr ptr, ptr %table, i64 %indexw
   %o = load ptr, ptr %slot
   %rows = call i32 @llvm.abs.i32(i32 %source, i1 false)
-  %good = call i1 @is_lanes(ptr %o, ptr %type, ptr %extra, i32 %rows, i32 {_READABLE})
+  %good = call i1 @is_lanes(ptr %o, ptr %type, ptr %extra, i32 %rows, i32 {READABLE})
   br i1 %good, label %array, label %refuse
 array:
-{_field("data", "ptr", "%o", ARRAY_DATA)}
+{load_field("data", "ptr", "%o", ARRAY_DATA)}
   br label %copy
 copy:
   %from = phi ptr [ %extra, %input ], [ %data, %array ]
@@ -179,11 +180,11 @@ outputs:
   %out.more = icmp ult ptr %out, %out1
   br i1 %out.more, label %output, label %end
 output:
-{_field("orows", "i32", "%out", 0)}
-{_field("oindex", "i32", "%out", 4)}
-{_field("oplace", "i32", "%out", 8)}
-{_field("osize", "i32", "%out", 12)}
-{_field("odtype", "ptr", "%out", 16)}
+{load_field("orows", "i32", "%out", 0)}
+{load_field("oindex", "i32", "%out", 4)}
+{load_field("oplace", "i32", "%out", 8)}
+{load_field("osize", "i32", "%out", 12)}
+{load_field("odtype", "ptr", "%out", 16)}
   %oindexw = sext i32 %oindex to i64
   %oplacew = sext i32 %oplace to i64
   %osizew = sext i32 %osize to i64
@@ -195,8 +196,8 @@ output:
 alone:
   ; Nobody but the list holds the array, and it is no view: so nobody sees that it changes.
   %refs = load i32, ptr %oo
-{_field("base", "ptr", "%oo", ARRAY_BASE)}
-{_field("weak", "ptr", "%oo", ARRAY_WEAK)}
+{load_field("base", "ptr", "%oo", ARRAY_BASE)}
+{load_field("weak", "ptr", "%oo", ARRAY_WEAK)}
   %a1 = icmp eq i32 %refs, 1
   %a2 = icmp eq ptr %base, null
   %a3 = icmp eq ptr %weak, null
@@ -218,7 +219,7 @@ replace:
   br label %written
 written:
   %goal = phi ptr [ %oo, %alone ], [ %made, %replace ]
-{_field("odata", "ptr", "%goal", ARRAY_DATA)}
+{load_field("odata", "ptr", "%goal", ARRAY_DATA)}
   %ofrom = getelementptr i8, ptr %frame, i64 %oplacew
   call void @move(ptr %odata, ptr %ofrom, i64 %osizew)
   br label %outputs

@@ -25,7 +25,7 @@ from attn_mlir.files import make_folder, write_file
 from attn_mlir.runtime.file.cache import default_root
 from attn_mlir.runtime.file.trust import distrust, read_regular
 
-from . import objects, operations
+from . import objects, operations, shadow
 from .driver import DRIVER
 
 FRAME_BYTES = 2 << 20
@@ -50,6 +50,8 @@ class Machine:
         }
         run = engine.get_function_address("run_block")
         self.builtin: Callable[[bytes], Callable[..., int]] = objects.builtin_maker(run)
+        record = engine.get_function_address("record_access")
+        self._recorder: Callable[[bytes], Callable[..., Any]] = objects.builtin_maker(record)
         self._room = np.zeros(FRAME_BYTES + 64, np.uint8)
         skip = -self._room.ctypes.data % 64
         self.frame: Any = self._room[skip : skip + FRAME_BYTES]
@@ -59,6 +61,17 @@ class Machine:
         for number, name in enumerate(operations.MATH):
             loop = objects.float64_loop(getattr(np, name))
             struct.pack_into("<2Q", self.frame, operations.MATH_TABLE + 16 * number, *loop)
+
+    def recorder(
+        self, arrays: tuple[Any, ...], host: int, base: int, granule: int
+    ) -> Callable[..., bool]:
+        """A function that records usual accesses in a shadow; arguments as `shadow.described`.
+
+        The arrays have to live as long as it is called.
+        """
+        return self._recorder(
+            shadow.described(arrays, host, base, granule, objects.integer_function())
+        )
 
 
 @functools.cache
@@ -76,7 +89,7 @@ def machine() -> Machine | None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     name, flags = llvm.get_host_cpu_name(), features.flatten()
-    text = operations.module_text() + DRIVER
+    text = operations.module_text() + DRIVER + shadow.RECORDER
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=name, features=flags, opt=2, jit=True
     )

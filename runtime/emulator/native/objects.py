@@ -112,5 +112,10 @@ def python_functions() -> tuple[int, int, int]:
     return new, _address(ctypes.pythonapi.Py_IncRef), _address(ctypes.pythonapi.Py_DecRef)
 
 
+def integer_function() -> int:
+    """Address of PyLong_AsLongLong."""
+    return _address(ctypes.pythonapi.PyLong_AsLongLong)
+
+
 def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -53,7 +53,10 @@ class Program(ABC):
       sources: texts of the source files that the PTX names, for messages.
       initial: the registers of a new warp (a list to copy).
       full, masked: the functions by segment for all lanes active and for some; None until used.
+      native: whether what runs it may use native code.
     """
+
+    native = False
 
     def __init__(self, module: Module, kernel: Kernel, boundaries: Sequence[bool]):
         self.module = module
