@@ -195,7 +195,9 @@ def attention(call: AttentionCall) -> Plan:
         spec, mask_mod, lists = of_call(
             call.block_mask, spec, mask_mod, call.mask, call.q, operands, machine
         )
-    choice = attention_choice(spec, lengths.sizes, machine, in_parts=call.split_size is not None)
+    choice = attention_choice(
+        spec, lengths.sizes, machine, has_split_size=call.split_size is not None
+    )
     split = _split(call, choice)
     kernel_sinks = call.sinks if split is None or split.in_kernel else None
     modifier, captured = trace(call.score_mod, mask_mod, kernel_sinks)

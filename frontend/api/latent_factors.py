@@ -8,7 +8,7 @@ from typing import Any
 from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.descales import table_of
-from attn_mlir.compiling.latent import NARROW, ROPE_FACTORS
+from attn_mlir.compiling.latent import NARROW, ROPE_DESCALE
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.tensors import TensorView, view
@@ -31,21 +31,21 @@ def rope_factors(
     if operands["q_nope"].dtype == NARROW:
         has_scale = cache is not None and cache.kind is not None and cache.kind.scale_dtype
         if k_rope_descale is not None or has_scale:
-            name = "k_scale" if has_scale else ROPE_FACTORS
+            name = "k_scale" if has_scale else ROPE_DESCALE
             raise SpecError(
                 f"{name} is for k_rope of {NARROW} under bf16: k_descale is of both parts"
             )
         return {}
     if cache is not None and cache.kind is not None and cache.kind.scale_dtype:
         assert cache.scales is not None
-        return {ROPE_FACTORS: view(cache.scales[0], "k_scale")}
+        return {ROPE_DESCALE: view(cache.scales[0], "k_scale")}
     if k_rope_descale is None:
         return {}
     if k_rope.dtype != NARROW:
         raise SpecError(
-            f"{ROPE_FACTORS} is for k_rope of {NARROW}, got {k_rope.dtype}: leave it out"
+            f"{ROPE_DESCALE} is for k_rope of {NARROW}, got {k_rope.dtype}: leave it out"
         )
-    return {ROPE_FACTORS: of_positions(k_rope_descale, ROPE_FACTORS, k_rope, "k_rope")}
+    return {ROPE_DESCALE: of_positions(k_rope_descale, ROPE_DESCALE, k_rope, "k_rope")}
 
 
 def row_factors(

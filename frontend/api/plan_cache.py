@@ -115,7 +115,7 @@ class CachedPlan:
         address.
         """
         bundle = compile(step.request, target=planned.target)
-        bound = bind(bundle.manifest, (), step.external(views))
+        bound = bind(bundle.manifest, (), step.launch_arguments(views))
         bound = dataclasses.replace(bound, sm_margin=planned.sm_margin)
         device = choose_device(bundle, planned.device, bound)
         names = list(bound.tensors)

@@ -246,7 +246,7 @@ class BlockMask:
         """The predicate for all scores that is equivalent to these blocks, with their offsets."""
         kinds = np.ascontiguousarray(self.kinds, np.int32)
         first = {name: self.offsets.get(name, 0) for name in OFFSETS}
-        return listed_mod(kinds, self.block_size, self.mask_mod, tuple(first.values()))
+        return block_mod(kinds, self.block_size, self.mask_mod, tuple(first.values()))
 
     def _kinds_of(self, block: Block) -> Array:
         kinds = self.kinds
@@ -304,7 +304,7 @@ def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
     return any(have % need for need, have in sizes) or (heads > 1 and block.heads > 1)
 
 
-def listed_mod(
+def block_mod(
     kinds: Any,
     block_size: tuple[int, int],
     inner: MaskMod | None,
@@ -392,7 +392,7 @@ def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block
     Raises:
       SpecError: there is no such kernel.
     """
-    choice = attention_choice(spec, {"sq": sq}, machine, listed=True)
+    choice = attention_choice(spec, {"sq": sq}, machine, has_block_lists=True)
     block = choice.block()
     schedule = choice.name if choice.policy.word else spec.schedule
     return dataclasses.replace(spec, schedule=schedule, block=block), block

@@ -25,7 +25,7 @@ MAX_PAGE = 1 << 20  # positions; far above any cache
 ROTARY_STEP = 16  # of rotary_dim: halves are whole 16-byte units of 16-bit elements
 
 BATCH, INDICES, OFFSETS, SLOTS = "batch", "batch_indices", "cu_seqlens", "slot_mapping"
-TOLD = {
+SEQUENCE_SOURCES = {
     BATCH: "by the first dimension of tokens [batch, n, ...]",
     INDICES: "by an array of sequences",
     OFFSETS: "by offsets",
@@ -49,7 +49,7 @@ class AppendSpec(Request):
       dtype: of the cache: a name of `DTYPES`.
       new_dtype: of the tokens: that of the cache, or bf16 or f16 for one of 8 bits.
       cache: how it lies.
-      told: which sequence a token belongs to: a key of `TOLD`.
+      told: which sequence a token belongs to: a key of `SEQUENCE_SOURCES`.
       slot_dtype: of the slots, `i32` or `i64`; None unless they tell.
       positions: whether an array tells positions.
       lengths: the array of lengths that tells positions otherwise, one of `LENGTHS`, if one does.
@@ -76,7 +76,7 @@ class AppendSpec(Request):
         written=Cache.fields,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )
-    told: str = _option("told", tuple(TOLD))
+    told: str = _option("told", tuple(SEQUENCE_SOURCES))
     slot_dtype: str | None = _option("slot_dtype", SLOT_DTYPES, None)
     positions: bool = option(converter=partial(flag, "positions"), default=False)
     lengths: str | None = _option("lengths", LENGTHS, None)

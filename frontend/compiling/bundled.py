@@ -97,8 +97,8 @@ def request_lines(fields: Mapping[str, object]) -> list[str]:
         for name, value in fields.items()
         if value not in _NOTHING and name not in ("op", "modifier")
     }
-    listed = _words(shown)
-    lines = [f"computes {_word(fields.get('op'))}: {listed}"]
+    options = _words(shown)
+    lines = [f"computes {_word(fields.get('op'))}: {options}"]
     modifier = fields.get("modifier")
     if modifier is not None:
         try:
@@ -124,8 +124,8 @@ def _words(values: Mapping[str, object]) -> str:
 
 def _word(value: object) -> str:
     if isinstance(value, dict):
-        told = cast("dict[str, object]", value).items()
-        return f"({_words({name: x for name, x in told if x not in _NOTHING})})"
+        items = cast("dict[str, object]", value).items()
+        return f"({_words({name: x for name, x in items if x not in _NOTHING})})"
     if isinstance(value, list):
         return "(" + ", ".join(map(str, cast("list[object]", value))) + ")"
     return str(value)

@@ -43,7 +43,7 @@ TMA_COPY = '{"op":"tma_copy"}'  # stands for the canonical text in keys of the c
 COMPILER_PACKAGES = tuple(f"attn_mlir.{x}" for x in ("dialect", "schedules", "passes", "lowering"))
 
 _memory: dict[tuple[str, ...], Bundle] = {}  # that this process has compiled or read, by key
-_recorders: list[Callable[[Asked], None]] = []
+_recorders: list[Callable[[RequestedKernel], None]] = []
 _collecting: list[bool] = []  # whether each of the contexts of `recording` is for other sizes too
 
 
@@ -77,15 +77,15 @@ def compile(
     if not isinstance(spec, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"compile takes what mha(...) returns, got {type(spec).__qualname__}")
 
-    def made(chip: str) -> Bundle:
+    def bundle_for(chip: str) -> Bundle:
         def make() -> bytes:
-            return _made_of(spec, chip, progress)
+            return _compile_request(spec, chip, progress)
 
         if env.settings().dump:
             return compile_afresh(spec, target=chip, progress=progress)
         return cached(spec.kernel_name, spec.canonical_json(), chip, make)
 
-    return for_targets(target, made)
+    return for_targets(target, bundle_for)
 
 
 def compile_afresh(
@@ -96,7 +96,7 @@ def compile_afresh(
     Arguments and errors as `compile`, for one target.
     """
     check_target(target)
-    bundle = Bundle.from_bytes(_made_of(spec, target, progress))
+    bundle = Bundle.from_bytes(_compile_request(spec, target, progress))
     _dump(bundle, env.settings())
     return bundle
 
@@ -124,22 +124,22 @@ def compile_tma_copy(target: str) -> Bundle:
 
     def make() -> bytes:
         with waiting_for(f"compiling tma_copy for {target}"):
-            return _made("compile_named", "tma_copy", target=target)
+            return _call_compiler("compile_named", "tma_copy", target=target)
 
     return cached("tma_copy", TMA_COPY, target, make)
 
 
-def _made_of(spec: Request, target: str, progress: Progress | None) -> bytes:
+def _compile_request(spec: Request, target: str, progress: Progress | None) -> bytes:
     """Compiles a request, and says so unless `progress` does."""
-    told = waiting_for(f"compiling {spec.kernel_name} for {target}")
-    with told if progress is None else contextlib.nullcontext():
-        return _made("compile_request", spec, target=target, progress=progress)
+    note = waiting_for(f"compiling {spec.kernel_name} for {target}")
+    with note if progress is None else contextlib.nullcontext():
+        return _call_compiler("compile_request", spec, target=target, progress=progress)
 
 
 _is_first = True  # whether nothing has been compiled in this process yet
 
 
-def _made(name: str, *arguments: Any, **options: Any) -> bytes:
+def _call_compiler(name: str, *arguments: Any, **options: Any) -> bytes:
     """Calls a function of the compiler, with garbage collection off meanwhile.
 
     A kernel's objects live until it is compiled, and searching them for cycles took a tenth of a
@@ -195,19 +195,19 @@ def cached(kernel: str, request: str, target: str, make: Callable[[], bytes]) ->
     """
     missing = missing_compiler()
     if missing is not None:
-        place = env.settings().bundles
-        key = (str(place), file_name(kernel, request, target))
+        folder = env.settings().bundles
+        key = (str(folder), file_name(kernel, request, target))
         if key not in _memory:
-            _memory[key] = find(place, kernel, request, target, missing)
+            _memory[key] = find(folder, kernel, request, target, missing)
         return _memory[key]
     bundle = _compiled(request, target, make)
     for record in _recorders:
-        record(Asked(kernel, request, target, bundle))
+        record(RequestedKernel(kernel, request, target, bundle))
     return bundle
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedKernel:
     """A call of `cached` with its arguments and the bundle it returned."""
 
     kernel: str
@@ -217,7 +217,9 @@ class Asked:
 
 
 @contextlib.contextmanager
-def recording(record: Callable[[Asked], None], *, for_other_sizes: bool = False) -> Generator[None]:
+def recording(
+    record: Callable[[RequestedKernel], None], *, for_other_sizes: bool = False
+) -> Generator[None]:
     """A context in which `record` is called for every requested kernel, cached ones included.
 
     Args:
@@ -342,7 +344,7 @@ def _ptxas_identity(cache: Cache) -> str:
 
 
 @functools.cache
-def _ptxas(named: object) -> Path:
+def _ptxas(setting: object) -> Path:
     """`find_ptxas`, with its result kept for this setting."""
     return find_ptxas()
 

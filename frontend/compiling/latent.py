@@ -10,7 +10,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
-from attn_mlir.compiling.schedules import check_key_parts, check_order, check_output
+from attn_mlir.compiling.schedules import check_order, check_output, check_qk_stages
 from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
@@ -29,7 +29,7 @@ NARROW_STEPS = {
     "rope_dim": 32,  # the depth of one product of 8 bits
     "v_head_dim": 16,  # strides of tensor maps are multiples of 16 bytes
 }
-ROPE_FACTORS = "k_rope_descale"
+ROPE_DESCALE = "k_rope_descale"
 MAX_QUERY_TILES = 2  # with which no warp is left of those of single roles
 
 
@@ -93,8 +93,8 @@ class MlaSpec(GroupedRequest):
         """As many heads of keys as query heads, values of the size of nope, rope and O of the
         operands' dtype, O of bf16 where these have 8 bits."""
         out = "bf16" if self.is_narrow else self.dtype
-        own = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": out}
-        return {**super().completed(), **own}
+        defaults = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": out}
+        return {**super().completed(), **defaults}
 
     @property
     def is_narrow(self) -> bool:
@@ -118,12 +118,12 @@ class MlaSpec(GroupedRequest):
           SpecError: names the option and what is allowed.
         """
         self.check_heads()
-        times = 2 if self.has_wide_rope else 1
-        if (columns := self.nope_dim + times * self.rope_dim) > MAX_HEAD_DIM:
-            counted = f", columns of {self.rope_dtype} twice" if self.has_wide_rope else ""
-            both = f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim}"
-            reason = f"together they may be up to {MAX_HEAD_DIM}{counted}, got {columns}"
-            raise SpecError(no_kernel(both, reason, many=True))
+        weight = 2 if self.has_wide_rope else 1
+        if (columns := self.nope_dim + weight * self.rope_dim) > MAX_HEAD_DIM:
+            rule = f", columns of {self.rope_dtype} twice" if self.has_wide_rope else ""
+            sizes_text = f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim}"
+            reason = f"together they may be up to {MAX_HEAD_DIM}{rule}, got {columns}"
+            raise SpecError(no_kernel(sizes_text, reason, many=True))
         check_output(self.out_dtype, self.v_head_dim)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
@@ -132,7 +132,7 @@ class MlaSpec(GroupedRequest):
         if self.rope_dtype == NARROW != self.dtype:  # rope has slots of its own
             del sizes["nope_dim + rope_dim"]
         check_order(self)
-        check_key_parts(self.num_qk_stages, self.dtype, sizes)
+        check_qk_stages(self.num_qk_stages, self.dtype, sizes)
         if self.cache is None:
             if self.rope_alone:
                 raise SpecError("rope_alone is of the rows of a cache, which is None")
@@ -158,8 +158,8 @@ class MlaSpec(GroupedRequest):
         is_narrow = types == (WIDE_ROPE, NARROW)
         if self.rope_dtype != self.dtype and not is_narrow and types != (NARROW, WIDE_ROPE):
             pairs = f"the same, {NARROW} under {WIDE_ROPE} and {WIDE_ROPE} under {NARROW}"
-            name, beside = f"rope_dtype {self.rope_dtype}", f"under {self.dtype}"
-            raise SpecError(no_kernel(name, f"supported are {pairs}", beside=beside))
+            name, context = f"rope_dtype {self.rope_dtype}", f"under {self.dtype}"
+            raise SpecError(no_kernel(name, f"supported are {pairs}", beside=context))
         steps = NARROW_STEPS | ({"rope_dim": ROPE_STEP} if self.has_wide_rope else {})
         for name, step in steps.items():
             if self.is_narrow and getattr(self, name) % step:
@@ -185,8 +185,8 @@ class MlaSpec(GroupedRequest):
                 )
         what = "q_nope" if self.has_wide_rope else "k_rope"
         if self.has_helper and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
-            beside = f"for {what} of {NARROW} with query_tiles {self.query_tiles}"
-            raise SpecError(no_kernel("tile_order clc", "supported is 1", beside=beside))
+            context = f"for {what} of {NARROW} with query_tiles {self.query_tiles}"
+            raise SpecError(no_kernel("tile_order clc", "supported is 1", beside=context))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -230,9 +230,9 @@ class MlaSpec(GroupedRequest):
             dtype, groups, page = self.cache.scale_dtype, self.cache.k_groups, self.cache.page_size
         else:
             return ()
-        *lead, last = self._rows_of(ROPE_FACTORS, rope[:-2])
+        *lead, last = self._rows_of(ROPE_DESCALE, rope[:-2])
         rows = (*lead, page or last)
-        return (Operand(ROPE_FACTORS, dtype, (*rows, 1, groups)),)
+        return (Operand(ROPE_DESCALE, dtype, (*rows, 1, groups)),)
 
     @staticmethod
     def _rows_of(name: str, rows: Sequence[int | str]) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             raise SpecError(
                 "indices name rows of the whole cache: cache and lengths must be left out"
             )
-        self.check_format(self.head_dim, knows_pages=not self.indices)
+        self.check_format(self.head_dim, has_page_table=not self.indices)
         if self.form is not None and self.dtype != "bf16":
             raise SpecError(
                 f"dtype must be bf16 with kv_format {self.kv_format!r}, got {self.dtype}"
@@ -149,15 +149,15 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
     def operands(self) -> tuple[Operand, ...]:
         """Queries, cache, O, LSE, the scale; then what the options bring along."""
         queries, columns = ("batch", "sq"), (1, self.head_dim)
-        places = ("batch", "sk") if self.cache is None else self.cache.axes
-        kv: tuple[int | str, ...] = (*places, *columns)
+        lead = ("batch", "sk") if self.cache is None else self.cache.axes
+        kv: tuple[int | str, ...] = (*lead, *columns)
         extents = row_extents(self.kv_page) if self.indices else kv[:-1]
         if self.indices:
             kv = ("s_kv", self.head_dim)
         batch, terms = ("parts", (LSE_TERMS,)) if self.partial else ("batch", ())
         o = (batch, "sq", self.heads, LATENT_COLUMNS)
         plain = (Operand("kv", self.dtype, kv),)
-        rows, *others = plain if self.form is None else row_operands(self.form, extents)
+        rows, *factors = plain if self.form is None else row_operands(self.form, extents)
         topk_length = (Operand("topk_length", "i32", queries),) if self.topk_length else ()
         return (
             Operand("q", self.dtype, (*queries, self.heads, self.head_dim)),
@@ -170,7 +170,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             *((Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()),
             *self.index_operands,
             *self._workspace(),
-            *others,
+            *factors,
         )
 
     def _workspace(self) -> tuple[Operand, ...]:

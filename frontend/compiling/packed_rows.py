@@ -47,13 +47,13 @@ class PackedRequest(Request):
         converter=partial(integer, "kv_page", least=1, most=MAX_PAGE), default=None
     )
 
-    def check_format(self, columns: int, *, knows_pages: bool = False) -> None:
+    def check_format(self, columns: int, *, has_page_table: bool = False) -> None:
         """A row has the columns of a query; factors and pages are told where the format leaves them
         open.
 
         Args:
           columns: of a query.
-          knows_pages: whether the request says elsewhere how rows lie in pages.
+          has_page_table: whether the request says elsewhere how rows lie in pages.
 
         Raises:
           SpecError: names the option.
@@ -69,7 +69,7 @@ class PackedRequest(Request):
             raise SpecError(
                 f"kv_group must be None with kv_format {self.kv_format!r}, got {self.kv_group}"
             )
-        needs_page = stored is not None and stored.is_in_pages and not knows_pages
+        needs_page = stored is not None and stored.is_in_pages and not has_page_table
         if (self.kv_page is not None) != needs_page:
             raise SpecError(
                 f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with "
@@ -103,5 +103,5 @@ class PackedRequest(Request):
         """Of a kernel's name."""
         if self.form is None:
             return []
-        words = {f"by{self.kv_group}": self.kv_group, f"page{self.kv_page}": self.kv_page}
-        return [self.kv_format, *(word for word, wanted in words.items() if wanted)]
+        values = {f"by{self.kv_group}": self.kv_group, f"page{self.kv_page}": self.kv_page}
+        return [self.kv_format, *(word for word, is_set in values.items() if is_set)]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from attn_mlir.compiling.compiler import (
     TMA_COPY,
-    Asked,
+    RequestedKernel,
     compile,
     compile_tma_copy,
     missing_compiler,
@@ -56,19 +56,19 @@ class Collector:
     failed: dict[str, str] = field(default_factory=dict[str, str])
     _since: float = field(default_factory=time.perf_counter)
 
-    def __call__(self, asked: Asked) -> None:
+    def __call__(self, requested: RequestedKernel) -> None:
         """Called for each requested kernel."""
-        if not self.targets or asked.target in self.targets:
-            self._keep(asked)
+        if not self.targets or requested.target in self.targets:
+            self._keep(requested)
         for target in self.targets:
-            if target != asked.target:
-                self._compile_for(asked, target)
+            if target != requested.target:
+                self._compile_for(requested, target)
 
-    def _keep(self, asked: Asked) -> None:
-        name = file_name(asked.kernel, asked.request, asked.target)
+    def _keep(self, requested: RequestedKernel) -> None:
+        name = file_name(requested.kernel, requested.request, requested.target)
         if name in self.written:
             return
-        path, data = self.folder / name, asked.bundle.data
+        path, data = self.folder / name, requested.bundle.data
         is_there = _holds(path, data)
         if not is_there:
             write_file(path, data)
@@ -77,19 +77,19 @@ class Collector:
         what = "already there" if is_there else f"{len(data)} bytes"
         self.say(f"{len(self.written):4d}  {name}  {what}, after {seconds:.1f} s")
 
-    def _compile_for(self, asked: Asked, target: str) -> None:
+    def _compile_for(self, requested: RequestedKernel, target: str) -> None:
         """Compiles the same kernel for another chip; that request then reaches `_keep`."""
-        name = file_name(asked.kernel, asked.request, target)
+        name = file_name(requested.kernel, requested.request, target)
         if name in self.written or name in self.failed:
             return
         try:
-            if asked.request == TMA_COPY:
+            if requested.request == TMA_COPY:
                 bundle = compile_tma_copy(target)
             else:
-                bundle = compile(request_of(json.loads(asked.request)), target=target)
-            self._keep(Asked(asked.kernel, asked.request, target, bundle))
+                bundle = compile(request_of(json.loads(requested.request)), target=target)
+            self._keep(RequestedKernel(requested.kernel, requested.request, target, bundle))
         except AttnError as error:
-            self.failed[name] = f"{asked.kernel}: {type(error).__name__}: {error}"
+            self.failed[name] = f"{requested.kernel}: {type(error).__name__}: {error}"
             self.say(f"   -  {self.failed[name]}")
 
 

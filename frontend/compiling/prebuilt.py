@@ -32,11 +32,11 @@ def file_name(kernel: str, request: str, target: str) -> str:
     return f"{kernel}.{target}.{digest}{SUFFIX}"
 
 
-def find(place: Path | None, kernel: str, request: str, target: str, missing: str) -> Bundle:
+def find(source: Path | None, kernel: str, request: str, target: str, missing: str) -> Bundle:
     """The prebuilt bundle for a request.
 
     Args:
-      place: folder or zip; None if the user named none.
+      source: folder or zip; None if the user named none.
       kernel, request, target: as in `file_name`.
       missing: why nothing can be compiled here, for the message.
 
@@ -48,22 +48,22 @@ def find(place: Path | None, kernel: str, request: str, target: str, missing: st
         "on a machine that can compile, run `attn-mlir prebuild -o FOLDER SCRIPT`, with the "
         "program that asks for it"
     )
-    if place is None:
+    if source is None:
         raise TargetError(
             f"this installation cannot compile {kernel} for {target}, {missing}: pip install "
             f"attn-mlir with its dependencies; or, {make}, and set ATTN_MLIR_BUNDLES to the folder"
         )
     name = file_name(kernel, request, target)
-    data = _read(place, name)
+    data = _read(source, name)
     if data is None:
         raise TargetError(
-            f"this installation cannot compile, {missing}, and {place} has no bundle of {kernel} "
+            f"this installation cannot compile, {missing}, and {source} has no bundle of {kernel} "
             f"for {target} ({name}; the request is {request:.1000}): {make}, and bring the folder "
             "here"
         )
-    bundle = Bundle.from_bytes(data, path=place / name)
-    said = dict(bundle.manifest.request)
-    if bundle.target != target or said not in ({}, json.loads(request)):
+    bundle = Bundle.from_bytes(data, path=source / name)
+    recorded = dict(bundle.manifest.request)
+    if bundle.target != target or recorded not in ({}, json.loads(request)):
         raise TargetError(
             f"{bundle.path} is a bundle of {bundle.entry} for {bundle.target}, which is not what "
             f"its name says: make the folder again, {make}"
@@ -71,43 +71,43 @@ def find(place: Path | None, kernel: str, request: str, target: str, missing: st
     return bundle
 
 
-def _read(place: Path, name: str) -> bytes | None:
+def _read(source: Path, name: str) -> bytes | None:
     """The bytes of a bundle file in a folder or zip; None if it does not exist.
 
     Raises:
       SpecError: the place, or the file, cannot be read.
     """
     try:
-        if place.is_dir():
-            path = place / name
+        if source.is_dir():
+            path = source / name
             return read_file(path, most_bytes=MAX_BUNDLE_BYTES) if path.exists() else None
-        status = place.stat()
-        member = _members(place, status.st_mtime_ns, status.st_size).get(name)
+        status = source.stat()
+        member = _members(source, status.st_mtime_ns, status.st_size).get(name)
         if member is None:
             return None
-        with _archive(place) as archive:
+        with _archive(source) as archive:
             if archive.getinfo(member).file_size > MAX_BUNDLE_BYTES:
                 raise ValueError(f"{member} has more than {MAX_BUNDLE_BYTES} bytes")
             return archive.read(member)
     except Exception as error:  # zipfile raises a dozen kinds of errors for damaged files
-        told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
+        problem = reason(error) if isinstance(error, OSError | ValueError) else str(error)
         raise SpecError(
-            f"ATTN_MLIR_BUNDLES names {place}, which cannot be read: {told}; it must be a folder "
+            f"ATTN_MLIR_BUNDLES names {source}, which cannot be read: {problem}; it must be a folder "
             "of bundle files, or a zip of such files"
         ) from error
 
 
 @contextlib.contextmanager
-def _archive(place: Path) -> Generator[zipfile.ZipFile]:
+def _archive(source: Path) -> Generator[zipfile.ZipFile]:
     """A zip that is a regular file, opened for reading."""
-    with open(open_regular(place), "rb") as stream, zipfile.ZipFile(stream) as archive:
+    with open(open_regular(source), "rb") as stream, zipfile.ZipFile(stream) as archive:
         yield archive
 
 
 @functools.lru_cache(maxsize=4)
-def _members(place: Path, changed_ns: int, byte_count: int) -> Mapping[str, str]:
+def _members(source: Path, changed_ns: int, byte_count: int) -> Mapping[str, str]:
     """Members of an archive by file name without folder."""
-    with _archive(place) as archive:
+    with _archive(source) as archive:
         return {PurePosixPath(name).name: name for name in archive.namelist()}
 
 

@@ -43,7 +43,7 @@ def choice_of(
     """
     target = target_named(machine.target or DEFAULT_TARGET)
     is_cached = spec.cache is not None
-    call = Call(target, machine.multiprocessors, sizes, spec.asked, cached=is_cached)
+    call = Call(target, machine.multiprocessors, sizes, spec.knobs, cached=is_cached)
     schedule: str | None = getattr(spec, "schedule", None)
     if schedule is not None:
         return Choice(named(spec.operation, schedule), spec.facts, call)
@@ -58,16 +58,16 @@ def attention_choice(
     sizes: Mapping[str, int],
     machine: Machine,
     *,
-    in_parts: bool = False,
-    listed: bool = False,
+    has_split_size: bool = False,
+    has_block_lists: bool = False,
 ) -> Choice:
     """The choice for a call of `attention`.
 
     Args:
       spec, sizes, machine: as of `choice_of`.
-      in_parts: whether the keys are split into parts of a fixed size, which only schedules for few
+      has_split_size: whether the keys are split into parts of a fixed size, which only schedules for few
         queries put together in an order of their own.
-      listed: whether lists name the key tiles, which these schedules do not support.
+      has_block_lists: whether lists name the key tiles, which these schedules do not support.
 
     Raises:
       SpecError: an option that no schedule of the machine supports.
@@ -79,8 +79,8 @@ def attention_choice(
     if not has_memory and spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
         raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
     check_target(spec, target, spec.tile_order)
-    changed: dict[str, Any] = {"split_size": STREAM_KEYS} if in_parts else {}
-    if listed and spec.block is None:
+    changed: dict[str, Any] = {"split_size": STREAM_KEYS} if has_split_size else {}
+    if has_block_lists and spec.block is None:
         changed["block"] = Block(target.rows_per_product, 1, STREAM_KEYS)
     return choice_of(spec, sizes, machine, **changed)
 

@@ -56,8 +56,8 @@ def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
     Raises:
       SpecError: names the option.
     """
-    sides = zip(("k_groups", "v_groups"), columns.items(), strict=True)
-    for name, (size, count) in sides:
+    operands = zip(("k_groups", "v_groups"), columns.items(), strict=True)
+    for name, (size, count) in operands:
         groups = getattr(cache, name)
         if not has_scale_groups(count, groups):
             reason = f"factors of a row are {SCALE_GROUPS}"
@@ -82,7 +82,7 @@ def check_results(spec: MhaOptions) -> None:
         raise SpecError("split_size of a kernel is that of joined parts of the keys")
 
 
-def check_told(spec: MhaOptions) -> None:
+def check_lengths(spec: MhaOptions) -> None:
     """Refuses lengths, caches and lists of blocks that exclude each other.
 
     Raises:
@@ -96,8 +96,8 @@ def check_told(spec: MhaOptions) -> None:
         if spec.cache is not None:
             raise SpecError("lists of blocks are for sequences of one length, got a cache")
         if spec.lengths != DENSE:
-            told = ", ".join(spec.lengths.tensors)
-            raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
+            arrays = ", ".join(spec.lengths.tensors)
+            raise SpecError(f"lists of blocks are for sequences of one length, got {arrays}")
 
 
 def check_schedule(spec: MhaOptions) -> None:
@@ -110,12 +110,12 @@ def check_schedule(spec: MhaOptions) -> None:
         return
     policy, target = spec.policy, target_named(DEFAULT_TARGET)
     problem = mismatch(policy, spec.facts, target)
-    if problem is None and spec.asked:
-        asked = dict(spec.asked)
+    if problem is None and spec.knobs:
+        knobs = dict(spec.knobs)
         if policy.claims.claims_tiles and spec.tile_order in ANSWERED_ORDERS:
-            del asked["tile_order"]  # the target decides
-        domains = policy.domains(spec.facts, target, {**policy.defaults, **asked})
-        problem = first_mismatch((n, asked[n], domains[n]) for n in asked if n in domains)
+            del knobs["tile_order"]  # the target decides
+        domains = policy.domains(spec.facts, target, {**policy.defaults, **knobs})
+        problem = first_mismatch((n, knobs[n], domains[n]) for n in knobs if n in domains)
     if problem is not None:
         raise SpecError(no_kernel(f"schedule {spec.schedule}", str(problem)))
 
@@ -126,14 +126,14 @@ def check_stages(spec: MhaOptions) -> None:
     Raises:
       SpecError: names the option.
     """
-    for name in _given_stages(spec):
+    for name in _requested_stages(spec):
         if name not in {knob.name for knob in spec.policy.options}:
             raise SpecError(f"schedule {spec.schedule} has no {name}: leave it out")
     check_order(spec)
-    check_key_parts(spec.num_qk_stages, spec.dtype, {"head_dim": spec.head_dim})
+    check_qk_stages(spec.num_qk_stages, spec.dtype, {"head_dim": spec.head_dim})
 
 
-def check_key_parts(count: int | None, dtype: str, sizes: Mapping[str, int]) -> None:
+def check_qk_stages(count: int | None, dtype: str, sizes: Mapping[str, int]) -> None:
     """Refuses parts of a tile of keys that are no whole lines of 128 bytes.
 
     Args:
@@ -181,11 +181,11 @@ def check_target(spec: GroupedRequest, target: Target, tile_order: str | None) -
         return
     if tile_order == "clc":
         raise SpecError(no_kernel(target.chip, "leave it out", beside="for tile_order clc"))
-    for name in _given_stages(spec):
+    for name in _requested_stages(spec):
         raise SpecError(no_kernel(target.chip, "leave it out", beside=f"with {name}"))
 
 
-def _given_stages(spec: GroupedRequest) -> list[str]:
+def _requested_stages(spec: GroupedRequest) -> list[str]:
     """The options of stages inside products, and of what softmax awaits, that are asked for."""
     stages = [x for x in ("num_qk_stages", "num_pv_stages") if getattr(spec, x) is not None]
     return [*stages, *(["ordered_softmax"] if spec.ordered_softmax else [])]

@@ -59,7 +59,7 @@ class SequenceRequest(Request):
         return {"mask": full()}
 
     @property
-    def asked(self) -> Knobs:
+    def knobs(self) -> Knobs:
         """The knobs that it sets, by the names that policies have for them."""
         return NO_KNOBS
 
@@ -73,9 +73,9 @@ class SequenceRequest(Request):
     @property
     def index_operands(self) -> tuple[Operand, ...]:
         """What tells where sequences lie and how long they are: arrays, and bounds of lengths."""
-        found_by = {} if self.cache is None else self.cache.arrays
+        index_arrays = {} if self.cache is None else self.cache.arrays
         return (
-            *(table(name, "i32", rank) for name, rank in found_by.items()),
+            *(table(name, "i32", rank) for name, rank in index_arrays.items()),
             *(table(name, "i32", 1) for name in self.lengths.tensors),
             *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
         )
@@ -138,10 +138,10 @@ class GroupedRequest(SequenceRequest):
             )
 
     @property
-    def asked(self) -> Knobs:
+    def knobs(self) -> Knobs:
         """Query tiles and the order of work tiles."""
-        wishes = {"q_tiles": self.query_tiles, "tile_order": self.tile_order}
-        return {name: value for name, value in wishes.items() if value is not None}
+        knobs = {"q_tiles": self.query_tiles, "tile_order": self.tile_order}
+        return {name: value for name, value in knobs.items() if value is not None}
 
     @property
     def group(self) -> int:
@@ -179,8 +179,8 @@ def position_scales(cache: Cache | None, columns: int, v_columns: int) -> Scales
     """
     if cache is None or not cache.scale_dtype:
         return None
-    sides = (columns, cache.k_groups), (v_columns, cache.v_groups)
-    return Scales(*(ScaleBlock(cache.scale_rows, size // groups) for size, groups in sides))
+    rows = (columns, cache.k_groups), (v_columns, cache.v_groups)
+    return Scales(*(ScaleBlock(cache.scale_rows, size // groups) for size, groups in rows))
 
 
 def table(name: str, dtype: str, rank: int) -> Operand:

@@ -113,13 +113,13 @@ class SparseMlaSpec(PackedRequest):
         )
         form = self.form
         plain = (Operand("kv", self.dtype, ("s_kv", self.head_dim)),)
-        rows, *others = plain if form is None else row_operands(form, row_extents(self.kv_page))
+        rows, *factors = plain if form is None else row_operands(form, row_extents(self.kv_page))
         return (
             Operand("q", self.dtype, ("s_q", self.heads, self.head_dim)),
             rows,
             Operand("indices", "i32", ("s_q", "topk")),
             Operand("scale", "f32", role="scalar"),
-            *others,
+            *factors,
             *lengths,
             *sinks,
             *(paging if self.page_size else ()),
@@ -141,8 +141,8 @@ class SparseMlaSpec(PackedRequest):
         words = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         words += [f"pages{self.page_size}"] if self.page_size else []
         words += [] if self.schedule is None else [named(self.operation, self.schedule).suffix]
-        has_own = self.out_dtype != (PLAIN if self.is_narrow else self.dtype)
-        sizes = [f"o{self.out_dtype}"] if has_own else []
+        is_converted = self.out_dtype != (PLAIN if self.is_narrow else self.dtype)
+        sizes = [f"o{self.out_dtype}"] if is_converted else []
         sizes += [f"h{self.heads}", f"d{self.head_dim}"]
         return "_".join(["attn_sparse_mla", self.dtype, *sizes, *words, *self.format_words])
 

@@ -13,12 +13,12 @@ from attn_mlir.compiling.mha_options import MhaOptions
 from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 from attn_mlir.compiling.request import request
 from attn_mlir.compiling.schedules import (
+    check_lengths,
     check_query_tiles,
     check_results,
     check_schedule,
     check_stages,
     check_stored,
-    check_told,
 )
 from attn_mlir.compiling.sequences import position_scales, table
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS, Block
@@ -150,7 +150,7 @@ class MhaSpec(MhaOptions):
             self._set("block", options.block(self.block, self.group))
         check_query_tiles(self)
         check_stages(self)
-        check_told(self)
+        check_lengths(self)
         if self.offsets.are_positions:
             shifted(self.mask, 0, 0)
         check_schedule(self)

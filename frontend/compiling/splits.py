@@ -20,19 +20,19 @@ from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 PARTIAL: dict[str, object] = {"partial": True, "out_dtype": "f32", "return_lse": True}
 
 
-def check_num_splits(num_splits: object, scope_count: int = 1) -> int:
+def check_num_splits(num_splits: object, pool_count: int = 1) -> int:
     """Checks a number of parts: 1 is no split, 0 leaves the number to the policy.
 
     Args:
-      scope_count: number of pools of keys that each have so many parts.
+      pool_count: number of pools of keys that each have so many parts.
 
     Raises:
       SpecError: says what was got.
     """
     count: int = integer("num_splits", num_splits, 0, MAX_SPLITS, also=" (0 chooses)")
-    if count * scope_count > MAX_SPLITS:
+    if count * pool_count > MAX_SPLITS:
         raise SpecError(
-            f"num_splits must be an integer from 0 to {MAX_SPLITS // scope_count} with extra_kv, "
+            f"num_splits must be an integer from 0 to {MAX_SPLITS // pool_count} with extra_kv, "
             f"got {count}"
         )
     return count
@@ -48,15 +48,15 @@ def split_count(num_splits: object, choice: Choice) -> int:
     Raises:
       SpecError: an invalid number of parts, or a request that cannot be split.
     """
-    wanted = check_num_splits(num_splits)
-    if wanted == 1:
+    requested = check_num_splits(num_splits)
+    if requested == 1:
         return 1
     refusal = choice.split_refusal()
-    if wanted and refusal:
-        raise SpecError(f"num_splits {wanted} {refusal}")
+    if requested and refusal:
+        raise SpecError(f"num_splits {requested} {refusal}")
     if refusal or 0 in choice.call.sizes.values():
         return 1
-    return wanted or choice.splits()
+    return requested or choice.splits()
 
 
 def fixed_split(split_size: object, num_splits: object, choice: Choice) -> tuple[int, int]:
@@ -94,6 +94,6 @@ def fixed_split(split_size: object, num_splits: object, choice: Choice) -> tuple
     return keys, count
 
 
-def parts_schedule() -> str:
+def fixed_split_schedule() -> str:
     """The schedule that combines parts of a fixed size, whatever the number of queries."""
     return widening(MhaSpec.operation).name

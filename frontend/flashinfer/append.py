@@ -105,30 +105,32 @@ def get_batch_indices_positions(
       SpecError: an argument is wrong.
     """
     count = integer("nnz", nnz)
-    given = {"append_indptr": append_indptr, "seq_lens": seq_lens}
+    arguments = {"append_indptr": append_indptr, "seq_lens": seq_lens}
     memory = {"batch_indices": batch_indices, "positions": positions}
-    offsets, lengths = (view(x, name) for name, x in given.items())
-    for name, found in zip(given, (offsets, lengths), strict=True):
-        if found.dtype not in INDEX_DTYPES:
-            raise SpecError(f"{name} must be of {' or '.join(INDEX_DTYPES)}, got {found.dtype}")
+    offsets, lengths = (view(x, name) for name, x in arguments.items())
+    for name, index in zip(arguments, (offsets, lengths), strict=True):
+        if index.dtype not in INDEX_DTYPES:
+            raise SpecError(f"{name} must be of {' or '.join(INDEX_DTYPES)}, got {index.dtype}")
     if len(offsets.shape) != 1 or not offsets.shape[0]:
         raise SpecError(f"append_indptr must be [batch + 1], got {list(offsets.shape)}")
     if lengths.shape != (offsets.shape[0] - 1,):
         raise SpecError(f"seq_lens must be [{offsets.shape[0] - 1}], got {list(lengths.shape)}")
-    check_one_library(given | memory)
+    check_one_library(arguments | memory)
     if library_of(append_indptr) == "cupy":
         raise SpecError("append_indptr must be an array of numpy or torch, got one of cupy")
     for name, array in memory.items():
         if array is not None:
-            check_memory(name, array, (count,), "i32", {x: view(given[x], x) for x in given})
+            check_memory(
+                name, array, (count,), "i32", {x: view(arguments[x], x) for x in arguments}
+            )
     _check_offsets(offsets, lengths)
-    found = _found(append_indptr, seq_lens, count)
-    for array, numbers in zip(memory.values(), found, strict=True):
+    computed = _positions(append_indptr, seq_lens, count)
+    for array, numbers in zip(memory.values(), computed, strict=True):
         if array is not None:
             array[:] = numbers
     first, second = (
         numbers if array is None else array
-        for array, numbers in zip(memory.values(), found, strict=True)
+        for array, numbers in zip(memory.values(), computed, strict=True)
     )
     return first, second
 
@@ -153,7 +155,7 @@ def _check_offsets(offsets: TensorView, lengths: TensorView) -> None:
             raise SpecError(f"seq_lens[{b}] is {room[b]}: sequence {b} has {new} new tokens")
 
 
-def _found(offsets: Any, lengths: Any, count: int) -> tuple[Any, Any]:
+def _positions(offsets: Any, lengths: Any, count: int) -> tuple[Any, Any]:
     """Sequence and position of each token."""
     if _is_torch(offsets):
         torch: Any = sys.modules["torch"]

@@ -45,13 +45,13 @@ class MultiLevelCascadeAttentionWrapper:
           SpecError: an argument is wrong.
         """
         count = integer("num_levels", num_levels, 1)
-        given = (
+        arrays = (
             qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr,
             paged_kv_last_page_len_buf_arr,
         )  # fmt: skip
         buffers: list[Sequence[Any]] = [[None] * count] * len(BUFFERS)
         if flag("use_cuda_graph", use_cuda_graph):
-            buffers = [_of_levels(n, x, count) for n, x in zip(BUFFERS, given, strict=True)]
+            buffers = [_of_levels(n, x, count) for n, x in zip(BUFFERS, arrays, strict=True)]
         self._captured = use_cuda_graph
         self._levels = [
             BatchPrefillWithPagedKVCacheWrapper(
@@ -106,8 +106,8 @@ class MultiLevelCascadeAttentionWrapper:
           SpecError: an argument is wrong or has no kernel.
         """
         count = len(self._levels)
-        given = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
-        rows = [_of_levels(n, x, count) for n, x in zip(ROWS, given, strict=True)]
+        arrays = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
+        rows = [_of_levels(n, x, count) for n, x in zip(ROWS, arrays, strict=True)]
         dtype = operand_dtype(q_data_type, "q_data_type")
         window_left = scores.get("window_left", NO_LIMIT)
         if count > 1 and as_int(window_left) != NO_LIMIT:
@@ -153,8 +153,10 @@ class MultiLevelCascadeAttentionWrapper:
         if self._dtype is None:
             raise SpecError("plan has not been called, or was refused: it says what run computes")
         states = [level.run(q, paged_kv_cache, return_lse=True) for level in self._levels]
-        outputs, sums = (torch.stack(parts) for parts in zip(*states, strict=True))
-        return merged(outputs, sums, self._dtype)[0]
+        outputs, lses = (
+            torch.stack(states_of_kind) for states_of_kind in zip(*states, strict=True)
+        )
+        return merged(outputs, lses, self._dtype)[0]
 
     def end_forward(self) -> None:
         """Does nothing, as there."""
@@ -163,13 +165,13 @@ class MultiLevelCascadeAttentionWrapper:
     forward = run
 
 
-def _of_levels(name: str, given: Any, count: int) -> Sequence[Any]:
+def _of_levels(name: str, arrays: Any, count: int) -> Sequence[Any]:
     """One of each level.
 
     Raises:
       SpecError: another number of them.
     """
-    is_list = isinstance(given, tuple | list)
-    if not is_list or len(given) != count:  # pyright: ignore[reportUnknownArgumentType]
+    is_list = isinstance(arrays, tuple | list)
+    if not is_list or len(arrays) != count:  # pyright: ignore[reportUnknownArgumentType]
         raise SpecError(f"{name} must be a list of {count}, one of each level")
-    return given  # pyright: ignore[reportUnknownVariableType]
+    return arrays  # pyright: ignore[reportUnknownVariableType]

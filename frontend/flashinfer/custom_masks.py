@@ -39,32 +39,32 @@ def mask_mod_of(
     if not is_packed and custom_mask is None:
         return None
     name = "packed_custom_mask" if is_packed else "custom_mask"
-    given = tensor(
+    mask = tensor(
         packed_custom_mask if is_packed else custom_mask, name, 1, "u8" if is_packed else "bool"
     )
     counts = [n * m for n, m in zip(sq, sk, strict=True)]
-    rooms = [-(-count // BITS) for count in counts] if is_packed else counts
-    begins = [0, *itertools.accumulate(rooms)]
-    if given.shape[0] != begins[-1]:
+    entry_counts = [-(-count // BITS) for count in counts] if is_packed else counts
+    begins = [0, *itertools.accumulate(entry_counts)]
+    if mask.shape[0] != begins[-1]:
         raise SpecError(
             f"{name} must be [{begins[-1]}] for queries {list(sq)} and keys {list(sk)}, got "
-            f"{list(given.shape)}"
+            f"{list(mask.shape)}"
         )
     if begins[-1] > MAX_SCORES:
         raise SpecError(f"{name} has {begins[-1]} entries, at most {MAX_SCORES} can be told apart")
-    values = given.to(device)
-    if not given.shape[0]:
-        values = torch.zeros(1, dtype=given.dtype, device=device)
+    values = mask.to(device)
+    if not mask.shape[0]:
+        values = torch.zeros(1, dtype=mask.dtype, device=device)
     first, keys = (
         torch.tensor(numbers or [0], dtype=torch.int32, device=device)
         for numbers in (begins[:-1], list(sk))
     )
 
-    def seen(b: Any, h: Any, q: Any, k: Any) -> Any:
+    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
         return values[first[b] + q * keys[b] + k]
 
-    def seen_bit(b: Any, h: Any, q: Any, k: Any) -> Any:
+    def visible_bit(b: Any, h: Any, q: Any, k: Any) -> Any:
         score = q * keys[b] + k
         return ((values[first[b] + (score >> 3)] >> (score & 7)) & 1) == 1
 
-    return seen_bit if is_packed else seen
+    return visible_bit if is_packed else visible

@@ -135,20 +135,20 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             ),
             window_right=window_right if is_aligned else NO_LIMIT,
             **scores,
-        ).with_parts(
+        ).with_splits(
             self._buffers.device,
             {"batch": len(lists.lengths), "sq": rows, "sk": max(lists.lengths, default=0)},
-            room=lists.room,
+            capacity=lists.capacity,
             fixed_split_size=fixed_split_size,
             disable_split_kv=disable_split_kv,
             page_size=lists.page_size,
         )
-        self._pages.keep(lists, bounded=problem.split_size is not None)
-        self._keep(problem, rows * len(lists.lengths), frozen)
+        self._pages.store(lists, bounded=problem.split_size is not None)
+        self._store_plan(problem, rows * len(lists.lengths), frozen)
         self._rows = rows
 
     @with_arguments("self q paged_kv_cache", OF_PAGED_RUN, options=DECODE_RUN)
-    def run(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
+    def run(self, q: Any, paged_kv_cache: Any, **options: Any) -> Any:
         """Attention of the next tokens to the cache.
 
         Args:
@@ -168,24 +168,24 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        problem = self._planned(q).within(given.get("window_left"))
-        check_as_planned("q_len_per_req", given.get("q_len_per_req"), self._rows)
-        factors = problem.factors(q, given)
-        cache = self._pages.cache(problem, paged_kv_cache, factors)
-        return problem.attend(q, cache, None, factors, given, rows=self._rows)
+        problem = self._planned(q).within(options.get("window_left"))
+        check_as_planned("q_len_per_req", options.get("q_len_per_req"), self._rows)
+        scales = problem.scales(q, options)
+        cache = self._pages.cache(problem, paged_kv_cache, scales)
+        return problem.attend(q, cache, None, scales, options, rows=self._rows)
 
     @with_arguments(
         "self q paged_kv_cache pos_encoding_mode q_scale k_scale v_scale window_left "
         f"logits_soft_cap sm_scale {ROTATION}",
         options=DECODE_FORWARD,
     )
-    def forward(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
+    def forward(self, q: Any, paged_kv_cache: Any, **options: Any) -> Any:
         """`run` with other scores, which replace those of `plan` from then on.
 
         Args:
           others: see `plan` and `run`.
         """
-        return self.run(q, paged_kv_cache, **self._score(q, given))
+        return self.run(q, paged_kv_cache, **self._score(q, options))
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)

@@ -35,8 +35,8 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
     Raises:
       SpecError: an argument is wrong.
     """
-    named = {"v_a": v_a, "s_a": s_a, "v_b": v_b, "s_b": s_b}
-    return _merged(named, ("v_a", "v_b"), ("s_a", "s_b"))
+    states = {"v_a": v_a, "s_a": s_a, "v_b": v_b, "s_b": s_b}
+    return _merged(states, ("v_a", "v_b"), ("s_a", "s_b"))
 
 
 @outside_graphs
@@ -49,16 +49,16 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
     Raises:
       SpecError: an argument is wrong.
     """
-    named = {"v": v, "s": s, "v_other": v_other, "s_other": s_other}
+    states = {"v": v, "s": s, "v_other": v_other, "s_other": s_other}
     if mask is not None and tensor(mask, "mask", 1, "bool").shape[0] != tensor(v, "v", 3).shape[0]:
         raise SpecError(f"mask must be [{v.shape[0]}], got {list(mask.shape)}")
     first, second = view(tensor(v, "v", 3), "v"), view(tensor(s, "s", 2, "f32"), "s")
     check_memory("v", v, first.shape, first.dtype, {"s": second})
     check_memory("s", s, second.shape, "f32", {})
-    merged = _merged(named, ("v", "v_other"), ("s", "s_other"))
-    for state, found in zip((v, s), merged, strict=True):
-        kept = found if mask is None else torch.where(_along(mask, found), found, state)
-        state.copy_(kept)
+    merged = _merged(states, ("v", "v_other"), ("s", "s_other"))
+    for state, result in zip((v, s), merged, strict=True):
+        rows = result if mask is None else torch.where(_along(mask, result), result, state)
+        state.copy_(rows)
 
 
 @outside_graphs
@@ -84,7 +84,7 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
     return merged(v.transpose(0, 1), s.transpose(0, 1), v.dtype)
 
 
-def merged(outputs: Any, sums: Any, dtype: Any) -> tuple[Any, Any]:
+def merged(outputs: Any, lses: Any, dtype: Any) -> tuple[Any, Any]:
     """The state for all parts, by the kernel that combines parts of the keys.
 
     The kernel gets natural logarithms of the weights relative to the largest one: next to large
@@ -95,30 +95,30 @@ def merged(outputs: Any, sums: Any, dtype: Any) -> tuple[Any, Any]:
         -inf alike are those of parts without keys.
       dtype: of O.
     """
-    largest = torch.where(sums.isinf(), -torch.inf, sums).amax(0)
+    largest = torch.where(lses.isinf(), -torch.inf, lses).amax(0)
     largest = torch.where(largest.isinf(), 0.0, largest)  # no part has keys
-    natural = ((sums - largest).transpose(-1, -2) * LN_2).contiguous().transpose(-1, -2)
+    natural = ((lses - largest).transpose(-1, -2) * LN_2).contiguous().transpose(-1, -2)
     o, lse = flash_attn_combine(outputs.float().contiguous(), natural, out_dtype=dtype)
     return o, (largest + lse / LN_2).contiguous()
 
 
-def _merged(named: dict[str, Any], outputs: Sequence[str], sums: Sequence[str]) -> tuple[Any, Any]:
-    first = tensor(named[outputs[0]], outputs[0], 3)
+def _merged(states: dict[str, Any], outputs: Sequence[str], lses: Sequence[str]) -> tuple[Any, Any]:
+    first = tensor(states[outputs[0]], outputs[0], 3)
     for name in outputs:
-        found = tensor(named[name], name, 3)
-        if found.shape != first.shape or found.dtype != first.dtype:
+        o = tensor(states[name], name, 3)
+        if o.shape != first.shape or o.dtype != first.dtype:
             raise SpecError(
                 f"{name} must be {list(first.shape)} of {first.dtype} as {outputs[0]}, got "
-                f"{list(found.shape)} of {found.dtype}"
+                f"{list(o.shape)} of {o.dtype}"
             )
-        _check_dtype(name, found)
-    for name in sums:
-        if tuple(tensor(named[name], name, 2, "f32").shape) != tuple(first.shape[:2]):
+        _check_dtype(name, o)
+    for name in lses:
+        if tuple(tensor(states[name], name, 2, "f32").shape) != tuple(first.shape[:2]):
             raise SpecError(
-                f"{name} must be {list(first.shape[:2])}, got {list(named[name].shape)}"
+                f"{name} must be {list(first.shape[:2])}, got {list(states[name].shape)}"
             )
-    parts: Any = torch.stack([named[name] for name in outputs])
-    return merged(parts, torch.stack([named[name] for name in sums]), first.dtype)
+    stacked: Any = torch.stack([states[name] for name in outputs])
+    return merged(stacked, torch.stack([states[name] for name in lses]), first.dtype)
 
 
 def _check_dtype(name: str, value: Any) -> None:

@@ -63,10 +63,10 @@ def number(name: str, value: object, otherwise: float) -> float:
     """
     if value is None:
         return otherwise
-    found = as_float(value)
-    if found is None or not math.isfinite(found):
+    result = as_float(value)
+    if result is None or not math.isfinite(result):
         raise SpecError(f"{name} must be a finite number, got {shown(value, 40)}")
-    return found
+    return result
 
 
 def operand_dtype(value: object, name: str, otherwise: str | None = None) -> str:
@@ -98,12 +98,12 @@ def tensor(value: Any, name: str, rank: int, dtype: str = "") -> Any:
     """
     if not isinstance(value, torch.Tensor):
         raise SpecError(f"{name} must be a tensor of torch, got {shown(value, 40)}")
-    found = view(value, name)
-    if len(found.shape) != rank or (dtype and found.dtype != dtype):
-        wanted = f" of {dtype}" if dtype else ""
+    array = view(value, name)
+    if len(array.shape) != rank or (dtype and array.dtype != dtype):
+        of_dtype = f" of {dtype}" if dtype else ""
         raise SpecError(
-            f"{name} must be a tensor of rank {rank}{wanted}, got {list(found.shape)} of "
-            f"{found.dtype}"
+            f"{name} must be a tensor of rank {rank}{of_dtype}, got {list(array.shape)} of "
+            f"{array.dtype}"
         )
     return value
 
@@ -114,8 +114,8 @@ def by_position(value: Any, name: str, kv_layout: object) -> Any:
     Raises:
       SpecError: no tensor of that rank, or no layout.
     """
-    found = tensor(value, name, 3)
-    return found.transpose(0, 1) if checked_layout(kv_layout) == "HND" else found
+    array = tensor(value, name, 3)
+    return array.transpose(0, 1) if checked_layout(kv_layout) == "HND" else array
 
 
 def indices(value: Any, name: str) -> Any:
@@ -124,8 +124,8 @@ def indices(value: Any, name: str) -> Any:
     Raises:
       SpecError: none of rank 1, of other numbers, or one without numbers, since it is traced.
     """
-    found = tensor(value, name, 1)
-    check_has_memory(view(found, name), name)
-    if found.dtype not in (torch.int32, torch.int64):
-        raise SpecError(f"{name} must be of int32, got {found.dtype}")
-    return found if found.dtype == torch.int32 else in_i32(found)
+    array = tensor(value, name, 1)
+    check_has_memory(view(array, name), name)
+    if array.dtype not in (torch.int32, torch.int64):
+        raise SpecError(f"{name} must be of int32, got {array.dtype}")
+    return array if array.dtype == torch.int32 else in_i32(array)

@@ -11,7 +11,7 @@ from typing import Any, cast
 from attn_mlir.caches import PagedKV
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import indices, tensor
-from attn_mlir.flashinfer.planned import Factors, Problem
+from attn_mlir.flashinfer.planned import CallScales, Problem
 from attn_mlir.flashinfer.wrapper import Buffers
 from attn_mlir.runtime.call.scalars import integer
 
@@ -28,13 +28,13 @@ class PageLists:
       page_size: positions of a page.
       rows: offsets, entries and positions in last pages, in i32.
       lengths: positions of each sequence.
-      room: no sequence has more positions, whatever a captured graph finds in its buffers.
+      capacity: no sequence has more positions, whatever a captured graph finds in its buffers.
     """
 
     page_size: int
     rows: Sequence[Any]
     lengths: Sequence[int]
-    room: int
+    capacity: int
 
 
 class Pages:
@@ -43,7 +43,7 @@ class Pages:
     Args:
       arguments: names of the offsets, the entries and the numbers of positions in last pages, as
         arguments of `plan`; buffers: as the caller's buffers.
-      kept: the index tensors of the wrapper.
+      index_tensors: of the wrapper.
       layout: NHD or HND.
     """
 
@@ -51,33 +51,40 @@ class Pages:
         self,
         arguments: tuple[str, str, str],
         buffers: tuple[str, str, str],
-        kept: Buffers,
+        index_tensors: Buffers,
         layout: str,
     ):
-        self._arguments, self._buffers, self._kept, self._layout = arguments, buffers, kept, layout
-        self._listed: dict[str, Any] = {}
+        self._arguments, self._buffers, self._index_tensors, self._layout = (
+            arguments,
+            buffers,
+            index_tensors,
+            layout,
+        )
+        self._arrays: dict[str, Any] = {}
         self._size = 0
 
-    def checked(self, page_size: object, *given: Any) -> PageLists:
+    def checked(self, page_size: object, *lists: Any) -> PageLists:
         """The pages of a plan, which are read back.
 
         Args:
-          given: offsets [batch + 1], entries [pages of all] and positions in last pages [batch], on
+          lists: offsets [batch + 1], entries [pages of all] and positions in last pages [batch], on
             any device.
 
         Raises:
           SpecError: names the argument and the entry; or they do not fit the caller's buffers.
         """
         size = integer("page_size", page_size, 1)
-        rows = [indices(x, name) for x, name in zip(given, self._arguments, strict=True)]
+        rows = [indices(x, name) for x, name in zip(lists, self._arguments, strict=True)]
         lengths = _lengths(self._arguments, rows, size)
         for name, value in zip(self._buffers, rows, strict=True):
-            self._kept.check(name, value, whole=name != self._buffers[1])
-        buffers = self._kept.given
-        most = None if buffers is None else buffers[self._buffers[1]].shape[0] * size
-        return PageLists(size, rows, lengths, max(lengths, default=0) if most is None else most)
+            self._index_tensors.check(name, value, whole=name != self._buffers[1])
+        buffers = self._index_tensors.external
+        max_positions = None if buffers is None else buffers[self._buffers[1]].shape[0] * size
+        return PageLists(
+            size, rows, lengths, max(lengths, default=0) if max_positions is None else max_positions
+        )
 
-    def keep(self, lists: PageLists, *, bounded: bool) -> None:
+    def store(self, lists: PageLists, *, bounded: bool) -> None:
         """Puts the index tensors where `run` finds them.
 
         Args:
@@ -85,19 +92,19 @@ class Pages:
             not tell, a table does by its columns; a captured graph goes by the room of its buffers.
         """
         for name, value in zip(self._buffers, lists.rows, strict=True):
-            self._kept.keep(name, value)
-        offsets, entries, last = (self._kept.kept[name] for name in self._buffers)
+            self._index_tensors.store(name, value)
+        offsets, entries, last = (self._index_tensors.current[name] for name in self._buffers)
         self._size = lists.page_size
-        self._listed = {"indptr": offsets, "indices": entries, "last_page_len": last}
-        if bounded and self._kept.given is None:
+        self._arrays = {"indptr": offsets, "indices": entries, "last_page_len": last}
+        if bounded and self._index_tensors.external is None:
             counts = offsets.diff()
-            columns = max(-(-lists.room // lists.page_size), 1)
+            columns = max(-(-lists.capacity // lists.page_size), 1)
             used = torch.arange(columns, device=offsets.device) < counts[:, None]
             table = torch.zeros_like(used, dtype=torch.int32).masked_scatter_(used, entries)
             lengths = torch.tensor(lists.lengths, dtype=torch.int32, device=offsets.device)
-            self._listed = {"page_table": table, "seqused": lengths}
+            self._arrays = {"page_table": table, "seqused": lengths}
 
-    def cache(self, problem: Problem, paged_kv_cache: Any, factors: Factors) -> PagedKV:
+    def cache(self, problem: Problem, paged_kv_cache: Any, scales: CallScales) -> PagedKV:
         """The cache of a call.
 
         Args:
@@ -120,8 +127,9 @@ class Pages:
         problem.check_keys("paged_kv_cache", k, heads)
         if page != self._size:
             raise SpecError(f"paged_kv_cache has pages of {page}, plan was told {self._size}")
-        scales = {"k_scale": factors.k, "v_scale": factors.v}
-        return PagedKV(k, v, layout=self._layout, **scales, **self._listed)
+        return PagedKV(
+            k, v, layout=self._layout, k_scale=scales.k, v_scale=scales.v, **self._arrays
+        )
 
 
 def _lengths(names: tuple[str, str, str], rows: Sequence[Any], page_size: int) -> list[int]:

@@ -15,7 +15,7 @@ from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import mha
-from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, parts_schedule, split_count
+from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, fixed_split_schedule, split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     LOG2_E,
@@ -44,7 +44,7 @@ _ATTENTION = renamed(
 
 
 @dataclass(frozen=True)
-class Factors:
+class CallScales:
     """Factors of a call: numbers where operands have 16 bits, tables of the kernel where they have
     8.
 
@@ -119,8 +119,8 @@ class Problem:
         Raises:
           SpecError: one that has no kernel.
         """
-        named = zip(("num_qo_heads", "num_kv_heads", "head_dim"), sizes[:3], strict=True)
-        heads, kv_heads, head_dim = (integer(name, value, 1) for name, value in named)
+        pairs = zip(("num_qo_heads", "num_kv_heads", "head_dim"), sizes[:3], strict=True)
+        heads, kv_heads, head_dim = (integer(name, value, 1) for name, value in pairs)
         v_head_dim = head_dim if sizes[3] is None else integer("head_dim_vo", sizes[3], 1)
         dtype = operand_dtype(dtypes[0], called[0])
         return Problem(
@@ -173,12 +173,12 @@ class Problem:
         mask = mask_of(self.causal, window_left, self.window_right)
         return dataclasses.replace(self, mask=mask, window_left=window_left)
 
-    def with_parts(
+    def with_splits(
         self,
         device: Any,
         sizes: Mapping[str, int],
         *,
-        room: int,
+        capacity: int,
         fixed_split_size: object,
         disable_split_kv: object,
         page_size: int = 1,
@@ -188,7 +188,7 @@ class Problem:
         Args:
           device: that the calls run on.
           sizes: `batch`, and the longest `sq` and `sk`.
-          room: no sequence has more keys, in whatever is planned for the same graph.
+          capacity: no sequence has more keys, in whatever is planned for the same graph.
           fixed_split_size: pages of a part; None or -1 leaves the number of parts to a rule, by
             sizes.
           disable_split_kv: whether there is one part, whatever is said otherwise.
@@ -209,7 +209,7 @@ class Problem:
         if flag("disable_split_kv", disable_split_kv):
             return dataclasses.replace(self, num_splits=1)
         if fixed_split_size is not None and as_int(fixed_split_size) != NO_LIMIT:
-            keys = _keys_of_part(fixed_split_size, page_size, room)
+            keys = _split_keys(fixed_split_size, page_size, capacity)
             return dataclasses.replace(self, num_splits=1, split_size=keys)
         machine = machine_of(None, view(torch.empty(0, device=device), "device"))
         choice = attention_choice(spec, sizes, machine)
@@ -247,11 +247,11 @@ class Problem:
                 f"{self.head_dim}: call plan with these sizes"
             )
 
-    def factors(self, q: Any, given: Mapping[str, Any]) -> Factors:
+    def scales(self, q: Any, options: Mapping[str, Any]) -> CallScales:
         """The factors of a call as numbers and tables.
 
         Args:
-          given: `q_scale`, `k_scale` and `v_scale`, where there are any.
+          options: `q_scale`, `k_scale` and `v_scale`, where there are any.
 
         Raises:
           SpecError: one that is no number, for operands of 16 bits.
@@ -260,26 +260,26 @@ class Problem:
         tables: list[Any] = [None, None, None]
         dtypes = (self.dtype, self.kv_dtype, self.kv_dtype)
         products = [1.0, 1.0, 1.0]
-        scales: dict[str, Any] = {x: given.get(x) for x in ("q_scale", "k_scale", "v_scale")}
-        for i, (name, value) in enumerate(scales.items()):
+        values: dict[str, Any] = {x: options.get(x) for x in ("q_scale", "k_scale", "v_scale")}
+        for i, (name, value) in enumerate(values.items()):
             if dtypes[i] not in NARROW_DTYPES:
                 products[i] = number(name, value, 1.0)
             elif isinstance(value, torch.Tensor):
                 tables[i] = value.to(q.device, torch.float32)
             else:
                 tables[i] = torch.full((1,), number(name, value, 1.0), device=q.device)
-        factors = [name for name, x in zip(scales, products[:2], strict=False) if x != 1.0]
+        factors = [name for name, x in zip(values, products[:2], strict=False) if x != 1.0]
         called = " * ".join(["sm_scale", *factors])
         scale = check_scale(scale * products[0] * products[1], name=called)
-        return Factors(scale, products[2], *tables)
+        return CallScales(scale, products[2], *tables)
 
     def attend(
         self,
         q: Any,
         k: Any,
         v: Any,
-        factors: Factors,
-        given: Mapping[str, Any],
+        scales: CallScales,
+        options: Mapping[str, Any],
         *,
         rows: int | None = None,
         **lengths: Any,
@@ -289,7 +289,7 @@ class Problem:
         Args:
           q: [tokens, heads, head_dim].
           k, v: of `attention`; a cache holds its own factors.
-          given: `return_lse`, `sinks`, `out` [tokens, heads, v_head_dim], memory for O, and `lse`
+          options: `return_lse`, `sinks`, `out` [tokens, heads, v_head_dim], memory for O, and `lse`
             [tokens, heads] f32, memory for LSE, where there are any.
           rows: queries of each sequence, all of them one behind the other; None: see `lengths`.
 
@@ -297,8 +297,8 @@ class Problem:
           [tokens, heads, v_head_dim], and [tokens, heads] in base 2, which counts a sink.
         """
         tokens = q.shape[0]
-        out, lse, sinks = (given.get(name) for name in ("out", "lse", "sinks"))
-        return_lse = flag("return_lse", given.get("return_lse", False))
+        out, lse, sinks = (options.get(name) for name in ("out", "lse", "sinks"))
+        return_lse = flag("return_lse", options.get("return_lse", False))
         if lse is not None:
             others = {"q": q, "out": out} if out is not None else {"q": q}
             views = {name: view(tensor(x, name, 3), name) for name, x in others.items()}
@@ -309,11 +309,16 @@ class Problem:
         by_sequence: Callable[[Any], Any] = lambda x: (  # noqa: E731
             x if rows is None else x.unflatten(0, (batch, rows))
         )
-        if v is not None and factors.k is not None:
-            lengths |= {"k_descale": factors.k, "v_descale": factors.v}
+        if v is not None and scales.k is not None:
+            lengths |= {"k_descale": scales.k, "v_descale": scales.v}
         if self.split_size is not None:
+<<<<<<< HEAD
             lengths |= {"schedule": parts_schedule()}
         found = _ATTENTION(
+=======
+            lengths |= {"schedule": fixed_split_schedule()}
+        results = attention(
+>>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
             by_sequence(q),
             k,
             v,
@@ -321,24 +326,28 @@ class Problem:
             mask_mod=self.mask_mod,
             score_mod=softcap(self.cap) if self.cap else None,
             sinks=sinks,
-            scale=factors.scale,
+            scale=scales.scale,
             out_dtype=self.out_dtype,
             out=None if out is None else by_sequence(tensor(out, "out", 3)),
-            q_descale=factors.q,
+            q_descale=scales.q,
             num_splits=self.num_splits,
             split_size=self.split_size,
             return_lse=return_lse,
             **lengths,
         )
-        o, sums = found if return_lse else (found, None)
+        o, lse_natural = results if return_lse else (results, None)
         o = o if out is None else out
         o = o if rows is None or out is not None else o.flatten(0, 1)
-        if factors.output != 1.0:
-            o.mul_(factors.output)
-        if sums is None:
+        if scales.output != 1.0:
+            o.mul_(scales.output)
+        if lse_natural is None:
             return o
-        sums = sums if sinks is None else with_sinks(sums, sinks)
-        by_token = sums.transpose(-1, -2) if rows is None else sums.transpose(1, 2).flatten(0, 1)
+        lse_natural = lse_natural if sinks is None else with_sinks(lse_natural, sinks)
+        by_token = (
+            lse_natural.transpose(-1, -2)
+            if rows is None
+            else lse_natural.transpose(1, 2).flatten(0, 1)
+        )
         by_token = by_token * LOG2_E
         if lse is None:
             return o, by_token.contiguous()
@@ -346,7 +355,7 @@ class Problem:
         return o, lse
 
 
-def _keys_of_part(fixed_split_size: object, page_size: int, sk: int) -> int:
+def _split_keys(fixed_split_size: object, page_size: int, sk: int) -> int:
     """Keys of a part of so many pages.
 
     Raises:

@@ -36,19 +36,19 @@ class PrefillWrapper(Wrapper):
         self,
         qo_indptr: Any,
         sk: Sequence[int],
-        room: int,
-        given: Mapping[str, Any],
+        capacity: int,
+        options: Mapping[str, Any],
         page: int = 1,
     ) -> Problem:
         """Plans the queries of both wrappers.
 
         Args:
           sk: keys of each sequence; room: no sequence has more, see `PageLists.room`.
-          given: the options of the call by name, those of `PREFILL_PLAN`.
+          options: the options of the call by name, those of `PREFILL_PLAN`.
           page: positions of a page.
         """
-        said = PREFILL_PLAN.ours(given)
-        masks = (said["custom_mask"], said["packed_custom_mask"])
+        plan_options = PREFILL_PLAN.ours(options)
+        masks = (plan_options["custom_mask"], plan_options["packed_custom_mask"])
         offsets = indices(qo_indptr, "qo_indptr")
         sq = lengths_of("qo_indptr", offsets)
         if len(sq) != len(sk):
@@ -64,26 +64,35 @@ class PrefillWrapper(Wrapper):
         longest = tokens if self._captured else max(sq, default=0)
         mask_mod = mask_mod_of(*masks, device, sq, sk)
         problem = Problem.of(
-            (said["num_qo_heads"], said["num_kv_heads"], said["head_dim_qk"], said["head_dim_vo"]),
-            (said["q_data_type"], said["kv_data_type"], said["o_data_type"]),
+            (
+                plan_options["num_qo_heads"],
+                plan_options["num_kv_heads"],
+                plan_options["head_dim_qk"],
+                plan_options["head_dim_vo"],
+            ),
+            (
+                plan_options["q_data_type"],
+                plan_options["kv_data_type"],
+                plan_options["o_data_type"],
+            ),
             mask_mod=mask_mod,
-            **scores_of(said),
-        ).with_parts(
+            **scores_of(plan_options),
+        ).with_splits(
             device,
             {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)},
-            room=room,
-            fixed_split_size=said["fixed_split_size"],
-            disable_split_kv=said["disable_split_kv"],
+            capacity=capacity,
+            fixed_split_size=plan_options["fixed_split_size"],
+            disable_split_kv=plan_options["disable_split_kv"],
             page_size=page,
         )
         self._buffers.check(QUERIES, offsets, whole=True)
-        self._buffers.keep(QUERIES, offsets)
+        self._buffers.store(QUERIES, offsets)
         self._longest = longest
-        self._keep(problem, tokens, frozen)
+        self._store_plan(problem, tokens, frozen)
         return problem
 
     def _queries(self) -> dict[str, Any]:
-        return {"cu_seqlens_q": self._buffers.kept[QUERIES], "max_seqlen_q": self._longest}
+        return {"cu_seqlens_q": self._buffers.current[QUERIES], "max_seqlen_q": self._longest}
 
 
 class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
@@ -134,7 +143,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         paged_kv_indices: Any,
         paged_kv_last_page_len: Any,
         page_size: int,
-        **given: Any,
+        **options: Any,
     ) -> None:
         """Plans the following calls of `run`. Reads the index tensors back.
 
@@ -156,15 +165,17 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         lists = self._pages.checked(
             page_size, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         )
-        problem = self._plan_queries(qo_indptr, lists.lengths, lists.room, given, lists.page_size)
-        self._pages.keep(lists, bounded=problem.split_size is not None)
+        problem = self._plan_queries(
+            qo_indptr, lists.lengths, lists.capacity, options, lists.page_size
+        )
+        self._pages.store(lists, bounded=problem.split_size is not None)
 
     @with_arguments(
         "self q paged_kv_cache",
         f"{OF_PREFILL_RUN} {OF_PAGED_RUN} use_fp16_softmax uses_spcompress",
         options=PAGED_RUN,
     )
-    def run(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
+    def run(self, q: Any, paged_kv_cache: Any, **options: Any) -> Any:
         """Attention of the queries to the cache.
 
         Args:
@@ -179,24 +190,24 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
-        problem = self._planned(q).within(given.get("window_left"))
-        factors = problem.factors(q, given)
-        cache = self._pages.cache(problem, paged_kv_cache, factors)
-        return problem.attend(q, cache, None, factors, given, **self._queries())
+        problem = self._planned(q).within(options.get("window_left"))
+        scales = problem.scales(q, options)
+        cache = self._pages.cache(problem, paged_kv_cache, scales)
+        return problem.attend(q, cache, None, scales, options, **self._queries())
 
     @with_arguments(
         "self q paged_kv_cache causal pos_encoding_mode use_fp16_qk_reduction k_scale v_scale "
         f"window_left logits_soft_cap sm_scale {ROTATION}",
         options=PAGED_FORWARD,
     )
-    def forward(self, q: Any, paged_kv_cache: Any, **given: Any) -> Any:
+    def forward(self, q: Any, paged_kv_cache: Any, **options: Any) -> Any:
         """`run` with other scores, which replace those of `plan` from then on.
 
         Args:
           causal: counts where `plan` was told no mask of the caller's.
           others: see `plan` and `run`.
         """
-        return self.run(q, paged_kv_cache, **self._score(q, given))
+        return self.run(q, paged_kv_cache, **self._score(q, options))
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)

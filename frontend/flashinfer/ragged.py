@@ -62,7 +62,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         "max_sequence_kv v_indptr o_indptr uniform_q_len",
         options=PREFILL_PLAN,
     )
-    def plan(self, qo_indptr: Any, kv_indptr: Any, **given: Any) -> None:
+    def plan(self, qo_indptr: Any, kv_indptr: Any, **options: Any) -> None:
         """Plans the following calls of `run`. Reads the index tensors back.
 
         Args:
@@ -77,12 +77,12 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         sk = lengths_of("kv_indptr", keys)
         self._buffers.check(KEYS, keys, whole=True)
         longest = int(keys[-1]) if self._captured else max(sk, default=0)
-        self._plan_queries(qo_indptr, sk, longest, given)
-        self._buffers.keep(KEYS, keys)
+        self._plan_queries(qo_indptr, sk, longest, options)
+        self._buffers.store(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
     @with_arguments("self q k v", f"o_scale {OF_PREFILL_RUN} {OF_RUN}", options=RAGGED_RUN)
-    def run(self, q: Any, k: Any, v: Any, **given: Any) -> Any:
+    def run(self, q: Any, k: Any, v: Any, **options: Any) -> Any:
         """Attention of the queries to the keys.
 
         Args:
@@ -104,18 +104,18 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
             raise SpecError(
                 f"k has {k.shape[0]} rows, plan was told {self._keys}: call plan with these sizes"
             )
-        lengths = {"cu_seqlens_k": self._buffers.kept[KEYS], "max_seqlen_k": self._longest_k}
+        lengths = {"cu_seqlens_k": self._buffers.current[KEYS], "max_seqlen_k": self._longest_k}
         lengths |= self._queries()
-        return problem.attend(q, k, v, problem.factors(q, given), given, **lengths)
+        return problem.attend(q, k, v, problem.scales(q, options), options, **lengths)
 
     @with_arguments(
         "self q k v causal pos_encoding_mode use_fp16_qk_reduction window_left logits_soft_cap "
         f"sm_scale {ROTATION}",
         options=RAGGED_FORWARD,
     )
-    def forward(self, q: Any, k: Any, v: Any, **given: Any) -> Any:
+    def forward(self, q: Any, k: Any, v: Any, **options: Any) -> Any:
         """As `BatchPrefillWithPagedKVCacheWrapper.forward`."""
-        return self.run(q, k, v, **self._score(q, given))
+        return self.run(q, k, v, **self._score(q, options))
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)

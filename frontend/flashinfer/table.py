@@ -96,6 +96,6 @@ def with_arguments(
     return lambda function: outside_graphs(adapted(function))
 
 
-def scores_of(given: Mapping[str, Any]) -> dict[str, Any]:
+def scores_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of some options that say what the scores of a call are."""
-    return {name: given[name] for name in ("causal", *SCORES.defaults) if name in given}
+    return {name: options[name] for name in ("causal", *SCORES.defaults) if name in options}

@@ -23,17 +23,17 @@ class Buffers:
 
     Attributes:
       device: where they are.
-      given: the caller's, by name; None where graphs are not captured, and `plan` keeps what it
+      external: the caller's, by name; None where graphs are not captured, and `plan` keeps what it
         gets.
-      kept: what `run` reads.
+      current: what `run` reads.
     """
 
     device: Any
-    given: Mapping[str, Any] | None
-    kept: dict[str, Any]
+    external: Mapping[str, Any] | None
+    current: dict[str, Any]
 
     @staticmethod
-    def of(workspace: Any, is_captured: bool, given: Mapping[str, Any]) -> Buffers:
+    def of(workspace: Any, is_captured: bool, external: Mapping[str, Any]) -> Buffers:
         """Those of a wrapper.
 
         Args:
@@ -45,9 +45,9 @@ class Buffers:
         device = tensor(workspace, "float_workspace_buffer", 1).device
         if not is_captured:
             return Buffers(device, None, {})
-        for name, buffer in given.items():
+        for name, buffer in external.items():
             tensor(buffer, name, 1, "i32")
-        return Buffers(device, dict(given), {})
+        return Buffers(device, dict(external), {})
 
     def check(self, name: str, value: Any, *, whole: bool = False) -> None:
         """Refuses an index tensor that does not fit its buffer, before anything of a plan is kept.
@@ -59,30 +59,30 @@ class Buffers:
         Raises:
           SpecError: says both lengths.
         """
-        if self.given is None:
+        if self.external is None:
             return
-        room, count = self.given[name].shape[0], value.shape[0]
-        if count > room or (whole and count != room):
+        capacity, count = self.external[name].shape[0], value.shape[0]
+        if count > capacity or (whole and count != capacity):
             raise SpecError(
-                f"{name} has {room} entries, plan was given {count}: the batch of a wrapper for "
+                f"{name} has {capacity} entries, plan was given {count}: the batch of a wrapper for "
                 "graphs stays what it is"
             )
 
-    def keep(self, name: str, value: Any) -> None:
+    def store(self, name: str, value: Any) -> None:
         """Puts an index tensor, which `check` has passed, where `run` finds it."""
-        if self.given is None:
-            self.kept[name] = value.to(self.device)
+        if self.external is None:
+            self.current[name] = value.to(self.device)
             return
-        buffer = self.given[name]
+        buffer = self.external[name]
         buffer[: value.shape[0]].copy_(value)
-        self.kept[name] = buffer
+        self.current[name] = buffer
 
 
 class Wrapper:
     """Base of the wrappers: `plan` once per step, `run` once per layer.
 
     A subclass gives `plan` and `run` the signatures of FlashInfer. `plan` makes a `Problem`, keeps
-    the index tensors in `_buffers` and ends with `_keep`; `run` begins with `_planned`.
+    the index tensors in `_buffers` and ends with `_store_plan`; `run` begins with `_planned`.
 
     Args:
       workspace: says on which device calls are; nothing is written to it.
@@ -100,9 +100,9 @@ class Wrapper:
         kv_layout: str,
         use_cuda_graph: bool,
         names: Sequence[str],
-        given: Mapping[str, Any],
+        index_tensors: Mapping[str, Any],
     ) -> None:
-        buffers = {name: given.get(name) for name in names}
+        buffers = {name: index_tensors.get(name) for name in names}
         self._layout = checked_layout(kv_layout)
         self._captured = flag("use_cuda_graph", use_cuda_graph)
         self._buffers = Buffers.of(workspace, self._captured, buffers)
@@ -133,7 +133,7 @@ class Wrapper:
             if (before := self._frozen.get(name, size)) != size:
                 raise SpecError(f"{name} is {size}, that of a wrapper for graphs stays {before}")
 
-    def _keep(self, problem: Problem, tokens: int, frozen: Mapping[str, int]) -> None:
+    def _store_plan(self, problem: Problem, tokens: int, frozen: Mapping[str, int]) -> None:
         """Ends `plan`: so many rows of q, and the sizes that `_check_frozen` passed."""
         self._problem, self._tokens, self._frozen = problem, tokens, frozen
 
@@ -152,11 +152,11 @@ class Wrapper:
             )
         return self._problem
 
-    def _score(self, q: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _score(self, q: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Replaces the planned scores by those of a call of `forward`.
 
         Args:
-          given: the options of the call by name.
+          options: the options of the call by name.
 
         Returns:
           The options of `run` among them.
@@ -165,9 +165,9 @@ class Wrapper:
           SpecError: one that has no meaning, or `plan` was not called for this q; nothing is
             changed.
         """
-        scores = scores_of(given)
+        scores = scores_of(options)
         self._problem = self._planned(q).scored(**scores)
-        return {name: value for name, value in given.items() if name not in scores}
+        return {name: value for name, value in options.items() if name not in scores}
 
 
 def check_as_planned(name: str, value: object, planned: object) -> None:

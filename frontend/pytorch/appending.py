@@ -15,7 +15,7 @@ from typing import Any
 from attn_mlir.api.appending import ROTARY, append_kv
 from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.graph_calls import GraphCall
-from attn_mlir.pytorch.planned import Seeing
+from attn_mlir.pytorch.planned import ViewOf
 
 OPERANDS = {
     "k": "Tensor(a!)", "v": "Tensor(b!)?", "k_new": "Tensor", "v_new": "Tensor", "cache": "str",
@@ -31,18 +31,18 @@ class AppendCall(GraphCall):
     def declared(self) -> dict[str, str]:
         return super().declared | WRITTEN
 
-    def taken_apart(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        found = dict(given)
-        if "rotary" in found:
-            rotary: Any = found.pop("rotary")
+    def flattened(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = dict(options)
+        if "rotary" in arguments:
+            rotary: Any = arguments.pop("rotary")
             is_triple = type(rotary) in (tuple, list) and len(rotary) == len(ANGLES)
             if not is_triple:
                 raise SpecError(f"{ROTARY}, got {type(rotary).__name__}")
-            found |= dict(zip(ANGLES, rotary, strict=True))
-        return super().taken_apart(found)
+            arguments |= dict(zip(ANGLES, rotary, strict=True))
+        return super().flattened(arguments)
 
-    def put_together(self, seen: Seeing, given: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = super().put_together(seen, given)
+    def unflattened(self, view_of: ViewOf, values: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().unflattened(view_of, values)
         angles = [arguments.pop(name, None) for name in ANGLES]
         if any(x is not None for x in angles):
             arguments["rotary"] = tuple(angles)
@@ -50,7 +50,7 @@ class AppendCall(GraphCall):
 
 
 APPEND = AppendCall(
-    append_kv, OPERANDS, cache="cache", without=("rotary",), further=ANGLES, only_caches=True
+    append_kv, OPERANDS, cache="cache", excluded=("rotary",), extra=ANGLES, only_caches=True
 )
 append_call_op = APPEND.operator("append_call", written=("k", "v", *WRITTEN))
 append_in_graph = APPEND.in_graph(append_call_op)

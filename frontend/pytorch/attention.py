@@ -18,27 +18,27 @@ torch: Any = importlib.import_module("torch")
 
 def attention_in_graph(*arguments: Any, **options: Any) -> Any:
     """Attention as an operator in a graph; arguments that no graph can hold break the graph."""
-    given = ATTENTION.named(arguments, options)
-    if breaks(given, *EAGER) or (isinstance(given.get("k"), CACHES) and "v" in given):
+    named = ATTENTION.by_name(arguments, options)
+    if breaks(named, *EAGER) or (isinstance(named.get("k"), CACHES) and "v" in named):
         return attention(*arguments, **options)
-    return_lse = bool(given.pop("return_lse", False))
-    mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}
-    taken: dict[str, Any] = {**ATTENTION.taken_apart(given), "return_lse": return_lse}
+    return_lse = bool(named.pop("return_lse", False))
+    mods = {name: named.pop(name, None) for name in ("score_mod", "mask_mod")}
+    flat: dict[str, Any] = {**ATTENTION.flattened(named), "return_lse": return_lse}
     if not any(mod is not None for mod in mods.values()):
-        o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **taken})
+        o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **flat})
     elif not torch.compiler.is_dynamo_compiling():  # modifiers are traced once, by us
-        o, lse = modified_call(**mods, **taken)
+        o, lse = modified_call(**mods, **flat)
     elif at_tracing_time(is_transformed):  # no rule for the higher-order operator
         return attention(*arguments, **options)
     else:
-        q, k, v = taken["q"], taken["k"], taken.pop("v", None)
+        q, k, v = flat["q"], flat["k"], flat.pop("v", None)
         values = k if v is None else v
         rows, heads = q.shape[:-2], q.shape[-2]
         lse_shape = (*rows[:-1], heads, rows[-1]) if return_lse else (0,)
-        dtype = OUTPUT_DTYPES[taken["out_dtype"]] if "out_dtype" in taken else _dtype_of_o(q)
+        dtype = OUTPUT_DTYPES[flat["out_dtype"]] if "out_dtype" in flat else _dtype_of_o(q)
         if v is not None:
-            taken["v"] = v
-        o, lse = traced_call((*q.shape[:-1], values.shape[-1]), lse_shape, dtype, **mods, **taken)
+            flat["v"] = v
+        o, lse = traced_call((*q.shape[:-1], values.shape[-1]), lse_shape, dtype, **mods, **flat)
     return (o, lse) if return_lse else o
 
 

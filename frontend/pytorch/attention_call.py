@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.call import as_tensor
 from attn_mlir.pytorch.graph_calls import GraphCall
-from attn_mlir.pytorch.planned import Seeing
+from attn_mlir.pytorch.planned import ViewOf
 from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
 
 OPERANDS = {
@@ -27,22 +27,24 @@ OPERANDS = {
 class AttentionCall(GraphCall):
     """`attention` as an operator, which has its modifiers traced: a program and what that reads."""
 
-    def put_together(self, seen: Seeing, given: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = super().put_together(seen, given)
+    def unflattened(self, view_of: ViewOf, values: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().unflattened(view_of, values)
         modifier, captured = arguments.pop("modifier"), arguments.pop("captured")
         if modifier:
             program = Program.from_json(modifier)
             names = [tensor.name for tensor in program.tensors]
             if len(captured) != len(names):
                 raise SpecError(f"captured must hold {len(names)} tensors, got {len(captured)}")
-            arrays = {name: seen(x, name) for name, x in zip(names, captured, strict=True)}
+            arrays = {name: view_of(x, name) for name, x in zip(names, captured, strict=True)}
             arguments["score_mod"] = Recorded(program, arrays)
         return arguments
 
 
 EAGER = ("block_mask", "q_offset", "k_offset")  # arguments that break the graph of a call
 
-ATTENTION = AttentionCall(attention, OPERANDS, cache="k", without=(*EAGER, "score_mod", "mask_mod"))
+ATTENTION = AttentionCall(
+    attention, OPERANDS, cache="k", excluded=(*EAGER, "score_mod", "mask_mod")
+)
 
 
 def modified_call(
@@ -54,18 +56,18 @@ def modified_call(
     mask_mod: MaskMod | None,
     mask: str,
     cache: str,
-    **given: Any,
+    **options: Any,
 ) -> tuple[Any, Any]:
     """Calls the operator, with traced modifiers.
 
     Args:
-      given: options, and fields of a cache, by name.
+      options: options, and fields of a cache, by name.
     """
     program, captured = trace(score_mod, mask_mod)
     ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
     read = [as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
     modifier = "" if program is None else program.canonical()
-    return attention_call_op(q, k, v, read, modifier, mask, cache, **given)
+    return attention_call_op(q, k, v, read, modifier, mask, cache, **options)
 
 
 attention_call_op = ATTENTION.operator("attention_call", results=("o", "lse"))

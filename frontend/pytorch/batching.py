@@ -34,26 +34,26 @@ def of_sample(program: Program, batch: int, differs: Sequence[bool]) -> Program:
     ]
     nodes += [Node("mod", "i32", (0, 1)), Node("floordiv", "i32", (0, 1))]
     entry, sample = 2, 3
-    places: list[int] = []
+    indices: list[int] = []
     for node in program.nodes:
         if node.op == "argument" and node.value == "batch":
-            places.append(entry)
+            indices.append(entry)
             continue
-        args = tuple(places[number] for number in node.args)
+        args = tuple(indices[number] for number in node.args)
         if node.op == "load" and differs[int(node.value or 0)]:
             args = (sample, *args)
         nodes.append(dataclasses.replace(node, args=args))
-        places.append(len(nodes) - 1)
+        indices.append(len(nodes) - 1)
     return dataclasses.replace(
         program,
         nodes=tuple(nodes),
-        score=places[program.score],
-        keeps=tuple(places[number] for number in program.keeps),
+        score=indices[program.score],
+        keeps=tuple(indices[number] for number in program.keeps),
         tensors=tuple(
             dataclasses.replace(tensor, rank=tensor.rank + more)
             for tensor, more in zip(program.tensors, differs, strict=True)
         ),
-        sink=None if program.sink is None else places[program.sink],
+        sink=None if program.sink is None else indices[program.sink],
     )
 
 
@@ -65,10 +65,10 @@ def uses_batch(program: Program) -> bool:
     return any(nodes[x].op == "argument" and nodes[x].value == "batch" for x in used)
 
 
-def joined(tensor: Any, dim: int | None, samples: int) -> Any:
+def with_samples(tensor: Any, dim: int | None, samples: int) -> Any:
     """A tensor whose first axis is the batch, with the samples in it."""
-    apart = tensor.expand(samples, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return apart.reshape(samples * apart.shape[1], *apart.shape[2:])
+    per_sample = tensor.expand(samples, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    return per_sample.reshape(samples * per_sample.shape[1], *per_sample.shape[2:])
 
 
 def _attention(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
@@ -77,7 +77,7 @@ def _attention(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     q, captured, modifier = call.q, call.captured, call.modifier
     samples, dims = info.batch_size, in_dims[3] or [None] * len(captured)
     batch = (q.shape if in_dims[0] is None else q.movedim(in_dims[0], 0).shape[1:])[0]
-    q, k, v = (joined(x, dim, samples) for x, dim in zip(call[:3], in_dims[:3], strict=True))
+    q, k, v = (with_samples(x, dim, samples) for x, dim in zip(call[:3], in_dims[:3], strict=True))
     count = len(BLOCK_LISTS) if call.block else 0
     lists = [
         _list_of(x, dim, samples, batch)
@@ -105,7 +105,7 @@ def _list_of(lists: Any, dim: int | None, samples: int, batch: int) -> Any:
     if dim is not None:
         lists = lists.movedim(dim, 0)
         lists = lists.expand(samples, batch, *lists.shape[2:])
-    return joined(lists, None if dim is None else 0, samples)
+    return with_samples(lists, None if dim is None else 0, samples)
 
 
 def _block_lists(
@@ -113,8 +113,8 @@ def _block_lists(
 ) -> tuple[tuple[Any, Any, Any], tuple[int, int, int]]:
     """The rule of `attn_mlir::block_lists`: the lists of all samples at once."""
     count, samples = 4, info.batch_size
-    given = zip(arguments[:count], in_dims[:count], strict=True)
-    tensors = [None if x is None else joined(x, dim, samples) for x, dim in given]
+    pairs = zip(arguments[:count], in_dims[:count], strict=True)
+    tensors = [None if x is None else with_samples(x, dim, samples) for x, dim in pairs]
     results = block_lists_op(*tensors, *arguments[count:])
     counts, indices, kinds = (x.unflatten(0, (samples, x.shape[0] // samples)) for x in results)
     return (counts, indices, kinds), (0, 0, 0)

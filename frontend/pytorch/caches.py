@@ -29,43 +29,43 @@ FIELDS = {name: _fields_of(cache) for name, cache in CACHES_BY_NAME.items()}
 
 def declared(options: Mapping[str, str]) -> dict[str, str]:
     """These options and the optional fields of all caches, by name with their types."""
-    found = dict(options)
+    arguments = dict(options)
     for fields in FIELDS.values():
-        found |= fields
-    return found
+        arguments |= fields
+    return arguments
 
 
-def apart(cache: Any) -> tuple[Any, Any, dict[str, Any]]:
+def flatten_cache(cache: Any) -> tuple[Any, Any, dict[str, Any]]:
     """Takes a cache apart: keys, values, and its other fields that are set, by name."""
-    k, v, *others = [getattr(cache, field.name) for field in dataclasses.fields(cache)]
-    pairs = zip(FIELDS[type(cache).__name__], others, strict=True)
+    k, v, *values = [getattr(cache, field.name) for field in dataclasses.fields(cache)]
+    pairs = zip(FIELDS[type(cache).__name__], values, strict=True)
     return k, v, {name: value for name, value in pairs if value is not None}
 
 
-def put_together(kind: str, k: Any, v: Any, given: Mapping[str, Any]) -> Any:
-    """The inverse of `apart`: the cache of this class.
+def rebuild_cache(kind: str, k: Any, v: Any, values: Mapping[str, Any]) -> Any:
+    """The inverse of `flatten_cache`: the cache of this class.
 
     Args:
-      given: the fields that are set, by name, and maybe other arguments.
+      values: the fields that are set, by name, and maybe other arguments.
     """
     fields: dict[str, Any] = {
         "seqused": None,
-        **{name: given[name] for name in FIELDS[kind] if name in given},
+        **{name: values[name] for name in FIELDS[kind] if name in values},
     }
     return CACHES_BY_NAME[kind](k, v, **fields)
 
 
-def check_fields(names: Mapping[str, Any], kind: str, others: Mapping[str, Any]) -> None:
+def check_fields(names: Mapping[str, Any], kind: str, allowed: Mapping[str, Any]) -> None:
     """Refuses fields of another class of caches.
 
     Args:
       names: the given arguments by name.
       kind: class of the cache; "" without one.
-      others: names that are no fields.
+      allowed: names that are no fields.
 
     Raises:
       SpecError: names the field.
     """
     for name in names:
-        if name not in others and name not in FIELDS.get(kind, {}):
+        if name not in allowed and name not in FIELDS.get(kind, {}):
             raise SpecError(f"{name} is no field of {kind or 'k and v as tensors'}: leave it out")

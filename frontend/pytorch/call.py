@@ -13,7 +13,7 @@ import numpy as np
 
 from attn_mlir.api.attention import spec_of
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.block_masks.blocks import BlockMask, joins_blocks, listed_mod, of_call, with_block
+from attn_mlir.block_masks.blocks import BlockMask, block_mod, joins_blocks, of_call, with_block
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
@@ -76,7 +76,7 @@ def call(
             mask, block = str(spec.mask), spec.block or ()
         else:
             _, block = with_block(spec, sq, machine)
-            mask_mod, lists = _listed(Listing(*blocks), mask_mod, sizes, block)
+            mask_mod, lists = _block_lists(Listing(*blocks), mask_mod, sizes, block)
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)
     program, captured = trace(score_mod, mask_mod)
@@ -86,7 +86,7 @@ def call(
     return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
 
 
-def _listed(
+def _block_lists(
     listing: Listing, mask_mod: MaskMod | None, sizes: dict[str, int], block: Any
 ) -> tuple[MaskMod | None, list[Any]]:
     """The predicate for the kernel's partly visible blocks, and the kernel's lists."""
@@ -98,7 +98,7 @@ def _listed(
         *listing.tensors, sizes["sq"], sizes["sk"], list(listing.block_size), list(block)
     )
     if joins_blocks(block, listing.block_size, numbers.shape[1]):
-        mask_mod = listed_mod(described(kinds, "kinds"), listing.block_size, mask_mod)
+        mask_mod = block_mod(described(kinds, "kinds"), listing.block_size, mask_mod)
     return mask_mod, [counts, indices]
 
 

@@ -65,9 +65,9 @@ def traced_call(
     def body(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> tuple[Any, ...]:
         results = [score + b + h + q_idx + kv_idx]  # names the coordinates, see `_coordinates`
         if score_mod is not None:
-            results.append(_own(score_mod(score, b, h, q_idx, kv_idx), b))
+            results.append(_cloned(score_mod(score, b, h, q_idx, kv_idx), b))
         if mask_mod is not None:
-            results.append(_own(mask_mod(b, h, q_idx, kv_idx), b))
+            results.append(_cloned(mask_mod(b, h, q_idx, kv_idx), b))
         o = torch.empty(o_shape, dtype=dtype, device=device)
         return (*results, o, torch.empty(lse_shape, dtype=torch.float32, device=device))
 
@@ -79,7 +79,7 @@ def traced_call(
     return o, lse
 
 
-def _own(result: Any, index: Any) -> Any:
+def _cloned(result: Any, index: Any) -> Any:
     """A result of a modifier as a new tensor, never one of its arguments."""
     if isinstance(result, torch.Tensor):
         return result.clone()
@@ -105,17 +105,19 @@ class FlexOperator(_base.BaseHOP):
           q, options: see `traced_call`.
         """
         if not isinstance(body, fx.GraphModule):  # the compiler did not trace it
-            known = inspect.getclosurevars(body).nonlocals
-            mods = {name: known[name] for name in ("score_mod", "mask_mod")}
+            closure = inspect.getclosurevars(body).nonlocals
+            mods = {name: closure[name] for name in ("score_mod", "mask_mod")}
             count = 1 + sum(mod is not None for mod in mods.values())
         else:
             (output,) = body.graph.find_nodes(op="output")
             names, *results, _, _ = output.args[0]
             coordinates = _coordinates(names)
-            found = [_mod_of(body, result, coordinates, operands, q.device) for result in results]
+            modifiers = [
+                _mod_of(body, result, coordinates, operands, q.device) for result in results
+            ]
             count = 1 + len(results)
-            mods = {"score_mod": found.pop(0) if has_score_mod else None}
-            mods["mask_mod"] = _without_score(found.pop()) if found else None
+            mods = {"score_mod": modifiers.pop(0) if has_score_mod else None}
+            mods["mask_mod"] = _without_score(modifiers.pop()) if modifiers else None
         attend: Callable[..., Any] = modified_call if "cache" in options else call
         o, lse = attend(q, **mods, **options)
         return (*[o] * count, o, lse)
@@ -172,12 +174,12 @@ def _mod_of(
 def _needed(result: Any) -> set[Any]:
     """A node and all nodes that it depends on."""
     needed: set[Any] = set()
-    pending = [result]
-    while pending:
-        node = pending.pop()
+    stack = [result]
+    while stack:
+        node = stack.pop()
         if node not in needed:
             needed.add(node)
-            pending += node.all_input_nodes
+            stack += node.all_input_nodes
     return needed
 
 

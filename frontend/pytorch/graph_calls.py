@@ -19,9 +19,9 @@ from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.pytorch.caches import TYPES, apart, check_fields, declared, put_together
-from attn_mlir.pytorch.operators import known
-from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, Seeing, breaks, seen_by
+from attn_mlir.pytorch.caches import TYPES, check_fields, declared, flatten_cache, rebuild_cache
+from attn_mlir.pytorch.operators import static_scale
+from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, ViewOf, breaks, with_views
 from attn_mlir.pytorch.shapes import check_argument
 from attn_mlir.runtime.call.tensors import described
 
@@ -41,8 +41,8 @@ class GraphCall:
       rows: what the operator calls the keys and the values of a cache.
       renamed: what the operator calls an argument of the function whose name a field of a cache
         has.
-      without: the function's arguments that are no options of the operator.
-      further: options that the function has under no name of its own.
+      excluded: the function's arguments that are no options of the operator.
+      extra: options that the function has under no name of its own.
       only_caches: whether a call without a cache is no operator.
       options: all options, None when left out, likewise.
     """
@@ -52,20 +52,20 @@ class GraphCall:
     cache: str = ""
     rows: tuple[str, str] = ("k", "v")
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    without: Sequence[str] = ()
-    further: Mapping[str, str] = field(default_factory=dict[str, str])
+    excluded: Sequence[str] = ()
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
     only_caches: bool = False
     names: tuple[str, ...] = field(init=False)
     options: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         parameters = inspect.signature(self.function).parameters
-        left_out = (*self.operands, *self.without, *self.renamed, *BREAKS)
+        left_out = (*self.operands, *self.excluded, *self.renamed, *BREAKS)
         options = {n: TYPES[str(x.annotation)] for n, x in parameters.items() if n not in left_out}
         options |= {self.renamed[name]: "Tensor?" for name in self.renamed}
         if self.cache and self.rows[1] not in self.operands:
             options[self.rows[1]] = "Tensor?"
-        vars(self).update(names=tuple(parameters), options=options | dict(self.further))
+        vars(self).update(names=tuple(parameters), options=options | dict(self.extra))
 
     @property
     def arguments(self) -> list[str]:
@@ -77,62 +77,62 @@ class GraphCall:
         """All arguments of the operator with a default: options, and fields of caches."""
         return declared(self.options) if self.cache else dict(self.options)
 
-    def named(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    def by_name(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call of the function that are not None, by name."""
-        given = dict(zip(self.names, arguments, strict=False)) | dict(options)
-        return {name: value for name, value in given.items() if value is not None}
+        values = dict(zip(self.names, arguments, strict=False)) | dict(options)
+        return {name: value for name, value in values.items() if value is not None}
 
-    def taken_apart(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def flattened(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """The operator's arguments, from those of the function.
 
         Raises:
           SpecError: an argument is no plain tensor, or requires a gradient.
         """
-        found = dict(given)
-        for name, called in self.renamed.items():
-            if name in found:
-                found[called] = found.pop(name)
+        arguments = dict(named)
+        for name, new_name in self.renamed.items():
+            if name in arguments:
+                arguments[new_name] = arguments.pop(name)
         if self.cache:
-            whole, (keys, values) = found.pop(self.cache), self.rows
-            if isinstance(whole, CACHES):
-                found[keys], found[values], fields = apart(whole)
-                found |= {**fields, "cache": type(whole).__name__}
+            cache, (keys, values) = arguments.pop(self.cache), self.rows
+            if isinstance(cache, CACHES):
+                arguments[keys], arguments[values], fields = flatten_cache(cache)
+                arguments |= {**fields, "cache": type(cache).__name__}
             else:
-                found["cache"], found[keys] = "", whole
+                arguments["cache"], arguments[keys] = "", cache
         if "mask" in self.operands:
-            found["mask"] = str(found.get("mask", "full"))
-        if "out_dtype" in found:
-            found["out_dtype"] = dtype_name(found["out_dtype"], "out_dtype", OUT_DTYPES)
-        for name, value in found.items():
+            arguments["mask"] = str(arguments.get("mask", "full"))
+        if "out_dtype" in arguments:
+            arguments["out_dtype"] = dtype_name(arguments["out_dtype"], "out_dtype", OUT_DTYPES)
+        for name, value in arguments.items():
             if isinstance(value, torch.Tensor):
                 check_argument(name, value)
-        return found
+        return arguments
 
-    def put_together(self, seen: Seeing, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The function's arguments, from those of the operator: the inverse of `taken_apart`.
+    def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The function's arguments, from those of the operator: the inverse of `flattened`.
 
         Args:
-          seen: returns the view of a tensor, given the tensor and its name.
+          view_of: returns the view of a tensor, given the tensor and its name.
 
         Raises:
           SpecError: says which argument is wrong.
         """
-        found = seen_by(seen, given)
-        own = {**self.operands, **self.options}
-        arguments = {name: found[name] for name in own if name in found}
+        viewed = with_views(view_of, named)
+        declared = {**self.operands, **self.options}
+        arguments = {name: viewed[name] for name in declared if name in viewed}
         if "mask" in arguments:
             arguments["mask"] = parse_mask(arguments["mask"])
         if self.cache:
             kind, (keys, values) = arguments.pop("cache"), self.rows
-            check_fields(found, kind, own)
+            check_fields(viewed, kind, declared)
             if kind:
                 k, v = arguments.pop(keys), arguments.pop(values, None)
-                arguments[self.cache] = put_together(kind, k, v, found)
+                arguments[self.cache] = rebuild_cache(kind, k, v, viewed)
             else:
                 arguments[self.cache] = arguments.pop(keys)
-        for name, called in self.renamed.items():
-            if called in arguments:
-                arguments[name] = arguments.pop(called)
+        for name, new_name in self.renamed.items():
+            if new_name in arguments:
+                arguments[name] = arguments.pop(new_name)
         return arguments
 
     def operator(
@@ -150,27 +150,27 @@ class GraphCall:
         """
         operands, options, names = self.operands, self.declared, self.arguments
 
-        def returned(found: Mapping[str, Any], like: Any) -> Any:
-            made = (found.get(x) for x in results)
-            empty = (like.new_empty(0, dtype=torch.float32) if x is None else x for x in made)
+        def returned(results_by_name: Mapping[str, Any], like: Any) -> Any:
+            outputs = (results_by_name.get(x) for x in results)
+            empty = (like.new_empty(0, dtype=torch.float32) if x is None else x for x in outputs)
             return tuple(empty) if results else None
 
-        def call(*arguments: Any, **given: Any) -> Any:
-            given |= dict(zip(names, arguments, strict=False))
-            made = self._plan(lambda tensor, _: tensor.detach(), given).execute()
-            return returned(made, given[names[0]])
+        def call(*arguments: Any, **values: Any) -> Any:
+            values |= dict(zip(names, arguments, strict=False))
+            outputs = self._plan(lambda tensor, _: tensor.detach(), values).execute()
+            return returned(outputs, values[names[0]])
 
-        def fake(*arguments: Any, **given: Any) -> Any:
-            given |= dict(zip(names, arguments, strict=False))
-            if "num_splits" in options and not given.get("num_splits"):
-                given["num_splits"] = 1  # results do not depend on it
-            given["scale"] = known(given.get("scale"))
-            like = given[names[0]]
-            made = {
+        def fake(*arguments: Any, **values: Any) -> Any:
+            values |= dict(zip(names, arguments, strict=False))
+            if "num_splits" in options and not values.get("num_splits"):
+                values["num_splits"] = 1  # results do not depend on it
+            values["scale"] = static_scale(values.get("scale"))
+            like = values[names[0]]
+            outputs = {
                 x.name: like.new_empty(x.shape, dtype=OUTPUT_DTYPES[x.dtype])
-                for x in self._plan(described, given).results
+                for x in self._plan(described, values).results
             }
-            return returned(made, like)
+            return returned(outputs, like)
 
         schema_arguments = [f"{kind} {x}" for x, kind in operands.items()]
         schema_arguments += [f"{kind} {x}=None" for x, kind in options.items()]
@@ -186,19 +186,19 @@ class GraphCall:
         """The function for tracers: the operator, or this one where an argument breaks graphs."""
 
         def call(*arguments: Any, **options: Any) -> Any:
-            given = self.named(arguments, options)
-            is_plain = self.only_caches and not isinstance(given.get(self.cache), CACHES)
-            if breaks(given) or is_plain:
+            values = self.by_name(arguments, options)
+            is_plain = self.only_caches and not isinstance(values.get(self.cache), CACHES)
+            if breaks(values) or is_plain:
                 return self.function(*arguments, **options)
-            results = operator(**self.taken_apart(given))
-            has_no_lse = "return_lse" in self.options and not given.get("return_lse")
+            results = operator(**self.flattened(values))
+            has_no_lse = "return_lse" in self.options and not values.get("return_lse")
             return results[0] if has_no_lse else results
 
         return call
 
-    def _plan(self, seen: Seeing, given: Mapping[str, Any]) -> Plan:
+    def _plan(self, view_of: ViewOf, values: Mapping[str, Any]) -> Plan:
         planner: Callable[..., Plan] = self.function.planner
-        return planner(**self.put_together(seen, given))
+        return planner(**self.unflattened(view_of, values))
 
 
 def _no_batching(name: str) -> Callable[..., Any]:

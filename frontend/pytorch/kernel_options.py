@@ -27,7 +27,7 @@ FLAGS = frozenset(
     "USE_TMA".split()
 )  # hints that are true or false
 BACKENDS = ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
-OWN = frozenset(
+SET_BY_PYTORCH = frozenset(
     "OUTPUT_LOGSUMEXP OUTPUT_MAX SM_SCALE GQA_SHARED_HEADS QK_HEAD_DIM V_HEAD_DIM HAS_FULL_BLOCKS "
     "IS_DIVISIBLE "
     "SAFE_HEAD_DIM SAFE_N_BOUNDARY SKIP_MASK_SCORE SPARSE_Q_BLOCK_SIZE SPARSE_KV_BLOCK_SIZE "
@@ -47,11 +47,11 @@ def check_kernel_options(options: object) -> None:
         return
     if not isinstance(options, dict):
         raise SpecError(f"kernel_options must be a dict or None, got {shown(options, 40)}")
-    known = cast("dict[object, object]", options)
-    for name, value in known.items():
+    hints = cast("dict[object, object]", options)
+    for name, value in hints.items():
         _check(name, value)
-    if known and not torch.compiler.is_dynamo_compiling():
-        _say(", ".join(map(str, known)))
+    if hints and not torch.compiler.is_dynamo_compiling():
+        _say(", ".join(map(str, hints)))
 
 
 def _check(name: object, value: object) -> None:
@@ -69,7 +69,7 @@ def _check(name: object, value: object) -> None:
             raise SpecError(
                 f"{called} must be one of {', '.join(BACKENDS)}, got {shown(value, 40)}"
             )
-    elif hint in OWN:
+    elif hint in SET_BY_PYTORCH:
         raise SpecError(f"{called} says what is computed and is PyTorch's own: leave it out")
     else:
         allowed = ", ".join(sorted(NUMBERS | FLAGS | {"BACKEND"}))

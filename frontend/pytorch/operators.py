@@ -28,7 +28,7 @@ torch: Any = importlib.import_module("torch")
 OPERANDS = ("q", "k", "v")
 
 
-def known(scale: Any) -> Any:
+def static_scale(scale: Any) -> Any:
     """A scale, or for one that may change from run to run of a graph another: nothing depends on
     it.
     """
@@ -70,15 +70,17 @@ def _request(
     descales_of(
         spec, operands["q"].shape[0], None, None, None
     )  # refuses 8 bits, as there are no factors
-    check_scale(known(call.scale))
+    check_scale(static_scale(call.scale))
     extents = cast("tuple[int, int, int]", tuple(call.block)) if call.block else None
     spec = dataclasses.replace(spec, modifier=program, block=extents)
-    wanted = [operand for operand in spec.tensors if operand.name in _passed_names(spec)]
-    if len(captured) != len(wanted):
-        names = ", ".join(operand.name for operand in wanted) or "none"
-        raise SpecError(f"captured must hold {len(wanted)} tensors ({names}), got {len(captured)}")
-    by_name = dict(zip((operand.name for operand in wanted), captured, strict=True))
-    for operand in wanted:
+    expected = [operand for operand in spec.tensors if operand.name in _passed_names(spec)]
+    if len(captured) != len(expected):
+        names = ", ".join(operand.name for operand in expected) or "none"
+        raise SpecError(
+            f"captured must hold {len(expected)} tensors ({names}), got {len(captured)}"
+        )
+    by_name = dict(zip((operand.name for operand in expected), captured, strict=True))
+    for operand in expected:
         tensor, rank = by_name[operand.name], len(operand.extents)
         if (tensor.dtype, len(tensor.shape)) != (operand.dtype, rank):
             raise SpecError(
@@ -104,16 +106,16 @@ def _sizes(operands: dict[str, TensorView]) -> dict[str, int]:
 def _attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
     """The operator: returns O and LSE."""
     call = AttentionArguments(*arguments, **options)
-    given_qkv = zip(OPERANDS, call[:3], strict=True)
-    tensors = {name: readable(name, tensor.detach()) for name, tensor in given_qkv}
+    operand_pairs = zip(OPERANDS, call[:3], strict=True)
+    tensors = {name: readable(name, tensor.detach()) for name, tensor in operand_pairs}
     q = tensors["q"]
     operands = {name: view(tensor, name) for name, tensor in tensors.items()}
     read = [view(tensor.detach(), "captured") for tensor in call.captured]
-    spec, given = _request(call, operands, read)
+    spec, captured = _request(call, operands, read)
     if spec.modifier is not None:
-        tensors_read = [given[tensor.name] for tensor in spec.modifier.tensors]
+        tensors_read = [captured[tensor.name] for tensor in spec.modifier.tensors]
         check_indices(spec.modifier, tensors_read, _sizes(operands))
-    results = planned(q, operands, spec, given, scale=call.scale).execute()
+    results = planned(q, operands, spec, captured, scale=call.scale).execute()
     empty = None if call.return_lse else q.new_empty(0, dtype=torch.float32)
     return results["o"], results.get("lse", empty)
 
@@ -173,10 +175,10 @@ def _fake_block_lists(*arguments: Any) -> tuple[Any, Any, Any]:
     """The fake kernel: shapes of the operator's results."""
     call = BlockArguments(*arguments)
     batch, heads = call.kv_num_blocks.shape[:2]
-    positions, joined, keys = call.block
+    positions, heads_per_block, keys = call.block
     rows = (
         max(batch, 1),
-        1 if heads == 1 else max(-(-heads // joined), 1),
+        1 if heads == 1 else max(-(-heads // heads_per_block), 1),
         max(-(-call.sq // positions), 1),
     )
     shapes = (
@@ -184,8 +186,8 @@ def _fake_block_lists(*arguments: Any) -> tuple[Any, Any, Any]:
         (*rows, max(-(-call.sk // keys), 1)),
         (batch, heads, -(-call.sq // call.block_size[0]), -(-call.sk // call.block_size[1])),
     )
-    made = (call.kv_indices.new_empty(shape, dtype=torch.int32) for shape in shapes)
-    return cast("Any", tuple(made))
+    outputs = (call.kv_indices.new_empty(shape, dtype=torch.int32) for shape in shapes)
+    return cast("Any", tuple(outputs))
 
 
 block_lists_op: Any = torch.library.custom_op(

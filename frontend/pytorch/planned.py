@@ -15,32 +15,32 @@ torch: Any = importlib.import_module("torch")
 BREAKS = ("out", "device", "stream")  # the graph, where one is given
 OUTPUT_DTYPES = {name: getattr(torch, ELEMENT_TYPES[name].torch) for name in OUT_DTYPES}
 
-Seeing = Callable[[Any, str], Any]  # the view of a tensor, given the tensor and its name
+ViewOf = Callable[[Any, str], Any]  # the view of a tensor, given the tensor and its name
 
 
-def breaks(given: Mapping[str, Any], *names: str) -> bool:
+def breaks(options: Mapping[str, Any], *names: str) -> bool:
     """Whether a call breaks the graph of PyTorch's compiler.
 
     Args:
-      given: its options by name.
+      options: its options by name.
       names: those that no graph can hold, beside `BREAKS`.
 
     Raises:
       SpecError: one is given under another tracer, which has no breaks.
     """
-    found = [name for name in (*names, *BREAKS) if given.get(name) is not None]
-    if found and not torch.compiler.is_dynamo_compiling():
+    breaking = [name for name in (*names, *BREAKS) if options.get(name) is not None]
+    if breaking and not torch.compiler.is_dynamo_compiling():
         raise SpecError(
-            f"{found[0]} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor "
+            f"{breaking[0]} cannot be recorded by torch.jit.trace, make_fx and torch.export, nor "
             "transformed by torch.func: leave it out"
         )
-    return bool(found)
+    return bool(breaking)
 
 
-def seen_by(seen: Seeing, given: Mapping[str, Any]) -> dict[str, Any]:
+def with_views(view_of: ViewOf, values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that are not None, by name, with views in the place of tensors."""
-    found = {name: value for name, value in given.items() if value is not None}
+    arguments = {name: value for name, value in values.items() if value is not None}
     return {
-        name: seen(value, name) if isinstance(value, torch.Tensor) else value
-        for name, value in found.items()
+        name: view_of(value, name) if isinstance(value, torch.Tensor) else value
+        for name, value in arguments.items()
     }

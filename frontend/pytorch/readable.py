@@ -20,10 +20,10 @@ HEAD_DIM_STEP = 8  # elements of 16 bits: 16 bytes, the unit of copies
 
 def readable(name: str, tensor: Any) -> Any:
     """The tensor, or a dense copy if kernels cannot read it where it lies."""
-    found = misfit(view(tensor, name))
-    if found is None:
+    problem = misfit(view(tensor, name))
+    if problem is None:
         return tensor
-    what, _ = found
+    what, _ = problem
     env.log("debug", f"{name} {what}; it is copied")
     return tensor.clone(memory_format=torch.contiguous_format)
 

@@ -34,14 +34,14 @@ class Operands:
       key: [batch, kv_heads, sk, head_dim].
       value: [batch, kv_heads, sk, v_head_dim].
       lead: extents before sq in PyTorch's result.
-      joined: how many of these form the batch; the next one is the heads, or there is 1 head.
+      batch_axes: how many of these form the batch; the next one is the heads, or there is 1 head.
     """
 
     query: Any
     key: Any
     value: Any
     lead: tuple[int, ...]
-    joined: int
+    batch_axes: int
 
     def unfolded(self, result: Any) -> Any:
         """A result [batch, heads, ...] reshaped to PyTorch's leading extents."""
@@ -61,7 +61,7 @@ class Operands:
                 f"attn_mask has shape {list(attn_mask.shape)}: it must have 2 to {len(scores)} "
                 f"dimensions, each 1 or that of the scores, which are {list(scores)}"
             )
-        return _of_rank_4(attn_mask.reshape(shape), self.lead, self.joined)
+        return _of_rank_4(attn_mask.reshape(shape), self.lead, self.batch_axes)
 
 
 def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
@@ -155,10 +155,10 @@ def fold(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Operands:
     least = 3 if enable_gqa else 2
     for name, tensor in tensors.items():
         if tensor.dim() < least:
-            wanted = (
+            expected = (
                 "[..., heads, sequence, head_dim]" if enable_gqa else "[..., sequence, head_dim]"
             )
-            raise SpecError(f"{name} must be {wanted}, got {list(tensor.shape)}")
+            raise SpecError(f"{name} must be {expected}, got {list(tensor.shape)}")
     leads = [tuple(tensor.shape[:-2]) for tensor in tensors.values()]
     one_head = len(leads[0]) > 1 and all(lead[-1:] == (1,) for lead in leads[1:])
     if enable_gqa or one_head:
@@ -166,14 +166,14 @@ def fold(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Operands:
         if leads[2][-1:] != kv_heads:
             raise SpecError(f"key has {kv_heads[0]} heads, value has {leads[2][-1]}")
         batch = _broadcast(tensors, [lead[:-1] for lead in leads])
-        lead, wanted = (*batch, *heads), [(*batch, *heads), *[(*batch, *kv_heads)] * 2]
+        lead, expected = (*batch, *heads), [(*batch, *heads), *[(*batch, *kv_heads)] * 2]
     else:
         lead = _broadcast(tensors, leads)
-        wanted = [lead] * 3
+        expected = [lead] * 3
     joined = 1 if len(lead) == 1 and not enable_gqa else max(len(lead) - 1, 0)
     query, key, value = (
         _of_rank_4(tensor.expand(*extents, *tensor.shape[-2:]), extents, joined)
-        for tensor, extents in zip(tensors.values(), wanted, strict=True)
+        for tensor, extents in zip(tensors.values(), expected, strict=True)
     )
     return Operands(query, key, value, lead, joined)
 
@@ -184,8 +184,8 @@ def _broadcast(tensors: dict[str, Any], extents: Sequence[tuple[int, ...]]) -> t
     Raises:
       SpecError: shows the operands' shapes.
     """
-    rank = max(len(given) for given in extents)
-    padded = [(1,) * (rank - len(given)) + given for given in extents]
+    rank = max(len(lead) for lead in extents)
+    padded = [(1,) * (rank - len(lead)) + lead for lead in extents]
     result: list[int] = []
     for axis in zip(*padded, strict=True):
         others = [n for n in axis if n != 1]
@@ -199,17 +199,17 @@ def _broadcast(tensors: dict[str, Any], extents: Sequence[tuple[int, ...]]) -> t
     return tuple(result)
 
 
-def _of_rank_4(tensor: Any, lead: Sequence[int], joined: int) -> Any:
-    """A tensor broadcast to leading extents `lead`, of which the first `joined` are merged into
+def _of_rank_4(tensor: Any, lead: Sequence[int], batch_axes: int) -> Any:
+    """A tensor broadcast to leading extents `lead`, of which the first `batch_axes` are merged into
     one.
 
     A view if strides allow it, else a copy.
     """
-    before, heads = tensor.shape[:joined], tensor.shape[joined:-2]
-    rest = (math.prod(heads), *tensor.shape[-2:])
-    if joined == 1:
-        return tensor.reshape(*before, *rest)
+    before, heads = tensor.shape[:batch_axes], tensor.shape[batch_axes:-2]
+    inner = (math.prod(heads), *tensor.shape[-2:])
+    if batch_axes == 1:
+        return tensor.reshape(*before, *inner)
     if all(extent == 1 for extent in before):
-        return tensor.reshape(1, *rest)
-    whole = tensor.expand(*lead[:joined], *tensor.shape[joined:])
-    return whole.reshape(math.prod(lead[:joined]), *rest)
+        return tensor.reshape(1, *inner)
+    whole = tensor.expand(*lead[:batch_axes], *tensor.shape[batch_axes:])
+    return whole.reshape(math.prod(lead[:batch_axes]), *inner)

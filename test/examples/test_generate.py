@@ -12,7 +12,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from attn_mlir.compiling.compiler import Asked, recording  # noqa: E402
+from attn_mlir.compiling.compiler import RequestedKernel, recording  # noqa: E402
 from attn_mlir.compiling.prebuild import prebuild  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def test_tokens_are_those_of_plain_torch(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """And what `prebuild` collects without running anything is what a run asks for."""
-    asked: list[Asked] = []
+    asked: list[RequestedKernel] = []
     with recording(asked.append):
         assert example()["main"](["--size", "toy", "--device", "emulator"]) == 0
     printed = capsys.readouterr().out

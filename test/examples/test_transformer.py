@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 import attn_mlir as am  # noqa: E402
 import attn_mlir.transformers.masks as masks  # noqa: E402
-from attn_mlir.compiling.compiler import Asked, recording  # noqa: E402
+from attn_mlir.compiling.compiler import RequestedKernel, recording  # noqa: E402
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "transformer.py"
@@ -42,7 +42,7 @@ def test_logits_are_those_of_the_package(
     torch.compiler.reset()
     if not is_compiled:
         monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    asked: list[Asked] = []
+    asked: list[RequestedKernel] = []
     with recording(asked.append):
         assert example.main(["--size", "toy", "--device", "emulator"]) == 0
     printed = capsys.readouterr().out

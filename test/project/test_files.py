@@ -199,9 +199,9 @@ def test_what_attn_opt_writes_goes_through_no_pipe(
 def test_prebuild_puts_a_file_in_the_place_of_nothing_else(
     tmp_path: Path, pack: Callable[..., bytes]
 ) -> None:
-    from attn_mlir.compiling.compiler import Asked
+    from attn_mlir.compiling.compiler import RequestedKernel
 
-    asked = Asked("k", "{}", "sm_90a", Bundle.from_bytes(pack()))
+    asked = RequestedKernel("k", "{}", "sm_90a", Bundle.from_bytes(pack()))
     pipe(tmp_path, NAME)
     with pytest.raises(SpecError, match="cannot write"):
         Collector(tmp_path, say=lambda _: None)(asked)

@@ -92,5 +92,5 @@ def test_an_operator_takes_what_is_declared() -> None:
 
     call = GraphCall(shifted, {"q": "Tensor"})
     assert call.declared == {"k": "Tensor?", "by": "int?", "table": "Tensor?"}
-    given = call.named((0,), {"by": 2, "table": None})
-    assert given == {"q": 0, "by": 2} == call.put_together(lambda x, _: x, call.taken_apart(given))
+    given = call.by_name((0,), {"by": 2, "table": None})
+    assert given == {"q": 0, "by": 2} == call.unflattened(lambda x, _: x, call.flattened(given))

@@ -279,7 +279,7 @@ def test_prebuild_needs_a_compiler(script: Path, no_compiler: Callable[..., None
 def test_a_bundle_is_written_once(tmp_path: Path, pack: Pack) -> None:
     lines: list[str] = []
     collector = Collector(tmp_path, say=lines.append)
-    asked: Any = compiler.Asked("k", "{}", "sm_100a", am.load(pack()).bundle)
+    asked: Any = compiler.RequestedKernel("k", "{}", "sm_100a", am.load(pack()).bundle)
     for _ in range(2):
         collector(asked)
     assert list(collector.written) == [file_name("k", "{}", "sm_100a")] and len(lines) == 1

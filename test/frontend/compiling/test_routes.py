@@ -92,7 +92,7 @@ def test_parts_of_a_fixed_size(
 ) -> None:
     """A call that names no schedule gets one that puts such parts together."""
     spec = am.mha(**{"heads": 8, "kv_heads": 1, "head_dim": 64, **options})
-    choice = attention_choice(spec, {"sq": sq}, Machine(target, 132), in_parts=True)
+    choice = attention_choice(spec, {"sq": sq}, Machine(target, 132), has_split_size=True)
     assert choice.name == schedule
 
 
