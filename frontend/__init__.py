@@ -124,7 +124,7 @@ def _mask_function(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """What a mask that has another name in the dialect is called here, as the end of a message."""
+    """The end of a message: the public name of a mask with another name in the dialect."""
     if name.startswith("_"):
         return ""
     from attn_mlir.masks import PYTHON_NAMES

@@ -1,4 +1,4 @@
-"""Functions with another library's names and arguments: tables say what becomes of each argument.
+"""Functions with another library's names and arguments, declared by tables.
 
 An argument is used, under our name or as part of a meaning (`Used`), or it is neutral: it has no
 effect and is taken at some values alone (`Neutral`). Anything else is refused by name.
@@ -48,23 +48,23 @@ class Used:
     defaults: Mapping[str, object]
     meaning: Callable[..., Any] | None = None
 
-    def named(self, given: Mapping[str, Any]) -> str:
+    def named(self, arguments: Mapping[str, Any]) -> str:
         """The name under which the argument was passed.
 
         Raises:
           SpecError: it was passed under two names.
         """
-        names = [name for name in self.defaults if given.get(name) is not None]
+        names = [name for name in self.defaults if arguments.get(name) is not None]
         if len(names) > 1:
             raise SpecError(f"{names[0]} and {names[1]} are two names of one argument: pass one")
         return names[0] if names else next(iter(self.defaults))
 
-    def value(self, given: Mapping[str, Any]) -> Any:
+    def value(self, arguments: Mapping[str, Any]) -> Any:
         """Our argument, from those of theirs that were given."""
         if self.meaning is None:
-            name = self.named(given)
-            return given.get(name, self.defaults[name])
-        return self.meaning(*[given.get(name, x) for name, x in self.defaults.items()])
+            name = self.named(arguments)
+            return arguments.get(name, self.defaults[name])
+        return self.meaning(*[arguments.get(name, x) for name, x in self.defaults.items()])
 
 
 Table = Mapping[str, Neutral]
@@ -101,13 +101,13 @@ class Options:
         """Their arguments, each with the value that counts where it is left out."""
         return {name: x for row in self.rows for name, x in row.defaults.items()}
 
-    def ours(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def ours(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Our arguments by name, from those of theirs that were given."""
-        return {row.ours: row.value(given) for row in self.rows}
+        return {row.ours: row.value(arguments) for row in self.rows}
 
-    def names(self, given: Mapping[str, Any]) -> dict[str, str]:
+    def names(self, arguments: Mapping[str, Any]) -> dict[str, str]:
         """Their names of our arguments, where these differ."""
-        names = {row.ours: row.named(given) for row in self.rows if row.meaning is None}
+        names = {row.ours: row.named(arguments) for row in self.rows if row.meaning is None}
         return {ours: name for ours, name in names.items() if ours != name}
 
     def call(
@@ -127,18 +127,18 @@ class Options:
             raise
 
 
-def check_needs(given: Mapping[str, object], rows: Sequence[tuple[str, str, str]]) -> None:
+def check_needs(arguments: Mapping[str, object], rows: Sequence[tuple[str, str, str]]) -> None:
     """Refuses arguments without another one that they need.
 
     Args:
-      given: arguments by name; None: left out.
+      arguments: arguments by name; None: left out.
       rows: an argument, the one that it needs, and the message.
 
     Raises:
       SpecError: with the message of the first such row.
     """
     for name, needed, message in rows:
-        if given[name] is not None and given[needed] is None:
+        if arguments[name] is not None and arguments[needed] is None:
             raise SpecError(message)
 
 
@@ -161,35 +161,37 @@ def adapter(
     def adapted(function: Callable[..., Any]) -> Callable[..., Any]:
         used, order = _used(function, options), positions.split()
         signature = _signature(used, table, order, by_name.split())
-        taken = {name: table[name] for name in signature.parameters if name not in used}
+        accepted = {name: table[name] for name in signature.parameters if name not in used}
         required = [name for name, x in signature.parameters.items() if x.default is REQUIRED]
-        called, own = function.__qualname__, int(order[:1] == ["self"])
+        name_of, self_count = function.__qualname__, int(order[:1] == ["self"])
 
         @functools.wraps(function)
-        def call(*arguments: Any, **given: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
             if len(arguments) > len(order):
-                most, count = len(order) - own, len(arguments) - own
-                raise SpecError(f"{called} takes at most {most} arguments by position, got {count}")
-            named = dict(zip(order, arguments, strict=False))
-            for name in given:
-                if name in named:
-                    raise SpecError(f"{called} got {name} twice, by position and by name")
-            kept: dict[str, Any] = {}
-            for name, value in (named | given).items():
+                most, count = len(order) - self_count, len(arguments) - self_count
+                raise SpecError(
+                    f"{name_of} takes at most {most} arguments by position, got {count}"
+                )
+            positional = dict(zip(order, arguments, strict=False))
+            for name in keywords:
+                if name in positional:
+                    raise SpecError(f"{name_of} got {name} twice, by position and by name")
+            used_values: dict[str, Any] = {}
+            for name, value in (positional | keywords).items():
                 if name in used:
-                    kept[name] = value
-                elif name in taken:
-                    check_neutral(name, value, taken[name])
+                    used_values[name] = value
+                elif name in accepted:
+                    check_neutral(name, value, accepted[name])
                 else:
-                    raise SpecError(f"{called} has no argument {name}")
-            if missing := [repr(name) for name in required if name not in kept]:
+                    raise SpecError(f"{name_of} has no argument {name}")
+            if missing := [repr(name) for name in required if name not in used_values]:
                 count = f"{len(missing)} required argument{'s' if len(missing) > 1 else ''}"
-                raise TypeError(f"{called}() missing {count}: {', '.join(missing)}")
-            return function(**kept)
+                raise TypeError(f"{name_of}() missing {count}: {', '.join(missing)}")
+            return function(**used_values)
 
         vars(call).update(
             __signature__=signature,
-            arguments={name: taken.get(name) for name in signature.parameters},
+            arguments={name: accepted.get(name) for name in signature.parameters},
         )
         return call
 
@@ -197,9 +199,9 @@ def adapter(
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
-    """What becomes of each argument of a public function; those that no `adapter` made use all."""
-    found: Arguments | None = getattr(function, "arguments", None)
-    return dict.fromkeys(inspect.signature(function).parameters) if found is None else found
+    """The meaning of each argument of a public function; without an `adapter` all are used."""
+    table: Arguments | None = getattr(function, "arguments", None)
+    return dict.fromkeys(inspect.signature(function).parameters) if table is None else table
 
 
 def check_neutral(name: str, value: object, row: Neutral) -> None:
@@ -230,14 +232,16 @@ def _used(
     function: Callable[..., Any], options: Options | Callable[..., Any] | None
 ) -> Mapping[str, object]:
     """The defaults of the arguments that a function uses, by name."""
-    own = inspect.signature(function).parameters
-    found: dict[str, object] = {name: x.default for name, x in own.items() if x.kind in NAMED}
+    parameters = inspect.signature(function).parameters
+    defaults: dict[str, object] = {
+        name: x.default for name, x in parameters.items() if x.kind in NAMED
+    }
     if isinstance(options, Options):
-        return found | options.defaults
+        return defaults | options.defaults
     if options is not None:
-        further = inspect.signature(options).parameters.items()
-        found |= {name: x.default for name, x in further if x.kind is Parameter.KEYWORD_ONLY}
-    return found
+        keywords = inspect.signature(options).parameters.items()
+        defaults |= {name: x.default for name, x in keywords if x.kind is Parameter.KEYWORD_ONLY}
+    return defaults
 
 
 def _signature(
@@ -250,5 +254,5 @@ def _signature(
         return Parameter(name, kind, default=default)
 
     first = [parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in positions]
-    others = [name for name in (*used, *by_name) if name not in positions]
-    return Signature([*first, *(parameter(name, Parameter.KEYWORD_ONLY) for name in others)])
+    keyword_only = [name for name in (*used, *by_name) if name not in positions]
+    return Signature([*first, *(parameter(name, Parameter.KEYWORD_ONLY) for name in keyword_only)])

@@ -108,57 +108,56 @@ def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | Non
       stream: the stream of the launch.
     """
     if like.device == "cuda":
-        found: object = counters(shape, like.device_index, stream_handle(stream))
+        array: object = counters(shape, like.device_index, stream_handle(stream))
     else:
-        found = np.zeros(shape, np.int32)
-    return Output(found, lambda: found)
+        array = np.zeros(shape, np.int32)
+    return Output(array, lambda: array)
 
 
 def counters_at(like: TensorView, count: int, stream: object | None) -> tuple[Any, int]:
-    """What holds the counters of `counters_like`, and where they are."""
+    """The owner of the counters of `counters_like`, and their address."""
     if like.device == "cuda":
         return None, counters_address(count, like.device_index, stream_handle(stream))
-    found = np.zeros(count, np.int32)
-    return found, found.__array_interface__["data"][0]
+    array = np.zeros(count, np.int32)
+    return array, array.__array_interface__["data"][0]
 
 
 def caller_output(
-    out: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
+    out: object, shape: tuple[int, ...], dtype: str, operands: Mapping[str, TensorView]
 ) -> Output:
     """Checks a caller's array for a result, before anything is compiled.
 
     Args:
       out: the array, with any strides except along the last axis.
-      others: the operands by name, with which it must share no memory.
+      operands: the operands by name, with which it must share no memory.
 
     Raises:
       SpecError: another shape, dtype or device, or memory that cannot be written to.
     """
-    wanted = TensorArg("out", "out", dtype, shape, len(shape) - 1, OUTPUT_ALIGNMENT)
-    check_output(wanted, view(out, "out"), others)
+    expected = TensorArg("out", "out", dtype, shape, len(shape) - 1, OUTPUT_ALIGNMENT)
+    check_output(expected, view(out, "out"), operands)
     return Output(out, lambda: out)
 
 
 def check_memory(
-    name: str, value: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
+    name: str, value: object, shape: tuple[int, ...], dtype: str, operands: Mapping[str, TensorView]
 ) -> None:
-    """Refuses memory of the caller that his library could not write a result to; any strides will
-    do.
+    """Refuses memory of the caller that cannot take a result; any strides will do.
 
     Args:
-      others: by name, with which it must share no memory.
+      operands: by name, with which it must share no memory.
 
     Raises:
       SpecError: another shape or dtype, or memory that cannot be written to.
     """
-    wanted = TensorArg(name, "out", dtype, shape, None, 1)
-    check_output(wanted, view(value, name), others)
+    expected = TensorArg(name, "out", dtype, shape, None, 1)
+    check_output(expected, view(value, name), operands)
 
 
 def as_i32(value: object, name: str, *, all_count: bool = False) -> object:
-    """An array of indices or lengths: itself, or one of u32 as the i32 that its words are.
+    """An array of indices or lengths: itself, or one of u32 reinterpreted as i32.
 
-    Numbers from 2^31 on are then below 0: rows, pages and positions that there are none of.
+    Numbers from 2^31 on are then below 0, which is out of range for rows, pages and positions.
 
     Args:
       all_count: whether there is no such number, as among lengths; in host memory one is refused.
@@ -166,18 +165,18 @@ def as_i32(value: object, name: str, *, all_count: bool = False) -> object:
     Raises:
       SpecError: it is no array, or names the number.
     """
-    found = view(value, name)
-    if found.dtype != "u32":
+    array_view = view(value, name)
+    if array_view.dtype != "u32":
         return value
-    if all_count and found.has_memory and found.device == "cpu":
-        numbers = host_array(found)
-        for place in np.argwhere(numbers > MAX_I32).tolist()[:1]:
-            index = ", ".join(map(str, place))
+    if all_count and array_view.has_memory and array_view.device == "cpu":
+        numbers = host_array(array_view)
+        for position in np.argwhere(numbers > MAX_I32).tolist()[:1]:
+            index = ", ".join(map(str, position))
             raise SpecError(
-                f"{name}[{index}] is {numbers[tuple(place)]}, allowed are 0 to {MAX_I32}"
+                f"{name}[{index}] is {numbers[tuple(position)]}, allowed are 0 to {MAX_I32}"
             )
     if isinstance(value, TensorView) or not hasattr(value, "view"):
-        return dataclasses.replace(found, dtype="i32")
+        return dataclasses.replace(array_view, dtype="i32")
     array: Any = value
     return array.view(sys.modules["torch"].int32 if _library(value) == "torch" else np.int32)
 
@@ -196,11 +195,11 @@ def dense_on_host(value: object, name: str) -> object:
     Raises:
       SpecError: it is no array.
     """
-    found = view(value, name)
-    is_kept = found.device != "cpu" or not found.has_memory
-    if is_kept or found.strides == dense_strides(found.shape):
+    array_view = view(value, name)
+    is_unread = array_view.device != "cpu" or not array_view.has_memory
+    if is_unread or array_view.strides == dense_strides(array_view.shape):
         return value
-    return np.array(host_array(found), order="C")
+    return np.array(host_array(array_view), order="C")
 
 
 def host_arrays(arrays: Mapping[str, object]) -> dict[str, npt.NDArray[Any]]:
@@ -209,13 +208,13 @@ def host_arrays(arrays: Mapping[str, object]) -> dict[str, npt.NDArray[Any]]:
     Raises:
       SpecError: one that is not in the host's memory.
     """
-    found: dict[str, npt.NDArray[Any]] = {}
+    result: dict[str, npt.NDArray[Any]] = {}
     for name, value in arrays.items():
         tensor = view(value, name)
         if tensor.device != "cpu":
             raise SpecError(f"{name} is on {tensor.place}: the reference computes on the host")
-        found[name] = host_array(tensor, _numpy_dtype(tensor.dtype))
-    return found
+        result[name] = host_array(tensor, _numpy_dtype(tensor.dtype))
+    return result
 
 
 def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> Any:
@@ -257,7 +256,7 @@ def stream_of(
 
 
 def on_stream(stream: object | None, array: Any) -> AbstractContextManager[Any]:
-    """What makes the library of an array compute on the stream of a launch.
+    """A context in which the library of an array computes on the stream of a launch.
 
     Args:
       stream: the caller's; None: the current one of the library, which launches take as well.

@@ -47,7 +47,7 @@ class ContiguousKV:
 
     def __post_init__(self) -> None:
         """Refuses contradictory fields; arrays are checked by the call."""
-        _check_counted(self.counts_new, self.seqused, "every position is used without")
+        _check_counts_new(self.counts_new, self.seqused, "every position is used without")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,17 +94,17 @@ class PagedKV:
         if not isinstance(cast(object, self.layout), str) or self.layout not in LAYOUTS:
             raise SpecError(f"layout must be NHD or HND, got {shown(self.layout, 40)}")
         rows = {name: getattr(self, name) for name in ("indptr", "indices", "last_page_len")}
-        given = [name for name, value in rows.items() if value is not None]
+        present = [name for name, value in rows.items() if value is not None]
         if self.page_table is not None:
-            if given:
-                raise SpecError(f"page_table and {given[0]} both list the pages: pass one")
-            _check_counted(self.counts_new, self.seqused, "every column is used without")
+            if present:
+                raise SpecError(f"page_table and {present[0]} both list the pages: pass one")
+            _check_counts_new(self.counts_new, self.seqused, "every column is used without")
             return
-        missing = [name for name in rows if name not in given]
+        missing = [name for name in rows if name not in present]
         if missing:
-            wanted = "page_table" if not given else missing[0]
+            first = "page_table" if not present else missing[0]
             raise SpecError(
-                f"{wanted} is missing: pages are listed by page_table, or by indptr, indices and "
+                f"{first} is missing: pages are listed by page_table, or by indptr, indices and "
                 "last_page_len"
             )
         if self.seqused is not None:
@@ -121,7 +121,7 @@ class PagedKV:
         return self.page_table is None
 
 
-def _check_counted(counts_new: object, seqused: object, otherwise: str) -> None:
+def _check_counts_new(counts_new: object, seqused: object, otherwise: str) -> None:
     if not isinstance(counts_new, bool):
         raise SpecError(f"counts_new must be True or False, got {shown(counts_new, 40)}")
     if not counts_new and seqused is None:

@@ -35,8 +35,8 @@ def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
             return IN_GRAPHS[name](*arguments, **options)
         return function(*arguments, **options)
 
-    known = vars(function)
-    vars(call).update(planner=known["planner"], __signature__=known["__signature__"])
+    attributes = vars(function)
+    vars(call).update(planner=attributes["planner"], __signature__=attributes["__signature__"])
     return call
 
 

@@ -55,18 +55,18 @@ class LaunchError(AttnError):
     """A launch was refused or failed, on a GPU or on the emulator."""
 
 
-def no_kernel(subject: str, *reasons: str, beside: str = "", many: bool = False) -> str:
+def no_kernel(subject: str, *reasons: str, context: str = "", many: bool = False) -> str:
     """The one text of a refusal of what kernels could compute and none does.
 
     Args:
       subject: what has no kernel: an argument with its value, a chip; empty where the error names
         the operation.
       reasons: of each schedule that could have had one, or what there are kernels for.
-      beside: what the subject goes with, such as `for e4m3`.
+      context: what the subject goes with, such as `for e4m3`.
       many: whether the subject is several things.
     """
     has = "have no kernel" if many else "has no kernel"
-    words = " ".join(filter(None, (subject, has, beside)))
+    words = " ".join(filter(None, (subject, has, context)))
     return f"{words}: {'; '.join(reasons)}"
 
 

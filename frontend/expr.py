@@ -72,18 +72,18 @@ def names(expr: Expr) -> set[str]:
 
 
 def _leaves(expr: Expr) -> set[int | str]:
-    """Integers and names in an expression; of parts that are the same object one is looked at."""
-    found: set[int | str] = set()
-    seen: set[int] = set()
-    pending = [expr]
-    while pending:
-        part = pending.pop()
-        if not isinstance(part, tuple):
-            found.add(part)
-        elif id(part) not in seen:
-            seen.add(id(part))
-            pending += part[1:]
-    return found
+    """Integers and names in an expression; a shared object is visited once."""
+    leaves: set[int | str] = set()
+    visited: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, tuple):
+            leaves.add(node)
+        elif id(node) not in visited:
+            visited.add(id(node))
+            stack += node[1:]
+    return leaves
 
 
 def show(expr: Expr) -> str:
@@ -122,56 +122,54 @@ def compiled(expr: Expr) -> Evaluator:
         return lambda values: expr
     if isinstance(expr, str):
         return operator.itemgetter(expr)
-    constants, read, operations = _listed(expr)
+    constants, read, operations = _as_operations(expr)
 
     def value(values: Mapping[str, int]) -> int:
-        found = [*constants, *[values[name] for name in read]]
+        numbers = [*constants, *[values[name] for name in read]]
         for apply, left, right in operations:
             try:
-                found.append(apply(found[left], found[right]))
+                numbers.append(apply(numbers[left], numbers[right]))
             except ZeroDivisionError:
                 raise _division_by_zero(apply, values) from None
-        return found[-1]
+        return numbers[-1]
 
     return value
 
 
 def _division_by_zero(apply: Apply, values: Mapping[str, int]) -> SpecError:
-    """What is said of a division by 0."""
+    """The error for a division by 0."""
     assert isinstance(apply, _Quotient)
-    known = {name: values[name] for name in sorted(names(apply.expr))}
-    return SpecError(f"{show(apply.expr)} divides by 0 for {known}")
+    values_used = {name: values[name] for name in sorted(names(apply.expr))}
+    return SpecError(f"{show(apply.expr)} divides by 0 for {values_used}")
 
 
-def _listed(
+def _as_operations(
     expr: tuple[str, Expr, Expr],
 ) -> tuple[list[int], list[str], list[tuple[Apply, int, int]]]:
-    """An expression as its constants, its names, and operations on numbers of what is found before
-    them.
-    """
+    """An expression as constants, names, and operations on earlier results by number."""
     leaves = _leaves(expr)
     constants = sorted(leaf for leaf in leaves if isinstance(leaf, int))
     read = sorted(leaf for leaf in leaves if isinstance(leaf, str))
-    places: dict[object, int] = {leaf: n for n, leaf in enumerate([*constants, *read])}
-    of_parts: dict[int, int] = {}
+    slots: dict[object, int] = {leaf: n for n, leaf in enumerate([*constants, *read])}
+    slot_by_id: dict[int, int] = {}
     operations: list[tuple[Apply, int, int]] = []
 
-    def place(part: Expr) -> int:
-        """The number of a part, whose operations are listed."""
-        if not isinstance(part, tuple):
-            return places[part]
-        if id(part) not in of_parts:
-            key = part[0], place(part[1]), place(part[2])
-            if key not in places:
-                places[key] = len(places)
-                is_plain = part[0] not in PLAIN and isinstance(part[2], int) and part[2] != 0
-                is_checked = part[0] in DIVISIONS and not is_plain
-                apply = _Quotient(part) if is_checked else OPERATORS[part[0]]
+    def slot_of(node: Expr) -> int:
+        """The number of a node's result, after its operations were added."""
+        if not isinstance(node, tuple):
+            return slots[node]
+        if id(node) not in slot_by_id:
+            key = node[0], slot_of(node[1]), slot_of(node[2])
+            if key not in slots:
+                slots[key] = len(slots)
+                is_plain = node[0] not in PLAIN and isinstance(node[2], int) and node[2] != 0
+                is_checked = node[0] in DIVISIONS and not is_plain
+                apply = _Quotient(node) if is_checked else OPERATORS[node[0]]
                 operations.append((apply, key[1], key[2]))
-            of_parts[id(part)] = places[key]
-        return of_parts[id(part)]
+            slot_by_id[id(node)] = slots[key]
+        return slot_by_id[id(node)]
 
-    place(expr)
+    slot_of(expr)
     return constants, read, operations
 
 

@@ -1,6 +1,4 @@
-"""What rows of a latent cache stored in 8 bits hold, in float64 from their bytes, and how such
-bytes are made.
-"""
+"""Packs rows of a latent cache in 8 bits, and unpacks them to float64."""
 
 from __future__ import annotations
 
@@ -38,18 +36,18 @@ def rows_f64(
     if form.is_in_pages:
         data, tail = _split_page(data, form)
         exponents = tail.astype(np.float64)
-        factors = np.where(exponents == NO_EXPONENT, np.nan, 2.0 ** (exponents - EXPONENT_BIAS))
+        scales = np.where(exponents == NO_EXPONENT, np.nan, 2.0 ** (exponents - EXPONENT_BIAS))
     elif form.factors.place == "row":
         end = form.factors_at + 4 * form.factors.stored
-        factors = _as(data[..., form.factors_at : end], np.dtype(np.float32))
+        scales = _as(data[..., form.factors_at : end], np.dtype(np.float32))
     else:
-        factors = kv_scale
+        scales = kv_scale
     values = _as(data[..., : form.narrow], E4M3).astype(np.float64)
-    if factors is not None:
+    if scales is not None:
         group = form.factors.group
-        wide = np.repeat(factors.astype(np.float64), group, axis=-1)[..., : form.narrow]
+        repeated = np.repeat(scales.astype(np.float64), group, axis=-1)[..., : form.narrow]
         with np.errstate(invalid="ignore"):
-            values = values * wide
+            values = values * repeated
     rope = _as(data[..., form.wide_at : form.wide_at + 2 * form.wide], BF16).astype(np.float64)
     rows = np.concatenate([values, rope], axis=-1) if form.wide else values
     return rows.reshape(-1, form.columns)
@@ -65,23 +63,23 @@ def packed(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
     Returns:
       u8 [s_kv, 1, token] or [pages, page, 1, token], and f32 [..., n] or None.
     """
-    values, factors = _quantised(rows[..., : form.narrow].astype(np.float32), form)
+    values, scales = _quantised(rows[..., : form.narrow].astype(np.float32), form)
     *outer, _ = rows.shape
     row = np.zeros((*outer, form.row_bytes), np.uint8)
     row[..., : form.narrow] = values.view(np.uint8)
     if form.wide:
         rope = np.ascontiguousarray(rows[..., form.narrow :]).astype(BF16).view(np.uint8)
         row[..., form.wide_at : form.wide_at + 2 * form.wide] = rope
-    if form.factors.place == "outside" or factors is None:
-        return row[..., None, :], factors
+    if form.factors.place == "outside" or scales is None:
+        return row[..., None, :], scales
     if form.factors.place == "row":
-        row[..., form.factors_at : form.factors_at + 4 * form.factors.stored] = factors.view(
+        row[..., form.factors_at : form.factors_at + 4 * form.factors.stored] = scales.view(
             np.uint8
         )
         return row[..., None, :], None
     pages, page = outer
     tail = np.zeros((pages, page, form.factors.stored), np.uint8)
-    tail[..., : factors.shape[-1]] = np.log2(factors).astype(np.int64) + EXPONENT_BIAS
+    tail[..., : scales.shape[-1]] = np.log2(scales).astype(np.int64) + EXPONENT_BIAS
     tokens_end = page * form.token_bytes
     whole = np.zeros((pages, -(-tokens_end // PAGE_STEP) * PAGE_STEP), np.uint8)
     whole[:, : page * form.row_bytes] = row.reshape(pages, -1)
@@ -102,15 +100,15 @@ def _quantised(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
     count = form.groups(group)
     padded = np.zeros((*outer, count * group), np.float32)
     padded[..., :columns] = rows
-    parts = padded.reshape(*outer, count, group)
-    least = np.maximum(np.abs(parts).max(-1) / LARGEST, MIN_SCALE)
-    factors = np.exp2(np.ceil(np.log2(least))).astype(np.float32)
-    values = (parts / factors[..., None]).reshape(padded.shape)[..., :columns]
-    return values.astype(E4M3), factors
+    grouped = padded.reshape(*outer, count, group)
+    least = np.maximum(np.abs(grouped).max(-1) / LARGEST, MIN_SCALE)
+    scales = np.exp2(np.ceil(np.log2(least))).astype(np.float32)
+    values = (grouped / scales[..., None]).reshape(padded.shape)[..., :columns]
+    return values.astype(E4M3), scales
 
 
 def _split_page(data: Array, form: LatentFormat) -> tuple[Array, Array]:
-    """Of pages [pages, page, token] the rows [pages, page, row], and the factors of each."""
+    """Splits pages [pages, page, token] into rows [pages, page, row] and their scales."""
     pages, page, token = data.shape
     flat = np.ascontiguousarray(data).reshape(pages, page * token)
     rows = flat[:, : page * form.row_bytes].reshape(pages, page, form.row_bytes)
@@ -118,6 +116,6 @@ def _split_page(data: Array, form: LatentFormat) -> tuple[Array, Array]:
     return rows, tail[..., : form.groups(form.factors.group)]
 
 
-def _as(part: Array, dtype: np.dtype[Any]) -> Array:
+def _as(data: Array, dtype: np.dtype[Any]) -> Array:
     """Bytes as numbers."""
-    return np.ascontiguousarray(part).view(dtype)
+    return np.ascontiguousarray(data).view(dtype)

@@ -35,12 +35,14 @@ def check_one_library(arrays: Mapping[str, Any]) -> None:
     Raises:
       SpecError: names the first one of another library or device than the first.
     """
-    given = {name: array for name, array in arrays.items() if array is not None}
-    places = {name: (library_of(x, name), getattr(x, "device", "cpu")) for name, x in given.items()}
-    first = next(iter(places), "")
-    for name, place in places.items():
-        if place != places[first]:
-            (library, where), (other, there) = place, places[first]
+    present = {name: array for name, array in arrays.items() if array is not None}
+    locations = {
+        name: (library_of(x, name), getattr(x, "device", "cpu")) for name, x in present.items()
+    }
+    first = next(iter(locations), "")
+    for name, location in locations.items():
+        if location != locations[first]:
+            (library, where), (other, there) = location, locations[first]
             raise SpecError(
                 f"{name} is of {library} on {where}, {first} of {other} on {there}: they are "
                 "computed with at once"

@@ -25,7 +25,7 @@ FLOATS = ("f32", "bf16", "f16")
 INTEGERS = ("i32", "i64")
 CAPS = (2.0**-100, 2.0**100)  # allowed softcaps: cap and 1 / cap are far from the limits of f32
 MAX_TANH_CAP = 1024.0  # up to this cap the error of `tanh`, times the cap, stays below 2^-13
-SMALL_PART = 2.0**-12  # fraction of a cap up to which tanh(x) is x within 2^-25
+TANH_IS_X = 2.0**-12  # fraction of a cap up to which tanh(x) is x within 2^-25
 
 Shape = tuple[int, ...]
 
@@ -57,14 +57,14 @@ def check_extents(mod: object, sizes: Mapping[str, int], *, longer: Collection[s
     Raises:
       SpecError: an array that does not fit.
     """
-    for wanted in extents_of(mod):
-        for extent, axis in zip(wanted.shape, wanted.axes, strict=True):
+    for expected in extents_of(mod):
+        for extent, axis in zip(expected.shape, expected.axes, strict=True):
             is_longer = axis in longer and extent > sizes[axis]
-            fits = not axis or extent == sizes[axis] or (wanted.or_one and extent == 1)
+            fits = not axis or extent == sizes[axis] or (expected.or_one and extent == 1)
             if not (fits or is_longer):
-                axes = ", ".join(axis or "any" for axis in wanted.axes)
+                axes = ", ".join(axis or "any" for axis in expected.axes)
                 raise SpecError(
-                    f"{wanted.name} has shape {list(wanted.shape)}, it must be [{axes}] with "
+                    f"{expected.name} has shape {list(expected.shape)}, it must be [{axes}] with "
                     f"{axis} {'>' if axis in longer else ''}= {sizes[axis]}"
                 )
 
@@ -75,23 +75,23 @@ def extents_of(mod: object) -> list[Extents]:
     """
     if not isinstance(mod, functools.partial):
         return []
-    known = cast("functools.partial[Any]", mod)
-    parts = known.keywords.get("mods", ()) if known.func in (*_JOINS.values(), _none_of) else ()
-    found = [extents for part in parts for extents in extents_of(part)]
-    for keyword, array in _ARRAYS.get(known.func, {}).items():
-        if as_int(known.keywords[keyword]) is None:  # else one number for all
-            found.append(array.extents(known.keywords[keyword]))
-    return found
+    partial = cast("functools.partial[Any]", mod)
+    inner = partial.keywords.get("mods", ()) if partial.func in (*_JOINS.values(), _none_of) else ()
+    result = [extents for one in inner for extents in extents_of(one)]
+    for keyword, array in _ARRAYS.get(partial.func, {}).items():
+        if as_int(partial.keywords[keyword]) is None:  # else one number for all
+            result.append(array.extents(partial.keywords[keyword]))
+    return result
 
 
 def _flat(how: str, mods: Sequence[Any]) -> tuple[Any, ...]:
     """The functions, with those that are combinations of the same kind replaced by their
     operands.
     """
-    found: list[Any] = []
+    result: list[Any] = []
     for mod in mods:
-        found += mod.keywords["mods"] if getattr(mod, "func", None) is _JOINS[how] else [mod]
-    return tuple(found)
+        result += mod.keywords["mods"] if getattr(mod, "func", None) is _JOINS[how] else [mod]
+    return tuple(result)
 
 
 def softcap(cap: float) -> ScoreMod:
@@ -115,9 +115,9 @@ def _softcapped(score: Any, b: Any, h: Any, q: Any, k: Any, *, cap: float) -> An
 
 def _hardly_capped(score: Any, b: Any, h: Any, q: Any, k: Any, *, cap: float) -> Any:
     """A softcap with a large cap, which would multiply the 2^-23 error of `tanh`."""
-    part = score * (1.0 / cap)
-    grown = expm1(part * 2.0)
-    return where(abs(part) < SMALL_PART, score, grown / (grown + 2.0) * cap)
+    fraction = score * (1.0 / cap)
+    grown = expm1(fraction * 2.0)
+    return where(abs(fraction) < TANH_IS_X, score, grown / (grown + 2.0) * cap)
 
 
 def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -216,8 +216,8 @@ def _biased_by_logits(
     score: Any, b: Any, h: Any, q: Any, k: Any, *, logits: Any, offset: int, distances: int
 ) -> Any:
     distance = q + offset - k
-    known = (distance >= 0) & (distance < distances)
-    return score + where(known, logits[b, q, h, clip(distance, 0, distances - 1)], 0.0)
+    in_range = (distance >= 0) & (distance < distances)
+    return score + where(in_range, logits[b, q, h, clip(distance, 0, distances - 1)], 0.0)
 
 
 def bias(tensor: Any) -> ScoreMod:
@@ -431,7 +431,7 @@ class _Array(NamedTuple):
 
 
 def _of_rank(values: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
-    """Those of batch, head, q and k that a tensor of this rank has axes for."""
+    """The coordinates among batch, head, q and k for a tensor of this rank."""
     return (*values[: rank - 2], *values[2:])
 
 
@@ -442,13 +442,13 @@ def _at(shape: Shape, *coordinates: Any) -> tuple[Any, ...]:
 
 
 def _check(name: str, value: Any, ranks: Sequence[int], dtypes: Sequence[str]) -> TensorView:
-    found = view(value, name)
-    if len(found.shape) not in ranks:
+    array = view(value, name)
+    if len(array.shape) not in ranks:
         allowed = " or ".join(map(str, ranks))
-        raise SpecError(f"{name} must have {allowed} dimensions, got shape {list(found.shape)}")
-    if found.dtype not in dtypes:
-        raise SpecError(f"{name} must be of {', '.join(dtypes)}, got {found.dtype}")
-    return found
+        raise SpecError(f"{name} must have {allowed} dimensions, got shape {list(array.shape)}")
+    if array.dtype not in dtypes:
+        raise SpecError(f"{name} must be of {', '.join(dtypes)}, got {array.dtype}")
+    return array
 
 
 def _several(name: str, mods: Sequence[object]) -> None:

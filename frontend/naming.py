@@ -1,8 +1,8 @@
 """Errors that name the arguments of a call as its caller does.
 
 A function with another library's names passes its arguments on under ours, and a kernel has names
-for what lies in a cache. What refuses an argument knows the name that it got; the one who called is
-told the name that was written.
+the arrays of a cache. The check that refuses an argument knows its internal name; the error shows the
+name that the caller wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attn_mlir.errors import SpecError
 
 LIKE = 0.8  # a typing error leaves this much alike; below that lie other words, schedule and scale
 
-# What other libraries call an option: our option, and how it is passed.
+# Names of options in other libraries: our option, and how it is passed.
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("causal", "is_causal"), ("mask", "mask=am.causal()")),
     **dict.fromkeys(
@@ -49,13 +49,13 @@ def check_options(function: Callable[..., Any], options: Mapping[str, object]) -
     """
     import difflib  # imported here, as only a mistake needs it
 
-    known = inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
     for name in options:
-        if name in known:
+        if name in parameters:
             continue
         ours, how = ELSEWHERE.get(name, ("", ""))
-        if ours not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=LIKE)
+        if ours not in parameters:
+            near = difflib.get_close_matches(name, parameters, n=1, cutoff=LIKE)
             how = f"{near[0]}=" if near else ""
         what = f"{function.__name__}() got an unexpected keyword argument {name!r}"
         raise TypeError(f"{what}: pass {how}" if how else what) from None
@@ -65,8 +65,8 @@ def in_words(message: str, names: Mapping[str, str]) -> str:
     """A message with the caller's names in the place of others, wherever they are whole words."""
     if not names:
         return message
-    words = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    return re.sub(rf"\b(?:{words})\b", lambda found: names[found[0]], message)
+    pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"\b(?:{pattern})\b", lambda match: names[match[0]], message)
 
 
 def rename(error: SpecError, names: Mapping[str, str]) -> None:

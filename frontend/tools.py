@@ -36,10 +36,10 @@ def find_tool(name: str, package: str) -> Path:
             path = os.path.join(nvidia, folder, "bin", name)
             if os.access(path, os.X_OK):
                 return Path(path)
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise TargetError(f"no {name}: install the package {package}, or put it on PATH")
-    return Path(found)
+    return Path(path)
 
 
 def _cuda_folders(nvidia: str) -> list[str]:
@@ -48,8 +48,8 @@ def _cuda_folders(nvidia: str) -> list[str]:
         names = os.listdir(nvidia)
     except OSError:
         return []
-    found = [name for name in names if name.startswith("cu") and name[2:].isdigit()]
-    return sorted(found, key=lambda name: int(name[2:]), reverse=True)
+    folders = [name for name in names if name.startswith("cu") and name[2:].isdigit()]
+    return sorted(folders, key=lambda name: int(name[2:]), reverse=True)
 
 
 def makes_machine_code() -> bool:
@@ -63,14 +63,14 @@ def find_ptxas() -> Path:
     Raises:
       TargetError: there is none, the named one does not exist, or `none` is set.
     """
-    named = env.settings().ptxas
-    if named == "none":
+    setting = env.settings().ptxas
+    if setting == "none":
         raise TargetError("no ptxas: ATTN_MLIR_PTXAS=none says that none is to be used; unset it")
-    if named is None:
+    if setting is None:
         return find_tool("ptxas", "nvidia-cuda-nvcc")
-    if not (os.path.isfile(named) and os.access(named, os.X_OK)):
-        raise TargetError(f"ATTN_MLIR_PTXAS names {named}, which is not a program")
-    return named
+    if not (os.path.isfile(setting) and os.access(setting, os.X_OK)):
+        raise TargetError(f"ATTN_MLIR_PTXAS names {setting}, which is not a program")
+    return setting
 
 
 def run_tool(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:

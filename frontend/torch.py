@@ -79,11 +79,11 @@ def scaled_dot_product_attention(
         aligned = _alignment(attn_mask, query.shape[-2], key.shape[-2])
     elif attn_mask is not None:
         _check_mask(attn_mask, query)
-        given = operands.mask(attn_mask)
-        if given.dtype == torch.bool:
-            mask_mod = visible(given)
+        mask_tensor = operands.mask(attn_mask)
+        if mask_tensor.dtype == torch.bool:
+            mask_mod = visible(mask_tensor)
         else:
-            score_mod = added(given)
+            score_mod = added(mask_tensor)
     mask = "full"
     if aligned == "end" or (aligned and query.shape[-2] == key.shape[-2]):
         mask = "causal"
@@ -217,29 +217,31 @@ def _check_mask(attn_mask: Any, query: Any) -> None:
 
 
 def _of_blocks(
-    given: Any, sq: int, sk: int, mask_mod: MaskMod | None
+    block_mask: Any, sq: int, sk: int, mask_mod: MaskMod | None
 ) -> tuple[Listing | BlockMask, MaskMod | None]:
     """A BlockMask and the predicate for its partly visible blocks.
 
     Raises:
       SpecError: it is no BlockMask, or for other lengths, or a predicate is given as well.
     """
-    if isinstance(given, BlockMask):
-        return given, mask_mod
+    if isinstance(block_mask, BlockMask):
+        return block_mask, mask_mod
     fields = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE", "seq_lengths", "mask_mod")
-    if not all(hasattr(given, name) for name in fields):
-        raise SpecError(f"block_mask must be a BlockMask, got {type(given).__name__}")
-    lengths = tuple(given.seq_lengths)
+    if not all(hasattr(block_mask, name) for name in fields):
+        raise SpecError(f"block_mask must be a BlockMask, got {type(block_mask).__name__}")
+    lengths = tuple(block_mask.seq_lengths)
     if lengths != (sq, sk):
         raise SpecError(f"block_mask is for sq, sk = {lengths}, the call has {(sq, sk)}")
     if mask_mod is not None:
         raise SpecError("mask_mod and block_mask exclude each other: make the block mask with it")
     tensors = (
-        given.kv_num_blocks,
-        given.kv_indices,
-        getattr(given, "full_kv_num_blocks", None),
-        getattr(given, "full_kv_indices", None),
+        block_mask.kv_num_blocks,
+        block_mask.kv_indices,
+        getattr(block_mask, "full_kv_num_blocks", None),
+        getattr(block_mask, "full_kv_indices", None),
     )
-    hides_nothing = getattr(given.mask_mod, "__name__", "") == "noop_mask"  # where none was given
-    block_size: Any = tuple(given.BLOCK_SIZE)
-    return Listing(tensors, block_size), None if hides_nothing else given.mask_mod
+    hides_nothing = (
+        getattr(block_mask.mask_mod, "__name__", "") == "noop_mask"
+    )  # where none was given
+    block_size: Any = tuple(block_mask.BLOCK_SIZE)
+    return Listing(tensors, block_size), None if hides_nothing else block_mask.mask_mod

@@ -130,13 +130,13 @@ def _function_of_jax(error: Exception) -> str | None:
     """The name of the jax function that was called with a stand-in, from jax's error message."""
     if not isinstance(error, TypeError) or Traced.__qualname__ not in str(error):
         return None
-    found = re.search(
+    match = re.search(
         r"<function (\w+) at|^(\w+) requires ndarray|passed to (\w+) at|not a valid (JAX) type",
         str(error),
     )
-    if found is None:
+    if match is None:
         return None
-    name = next(name for name in found.groups() if name)
+    name = next(name for name in match.groups() if name)
     return "a function" if name == "JAX" else name
 
 

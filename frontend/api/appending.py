@@ -10,7 +10,7 @@ from typing import Any, cast
 from attn_mlir.api.appending_checks import check_positions
 from attn_mlir.api.array_checks import checked_array, dense_array, index_array
 from attn_mlir.api.caches import Cached, cached
-from attn_mlir.api.descales import cache_factors
+from attn_mlir.api.descales import scale_tables
 from attn_mlir.api.lengths import contents_of
 from attn_mlir.api.plan import Plan, Step
 from attn_mlir.api.planners import declared_by
@@ -60,47 +60,44 @@ class AppendCall:
 def append_kv(call: AppendCall) -> Plan:
     """Writes the keys and values of new tokens into a cache, in place and in one launch.
 
-    Where a token goes is told by one of three:
+    One of three sources gives the slot of a token:
 
-    - `slot_mapping`: to the slot of its number, page x page_size + offset (in a cache without pages
-      row x positions + position). The cache's tables and lengths are not looked at.
-    - `positions`: to that position of its sequence, with `leftpad` counted from where it begins.
-    - the cache's lengths, where neither is given: the n new tokens of sequence b are the last ones
-      that it then has. With `counts_new=True` `seqused[b]` counts them already, and they go to the
-      positions from seqused[b] - n on; so do they with compressed rows, whose `last_page_len`
-      counts them, and without `seqused`, where a sequence fills its room. With `counts_new=False`
-      they go to those from seqused[b] on, as after FlashAttention's `cache_seqlens`. `seqused`
-      counts `leftpad`.
+    - `slot_mapping`: slot page x page_size + offset, or row x positions + position in a cache
+      without pages. The cache's tables and lengths are not read.
+    - `positions`: that position of its sequence; `leftpad` shifts it.
+    - the cache's lengths, if neither is given: the n new tokens are the last ones of sequence b.
+      With `counts_new=True` `seqused[b]` includes them, and they go to positions seqused[b] - n
+      and after. The same holds for compressed rows, whose `last_page_len` includes them, and
+      without `seqused`, where sequences fill their rows. With `counts_new=False` they go to
+      positions seqused[b] and after, as with FlashAttention's `cache_seqlens`. `seqused` includes
+      `leftpad`.
 
-    The lengths of the cache stay what they are, and so does whatever no token is written to. A
-    token that belongs nowhere, such as one past the room of its sequence, is written nowhere. Two
-    tokens for one place are refused where arrays in host memory tell; else each 16 bytes there are
-    of one of them, and heads, K and V, parts of a row and factors need not be of the same one.
+    Lengths and all other slots stay unchanged. A token without a slot, such as one past the end of
+    its sequence's memory, is not written. Two tokens for one slot are refused if the arrays are in
+    host memory; otherwise each 16 bytes of the slot come from one of the two.
 
     Args:
       cache: as of `attention`; of bf16, f16 or a `float8` of 8 bits.
       k_new: [batch, n, kv_heads, head_dim], n tokens of each sequence; or [tokens, kv_heads,
         head_dim] with `slot_mapping`, with `positions` and `batch_indices`, or with `cu_seqlens`.
-        Of the cache's dtype; or of bf16 or f16 for a cache of 8 bits, whose elements are then these
-        divided by `k_scale`, and the largest number where that is too large. Factors of positions
-        are written as
-        well: of each group of columns the largest element over the largest number of 8 bits.
+        The cache's dtype; or bf16 or f16 for a cache of 8 bits, which gets them divided by
+        `k_scale` and saturated. Scales of positions are written as well: for each group of columns
+        the largest element over the largest 8-bit number.
       v_new: the same for values, with v_head_dim.
       positions: [tokens] or [batch, n], i32 or u32, as all index arrays.
       batch_indices: [tokens] i32, the sequence of each token. A negative one is ignored.
       cu_seqlens: [batch + 1] i32: sequence b has the tokens from cu_seqlens[b] to before
         cu_seqlens[b + 1]; others are ignored.
       slot_mapping: [tokens] i32 or i64. A negative one is ignored.
-      rotary: (cos, sin, interleaved): of keys the first 2 x C columns are rotated, by row p of cos
-        and sin [positions, C] for the position p of its sequence; 2 x C is a multiple of 16. Pairs
-        are the columns i and i + C, or 2 i and 2 i + 1 if `interleaved`. With `slot_mapping` the
-        positions are given as well. q is not rotated here.
+      rotary: (cos, sin, interleaved), with cos and sin [positions, C]: the first 2 x C columns of
+        the key at position p are rotated by row p; 2 x C is a multiple of 16. Pairs are the columns
+        i and i + C, or 2 i and 2 i + 1 if `interleaved`. With `slot_mapping` it needs `positions`
+        as well. q is not rotated.
       device, stream: as of `attention`.
 
     Raises:
-      SpecError: an argument is wrong, or, of arrays in host memory, what it holds: tokens past the
-        room of their sequence, two for one place, entries of tables out of range. Nothing was
-        launched.
+      SpecError: an argument is wrong, or the contents of one in host memory: tokens past the end of
+        their sequence's memory, two for one slot, table entries out of range. Nothing was launched.
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
@@ -141,13 +138,13 @@ def append_kv(call: AppendCall) -> Plan:
         for name, value in lengths.items()
     }
     indices = {} if is_slots else dict(cache.arrays)
-    factors: dict[str, TensorView] = {}
+    scales: dict[str, TensorView] = {}
     if scaled:
-        factors = cache_factors(cache.scales, tensors.dtype, batch, spec.heads)
-        if is_slots and any(table.shape[0] > 1 for table in factors.values()):
+        scales = scale_tables(cache.scales, tensors.dtype, batch, spec.heads)
+        if is_slots and any(table.shape[0] > 1 for table in scales.values()):
             raise SpecError("k_scale and v_scale per sequence need positions, got slot_mapping")
     if is_measured:
-        factors = dict(zip(SCALES, cast("tuple[TensorView, ...]", cache.scales), strict=True))
+        scales = dict(zip(SCALES, cast("tuple[TensorView, ...]", cache.scales), strict=True))
     arrays = {**slots.arrays, **indices, **lengths}
     check_positions(
         cache,
@@ -165,7 +162,7 @@ def append_kv(call: AppendCall) -> Plan:
     arguments = {"k_cache": tensors.k, "v_cache": tensors.v}
     arguments |= {"k_new": call.k_new, "v_new": call.v_new}
     names = {"k_cache": _name(cache, "k"), "v_cache": _name(cache, "v")}
-    step = Step(spec, {**arguments, **arrays, **angles, **factors}, names)
+    step = Step(spec, {**arguments, **arrays, **angles, **scales}, names)
     return Plan.of([step], [], call, call.k_new, tensors.k_new)
 
 
@@ -179,22 +176,22 @@ class _Tensors:
 
     @property
     def k(self) -> TensorView:
-        """Of the cache, [pages, page, heads, head_dim] or [rows, positions, heads, head_dim]."""
+        """Keys of the cache, [pages or rows, positions, heads, head_dim]."""
         return self.cache.operands["k"]
 
     @property
     def v(self) -> TensorView:
-        """Of the cache."""
+        """Values of the cache, as `k` with v_head_dim."""
         return self.cache.operands["v"]
 
     @property
     def dtype(self) -> str:
-        """Of the cache."""
+        """The cache's dtype."""
         return self.k.dtype
 
     @property
     def new_dtype(self) -> str:
-        """Of the tokens."""
+        """The tokens' dtype."""
         return self.k_new.dtype
 
     def check(self) -> None:
@@ -317,7 +314,7 @@ def _angles(rotary: object, tensors: _Tensors) -> tuple[dict[str, TensorView], b
 
 
 def _check_measured(tensors: _Tensors, kind: Cache, *, is_slots: bool) -> None:
-    """Refuses tokens whose factors no kernel finds, or finds no place for.
+    """Refuses tokens whose scales no kernel computes, or has no slot for.
 
     Raises:
       SpecError: names the argument and what would do.
@@ -338,5 +335,5 @@ def _without_lists(kind: Cache) -> Cache:
 
 
 def _name(cache: Cached, argument: str) -> str:
-    """What the caller calls an argument."""
+    """The caller's name of an argument."""
     return cache.names.get(argument, argument)

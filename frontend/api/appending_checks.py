@@ -1,6 +1,6 @@
-"""What the index arrays of an append hold, where they are in host memory: every token has a place.
+"""Checks the index arrays of an append that are in host memory: every token needs a slot.
 
-A kernel leaves out tokens that have none; a caller whose arrays can be read is told instead.
+Kernels skip tokens without a slot; here such tokens are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class _Tokens:
-    """Tokens that count, one entry of each array per token.
+    """Tokens that are written, one entry of each array per token.
 
     Attributes:
       index: number of the token.
@@ -51,10 +51,10 @@ def check_positions(
     has_positions: bool,
     angle_count: int | None,
 ) -> None:
-    """Refuses tokens without a place, as far as arrays can be read.
+    """Refuses tokens without a slot, as far as arrays can be read.
 
     Args:
-      kind: what tells the sequence of a token; see `AppendSpec`.
+      kind: `told` of `AppendSpec`: the source of a token's sequence.
       shape: [tokens] or [batch, n].
       contents: the index arrays by name, None where they are not to be read.
       has_positions: whether positions are given.
@@ -117,7 +117,7 @@ def _check_slots(
 
 
 def _given_positions(positions: Array, tokens: _Tokens, starts: Array, capacity: Array) -> Array:
-    """The place of each token in its sequence's room, where positions tell."""
+    """The slot of each token within its sequence, from given positions."""
     requested, b = positions[tokens.index].astype(np.int64), tokens.sequence
     slots = requested + starts[b]
     wrong = (requested < 0) | (slots >= capacity[b])
@@ -133,10 +133,10 @@ def _given_positions(positions: Array, tokens: _Tokens, starts: Array, capacity:
 def _positions_from_ends(
     name: str, ends: Array, tokens: _Tokens, starts: Array, capacity: Array
 ) -> Array:
-    """The place of each token in its sequence's room, where new tokens are the last ones.
+    """The slot of each token within its sequence, where new tokens are the last ones.
 
     Args:
-      name: of what tells the ends.
+      name: the array that gives the ends, for messages.
     """
     b = tokens.sequence
     slots = ends[b] - tokens.back
@@ -162,13 +162,13 @@ def _check_angles(name: str, positions: Array, count: int) -> None:
 
 
 def _check_apart(name: str, tokens: Array, slots: Array, where: Callable[[int], str]) -> None:
-    """Refuses two tokens for one place, of which each head would hold either.
+    """Refuses two tokens for one slot.
 
     Args:
-      name: of the array that leads tokens to their places.
+      name: the array that assigns slots.
       tokens: their numbers.
-      slots: a number for each, equal for equal places.
-      where: what messages call the place of an entry.
+      slots: their slots.
+      where: describes the slot of an entry for messages.
     """
     order = np.argsort(slots, kind="stable")
     same = np.flatnonzero(np.diff(slots[order]) == 0)
@@ -206,7 +206,7 @@ def _tokens(cache: Cached, kind: str, shape: tuple[int, ...], contents: Contents
 
 
 def _capacities(cache: Cached, contents: Contents) -> Array | None:
-    """Positions that each sequence has memory for; None where that cannot be read."""
+    """Positions that each sequence has memory for; None if not readable."""
     if cache.kind is None or cache.kind.pages != CSR:
         return np.full(cache.batch, cache.max_positions, np.int64)
     if stored_lengths(cache, contents) is None:  # which checks the rows
@@ -217,7 +217,7 @@ def _capacities(cache: Cached, contents: Contents) -> Array | None:
 
 
 def _ends(cache: Cached, tokens: _Tokens, contents: Contents, capacity: Array) -> Array | None:
-    """Positions of each sequence once the tokens are there."""
+    """The length of each sequence with its new tokens; None if not readable."""
     for name in LENGTHS:
         if name in contents:
             used = contents[name]
@@ -232,7 +232,7 @@ def _ends(cache: Cached, tokens: _Tokens, contents: Contents, capacity: Array) -
 
 
 def _check_entries(cache: Cached, tokens: _Tokens, positions: Array, contents: Contents) -> None:
-    """Refuses entries of tables that tokens are led by and that name nothing."""
+    """Refuses table entries of the new tokens that are out of range."""
     k, called = cache.operands["k"], cache.names.get("k", "k")
     if (rows := contents.get("batch_idx")) is not None:
         check_entries("batch_idx", rows, k.shape[0], f"{called} has rows")
@@ -272,7 +272,7 @@ def _check_entries(cache: Cached, tokens: _Tokens, positions: Array, contents: C
 def _check_table(
     name: str, table: Array, sequences: Array, columns: Array, pages: int, range_name: str
 ) -> Array:
-    """The entries of a table in these rows and columns; refuses those that name no page."""
+    """The entries of a table in these rows and columns; refuses those out of range."""
     if columns.max(initial=0) >= table.shape[1]:
         raise SpecError(
             f"{name} has {table.shape[1]} columns, a token goes to page {columns.max()} of its "
@@ -289,7 +289,7 @@ def _check_table(
 
 
 def _check_pages(name: str, cache: Cached, tokens: _Tokens, pages: Array, positions: Array) -> None:
-    """Refuses tokens of sequences that share a page and are led to one slot of it."""
+    """Refuses tokens of sequences that share a page and write to one slot of it."""
     assert cache.kind is not None
     size = cache.kind.page_size
     slots = pages.astype(np.int64) * size + positions % size

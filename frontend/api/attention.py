@@ -130,16 +130,16 @@ def attention(call: AttentionCall) -> Plan:
       query_tiles, tile_order: see `MhaSpec`; by default one query tile if all rows fit it, and an
         order that follows from the mask.
       schedule: see `MhaSpec`.
-      num_splits: number of parts of the keys, 1 to 256, which are computed in parallel and then
+      num_splits: number of splits of the keys, 1 to 256, which are computed in parallel and then
         combined; 0 chooses by the sizes. Useful for few queries and many keys. The same number
         gives the same bits.
-      split_size: number of keys of each part, a multiple of 128, in place of the number of parts: a
-        sequence's results then have the same bits in any batch, whatever the other sequences. For
-        the schedule `mha-streaming`, whose launch has as many parts as the longest sequence could
-        need, up to 256.
+      split_size: number of keys of each split, a multiple of 128, in place of the number of splits:
+        a sequence's results then have the same bits in any batch. For the schedule
+        `mha-streaming`, whose launch has as many splits as the longest sequence may need, up to
+        256.
       sm_margin: multiprocessors that the call leaves free, for kernels beside it: 0 to all but one.
         Kernels whose CTAs loop over work tiles (`persistent`, `counter`) are launched with as many
-        CTAs fewer, and parts of the keys are counted for the rest. As in FlashAttention it changes
+        CTAs fewer, and splits are counted for the remaining ones. As in FlashAttention it changes
         no other kernel: those have a CTA for each work tile.
       out: an array for O, which is also returned: of O's shape and dtype, with any strides except
         along the last axis. It must share no memory with the operands.
@@ -152,7 +152,7 @@ def attention(call: AttentionCall) -> Plan:
       O as [batch, sq, heads, v_head_dim] in q's kind of array; with `return_lse` also LSE as
       [batch, heads, sq] in float32, natural logarithm. With `cu_seqlens_q` they are
       [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written; with
-      parts of the keys they may get any values.
+      splits they may get any values.
 
     Raises:
       SpecError: an operand or an option is wrong; nothing was launched.
@@ -183,8 +183,8 @@ def attention(call: AttentionCall) -> Plan:
     }
     knobs["offsets"] = offsets.kinds
     spec = spec_of(operands, call.mask, out_dtype=out_dtype, lengths=lengths, **knobs)
-    factors = (call.q_descale, k_descale, v_descale)
-    descales = descales_of(spec, lengths.sizes["batch"], *factors, lengths.names)
+    caller_descales = (call.q_descale, k_descale, v_descale)
+    descales = descales_of(spec, lengths.sizes["batch"], *caller_descales, lengths.names)
     if call.sinks is not None:
         checked_array("sinks", call.sinks, (spec.heads,), "f32", "bf16", "f16")
     mask_mod, lists = call.mask_mod, dict[str, object]()
@@ -253,7 +253,7 @@ def planned(
     stream: object | None = None,
     sm_margin: int = 0,
 ) -> Plan:
-    """The launches for a request: attention and, for parts of the keys, their combination.
+    """The launches for a request: attention and, for split keys, their combination.
 
     Args:
       model: the caller's array, whose library and device results get; its view is the operand q.
@@ -320,7 +320,7 @@ def planned(
 
 
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:
-    """What a kernel keeps of its own while it runs: parts of the keys, counters."""
+    """The workspace of a kernel: partial results and counters."""
     return [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
 
 

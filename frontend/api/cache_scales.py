@@ -1,9 +1,9 @@
-"""Checks the factors that a cache has for each position, and brings them to the kernel's form.
+"""Checks the scales of a cache's positions, and brings them to kernel form.
 
-They are stored as keys and values are, with groups in place of columns: `k_scale` [pages, page,
+They are stored like keys and values, with groups in place of columns: `k_scale` [pages, page,
 heads, groups] or [rows, positions, heads, groups], in the layout of the cache, and in one array for
-K and V if these are in one. Where a page or row of factors has fewer positions than one of keys, by
-a whole number, that many neighbouring positions share a factor.
+K and V if these are in one. If a page or row of scales has n times fewer positions than one of keys,
+n neighbouring positions share a scale.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PositionScales:
     Attributes:
       scales: those of k and of v, [pages, page, heads, groups] or [rows, positions, heads, groups].
       kind: how the cache is stored.
-      table: the list of their pages, if it is not that of k and v.
+      table: their page table, if it is not that of k and v.
     """
 
     scales: tuple[TensorView, TensorView]
@@ -41,7 +41,7 @@ class PositionScales:
     table: object | None
 
     def arrays(self, batch: int, columns: int) -> dict[str, object]:
-        """Their own index array by name; empty if they have none.
+        """Their index array by name; empty without a `scale_table`.
 
         Args:
           batch: number of sequences.
@@ -65,7 +65,7 @@ class PositionScales:
 def position_scales(
     cache: ContiguousKV | PagedKV, operands: Mapping[str, TensorView], kind: Cache
 ) -> PositionScales | None:
-    """The factors of a cache if each position has its own; None if they are tables per head.
+    """The scales of a cache's positions; None if the cache has scales per head.
 
     Args:
       operands: k and v, as [pages, page, heads, columns] or [rows, positions, heads, columns].

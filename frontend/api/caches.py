@@ -55,7 +55,7 @@ _REPLACED_BY = {
 }  # arguments of `attention` -> fields of a cache that take their place
 _LENGTH_NAMES = {"seqused_k": "seqused", "cache_seqlens": "seqused"}
 _SCALE_NAMES = {"k_descale": "k_scale", "v_descale": "v_scale"}
-ALL_COUNT = ("batch_idx", "leftpad", "indptr")  # arrays whose numbers all have to be some
+ALL_COUNT = ("batch_idx", "leftpad", "indptr")  # arrays in which no number may be unused
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def stored_lengths(cache: Cached, contents: Contents) -> Numbers | None:
 
 
 def check_cache_indices(cache: Cached, contents: Contents, lengths: Numbers | None) -> None:
-    """Refuses host arrays whose entries, as far as sequences use them, are no pages or rows.
+    """Refuses host arrays with used entries that are out of range.
 
     Args:
       contents: the index arrays by name; None for those that are not read.
@@ -342,7 +342,7 @@ def check_cache_indices(cache: Cached, contents: Contents, lengths: Numbers | No
 
 
 def _check_scale_table(cache: Cached, table: Numbers, lengths: Numbers) -> None:
-    """Refuses a host table whose entries, as far as sequences use them, are no pages of factors.
+    """Refuses a host table of scale pages with used entries that are out of range.
 
     Raises:
       SpecError: names the entry.
@@ -369,7 +369,7 @@ def check_entries(
     """Refuses an entry below 0 or from `end` on, among those that are used.
 
     Args:
-      range_name: what has the numbers from 0 on, for the message.
+      range_name: begins the allowed range in the message, such as `k has pages`.
 
     Raises:
       SpecError: names the first one.

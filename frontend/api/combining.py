@@ -1,4 +1,4 @@
-"""Plans of the combination: from the results for parts of the keys to those for all keys."""
+"""Plans the combination of the partial results of splits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attn_mlir.compiling.spec import LSE_TERMS, MhaSpec
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice
 
-LSES_RANK = 4  # rank of the parts' LSE if each is one number
+LSES_RANK = 4  # rank of the partial LSEs if each is one number
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Split:
     """How the keys of a call are split.
 
     Attributes:
-      count: number of parts, at least 2, or at least 1 if their size is fixed.
-      sinks: as in `attention`; the kernel that combines the parts adds them.
-      in_kernel: whether the kernel for the parts combines them itself.
-      size: number of keys of a part, if it is fixed; else None.
+      count: number of splits, at least 2, or at least 1 if their size is fixed.
+      sinks: as in `attention`; the kernel that combines the splits adds them.
+      in_kernel: whether the attention kernel combines the splits itself.
+      size: number of keys of a split, if it is fixed; else None.
     """
 
     count: int
@@ -47,7 +47,7 @@ def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:
     batch, rows = (1, sizes["total_q"]) if is_ragged else (sizes["batch"], sizes["sq"])
     count, heads, columns = split.count, spec.heads, spec.v_head_dim
     total = count * rows
-    # position of the parts' axis in the LSE of a ragged batch
+    # position of the splits' axis in the LSE of a ragged batch
     between = (heads * total, rows, 0, total, 1) if is_ragged else None
     return combination_step(
         parts=PlanView("partial_o", (count, batch, rows, heads, columns)),
@@ -70,10 +70,10 @@ def combination_of(
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Plan:
-    """The plan that combines results for parts that the caller passes.
+    """The plan that combines partial results of the caller.
 
     Args:
-      model: the caller's array for `parts`; results get its library and device.
+      model: the caller's array for `parts`; results have its library and device.
       parts: [splits, batch, sq, heads, v_head_dim] of f32.
       lses: [splits, batch, heads, sq] of f32, or [2, splits, batch, heads, sq], two terms to be
         added.
@@ -102,12 +102,12 @@ def combination_step(
     out_dtype: str,
     return_lse: bool,
 ) -> Step:
-    """The launch that combines these parts; results have the names `o` and `lse` in the plan.
+    """The launch that combines partial results; the plan names the results `o` and `lse`.
 
     Args:
       parts: [splits, batch, sq, heads, v_head_dim] of f32.
       lses: [splits, batch, heads, sq] of f32, or [2, splits, batch, heads, sq], terms to be added.
-      sinks: [heads], which the parts have left out; None without.
+      sinks: [heads], which the partial results leave out; None without.
       out_dtype, return_lse: of `CombineSpec`.
     """
     _, batch, rows, heads, columns = parts.shape

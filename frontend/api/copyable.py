@@ -1,6 +1,4 @@
-"""Whether kernels can copy a tensor from where it lies: what a tensor map asks of strides and
-address.
-"""
+"""Checks that a tensor map can describe a tensor: its strides and its address."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ COPY = "pass a copy, {name}.clone() of torch or {name}.copy() of numpy"
 
 
 def misfit(tensor: TensorView) -> tuple[str, str] | None:
-    """What is wrong with the place of a tensor, and what to pass instead; None if nothing is."""
+    """Why no tensor map describes a tensor, and what to pass instead; None if one does."""
     if tensor.empty:
         return None
     *outer, inner = tensor.strides

@@ -120,7 +120,7 @@ def check_scaled(
             )
 
 
-def cache_factors(
+def scale_tables(
     scales: tuple[object, object] | None, dtype: str, batch: int, heads: int
 ) -> dict[str, TensorView]:
     """The factors of a cache of 8 bits as tables [1 or batch, 1 or heads] of f32, by name.

@@ -1,13 +1,12 @@
-"""What tracing a function depends on, as part of a call's signature, so that it need not be traced
-again.
+"""Keys for traced functions: two functions with equal keys are traced to equal programs.
 
-Tracing sees the function's code, what its closure, defaults and the globals that it names hold, and
-the same of the functions among these; of arrays only shape, strides and dtype, as arrays are
-arguments of the kernel. All of that goes into the key by value, and arrays beside it: two functions
-of equal keys are traced to equal programs, with arrays in the same places. Nothing is taken for
-granted that may change unseen: objects with attributes, lists and dictionaries, modules of the
-user, methods, and code that imports or assigns to what is outside of it. A call with such a
-function is traced every time.
+The key holds everything that tracing reads, by value: the code, and the contents of the closure, the
+defaults and the globals that the code names, also for functions among these. Arrays are arguments
+of the kernel: only their shapes, strides and dtypes count.
+
+Some contents can change without a trace in the key: objects with attributes, lists, dictionaries,
+modules of the user, methods, and code that imports or assigns outside itself. A function with such
+contents has no key and is traced in every call.
 """
 
 from __future__ import annotations
@@ -50,11 +49,12 @@ _stand_ins: dict[tuple[Any, ...], object] = {}  # contents of tuples -> what is 
 
 
 class Names(NamedTuple):
-    """What code names outside of itself.
+    """The names that code looks up outside itself.
 
     Attributes:
-      scope: globals and builtins; attributes: of whatever.
-      is_plain: whether it only reads.
+      scope: globals and builtins.
+      attributes: of any object.
+      is_plain: whether the code only reads.
     """
 
     scope: tuple[str, ...]
@@ -63,7 +63,7 @@ class Names(NamedTuple):
 
 
 def add_function(reader: Reader, signature: Signature, function: Any) -> bool:
-    """Adds a traced function to a signature; whether all that it depends on could be read."""
+    """Adds a traced function to a signature; returns whether it has a key."""
     before = len(signature.arrays)
     is_read = _FunctionReader(signature).value(function)
     signature.captured += range(before, len(signature.arrays))
@@ -71,7 +71,7 @@ def add_function(reader: Reader, signature: Signature, function: Any) -> bool:
 
 
 class _FunctionReader:
-    """Goes through one function."""
+    """Reads one function into the key of a signature."""
 
     def __init__(self, signature: Signature):
         self._signature = signature
@@ -79,7 +79,7 @@ class _FunctionReader:
         self._visited = signature.seen
 
     def value(self, value: Any) -> bool:
-        """Adds what a function finds outside of itself."""
+        """Adds a value that a function captures."""
         cls = _class_of(value)
         if cls in BY_VALUE:
             self._key += (cls, value)
@@ -113,7 +113,7 @@ class _FunctionReader:
         return True
 
     def _once(self, value: Any, add: Callable[[Any], bool]) -> bool:
-        """Adds a function or an array; one that was met before by where that was."""
+        """Adds a function or an array; a repeated one is a reference to the first."""
         met = self._visited.get(id(value))
         if met is not None:
             self._key += ("again", met[0])
@@ -122,7 +122,7 @@ class _FunctionReader:
         return add(value)
 
     def _of_library(self, value: Any) -> bool:
-        """Adds what is one and the same as long as the process lives; whether it is that."""
+        """Adds an object of a library that never changes; returns False for other objects."""
         if not (any(value is x for x in BUILTINS) or _is_constant(value) or _is_pure(value)):
             return False
         self._key += (type(value), value)
@@ -167,7 +167,7 @@ class _FunctionReader:
         return True
 
     def _module(self, module: types.ModuleType, attributes: tuple[str, ...], depth: int) -> bool:
-        """Adds a library's module, of which code takes some of these attributes."""
+        """Adds the attributes that code uses of a library's module."""
         values = {x: vars(module)[x] for x in attributes if x in vars(module)}
         self._key += (types.ModuleType, module.__name__, *values, len(values))
         if not _is_library(module.__name__):
@@ -192,14 +192,13 @@ def _is_library(name: str) -> bool:
 
 
 def _fixed(value: tuple[Any, ...]) -> object | None:
-    """What stands for a tuple of nothing but values, at any depth: the same for equal ones; None
-    for others.
+    """An object that identifies a tuple by its contents; None if it holds more than values.
 
-    Such a tuple never changes, so that one that was met before is known by itself.
+    Tuples of values never change, so an object that was read once is found again by its id.
     """
-    known = _tuples.get(id(value))
-    if known is not None:
-        return known[1]
+    entry = _tuples.get(id(value))
+    if entry is not None:
+        return entry[1]
     content = _content(value)
     if content is None:
         return None
@@ -212,9 +211,7 @@ def _fixed(value: tuple[Any, ...]) -> object | None:
 
 
 def _content(value: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A tuple with the class beside each value, and floats by their bits; None if it holds anything
-    else.
-    """
+    """A tuple's values with their classes, floats by their bits; None for other contents."""
     content: list[Any] = [type(value)]
     for x in value:
         cls = _class_of(x)
@@ -251,7 +248,7 @@ def _is_pure(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def _names(code: types.CodeType) -> Names:
-    """What a function's code, and that of functions written inside it, names."""
+    """The names in a function's code and in the functions defined inside it."""
     scope: dict[str, None] = {}
     attributes: dict[str, None] = {}
     is_plain = True

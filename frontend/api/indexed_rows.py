@@ -1,4 +1,4 @@
-"""Rows that lists name, as operands of `mla_decode`: a pool of them, and a list for each query."""
+"""Rows that `mla_decode` reads by index: a pool, and a list of row numbers for each query."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from attn_mlir.runtime.call.tensors import TensorView, view
 
 @dataclass(frozen=True)
 class IndexedRows:
-    """A pool of rows, and the lists that name some of them.
+    """A pool of rows, and the lists of row numbers.
 
     Attributes:
-      operands: views of what rows are made of, by the names of operands: `kv`, and what a format of
-        8 bits adds.
+      operands: views of the rows by the names of operands: `kv`, and those that a format of 8 bits
+        adds.
       lists: `indices`, and `topk_length` where lists have lengths.
       topk: entries of each list.
       group, page: `kv_group` and `kv_page` of a request.
@@ -50,9 +50,9 @@ def indexed_rows(
       name: of the pool.
       pool: [pages, page, 1, columns] of q's dtype, or bytes of `kv_format`.
       q: [batch, sq, heads, columns].
-      lists: `indices` and `topk_length` as a caller gives them; None for lists without lengths.
+      lists: `indices` and `topk_length` of the caller; None for lists without lengths.
       kv_format, kv_scale: as of `mla_decode`.
-      prefix: what the names of lists and factors begin with.
+      prefix: of the names of lists and scales.
 
     Raises:
       SpecError: an argument is wrong.
@@ -65,7 +65,7 @@ def indexed_rows(
         stored = stored_rows(form, pool, kv_scale, prefix=prefix, called=name)
         operands, group, page = stored.operands, stored.group, stored.page
     else:
-        check_no_factors(kv_format, kv_scale, f"{prefix}kv_scale")
+        check_no_scales(kv_format, kv_scale, f"{prefix}kv_scale")
         operands = {"kv": pool_rows(name, pool, columns)}
         if pool.dtype != q.dtype:
             raise SpecError(f"{name} is {pool.dtype}, q is {q.dtype}: both must be the same")
@@ -82,8 +82,8 @@ def indexed_rows(
     return IndexedRows(operands, arrays, topk, group, page)
 
 
-def check_no_factors(kv_format: object, kv_scale: object, name: str = "kv_scale") -> None:
-    """Refuses factors of rows that have none.
+def check_no_scales(kv_format: object, kv_scale: object, name: str = "kv_scale") -> None:
+    """Refuses scales for rows without scales.
 
     Raises:
       SpecError: names the argument.

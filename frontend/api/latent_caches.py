@@ -17,7 +17,7 @@ from attn_mlir.runtime.call.tensors import TensorView, view
 def latent_cached(
     cache: ContiguousKV | PagedKV, columns: int = ROW_COLUMNS, *, may_scale: bool = False
 ) -> Cached:
-    """The rows and index arrays of a latent cache: both operands, `k` and `v`, are all of its rows.
+    """The operands and index arrays of a latent cache; `k` and `v` are the same rows.
 
     Args:
       cache: with `k_pages` [pages, page, 1, columns] alone, or `k` [rows, positions, 1, columns]
@@ -26,7 +26,7 @@ def latent_cached(
       may_scale: whether `k_scale` may have a factor for each position of rows of 8 bits.
 
     Raises:
-      SpecError: values or factors of its own, other columns or heads, or what `cached` refuses.
+      SpecError: separate values or scales, other columns or heads, or as `cached`.
     """
     rows = getattr(cache, "k_pages" if isinstance(cache, PagedKV) else "k")
     may_scale = may_scale and view(rows, "k").dtype in NARROW_DTYPES
@@ -46,11 +46,10 @@ def latent_cached(
 
 
 def latent_pool(cache: ContiguousKV | PagedKV) -> tuple[str, TensorView]:
-    """The rows of a latent cache as [pages, page, 1, columns], and the name of the field that has
-    them.
+    """The rows of a latent cache as [pages, page, 1, columns], and the name of their field.
 
     Raises:
-      SpecError: values or factors of its own, or another rank.
+      SpecError: separate values or scales, or another rank.
     """
     keys, _ = _check_alone(cache)
     pool = view(getattr(cache, keys), keys)
@@ -66,7 +65,7 @@ def pool_rows(name: str, pool: TensorView, columns: int) -> TensorView:
     """All rows of a pool [pages, page, 1, columns] as [rows, columns].
 
     Args:
-      pool: with pages of any size, one behind the other in memory.
+      pool: with pages of any size, contiguous in memory.
       columns: of its rows.
 
     Raises:
@@ -79,8 +78,7 @@ def pool_rows(name: str, pool: TensorView, columns: int) -> TensorView:
 
 
 def contiguous_rows(pool: TensorView, name: str) -> TensorView:
-    """Pages [pages, page, heads, columns] as the rows [rows, heads, columns] that they are in
-    memory.
+    """Contiguous pages [pages, page, heads, columns] as rows [rows, heads, columns].
 
     Raises:
       SpecError: there are gaps between them.
@@ -96,13 +94,13 @@ def contiguous_rows(pool: TensorView, name: str) -> TensorView:
 
 
 def _check_alone(cache: ContiguousKV | PagedKV, *, may_scale: bool = False) -> tuple[str, str]:
-    """The names of the fields of keys and of values, which a latent cache has none of its own of.
+    """The names of the fields of keys and values; refuses separate values.
 
     Args:
-      may_scale: whether it may have factors of keys.
+      may_scale: whether `k_scale` is allowed.
 
     Raises:
-      SpecError: it has, or factors.
+      SpecError: there are separate values, or scales.
     """
     values = "v_pages" if isinstance(cache, PagedKV) else "v"
     if getattr(cache, values) is not None:

@@ -76,9 +76,9 @@ def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
     stored = stored_rows(form, data, scale)
     if stored.group is not None:
         form = form.with_factors(stored.group)
-    factors = None if scale is None else host_array(scale)
+    scales_on_host = None if scale is None else host_array(scale)
     with np.errstate(over="ignore"):
-        rows = rows_f64(host_array(data, np.dtype(np.uint8)), form, factors).astype(BF16)
+        rows = rows_f64(host_array(data, np.dtype(np.uint8)), form, scales_on_host).astype(BF16)
     return rows.reshape(*data.shape[:-1], form.columns)
 
 

@@ -32,7 +32,7 @@ Contents = Mapping[str, Numbers | None]  # of index arrays by name; None: not re
 
 @dataclass(frozen=True)
 class SequenceLengths:
-    """The lengths of one call.
+    """The lengths of the sequences of one call.
 
     Attributes:
       kinds: which arrays give lengths; static, so part of the request.
@@ -59,7 +59,7 @@ class SequenceLengths:
 
 @dataclass(frozen=True)
 class _Operand:
-    """The arguments about queries, or about keys and values.
+    """The length arguments of queries, or of keys and values.
 
     Attributes:
       shape: of the tensor, which begins with batch and positions, or with the rows of all
@@ -91,7 +91,7 @@ class LengthArguments:
     cache_counts_new: bool = False
 
     def of_queries(self) -> LengthArguments:
-        """Those of queries alone."""
+        """The arguments about queries alone."""
         names = [x.name for x in fields(LengthArguments) if x.name.endswith("_q")]
         return LengthArguments(**{name: getattr(self, name) for name in names})
 
@@ -182,10 +182,10 @@ def check_ranks(
     kinds: Lengths,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuses operands that are not stored as the lengths say.
+    """Refuses operands whose ranks contradict the lengths.
 
     Args:
-      names: what the caller calls an operand, where that is not its own name.
+      names: the caller's name of an operand, if it differs.
 
     Raises:
       SpecError: says the shape that was got, and what is needed.
@@ -238,8 +238,7 @@ def contents_of(
 
 
 def check_list_lengths(name: str, lengths: object, topk: int) -> None:
-    """Refuses lengths of lists, as far as the host can read them, that lists of `topk` entries
-    cannot have.
+    """Refuses lengths outside 0 to `topk`, as far as the host can read them.
 
     Raises:
       SpecError: names the entry.
@@ -257,7 +256,7 @@ def check_list_lengths(name: str, lengths: object, topk: int) -> None:
 
 
 def _contents(value: object, name: str) -> Numbers | None:
-    """The numbers of an index array; None for a fake, or one on a GPU that is not read."""
+    """The contents of an index array; None for a fake, or one on a GPU that is not read."""
     tensor = view(value, name)
     if not tensor.has_memory:
         return None
@@ -289,7 +288,7 @@ def _longest(operand: _Operand, contents: Contents) -> int:
 
 
 def _capacities(operand: _Operand, contents: Contents) -> Numbers | None:
-    """The number of positions that the tensor has for each sequence; None if not readable."""
+    """The positions that the tensor has for each sequence; None if not readable."""
     if operand.offsets is None:
         return np.full(operand.shape[0], operand.shape[1], np.int32)
     name = f"cu_seqlens_{operand.name}"
@@ -336,8 +335,7 @@ def _check_contents(
 
 
 def _check_bound(operand: _Operand, lengths: Numbers | None, contents: Contents) -> None:
-    """Refuses an upper bound of the lengths that one exceeds; where an array tells how many
-    positions of a sequence exist, those that do not exist do not count.
+    """Refuses an upper bound that a length exceeds; unused positions do not count.
 
     Raises:
       SpecError: names the sequence and its length.
@@ -354,7 +352,7 @@ def _check_bound(operand: _Operand, lengths: Numbers | None, contents: Contents)
 
 
 def _check_offsets(operand: _Operand, offsets: Numbers) -> Numbers:
-    """Refuses offsets that are no prefix sums, from 0, of lengths within the tensor."""
+    """Refuses offsets that decrease or leave the tensor; returns the lengths between them."""
     name, total = f"cu_seqlens_{operand.name}", operand.shape[0]
     if offsets[0] < 0 or offsets[-1] > total:
         raise SpecError(

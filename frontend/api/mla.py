@@ -9,7 +9,7 @@ from typing import Any
 
 from attn_mlir.api.attention import check_scale, out_dtype_of
 from attn_mlir.api.caches import Cached
-from attn_mlir.api.latent_factors import rope_factors, row_factors
+from attn_mlir.api.latent_scales import rope_scales, row_scales
 from attn_mlir.api.lengths import LengthArguments, SequenceLengths, sequence_lengths
 from attn_mlir.api.packed_rows import rope_cached
 from attn_mlir.api.plan import Plan, PlanView, Step, named_extents, results_of
@@ -29,7 +29,7 @@ from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 
-CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and keys
+CALLED = {"q": "q_nope", "k": "k_nope"}  # names of queries and keys in messages about lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +141,9 @@ def mla(call: MlaCall) -> Plan:
         lengths_of_rows = sequence_lengths(rows, call.of_queries(), cache=cache, called=CALLED)
         lengths = _both(lengths, lengths_of_rows, cache)
     _check_shapes(operands, cache)
-    factors = rope_factors(operands, call.k_rope_descale, cache)
+    scales = rope_scales(operands, call.k_rope_descale, cache)
     descales = {name: getattr(call, name) for name in ("q_descale", "k_descale", "v_descale")}
-    factors |= row_factors(operands, lengths.sizes["batch"], descales)
+    scales |= row_scales(operands, lengths.sizes["batch"], descales)
     machine = machine_of(call.device, operands["q_nope"]).without(call.sm_margin)
     target = machine.target or DEFAULT_TARGET
     option_names = ("mask", "return_lse", "num_qk_stages", "num_pv_stages", "ordered_softmax")
@@ -161,7 +161,7 @@ def mla(call: MlaCall) -> Plan:
         raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
     spec = dataclasses.replace(spec, query_tiles=call.query_tiles, tile_order=call.tile_order)
     spec = chosen(spec, choice_of(spec, lengths.sizes, machine))
-    arguments = {**operands, **factors, **lengths.arrays, **lengths.scalars}
+    arguments = {**operands, **scales, **lengths.arrays, **lengths.scalars}
     arguments["scale"] = model_scale(call.scale)
     results = results_of(spec, named_extents(spec, operands), call.out, operands)
     arguments |= {x.name: PlanView(x.name, x.shape) for x in results}
@@ -189,7 +189,7 @@ def _both(tensors: SequenceLengths, rows: SequenceLengths, cache: Cached) -> Seq
     """The lengths of one call, from those of k_nope and of a latent cache.
 
     Raises:
-      SpecError: a sequence that one of the two has not.
+      SpecError: a sequence has different lengths in the two.
     """
     tensor_keys, cached_keys = tensors.key_lengths, rows.key_lengths
     if tensor_keys is not None and cached_keys is not None:
@@ -218,7 +218,7 @@ def _both(tensors: SequenceLengths, rows: SequenceLengths, cache: Cached) -> Seq
 
 
 def _check_replaced(call: MlaCall) -> None:
-    """Refuses what a cache in the place of `k_rope` tells.
+    """Refuses arguments that the fields of a cache in place of `k_rope` replace.
 
     Raises:
       SpecError: names the argument.

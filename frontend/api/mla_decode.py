@@ -10,7 +10,7 @@ from typing import Any
 from attn_mlir.api.array_checks import dense_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
-from attn_mlir.api.indexed_rows import check_no_factors, indexed_rows
+from attn_mlir.api.indexed_rows import check_no_scales, indexed_rows
 from attn_mlir.api.latent_caches import latent_cached, latent_pool
 from attn_mlir.api.lengths import sequence_lengths
 from attn_mlir.api.mla import model_scale
@@ -79,7 +79,7 @@ def mla_decode(call: MlaDecodeCall) -> Plan:
         of them when left out.
       sinks: [heads] f32, logits of a key without a value, added to the sum that the head's
         probabilities are divided by, but not to the LSE.
-      num_splits: number of parts of the keys, 1 to 256, which are computed side by side; 0 chooses
+      num_splits: number of splits of the keys, 1 to 256, which are computed in parallel; 0 chooses
         by the sizes. The same number gives the same bits.
       kv_format, kv_scale: as of `sparse_mla`: how the rows of the cache are stored, with bytes in
         the place of columns, and their factors. `bf16` is for rows of q's dtype.
@@ -135,12 +135,12 @@ plan = only_planned(mla_decode)
 
 @dataclass(frozen=True)
 class CachePool:
-    """Rows that queries attend to, which have a kernel of their own.
+    """Rows that queries attend to in one kernel.
 
     Attributes:
       spec: the request without a schedule and without a split.
-      rows: views of what rows are made of, by the names of operands.
-      arrays: what tells which of them count, likewise.
+      rows: views of the rows by the names of operands.
+      arrays: index arrays and lengths, likewise.
       sizes: `batch`, and the longest `sq` and `sk`.
       called: the caller's name of the array that has the rows.
     """
@@ -169,7 +169,7 @@ def _of_sequences(spec: MlaDecodeSpec, q: TensorView, call: MlaDecodeCall) -> Ca
         rows = stored.operands
         spec = dataclasses.replace(spec, kv_format=form.name, kv_group=stored.group)
     else:
-        check_no_factors(call.kv_format, call.kv_scale)
+        check_no_scales(call.kv_format, call.kv_scale)
         cache = latent_cached(call.cache, spec.head_dim)
         rows = {"kv": cache.operands["k"]}
     lengths = sequence_lengths({"q": q, **cache.operands}, cache=cache)
@@ -188,7 +188,7 @@ def _of_lists(
     name: str,
     rows: TensorView,
 ) -> CachePool:
-    """The rows of a pool that lists name.
+    """The rows of a pool that lists index.
 
     Args:
       prefix: of the arguments about them.
@@ -210,7 +210,7 @@ def _of_lists(
 
 
 def _planned(call: MlaDecodeCall, pools: Sequence[CachePool], shared: Mapping[str, Any]) -> Plan:
-    """One launch, or several where a kernel of its own combines splits of the keys.
+    """One launch, or several where a second kernel combines splits of the keys.
 
     Args:
       pools: that queries attend to at once.
@@ -253,12 +253,12 @@ def _combined(
     results: Sequence[Allocation],
     counts: Sequence[int],
 ) -> tuple[list[Step], list[Allocation]]:
-    """Launches and memory where results for parts are put together by a kernel of its own.
+    """Launches and memory where a second kernel combines partial results.
 
     Args:
       pools, shared: as of `_planned`.
       results: O and LSE.
-      counts: of the parts of each scope.
+      counts: splits of each pool.
     """
     o, lse = (x.shape for x in results)
     total, batch = sum(counts), o[0]

@@ -1,6 +1,4 @@
-"""Offsets of coordinates: the arguments by which a call says where its operands lie in a longer
-problem.
-"""
+"""Offsets of coordinates: the position of a call's operands in a longer problem."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ def offsets_of(q_offset: object, k_offset: object, head_offset: object, batch: i
     """The offsets that these arguments of `attention` give.
 
     Raises:
-      SpecError: what is neither an integer nor i32 [batch], or a number that no position has; of an
-        array as far as the host can read it.
+      SpecError: neither an integer nor i32 [batch], or out of range, as far as the host can read.
     """
     values = {Q_OFFSET: q_offset, K_OFFSET: k_offset}
     per_sequence = {name: value for name, value in values.items() if _is_array(value)}
@@ -35,7 +32,7 @@ def offsets_of(q_offset: object, k_offset: object, head_offset: object, batch: i
 
 
 def offsets_of_blocks(block_mask: BlockMask, requested: CallOffsets) -> CallOffsets:
-    """The offsets that a block mask was made with, which are those of its call.
+    """The offsets of a block mask, which are those of its calls.
 
     Raises:
       SpecError: the call gives others.

@@ -1,4 +1,4 @@
-"""Rows of a latent cache packed in 8 bits: views of their parts."""
+"""Views of the elements, scales and rope of latent rows packed in 8 bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PackedOperands(NamedTuple):
     Attributes:
       operands: views by the names of operands, those of `row_operands`.
       group: columns that share a factor of a tensor; None without such factors.
-      page: rows of a page, where the format has to know them; else None.
+      page: rows of a page, if the format needs them; else None.
     """
 
     operands: dict[str, TensorView]
@@ -39,7 +39,7 @@ class PackedOperands(NamedTuple):
 
 
 def latent_format(name: object, columns: int) -> LatentFormat | None:
-    """The format of that name, beside queries of so many columns; None for rows of 16 bits.
+    """The format of that name for queries of so many columns; None for rows of 16 bits.
 
     Raises:
       SpecError: there is none, or its rows have other columns.
@@ -56,11 +56,10 @@ def latent_format(name: object, columns: int) -> LatentFormat | None:
 def packed_cached(
     form: LatentFormat, cache: ContiguousKV | PagedKV, kv_scale: object
 ) -> tuple[Cached, PackedOperands]:
-    """A cache of 8 bits whose sequences are attended to: where they lie, and what their rows are
-    made of.
+    """The sequences of a cache of 8 bits, and the views of their rows.
 
     Returns:
-      as `latent_cached`, of the narrow columns; and views [pages, page, 1, ...] or [rows,
+      as `latent_cached`, of the 8-bit columns; and views [pages, page, 1, ...] or [rows,
       positions, 1, ...].
 
     Raises:
@@ -77,11 +76,11 @@ def packed_cached(
 
 
 def rope_cached(kv_format: object, cache: ContiguousKV | PagedKV) -> Cached:
-    """A latent cache of whose rows rope alone is read.
+    """A latent cache whose rope columns alone are read.
 
     Args:
       kv_format: how its rows are stored. Those of 16 bits, or all of e4m3, have 576 columns or
-        rope's 64 alone; of the others rope is bf16, and nothing else is looked at.
+        rope's 64 alone; the others have rope of bf16, and nothing else is read.
 
     Returns:
       as `latent_cached`, of these 576 or 64 columns.
@@ -120,18 +119,18 @@ def stored_rows(
     called: str | None = None,
     by_pages: bool = False,
 ) -> PackedOperands:
-    """Takes a cache of 8 bits apart.
+    """The views of a cache of 8 bits.
 
     Args:
       form: how its rows are stored.
       kv: [s_kv, 1, bytes] or [pages, page, 1, bytes] of u8, i8 or e4m3.
       kv_scale: [s_kv, n] or [pages, page, n] of f32, or None.
-      prefix: what the caller's names of both begin with.
+      prefix: of the caller's names of both.
       called: the caller's name of a pool, [pages, page, 1, bytes], in place of `kv`.
-      by_pages: whether pages stay pages, wherever each of them lies.
+      by_pages: whether pages stay pages, at any stride.
 
     Raises:
-      SpecError: a shape, a dtype or where rows lie; names the tensor.
+      SpecError: a shape, a dtype, a stride or an address; names the tensor.
     """
     name, scale_name = called or f"{prefix}kv", f"{prefix}kv_scale"
     _check(form, kv, name, is_pool=called is not None)
@@ -160,17 +159,17 @@ def stored_rows(
         strides = [step // bytes_at.item_bytes for step in (*steps[:-1], pitch)]
         return bytes_at.reshaped((*shape, columns), (*strides, 1))
 
-    operands, factors, group = {"kv": columns_at("e4m3", 0, form.narrow)}, form.factors, None
-    if factors.place == "row":
-        operands["kv_scale"] = columns_at(factors.dtype, form.factors_at, factors.stored)
+    operands, layout, group = {"kv": columns_at("e4m3", 0, form.narrow)}, form.factors, None
+    if layout.place == "row":
+        operands["kv_scale"] = columns_at(layout.dtype, form.factors_at, layout.stored)
     elif page is not None:
         begin = page * form.row_bytes
-        operands["kv_scale"] = columns_at(factors.dtype, begin, factors.stored, factors.stored)
+        operands["kv_scale"] = columns_at(layout.dtype, begin, layout.stored, layout.stored)
     elif kv_scale is not None:
-        operands["kv_scale"], group = _factors(form, kv, kv_scale, scale_name, by_pages)
+        operands["kv_scale"], group = _scales(form, kv, kv_scale, scale_name, by_pages)
     if form.wide:
         operands["kv_rope"] = columns_at("bf16", form.wide_at, form.wide)
-    if factors.place != "outside" and kv_scale is not None:
+    if layout.place != "outside" and kv_scale is not None:
         raise SpecError(
             f"{scale_name} must be None: rows of kv_format {form.name!r} hold their factors"
         )
@@ -178,7 +177,7 @@ def stored_rows(
 
 
 def as_rows(name: str, kv: TensorView) -> TensorView:
-    """Rows, or pages as the rows that they are in memory, see `contiguous_rows`."""
+    """Rows, or contiguous pages as rows; see `contiguous_rows`."""
     return contiguous_rows(kv, name) if len(kv.shape) == POOL_RANK else kv
 
 
@@ -202,7 +201,7 @@ def _check(form: LatentFormat, kv: TensorView, name: str, *, is_pool: bool) -> N
 
 
 def _check_pages(form: LatentFormat, kv: TensorView, name: str) -> None:
-    """Refuses pages that are not dense: their rows, and then the factors of these."""
+    """Refuses pages that are not dense: their rows, then the scales of these."""
     if kv.shape[1] > 1 and kv.strides[1] != form.token_bytes:
         raise SpecError(
             f"{name} must have {form.token_bytes} bytes from each row of a page to the next for "
@@ -210,10 +209,10 @@ def _check_pages(form: LatentFormat, kv: TensorView, name: str) -> None:
         )
 
 
-def _factors(
+def _scales(
     form: LatentFormat, kv: TensorView, value: object, name: str, by_pages: bool
 ) -> tuple[TensorView, int]:
-    """The factors of a tensor, and how many columns share one."""
+    """The scales of a tensor, and how many columns share one."""
     scales = view(value, name)
     groups = {form.groups(group): group for group in reversed(GROUPS)}
     rows, shape = kv.shape[:-2], scales.shape

@@ -1,8 +1,7 @@
 """Plans of calls: kernels in order, and the memory that they need.
 
 A function of `api` checks its arguments and makes a plan; running the plan compiles kernels that
-are not cached, allocates and launches. Only plans and the cached ones (`plan_cache`) launch
-kernels.
+are not cached, allocates and launches. Only `Plan` and `plan_cache.CachedPlan` launch kernels.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Allocation:
 
 
 def named_extents(request: Request, operands: Mapping[str, TensorView]) -> dict[str, int]:
-    """The extents of the operands that have names in the request, by name."""
+    """The values of the request's named extents."""
     sizes: dict[str, int] = {}
     for operand in request.tensors:
         if operand.name in operands:
@@ -190,7 +189,7 @@ class Plan:
       target: the chip that kernels are compiled for.
       device, stream: where the launches go.
       sm_margin: multiprocessors that persistent kernels leave free.
-      for_other_sizes: requests that are compiled along, for a place of bundles to hold them.
+      for_other_sizes: requests that are compiled as well, for folders of prebuilt bundles.
     """
 
     steps: Sequence[Step]
@@ -263,7 +262,7 @@ class Plan:
         return {result.name: memory[result.name].finish() for result in self.results}
 
     def _check_results(self) -> None:
-        """Refuses memory of the caller for a result that an array of the call has a share in.
+        """Refuses memory of the caller for a result that overlaps an array of the call.
 
         Raises:
           SpecError: names the array.

@@ -1,17 +1,17 @@
-"""Calls that come again: the plan of one, made once more with its arrays left open.
+"""Caches plans by the signatures of calls, so that repeated calls are not planned again.
 
-A planner checks a call in some two hundred microseconds. What it finds depends on shapes, strides,
-dtypes, alignment and options, and on no address, as long as no array is read on the host. So the
-second call with the same signature is planned again, with views in the place of arrays whose
-addresses stand for arguments, and the launches of that plan are kept (`LaunchPlan`). A later call
-with the signature allocates, puts its addresses into them and launches.
+A planner checks a call in some two hundred microseconds. Its result depends on shapes, strides,
+dtypes, alignment and options. It does not depend on addresses, unless the host reads an array. The
+second call with a signature is planned once more with placeholders, views whose addresses number
+the arguments, and the launches of that plan are kept (`LaunchPlan`). A later call with the signature
+allocates, fills in its addresses and launches.
 
-A function of the caller counts by all that tracing it depends on, and the arrays that it captures
-are arrays of the call; see `attn_mlir.api.functions`, which says what cannot be told so.
+The signature includes the caller's functions by all that tracing reads (`attn_mlir.api.functions`);
+the arrays that they capture are arrays of the call.
 
-Everything else takes the full path every time: other functions, lists of blocks, arrays of other
-libraries than numpy and torch, index arrays in host memory, whose contents are checked, and
-addresses that a launch plan has no answer for.
+Other calls are planned every time: those with functions that have no key, lists of blocks, arrays
+of libraries other than numpy and torch, index arrays in host memory, whose contents are checked,
+and addresses that a launch plan does not support.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ OPERANDS = frozenset(
     "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale extra_kv extra_kv_scale".split()
 )  # arrays whose elements no planner reads
 ARRAY = "Any"  # annotation of an argument that is an array; on a GPU no planner reads its elements
-LINE = 256  # bytes; where a piece of a workspace begins, as allocations do
-APART = 1 << 40  # bytes between the addresses that stand for arguments
-_STAND_IN = object()  # owner of views that stand for arrays
+LINE = 256  # bytes; alignment of the tensors of a workspace, as of allocations
+APART = 1 << 40  # bytes between the addresses of placeholders
+_STAND_IN = object()  # owner of placeholders
 
 
 def _fields_of(cache: type) -> Callable[[Any], tuple[object, ...]]:
@@ -62,15 +62,15 @@ _reader = Reader(
 
 
 class CachedPlan:
-    """The launches of a plan at addresses that each run gives.
+    """The launches of a plan, without the addresses of arrays.
 
     Args:
       plan: of a call that was made.
-      planned: the same plan, with views that `_stand_ins` made for arrays.
-      arrays: views of the arrays that there were.
+      planned: the same plan with placeholders for arrays.
+      arrays: views of the arrays of that call.
 
     Raises:
-      ValueError: it cannot be run so.
+      ValueError: the plan cannot be cached.
     """
 
     def __init__(self, plan: Plan, planned: Plan, arrays: Sequence[TensorView]):
@@ -81,8 +81,7 @@ class CachedPlan:
         self._workspace = Workspace(plan.model, self._like, planned.workspace)
         has_out = bool(memory) and memory[0].external is not None
         self._out_slot = views[memory[0].name].address // APART - 1 if has_out else None
-        # what a later launch writes shares memory with no array of the call; a launch sees to its
-        # own
+        # a launch checks overlaps of its own output; those of a later launch are checked here
         is_written_late = has_out and len(planned.steps) > 1
         self._spans = [x.span_bytes for x in arrays] if is_written_late else None
         on_gpu = self._like.device == "cuda"
@@ -103,7 +102,7 @@ class CachedPlan:
         )
 
     def _maker(self, model: object, x: Allocation) -> Callable[[], Any]:
-        """What allocates a result; for the caller's own memory, nothing."""
+        """Allocates a result; returns None for memory of the caller."""
         if x.external is not None:
             return lambda: None
         return _made_by(maker_like(model, self._like, x.shape, x.dtype))
@@ -111,9 +110,7 @@ class CachedPlan:
     def _launch(
         self, step: Step, planned: Plan, views: Mapping[str, TensorView]
     ) -> tuple[LaunchPlan[Any], list[tuple[int, int]]]:
-        """One launch, and of each of its tensors the slot and the bytes behind that slot's
-        address.
-        """
+        """One launch, and the slot and byte offset of each of its tensors."""
         bundle = compile(step.request, target=planned.target)
         bound = bind(bundle.manifest, (), step.launch_arguments(views))
         bound = dataclasses.replace(bound, sm_margin=planned.sm_margin)
@@ -163,11 +160,11 @@ class CachedPlan:
 
 
 class Workspace:
-    """The memory of a plan between its launches: one piece, and counters beside it.
+    """The workspace of a plan: one buffer for all tensors, and counters.
 
     Args:
-      model, like: what it is like, as of `output_like`.
-      allocations: that it is for, in the order of the places that `take` gives.
+      model, like: as of `output_like`.
+      allocations: its tensors, in the order of the addresses that `take` returns.
     """
 
     def __init__(self, model: object, like: TensorView, allocations: Sequence[Allocation]):
@@ -184,7 +181,7 @@ class Workspace:
             self._make = _made_by(maker_like(model, like, (begin // 4,), "f32"))
 
     def take(self, stream: object | None) -> tuple[Any, list[int]]:
-        """Memory for one call: what holds it, and the address of each allocation."""
+        """Memory for one call: its owner, and the address of each allocation."""
         memory = None if self._make is None else self._make()
         begin, addresses = address_of(memory), list[int]()
         for offset, count in zip(self._offsets, self._counts, strict=True):
@@ -198,10 +195,10 @@ class Workspace:
 
 
 def _made_by(make: Callable[[], Any] | None) -> Callable[[], Any]:
-    """What makes arrays.
+    """The allocator itself.
 
     Raises:
-      ValueError: nothing does.
+      ValueError: there is none.
     """
     if make is None:
         raise ValueError("arrays of this library are made of memory that it takes over")
@@ -209,7 +206,7 @@ def _made_by(make: Callable[[], Any] | None) -> Callable[[], Any]:
 
 
 class CachingPlanner:
-    """A function that plans and runs, and keeps plans for calls that come again.
+    """A function that plans and runs, and caches plans for repeated calls.
 
     Args:
       planner: checks a call and makes a `Plan` of it.
@@ -239,7 +236,7 @@ class CachingPlanner:
         return results
 
     def _signature(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> Signature | None:
-        """What decides about a call, or None for one that takes the full path."""
+        """The signature of a call; None for one whose plan is not cached."""
         settings = env.settings()
         if settings is not self._settings:
             self._settings = settings
@@ -258,7 +255,7 @@ class CachingPlanner:
         options: Mapping[str, Any],
         signature: Signature,
     ) -> CachedPlan | None:
-        """The plan of a call that was made, with its arrays left open, or None."""
+        """The cached form of a plan; None if it has none."""
         values: dict[str, Any] = {**dict(zip(self._names, arguments, strict=False)), **options}
         values.pop("stream", None)
         views = [view(array, "array") for array in signature.arrays]
@@ -301,7 +298,7 @@ def _is_tuple(value: object) -> bool:
 
 
 def _stand_ins(views: Sequence[TensorView]) -> Iterator[TensorView]:
-    """Views at addresses that tell the arguments apart, in memory that nobody reads."""
+    """Placeholders: views at addresses that number the arguments; nobody reads them."""
     for slot, tensor in enumerate(views):
         yield dataclasses.replace(tensor, address=(slot + 1) * APART, owner=_STAND_IN)
 
@@ -309,13 +306,13 @@ def _stand_ins(views: Sequence[TensorView]) -> Iterator[TensorView]:
 def _recorded(
     values: Mapping[str, Any], captured: Sequence[tuple[TensorView, TensorView]]
 ) -> Recorded:
-    """The functions of a call as they are traced, with stand-ins for the arrays that they read.
+    """The traced functions of a call, with placeholders for the arrays that they read.
 
     Args:
-      captured: views of the arrays that the functions capture, and what stands for each.
+      captured: views of the arrays that the functions capture, and the placeholder of each.
 
     Raises:
-      ValueError: an array lies where none or several of these do.
+      ValueError: none or several of these have the address of an array.
     """
     program, arrays = trace(values.get("score_mod"), values.get("mask_mod"))
     assert program is not None
@@ -328,7 +325,7 @@ def _recorded(
 
 
 def _replaced(value: Any, stand_ins: Iterator[TensorView]) -> Any:
-    """An argument with stand-ins in the place of its arrays, in the order of a signature."""
+    """An argument with placeholders for its arrays, in the order of a signature."""
     if _is_tuple(value):
         return tuple(_replaced(x, stand_ins) for x in value)
     if type(value) in _CACHE_FIELDS:

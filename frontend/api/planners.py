@@ -1,4 +1,4 @@
-"""Public functions made of planners: one that carries the plan out, and one that only returns it.
+"""Makes public functions of planners: one runs the plan, one only returns it.
 
 A planner is a function that checks the arguments of a call and makes its `Plan`. A call is declared
 by a dataclass: its fields are the arguments, and the signature, the errors of Python and the
@@ -76,7 +76,7 @@ def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
     planner: Callable[P, Plan] = getattr(function, "planner")  # noqa: B009
 
     def plan(*arguments: P.args, **options: P.kwargs) -> Plan:
-        """What `attention` would launch with these arguments; nothing is compiled or launched.
+        """Returns the launches of a call of `attention`; nothing is compiled or launched.
 
         Arguments and errors as `attention`. The plan can be printed, and run any number of times.
         """

@@ -160,7 +160,7 @@ def _page_size(kv: TensorView, page_table: object, batch_of_query: object) -> in
 
 
 def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> PackedOperands:
-    """The cache as the operands of a kernel, beside these queries.
+    """The cache as the operands of a kernel for these queries.
 
     Raises:
       SpecError: it is none of that format, or not for queries of that dtype.

@@ -66,7 +66,7 @@ def check_block_count(shape: Sequence[int], block_size: tuple[int, int]) -> None
         )
 
 
-def listed(name: str, counts: Any, indices: Any, extents: tuple[int, int]) -> Array:
+def blocks_of_lists(name: str, counts: Any, indices: Any, extents: tuple[int, int]) -> Array:
     """The blocks that a pair of lists names, as bool [batch, heads, query blocks, key blocks].
 
     Args:
@@ -79,34 +79,34 @@ def listed(name: str, counts: Any, indices: Any, extents: tuple[int, int]) -> Ar
         twice.
     """
     count_name, index_name = f"{name}_num_blocks", f"{name}_indices"
-    numbers, places = _array(count_name, counts), _array(index_name, indices)
-    for label, array, rank in ((count_name, numbers, 3), (index_name, places, 4)):
+    numbers, blocks = _array(count_name, counts), _array(index_name, indices)
+    for label, array, rank in ((count_name, numbers, 3), (index_name, blocks, 4)):
         if array.ndim != rank or array.dtype.kind not in "iu":
             raise SpecError(
                 f"{label} must be integers of {rank} dimensions, got shape {list(array.shape)} of "
                 f"{array.dtype}"
             )
-    if numbers.shape != places.shape[:3] or places.shape[2:] != extents:
+    if numbers.shape != blocks.shape[:3] or blocks.shape[2:] != extents:
         raise SpecError(
             f"{index_name} must be [batch, heads, {extents[0]}, {extents[1]}] and {count_name} "
-            f"one less, got {list(places.shape)} and {list(numbers.shape)}"
+            f"one less, got {list(blocks.shape)} and {list(numbers.shape)}"
         )
     if numbers.size and not 0 <= numbers.min() <= numbers.max() <= extents[1]:
         raise SpecError(
             f"{count_name} must be 0 to {extents[1]}, got {numbers.min()} to {numbers.max()}"
         )
     used = np.arange(extents[1]) < numbers[..., None]
-    wrong = places[used & ((places < 0) | (places >= extents[1]))]
+    wrong = blocks[used & ((blocks < 0) | (blocks >= extents[1]))]
     if wrong.size:
         raise SpecError(
             f"{index_name} names block {wrong[0]} of keys, there are {extents[1]} blocks"
         )
-    found = np.zeros(places.shape, np.bool_)
+    mask = np.zeros(blocks.shape, np.bool_)
     at = np.nonzero(used)
-    found[(*at[:3], places[used])] = True
-    if found.sum() != used.sum():
+    mask[(*at[:3], blocks[used])] = True
+    if mask.sum() != used.sum():
         raise SpecError(f"{index_name} names a block of keys twice")
-    return found
+    return mask
 
 
 def _array(name: str, value: Any) -> Array:

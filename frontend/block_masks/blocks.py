@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
-from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size, listed
+from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, blocks_of_lists, check_block_size
 from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
@@ -54,8 +54,8 @@ class Lists(NamedTuple):
     def of(cls, kinds: Array) -> Lists:
         """The lists along the last axis of kinds [batch, head blocks, blocks, listed blocks]."""
         order = np.argsort((kinds + 2) % 3, axis=3, kind="stable").astype(np.int32)
-        tested, listed = (kinds == PARTIAL).sum(axis=3), (kinds != EMPTY).sum(axis=3)
-        counts = np.stack([tested, listed], axis=3).astype(np.int32)
+        tested, visited = (kinds == PARTIAL).sum(axis=3), (kinds != EMPTY).sum(axis=3)
+        counts = np.stack([tested, visited], axis=3).astype(np.int32)
         return cls(_no_extent_of_0(counts), _no_extent_of_0(order))
 
 
@@ -88,7 +88,7 @@ class BlockMask:
     _made: dict[object, Any] = field(default_factory=dict[object, Any], repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold: lists on devices are made again."""
+        """The state of copies and pickles, without lists on devices."""
         return {**vars(self), "_made": {}}
 
     @classmethod
@@ -125,9 +125,9 @@ class BlockMask:
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise SpecError("full_kv_num_blocks and full_kv_indices must be given together")
         extents = (-(-sq // size[0]), -(-sk // size[1]))
-        kinds = listed("kv", kv_num_blocks, kv_indices, extents).astype(np.uint8) * PARTIAL
+        kinds = blocks_of_lists("kv", kv_num_blocks, kv_indices, extents).astype(np.uint8) * PARTIAL
         if full_kv_num_blocks is not None:
-            whole = listed("full_kv", full_kv_num_blocks, full_kv_indices, extents)
+            whole = blocks_of_lists("full_kv", full_kv_num_blocks, full_kv_indices, extents)
             if whole.shape != kinds.shape:
                 raise SpecError(
                     f"full_kv_indices and kv_indices must agree in batch and heads, got "
@@ -209,14 +209,14 @@ class BlockMask:
             self._made[key] = Lists.of(self._kinds_of(block).swapaxes(2, 3))
         return self._made[key]
 
-    def placed(self, block: Block, place: str, put: Callable[[Array], Any]) -> list[Any]:
+    def placed(self, block: Block, location: str, put: Callable[[Array], Any]) -> list[Any]:
         """The lists for `block` on the device of the kernel, made once.
 
         Args:
-          place: key for the device and the library of arrays.
+          location: key for the device and the library of arrays.
           put: copies a numpy array there.
         """
-        key = (block, place)
+        key = (block, location)
         if key not in self._made:
             self._made[key] = [put(array) for array in self.lists(block)]
         return self._made[key]
@@ -252,7 +252,7 @@ class BlockMask:
         kinds = self.kinds
         _, _, sq, sk = self.shape
         if kinds.shape[1] > 1:
-            kinds = _joined(kinds, 1, block.heads, pad_full=True)
+            kinds = _merged(kinds, 1, block.heads, pad_full=True)
         for axis, have, need, extent in (
             (2, self.block_size[0], block.positions, sq),
             (3, self.block_size[1], block.keys, sk),
@@ -260,7 +260,7 @@ class BlockMask:
             unit = math.gcd(have, need)
             kinds = np.repeat(kinds, have // unit, axis)
             kinds = np.take(kinds, np.arange(-(-extent // unit)), axis)
-            kinds = _joined(kinds, axis, need // unit, pad_full=axis == 2)
+            kinds = _merged(kinds, axis, need // unit, pad_full=axis == 2)
         return kinds
 
     def __repr__(self) -> str:
@@ -288,8 +288,10 @@ class BlockMask:
         for number in range(min(limit, batch * heads)):
             b, h = divmod(number, heads)
             kinds = self.kinds[b : b + 1, h : h + 1]
-            for axis, most in ((2, PICTURE[0]), (3, PICTURE[1])):
-                kinds = _joined(kinds, axis, max(1, -(-kinds.shape[axis] // most)), pad_full=True)
+            for axis, limit_of_axis in ((2, PICTURE[0]), (3, PICTURE[1])):
+                kinds = _merged(
+                    kinds, axis, max(1, -(-kinds.shape[axis] // limit_of_axis)), pad_full=True
+                )
             rows = ["".join(SHADES[int(kind)] for kind in row) for row in kinds[0, 0]]
             title = [f"batch {b}, head {h}"] if batch * heads > 1 else []
             pictures.append("\n".join([*title, *(f"│{row}│" for row in rows)]))
@@ -297,9 +299,7 @@ class BlockMask:
 
 
 def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
-    """Whether a kernel's block may have parts of several blocks of a block mask with this many
-    heads.
-    """
+    """Whether a kernel's block may overlap several blocks of a mask with this many heads."""
     sizes = zip((block.positions, block.keys), block_size, strict=True)
     return any(have % need for need, have in sizes) or (heads > 1 and block.heads > 1)
 
@@ -319,12 +319,12 @@ def block_mod(
     """
     by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
     return functools.partial(
-        _listed, kinds=kinds, block_size=block_size, inner=inner,
+        _by_kinds, kinds=kinds, block_size=block_size, inner=inner,
         by_batch=by_batch, by_head=by_head, first=first,
     )  # fmt: skip
 
 
-def _listed(
+def _by_kinds(
     b: Any, h: Any, q: Any, k: Any,
     *, kinds: Any, block_size: tuple[int, int], inner: MaskMod | None, by_batch: bool,
     by_head: bool, first: Sequence[int],
@@ -332,8 +332,8 @@ def _listed(
     rows, columns = block_size
     row, column, head = (x - y if y else x for x, y in zip((q, k, h), first, strict=True))
     kind = kinds[b if by_batch else 0, head if by_head else 0, row // rows, column // columns]
-    seen = kind != EMPTY
-    return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
+    visible = kind != EMPTY
+    return visible if inner is None else visible & ((kind == FULL) | inner(b, h, q, k))
 
 
 def of_call(
@@ -374,20 +374,20 @@ def of_call(
     if spec.cache is not None:
         raise SpecError("block_mask is for sequences of one length, got a cache")
     if spec.lengths != DENSE:
-        told = ", ".join(spec.lengths.tensors)
-        raise SpecError(f"block_mask is for sequences of one length, got {told} as well")
+        arrays = ", ".join(spec.lengths.tensors)
+        raise SpecError(f"block_mask is for sequences of one length, got {arrays} as well")
     q, k = operands["q"], operands["k"]
     batch, sq, heads, _ = q.shape
     block_mask.check_call(batch, heads, sq, k.shape[1])
     spec, block = with_block(spec, sq, machine)
-    place = f"{type(model).__module__} {q.place}"
-    lists = block_mask.placed(block, place, lambda array: put_like(model, q, array))
+    location = f"{type(model).__module__} {q.place}"
+    lists = block_mask.placed(block, location, lambda array: put_like(model, q, array))
     spec = dataclasses.replace(spec, mask=block_mask.mask)
     return spec, block_mask.mask_mod_of(block), dict(zip(BLOCK_LISTS, lists, strict=True))
 
 
 def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block]:
-    """The request with its kernel that walks lists, and the blocks of these.
+    """The request with a kernel that reads block lists, and their block size.
 
     Raises:
       SpecError: there is no such kernel.
@@ -398,9 +398,9 @@ def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block
     return dataclasses.replace(spec, schedule=schedule, block=block), block
 
 
-def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
-    """Kinds of blocks that join `count` blocks along an axis;
-    `pad_full` is for those past the end.
+def _merged(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
+    """Kinds of blocks that merge `count` blocks along an axis; those past the end are full with
+    `pad_full`, else empty.
     """
     if count == 1:
         return kinds

@@ -83,14 +83,14 @@ def block_mask(
     sq, sk = sizes["sq"], sizes["sk"]
     check_block_count((*distinct, sq, sk), size)
     first = [numbers.get(name, 0) for name in OFFSETS]
-    moved = shifted(closed, *first[:2]) if offsets.kinds.are_positions else closed
-    rows = _Rows(moved, program, tensors, size, sq, sk, first)
+    in_call = shifted(closed, *first[:2]) if offsets.kinds.are_positions else closed
+    rows = _Rows(in_call, program, tensors, size, sq, sk, first)
     kinds = np.zeros((*distinct, -(-sq // size[0]), -(-sk // size[1])), np.uint8)
     for b, h, row in np.ndindex(*kinds.shape[:3]):
         kinds[b, h, row] = rows.kinds(b, h, row)
-    narrow = tuple(name for name in looked_at if sizes[name] == 1)
+    broadcast = tuple(name for name in looked_at if sizes[name] == 1)
     shape = (sizes["batch"], sizes["heads"], sq, sk)
-    return BlockMask(shape, size, kinds, closed, mask_mod, narrow, offsets=numbers)
+    return BlockMask(shape, size, kinds, closed, mask_mod, broadcast, offsets=numbers)
 
 
 @dataclass(frozen=True)
@@ -116,40 +116,40 @@ class _Rows:
         positions, keys = self.block_size
         first = row * positions
         q = np.arange(first, min(first + positions, self.sq))[:, None]
-        found = np.zeros(-(-self.sk // keys), np.uint8)
+        kinds_of_row = np.zeros(-(-self.sk // keys), np.uint8)
         span = self.mask.tile_range(INTS, first, positions, self.sq, self.sk, keys)
         step = max(1, CHUNK_SCORES // (positions * keys))
         for begin in range(span.begin, span.end, step):
             end = min(begin + step, span.end)
             k = np.arange(begin * keys, min(end * keys, self.sk))[None, :]
-            kept = np.broadcast_to(self._kept(b, h, q, k), (len(q), k.shape[1]))
+            visible = np.broadcast_to(self._visible(b, h, q, k), (len(q), k.shape[1]))
             starts = range(0, k.shape[1], keys)
-            some = np.logical_or.reduceat(kept.any(axis=0), starts)
-            every = np.logical_and.reduceat(kept.all(axis=0), starts)
+            some = np.logical_or.reduceat(visible.any(axis=0), starts)
+            every = np.logical_and.reduceat(visible.all(axis=0), starts)
             every &= (np.arange(begin, end) + 1) * keys <= self.sk
-            found[begin:end] = np.where(every, FULL, np.where(some, PARTIAL, EMPTY))
-        return found
+            kinds_of_row[begin:end] = np.where(every, FULL, np.where(some, PARTIAL, EMPTY))
+        return kinds_of_row
 
-    def _kept(self, b: int, h: int, q: Array, k: Array) -> Any:
-        kept: Any = self.mask.visible(q, k, self.sq, self.sk)
+    def _visible(self, b: int, h: int, q: Array, k: Array) -> Any:
+        visible: Any = self.mask.visible(q, k, self.sq, self.sk)
         if self.program is None:
-            return kept
+            return visible
         first_q, first_k, first_head = self.first
         at: dict[str, Any] = {"score": 0.0, "batch": b, "head": h + first_head}
         at |= {"q": q + first_q, "k": k + first_k}
-        return kept & evaluate(self.program, at, self.tensors, np.float32).kept
+        return visible & evaluate(self.program, at, self.tensors, np.float32).kept
 
 
 def _looked_at(program: Program | None) -> list[str]:
-    """Those of `batch` and `heads` on which a predicate depends."""
+    """The axes among `batch` and `heads` on which a predicate depends."""
     if program is None:
         return []
-    pending, seen = list(program.keeps), set[int]()
-    while pending:
-        number = pending.pop()
-        if number not in seen:
-            seen.add(number)
-            pending += program.nodes[number].args
-    values = {program.nodes[n].value for n in seen if program.nodes[n].op == "argument"}
+    stack, visited = list(program.keeps), set[int]()
+    while stack:
+        number = stack.pop()
+        if number not in visited:
+            visited.add(number)
+            stack += program.nodes[number].args
+    values = {program.nodes[n].value for n in visited if program.nodes[n].op == "argument"}
     arguments = (("batch", "batch"), ("head", "heads"))
     return [axis for argument, axis in arguments if argument in values]

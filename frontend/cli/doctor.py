@@ -91,9 +91,9 @@ def _read(path: Path) -> tuple[Callable[[str], list[Bundle]], tuple[str, ...]]:
     targets = tuple(dict.fromkeys(bundle.target for bundle in bundles))
 
     def kernels(target: str) -> list[Bundle]:
-        found = [bundle for bundle in bundles if bundle.target == target]
-        if not found:
+        matching = [bundle for bundle in bundles if bundle.target == target]
+        if not matching:
             raise TargetError(f"{path} has code for {' and '.join(targets)}, not for {target}")
-        return found
+        return matching
 
     return kernels, targets

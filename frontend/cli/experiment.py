@@ -105,8 +105,8 @@ def run_attention(
     captured = [] if program is None else [tensor.name for tensor in program.tensors]
     tensors: dict[str, Array] = {}
     for tensor in first.manifest.tensors:
-        others = _table_extent(len(tensor.shape)) if tensor.name in captured else 1
-        shape = tuple(sizes.get(n, others) if isinstance(n, str) else n for n in tensor.shape)
+        extent = _table_extent(len(tensor.shape)) if tensor.name in captured else 1
+        shape = tuple(sizes.get(n, extent) if isinstance(n, str) else n for n in tensor.shape)
         dtype = _dtype(tensor.dtype)
         if tensor.name in DESCALES:
             tensors[tensor.name] = np.ones(shape, dtype)
@@ -119,8 +119,8 @@ def run_attention(
             tensors[tensor.name] = random.standard_normal(shape, np.float32).astype(dtype)
     q, k, v, o = (tensors[name] for name in ("q", "k", "v", "o"))
     start = time.perf_counter()
-    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
-    launch = Kernel(bundle).launch({**tensors, "scale": factor}, device=device)
+    softmax_scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
+    launch = Kernel(bundle).launch({**tensors, "scale": softmax_scale}, device=device)
     launched = time.perf_counter()
     modifier = Modifier(program, {name: tensors[name] for name in captured})
     with waiting_for("comparing with float64"):
@@ -132,25 +132,25 @@ def run_attention(
 
 
 def _computed(
-    bundle: Bundle, asked: MhaSpec | None, mask: Mask | None
+    bundle: Bundle, request: MhaSpec | None, mask: Mask | None
 ) -> tuple[Mask, Program | None]:
     """The mask and score modifier of an attention bundle with dense operands.
 
     Raises:
       SpecError: as `run_attention`.
     """
-    if asked is None:
+    if request is None:
         return _computed_by_text(bundle, mask)
-    if mask not in (None, asked.mask):
-        raise SpecError(f"{bundle.entry} was compiled for mask {asked.mask}, got {mask}")
-    is_dense = asked.lengths == DENSE and asked.cache is None and asked.block is None
-    if not is_dense or asked.partial:
+    if mask not in (None, request.mask):
+        raise SpecError(f"{bundle.entry} was compiled for mask {request.mask}, got {mask}")
+    is_dense = request.lengths == DENSE and request.cache is None and request.block is None
+    if not is_dense or request.partial:
         raise SpecError(
             f"{bundle.entry} is not for dense operands "
-            f"({', '.join(tensor.name for tensor in asked.tensors)}"
-            f"{', partial results' if asked.partial else ''}): call it from Python"
+            f"({', '.join(tensor.name for tensor in request.tensors)}"
+            f"{', partial results' if request.partial else ''}): call it from Python"
         )
-    return asked.mask, asked.modifier
+    return request.mask, request.modifier
 
 
 def _computed_by_text(bundle: Bundle, mask: Mask | None) -> tuple[Mask, Program | None]:

@@ -197,13 +197,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _bundles(args: argparse.Namespace) -> Bundle | FatBundle:
-    """What the file `bundle` holds for `target`, or all of it."""
+    """The bundle of `target` in the file `bundle`, or all bundles."""
     from attn_mlir.runtime.file.fat_bundle import FatBundle, load_bundles
 
-    found = load_bundles(args.bundle)
+    loaded = load_bundles(args.bundle)
     if args.target is None:
-        return found
-    return (found if isinstance(found, FatBundle) else FatBundle.of([found])).for_target(
+        return loaded
+    return (loaded if isinstance(loaded, FatBundle) else FatBundle.of([loaded])).for_target(
         args.target
     )
 
@@ -295,10 +295,10 @@ def _info(args: argparse.Namespace) -> int:
         return 2
     if args.svg is not None:
         check_svg("--svg", args.svg)
-    found = _bundles(args)
-    bundle, *others = bundles_of(found)
-    if others and (args.ptx or args.sass or args.json or args.rings):
-        targets = ", ".join(one.target for one in (bundle, *others))
+    loaded = _bundles(args)
+    bundle, *more = bundles_of(loaded)
+    if more and (args.ptx or args.sass or args.json or args.rings):
+        targets = ", ".join(one.target for one in (bundle, *more))
         raise SpecError(f"{args.bundle} has code for {targets}: name one with --target")
     if args.ptx:
         print(bundle.ptx)
@@ -316,7 +316,7 @@ def _info(args: argparse.Namespace) -> int:
 
             write_file(args.svg, draw(bundle).encode())
     else:
-        show.print_bundles(found)
+        show.print_bundles(loaded)
     return 0
 
 

@@ -30,14 +30,14 @@ class Arrow:
 
 def arrows_of(rings: Sequence[Mapping[str, object]]) -> list[Arrow]:
     """An arrow for each pair of a producer and a consumer of a ring."""
-    found: list[Arrow] = []
+    arrows: list[Arrow] = []
     for ring in rings:
         for producer in _names(ring.get("producers")):
             for consumer in _names(ring.get("consumers")):
                 source = producer.partition(" (")[0]
                 colour = COLOURS.get(str(ring.get("space", "")), COLOURS[""])
-                found.append(Arrow(source, consumer, str(ring.get("ring")), colour))
-    return found
+                arrows.append(Arrow(source, consumer, str(ring.get("ring")), colour))
+    return arrows
 
 
 def _names(value: object) -> list[str]:
@@ -57,18 +57,18 @@ def layers(roles: Sequence[str], arrows: Sequence[Arrow]) -> dict[str, int]:
     done: set[str] = set()
     order: list[tuple[str, str]] = []
 
-    def visit(role: str, path: frozenset[str]) -> None:
+    def search(role: str, path: frozenset[str]) -> None:
         done.add(role)
         for target in reads[role]:
             if target not in path:
                 order.append((role, target))
                 if target not in done:
-                    visit(target, path | {target})
+                    search(target, path | {target})
 
     fed = {arrow.target for arrow in arrows}
     for role in [*(name for name in roles if name not in fed), *roles]:
         if role not in done:
-            visit(role, frozenset({role}))
+            search(role, frozenset({role}))
     for _ in roles:
         for source, target in order:
             if column[target] <= column[source] < len(roles) - 1:
@@ -102,22 +102,22 @@ def picture(title: str, roles: Sequence[str], rings: Sequence[Mapping[str, objec
     rows: dict[int, list[str]] = {}
     for role in roles:
         rows.setdefault(column[role], []).append(role)
-    place = {
+    positions = {
         role: (MARGIN + number * COLUMN, TITLE + MARGIN + row * ROW)
         for number, names in rows.items()
         for row, role in enumerate(names)
     }
     width = 2 * MARGIN + max(rows) * COLUMN + BOX_WIDTH
     height = TITLE + 2 * MARGIN + (max(map(len, rows.values())) - 1) * ROW + BOX_HEIGHT + 60
-    parts = [_head(width, height, title)]
+    lines = [_head(width, height, title)]
     lanes: dict[tuple[str, str], int] = {}
     for arrow in arrows:
         ends = arrow.source, arrow.target
-        if arrow.source in place and arrow.target in place:
+        if arrow.source in positions and arrow.target in positions:
             lanes[ends] = lanes.get(ends, -1) + 1
-            parts.append(_arrow(arrow, place, lanes[ends]))
-    parts += [_box(role, *place[role]) for role in roles]
-    return "\n".join([*parts, "</svg>"]) + "\n"
+            lines.append(_arrow(arrow, positions, lanes[ends]))
+    lines += [_box(role, *positions[role]) for role in roles]
+    return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 def _head(width: float, height: float, title: str) -> str:
@@ -148,9 +148,9 @@ def _box(role: str, x: float, y: float) -> str:
     )
 
 
-def _arrow(arrow: Arrow, place: Mapping[str, tuple[float, float]], lane: int) -> str:
+def _arrow(arrow: Arrow, positions: Mapping[str, tuple[float, float]], lane: int) -> str:
     """A curve: straight on to the next column, above the boxes to a later one, below them back."""
-    (x0, y0), (x1, y1) = place[arrow.source], place[arrow.target]
+    (x0, y0), (x1, y1) = positions[arrow.source], positions[arrow.target]
     number = list(COLOURS.values()).index(arrow.colour)
     columns = round((x1 - x0) / COLUMN)
     if columns == 1:
@@ -164,14 +164,14 @@ def _arrow(arrow: Arrow, place: Mapping[str, tuple[float, float]], lane: int) ->
         reach = (18.0 + 14.0 * abs(columns) + 14.0 * lane) * (1 if down else -1)
         a = (x0 + BOX_WIDTH * 0.6 + 10 * lane, y0 + (BOX_HEIGHT if down else 0))
         b = (x1 + BOX_WIDTH * 0.4 - 10 * lane, y1 + (BOX_HEIGHT if down else 0))
-        turn = (max if down else min)(a[1], b[1]) + reach
-        path = f"M{a[0]:g} {a[1]:g}C{a[0]:g} {turn:g} {b[0]:g} {turn:g} {b[0]:g} {b[1]:g}"
-        at = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 8 + turn * 0.75 + 4)
-    half = len(arrow.label) * LETTER / 2 + 2
+        turn_y = (max if down else min)(a[1], b[1]) + reach
+        path = f"M{a[0]:g} {a[1]:g}C{a[0]:g} {turn_y:g} {b[0]:g} {turn_y:g} {b[0]:g} {b[1]:g}"
+        at = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 8 + turn_y * 0.75 + 4)
+    half_width = len(arrow.label) * LETTER / 2 + 2
     return (
         f'<path d="{path}" fill="none" stroke="{arrow.colour}" stroke-width="1.4" '
         f'marker-end="url(#to{number})"/>'
-        f'<rect x="{at[0] - half:g}" y="{at[1] - 10:g}" width="{2 * half:g}" height="13" '
+        f'<rect x="{at[0] - half_width:g}" y="{at[1] - 10:g}" width="{2 * half_width:g}" height="13" '
         'fill="#ffffff"/>'
         f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle" '
         f'fill="{arrow.colour}">{escape(printable(arrow.label))}</text>'

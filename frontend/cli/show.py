@@ -136,8 +136,8 @@ def _plain(value: object) -> object:
 def print_rings(bundle: Bundle, console: Console | None = None) -> None:
     """Prints the roles of a kernel, the rings between them, and where these lie."""
     console = console or output()
-    for part in (role_table(bundle), ring_table(bundle), memory_table(bundle)):
-        console.print(part, highlight=False)
+    for section in (role_table(bundle), ring_table(bundle), memory_table(bundle)):
+        console.print(section, highlight=False)
 
 
 def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
@@ -170,7 +170,7 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
         default = "required" if scalar.default is None else f"default {scalar.default:g}"
         bound = "" if scalar.min_exclusive is None else f", > {scalar.min_exclusive:g}"
         arguments.append([scalar.name, "scalar", scalar.dtype, "", f"{default}{bound}"])
-    parts: list[RenderableType] = [
+    sections: list[RenderableType] = [
         "",
         table("arguments", ["name", "role", "dtype", "shape", "layout"], arguments),
         "",
@@ -183,27 +183,27 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
         barrier_table(bundle),
     ]
     if records(bundle.report.get("stages")):
-        parts += ["", stage_table(bundle)]
-    parts += ["", table("versions", ["package", "version"], list(manifest.versions.items()))]
+        sections += ["", stage_table(bundle)]
+    sections += ["", table("versions", ["package", "version"], list(manifest.versions.items()))]
     if manifest.sha256 is not None:
-        parts += ["", f"sha256 {manifest.sha256}"]
-    console.print(Group(*parts), highlight=False)
+        sections += ["", f"sha256 {manifest.sha256}"]
+    console.print(Group(*sections), highlight=False)
 
 
-def print_bundles(found: Bundle | FatBundle, console: Console | None = None) -> None:
+def print_bundles(loaded: Bundle | FatBundle, console: Console | None = None) -> None:
     """Prints a bundle, or what of a fat bundle is for which target,
     and then each of its bundles.
     """
     console = console or output()
-    bundles = bundles_of(found)
-    if isinstance(found, FatBundle):
+    bundles = bundles_of(loaded)
+    if isinstance(loaded, FatBundle):
         rows = [
             [bundle.target, f"{len(bundle.data)} B", *resource_lines(bundle)] for bundle in bundles
         ]
-        title = f"{found.bundles[0].entry}: code for {len(bundles)} targets"
+        title = f"{loaded.bundles[0].entry}: code for {len(bundles)} targets"
         console.print(table(title, ["target", "bundle", "resources"], rows), highlight=False)
     for bundle in bundles:
-        if isinstance(found, FatBundle):
+        if isinstance(loaded, FatBundle):
             console.print()
         print_bundle(bundle, console)
 

@@ -75,7 +75,7 @@ class Row:
 
     @property
     def targets(self) -> list[str]:
-        """What an engine works for; of a role nothing."""
+        """The rings and buffers that an engine writes; none for a role."""
         return sorted({span.target for span in self.lanes[0]}) if self.note == ENGINE else []
 
     @property
@@ -145,23 +145,23 @@ def trace_of(data: object, path: Path) -> TraceFile:
         raise SpecError(f"{path} is not a trace: it has no list 'traceEvents'")
     about: object = top.get("otherData")
     facts = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
-    found = TraceFile(str(facts.get("kernel", "")), str(facts.get("target", "")), {})
+    trace = TraceFile(str(facts.get("kernel", "")), str(facts.get("target", "")), {})
     if facts.get("unit") == CLOCKS:
-        found.unit = CLOCKS
+        trace.unit = CLOCKS
     try:
         for event in cast("list[dict[str, Any]]", top["traceEvents"]):
-            _add(found, event)
+            _add(trace, event)
     except (KeyError, TypeError, AttributeError) as error:
         raise SpecError(f"{path} has a malformed event: {error!r}") from error
-    if not any(cta.spans for cta in found.ctas.values()):
+    if not any(cta.spans for cta in trace.ctas.values()):
         raise SpecError(f"{path} holds no events of an emulated launch")
-    return found
+    return trace
 
 
-def _add(found: TraceFile, event: Mapping[str, Any]) -> None:
+def _add(trace: TraceFile, event: Mapping[str, Any]) -> None:
     if event["ph"] not in ("M", "X"):
         return
-    cta = found.ctas.setdefault(int(event["pid"]), CtaTrace())
+    cta = trace.ctas.setdefault(int(event["pid"]), CtaTrace())
     thread = int(event["tid"])
     if event["ph"] == "M":
         if event["name"] == "process_name":
@@ -213,8 +213,8 @@ def draw(
     """
     chosen = trace.ctas.get(cta)
     if chosen is None or not chosen.spans:
-        known = ", ".join(str(n) for n in sorted(trace.ctas)[:8])
-        raise SpecError(f"the trace has no CTA {cta}: its CTAs are {known} of {len(trace.ctas)}")
+        some = ", ".join(str(n) for n in sorted(trace.ctas)[:8])
+        raise SpecError(f"the trace has no CTA {cta}: its CTAs are {some} of {len(trace.ctas)}")
     first = min(s.begin for spans in chosen.spans.values() for s in spans)
     last = max(s.end for spans in chosen.spans.values() for s in spans)
     low = first if begin is None else float(begin)
@@ -269,9 +269,9 @@ def _numbered(spans: Sequence[Span]) -> list[Span]:
     """Replaces labels `s@0`, `s@128` by `s 0`, `s 1`: slots of a region,
     ordered by first column.
     """
-    places = {tuple(span.label.rsplit("@", 1)) for span in spans if "@" in span.label}
+    columns = {tuple(span.label.rsplit("@", 1)) for span in spans if "@" in span.label}
     slots: dict[str, list[int]] = {}
-    for name, column in sorted(cast("set[tuple[str, str]]", places)):
+    for name, column in sorted(cast("set[tuple[str, str]]", columns)):
         slots.setdefault(name, []).append(int(column))
     result: list[Span] = []
     for span in spans:
@@ -351,8 +351,8 @@ def _frame(
     trace: TraceFile, cta: CtaTrace, title: str | None, rows: Sequence[Row], low: float, high: float
 ) -> list[str]:
     height = TOP + sum(row.height + ROW_GAP for row in rows) + 78
-    place = cta.name.split(" on ")[0]
-    facts = f"{place} · {trace.target} · {high - low:,.0f} {_UNITS[trace.unit][0]}"
+    process = cta.name.split(" on ")[0]
+    facts = f"{process} · {trace.target} · {high - low:,.0f} {_UNITS[trace.unit][0]}"
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'width="{WIDTH}" height="{height:.0f}" '

@@ -151,16 +151,16 @@ def time_kernel(args: argparse.Namespace) -> int:
 
 
 def _overrides(texts: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    overrides: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         try:
-            found[name] = float(value)
+            overrides[name] = float(value)
         except ValueError:
             equals = ""
         if not equals:
             raise SpecError(f"--set takes NAME=VALUE with a number, got {text!r}")
-    return found
+    return overrides
 
 
 def _of_bundle(args: argparse.Namespace) -> Timed:
@@ -171,11 +171,11 @@ def _of_bundle(args: argparse.Namespace) -> Timed:
     from attn_mlir.runtime.file.fat_bundle import FatBundle, bundles_of, load_bundles
     from attn_mlir.runtime.timing import CHIPS, Recorder, chip_for
 
-    found = load_bundles(args.kernel)
+    loaded = load_bundles(args.kernel)
     if args.target is not None:
-        fat = found if isinstance(found, FatBundle) else FatBundle.of([found])
-        found = fat.for_target(args.target)
-    bundles = bundles_of(found)
+        fat = loaded if isinstance(loaded, FatBundle) else FatBundle.of([loaded])
+        loaded = fat.for_target(args.target)
+    bundles = bundles_of(loaded)
     bundle = next((one for one in bundles if one.target in CHIPS), bundles[0])
     recorder = Recorder(limit=args.limit)
     device = EmulatorDevice(recording=recorder, multiprocessors=chip_for(bundle.target).sms)
@@ -210,8 +210,8 @@ def _of_ptx(args: argparse.Namespace) -> Timed:
     entries, target = _ENTRY.findall(ptx), _TARGET.search(ptx)
     entry = args.entry or (entries[0] if len(entries) == 1 else None)
     if entry is None or target is None:
-        listed = ", ".join(entries) or "none"
-        raise SpecError(f"{args.kernel} has entries {listed}: name one with --entry")
+        names = ", ".join(entries) or "none"
+        raise SpecError(f"{args.kernel} has entries {names}: name one with --entry")
     name = target[1]
     chip_for(name)
     recorder = Recorder(limit=args.limit)

@@ -48,17 +48,16 @@ class AppendSpec(Request):
         16 where the cache has 8 bits.
       dtype: of the cache: a name of `DTYPES`.
       new_dtype: of the tokens: that of the cache, or bf16 or f16 for one of 8 bits.
-      cache: how it lies.
+      cache: its storage.
       told: which sequence a token belongs to: a key of `SEQUENCE_SOURCES`.
       slot_dtype: of the slots, `i32` or `i64`; None unless they tell.
-      positions: whether an array tells positions.
-      lengths: the array of lengths that tells positions otherwise, one of `LENGTHS`, if one does.
+      positions: whether there is an array of positions.
+      lengths: the array of lengths that gives positions otherwise, one of `LENGTHS`, if any.
       angles: dtype of cos and sin, or None where nothing is rotated.
       rotary_dim: columns of keys that are rotated, a multiple of 16.
       interleaved: whether the columns of a pair are neighbours.
-      scaled: whether elements are divided by factors of a table before they are narrowed. Factors
-        that each position has of its own, as `cache` says, are found from the tokens, and written
-        as well.
+      scaled: whether elements are divided by scales of a table before they are quantised. Scales
+        of positions, see `cache`, are computed from the tokens and written as well.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -139,7 +138,7 @@ class AppendSpec(Request):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The cache, the tokens, then what tells where these go, and what becomes of them."""
+        """The cache, the tokens, the slot mapping, then rotary angles and scales."""
         tokens: tuple[str, ...] = ("batch", "sq") if self.told == BATCH else ("tokens",)
         rows = self._rows
         columns = (self.head_dim, self.v_head_dim)
@@ -174,7 +173,7 @@ class AppendSpec(Request):
         return tuple(operands)
 
     def _position_scale(self, name: str, groups: int) -> Operand:
-        """The factors of all positions."""
+        """The scales of all positions."""
         rows = (f"{name}_0", self.cache.scale_page or f"{name}_1")
         return Operand(name, self.cache.scale_dtype, (*rows, self.heads, groups), "inout")
 
@@ -188,7 +187,7 @@ class AppendSpec(Request):
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The static options."""
         words = (
             self.cache.short_name,
             {BATCH: "", INDICES: "bi", OFFSETS: "cu", SLOTS: f"slots_{self.slot_dtype}"}[self.told],
@@ -206,7 +205,7 @@ class AppendSpec(Request):
         return f"attn_append_{name}_h{self.heads}_d{self.head_dim}{values}"
 
     def problem(self) -> Facts:
-        """Of the cache and the tokens."""
+        """The facts of the cache and the tokens."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

@@ -1,4 +1,4 @@
-"""Reads and checks the request in a bundle's manifest, which says what the bundle computes."""
+"""Reads and checks the request in a bundle's manifest."""
 
 from __future__ import annotations
 

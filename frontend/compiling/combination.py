@@ -1,4 +1,4 @@
-"""The request for the kernel that combines the results for parts of the keys."""
+"""The request for the kernel that combines the partial results of splits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _dtype(name: str, value: str | None, *, allowed: Sequence[str], otherwise: s
 
 @request
 class CombineSpec(Request):
-    """A request: combine the results for parts of the keys; for any batch, lengths and parts.
+    """Combines the partial results of splits, for any batch, lengths and number of splits.
 
     Args:
       heads: query heads.
@@ -70,7 +70,7 @@ class CombineSpec(Request):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The parts and their LSEs, the sinks; O and LSE."""
+        """The partial results and their LSEs, the sinks; O and LSE."""
         terms = (LSE_TERMS,) if self.lse_terms > 1 else ()
         rows = ("batch", "sq", self.heads, self.v_head_dim)
         sinks = Operand("sinks", self.sinks or "", (self.heads,))
@@ -92,7 +92,7 @@ class CombineSpec(Request):
         return f"attn_combine_{self.out_dtype}_h{self.heads}_d{self.v_head_dim}"
 
     def problem(self) -> Facts:
-        """Of the parts, which are in f32."""
+        """The facts of the partial results, which are f32."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

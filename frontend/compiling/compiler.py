@@ -102,7 +102,7 @@ def compile_afresh(
 
 
 def for_targets(target: str | Sequence[str], made: Callable[[str], Bundle]) -> Bundle | FatBundle:
-    """What `made` gives for a target; for several, joined in a fat bundle.
+    """The bundle of one target, or a fat bundle of several.
 
     Raises:
       SpecError: one target twice.
@@ -246,7 +246,7 @@ def is_recorded() -> bool:
 
 
 def missing_compiler() -> str | None:
-    """What this installation lacks to compile, in words; None if nothing."""
+    """Why this installation cannot compile; None if it can."""
     if _mlir_identity() == "none":
         return f"{_mlir.PROVIDER_PACKAGE} is missing"
     try:

@@ -1,4 +1,4 @@
-"""Dtypes that kernels have, and the many ways in which people name them."""
+"""Dtypes of kernels, and their spellings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attn_mlir.errors import SpecError, no_kernel, shown
 
 NARROW_DTYPES, WIDE_DTYPES = NARROW, WIDE  # of 8 bits, and of 16
 DTYPES = (*WIDE, *NARROW)
-SCALE_DTYPES = ("f32", "f16", "bf16")  # of factors that every position of a cache has of its own
+SCALE_DTYPES = ("f32", "f16", "bf16")  # of scales of a cache's positions
 WIDER_DTYPES = ("f32", "f64")  # of arrays that no kernel takes until they are converted
 OUT_DTYPES = (*WIDE, "f32")
 

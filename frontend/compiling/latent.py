@@ -90,8 +90,8 @@ class MlaSpec(GroupedRequest):
     rope_alone: bool = option(converter=partial(flag, "rope_alone"), default=False)
 
     def completed(self) -> Mapping[str, object]:
-        """As many heads of keys as query heads, values of the size of nope, rope and O of the
-        operands' dtype, O of bf16 where these have 8 bits."""
+        """The defaults: kv_heads is heads, v_head_dim is nope_dim, rope has the operands' dtype,
+        and O as well, or bf16 for 8 bits."""
         out = "bf16" if self.is_narrow else self.dtype
         defaults = {"v_head_dim": self.nope_dim, "rope_dtype": self.dtype, "out_dtype": out}
         return {**super().completed(), **defaults}
@@ -159,12 +159,12 @@ class MlaSpec(GroupedRequest):
         if self.rope_dtype != self.dtype and not is_narrow and types != (NARROW, WIDE_ROPE):
             pairs = f"the same, {NARROW} under {WIDE_ROPE} and {WIDE_ROPE} under {NARROW}"
             name, context = f"rope_dtype {self.rope_dtype}", f"under {self.dtype}"
-            raise SpecError(no_kernel(name, f"supported are {pairs}", beside=context))
+            raise SpecError(no_kernel(name, f"supported are {pairs}", context=context))
         steps = NARROW_STEPS | ({"rope_dim": ROPE_STEP} if self.has_wide_rope else {})
         for name, step in steps.items():
             if self.is_narrow and getattr(self, name) % step:
                 got, reason = f"{name} {getattr(self, name)}", f"supported are multiples of {step}"
-                raise SpecError(no_kernel(got, reason, beside=f"for {NARROW}"))
+                raise SpecError(no_kernel(got, reason, context=f"for {NARROW}"))
         has_cache = self.cache is not None
         if self.rope_factors and (has_cache or not is_narrow):
             raise SpecError(f"rope_factors must be False but for k_rope of {NARROW} as a tensor")
@@ -186,7 +186,7 @@ class MlaSpec(GroupedRequest):
         what = "q_nope" if self.has_wide_rope else "k_rope"
         if self.has_helper and self.tile_order == "clc" and self.query_tiles == MAX_QUERY_TILES:
             context = f"for {what} of {NARROW} with query_tiles {self.query_tiles}"
-            raise SpecError(no_kernel("tile_order clc", "supported is 1", beside=context))
+            raise SpecError(no_kernel("tile_order clc", "supported is 1", context=context))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -211,14 +211,12 @@ class MlaSpec(GroupedRequest):
             Operand("o", self.out_dtype, (*rows_q, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar"),
-            *self._factors(rope),
+            *self._scales(rope),
             *self.index_operands,
         )
 
-    def _factors(self, rope: tuple[int | str, ...]) -> tuple[Operand, ...]:
-        """The factors of k_rope, which lie as it does, whose extents these are;
-        or of all operands.
-        """
+    def _scales(self, rope: tuple[int | str, ...]) -> tuple[Operand, ...]:
+        """The scales of all operands, or those of k_rope, whose extents are `rope`."""
         if self.is_narrow:
             q, k, v = DESCALES
             of_q = (*self._rows_of(q, self.rows_q), self.heads, 1)
@@ -236,12 +234,12 @@ class MlaSpec(GroupedRequest):
 
     @staticmethod
     def _rows_of(name: str, rows: Sequence[int | str]) -> tuple[str, ...]:
-        """As many extents as these, which each call tells."""
+        """As many extents as these; each call gives their values."""
         return tuple(f"{name}_{axis}" for axis in range(len(rows)))
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The static options."""
         stored = "roperows" if self.rope_alone else "latent"
         cache = "" if self.cache is None else f"{stored}{self.cache.short_name}"
         out = f"o{self.out_dtype}" if self.out_dtype != self.dtype else ""
@@ -253,7 +251,7 @@ class MlaSpec(GroupedRequest):
         return f"attn_mla_{'_'.join(filter(None, words))}_{sizes}"
 
     def problem(self) -> Facts:
-        """Of the attention; scales of positions are those of operands of 8 bits."""
+        """The facts of the attention; operands of 8 bits have scales of positions."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

@@ -1,6 +1,4 @@
-"""The options of attention, each checked by itself;
-`schedules` says which have no kernel together.
-"""
+"""The options of attention, each checked by itself; `schedules` checks combinations."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class MhaOptions(GroupedRequest):
 
     @cached_property
     def policy(self) -> Policy:
-        """Of its schedule; where it names none, of that which needs no name."""
+        """The policy of its schedule, or of the default one."""
         if self.schedule is None:
             return unnamed(self.operation)
         return named(self.operation, self.schedule)

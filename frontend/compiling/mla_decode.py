@@ -137,17 +137,17 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
 
     @cached_property
     def policy(self) -> Policy | None:
-        """Of its schedule; None where it names none."""
+        """The policy of its schedule; None without one."""
         return None if self.schedule is None else named(self.operation, self.schedule)
 
     @property
     def combines_splits(self) -> bool:
-        """Whether the kernel combines parts of the keys by itself."""
+        """Whether the kernel combines splits itself."""
         return self.policy is not None and self.policy.combines_splits
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Queries, cache, O, LSE, the scale; then what the options bring along."""
+        """Queries, cache, O, LSE, the scale; then those that options add."""
         queries, columns = ("batch", "sq"), (1, self.head_dim)
         lead = ("batch", "sk") if self.cache is None else self.cache.axes
         kv: tuple[int | str, ...] = (*lead, *columns)
@@ -157,7 +157,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         batch, terms = ("parts", (LSE_TERMS,)) if self.partial else ("batch", ())
         o = (batch, "sq", self.heads, LATENT_COLUMNS)
         plain = (Operand("kv", self.dtype, kv),)
-        rows, *factors = plain if self.form is None else row_operands(self.form, extents)
+        rows, *scales = plain if self.form is None else row_operands(self.form, extents)
         topk_length = (Operand("topk_length", "i32", queries),) if self.topk_length else ()
         return (
             Operand("q", self.dtype, (*queries, self.heads, self.head_dim)),
@@ -170,18 +170,18 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
             *((Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()),
             *self.index_operands,
             *self._workspace(),
-            *factors,
+            *scales,
         )
 
     def _workspace(self) -> tuple[Operand, ...]:
-        """Memory that parts of the keys are put together in, for the schedule."""
+        """Memory in which the schedule combines splits."""
         if not self.joined or self.policy is None:
             return ()
         return workspace(self.policy.workspace(self.facts, None))
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The static options."""
         cache = "" if self.cache is None else f"latent{self.cache.short_name}"
         names = ("indices", "topk_length", "sinks", "joined", "partial")
         words = (
@@ -198,7 +198,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         return f"attn_mla_decode_{'_'.join(filter(None, words))}"
 
     def problem(self) -> Facts:
-        """Of attention to one head of keys, in whose rows the values lie."""
+        """The facts of attention to one head of keys, whose rows hold the values."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

@@ -1,4 +1,4 @@
-"""Offsets of coordinates of one call: which there are, what they are, and how far they reach."""
+"""The offsets of coordinates of one call: their kinds, values and largest coordinates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CallOffsets(NamedTuple):
         return tuple(axis for name, axis in AXES.items() if name in self.arguments)
 
     def reached(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes; along `axes` as far as the host knows that coordinates reach."""
+        """The sizes, plus the offsets that the host knows along `axes`."""
         extents = dict(sizes)
         for name in self.kinds.numbers:
             extents[AXES[name]] += max(as_int(self.arguments[name]) or 0, 0)

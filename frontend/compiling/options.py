@@ -1,7 +1,7 @@
-"""What each option of a request has to be by itself: checks, which give an option in its one form.
+"""Converters of the options of requests: each checks one option and returns its canonical form.
 
-`MhaSpec` and the other requests declare their options with these; what excludes what is in
-`schedules` and in the requests' `check_together`.
+Requests declare their options with these; `schedules` and the requests' `check_together` check
+combinations.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _number(name: str, value: object, allowed: Collection[int], shown_as: str) -
 
 
 def split_size(value: object) -> int:
-    """Keys of a part.
+    """Keys of a split.
 
     Raises:
       SpecError: no whole key tiles.
@@ -139,7 +139,7 @@ def head_dim(name: str, size: object, step: int, most: int = MAX_HEAD_DIM) -> in
 
 
 def lengths(value: object) -> Lengths:
-    """Which arrays tell lengths.
+    """The static lengths: which arrays give them.
 
     Raises:
       SpecError: no `Lengths`.
@@ -152,7 +152,7 @@ def lengths(value: object) -> Lengths:
 
 
 def lengths_of(names: list[str]) -> Lengths:
-    """The lengths that these index arrays and numbers tell."""
+    """The static lengths of these index arrays and numbers."""
     return Lengths(**{_LENGTH_FLAGS[name]: True for name in names if name in _LENGTH_FLAGS})
 
 
@@ -184,7 +184,7 @@ def offsets_of(names: list[str]) -> Offsets:
 
 
 def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
-    """How a cache lies.
+    """The storage of a cache.
 
     Args:
       check_page: refuses page sizes that the kernel has no code for.
@@ -248,7 +248,7 @@ def mask(value: object) -> Mask:
 
 
 def modifier(value: Program) -> Program:
-    """What becomes of scores, traced.
+    """A traced score modifier.
 
     Raises:
       SpecError: something else, such as a function.

@@ -48,8 +48,7 @@ class PackedRequest(Request):
     )
 
     def check_format(self, columns: int, *, has_page_table: bool = False) -> None:
-        """A row has the columns of a query; factors and pages are told where the format leaves them
-        open.
+        """Refuses rows without a query's columns, and scales or pages that the format does not use.
 
         Args:
           columns: of a query.
@@ -83,9 +82,7 @@ class PackedRequest(Request):
 
     @property
     def form(self) -> LatentFormat | None:
-        """How rows are stored that are widened, with the group of their factors;
-        None for others.
-        """
+        """The format of rows that the kernel widens, with the group of their scales; else None."""
         stored = None if self.is_narrow else FORMATS.get(self.kv_format)
         if stored is None or self.kv_group is None:
             return stored
@@ -100,7 +97,7 @@ class PackedRequest(Request):
 
     @property
     def format_words(self) -> list[str]:
-        """Of a kernel's name."""
+        """The words of a kernel's name."""
         if self.form is None:
             return []
         values = {f"by{self.kv_group}": self.kv_group, f"page{self.kv_page}": self.kv_page}

@@ -136,9 +136,7 @@ def prebuild(
 
 
 def _device(target: str | None, *, runs: bool) -> Device | None:
-    """What all calls are made on: as they choose a kernel by the machine, one for each chip. None
-    for theirs.
-    """
+    """The device for all calls, as calls choose kernels by the machine; None keeps theirs."""
     if not runs:
         return IdleDevice(target)
     return None if target is None else EmulatorDevice(target=target)

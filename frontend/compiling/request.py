@@ -68,7 +68,7 @@ class Request(ABC):
 
     @abstractmethod
     def problem(self) -> Facts:
-        """What policies choose by; equal to the facts of the operation that `emit` builds."""
+        """The facts that policies choose by; those of the operation that `emit` builds are equal."""
 
     @functools.cached_property
     def facts(self) -> Facts:

@@ -29,7 +29,7 @@ GroupedT = TypeVar("GroupedT", bound=GroupedRequest)
 def choice_of(
     spec: SequenceRequest, sizes: Mapping[str, int], machine: Machine, **changed: Any
 ) -> Choice:
-    """The choice for a call: of the schedule that its request names, or of the best one.
+    """The choice for a call: the schedule of its request, or the best one.
 
     Args:
       spec: the request.
@@ -65,9 +65,9 @@ def attention_choice(
 
     Args:
       spec, sizes, machine: as of `choice_of`.
-      has_split_size: whether the keys are split into parts of a fixed size, which only schedules for few
-        queries put together in an order of their own.
-      has_block_lists: whether lists name the key tiles, which these schedules do not support.
+      has_split_size: whether splits have a fixed size, which only schedules for few queries combine
+        in a fixed order.
+      has_block_lists: whether lists give the key tiles, which these schedules do not support.
 
     Raises:
       SpecError: an option that no schedule of the machine supports.
@@ -75,7 +75,7 @@ def attention_choice(
     target = target_named(machine.target or DEFAULT_TARGET)
     has_memory = Feature.TENSOR_MEMORY in target.features
     if has_memory and spec.tile_order == "counter":
-        raise SpecError(no_kernel(target.chip, "it has clc", beside="for tile_order counter"))
+        raise SpecError(no_kernel(target.chip, "it has clc", context="for tile_order counter"))
     if not has_memory and spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
         raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
     check_target(spec, target, spec.tile_order)
@@ -86,7 +86,7 @@ def attention_choice(
 
 
 def chosen(spec: GroupedT, choice: Choice, **options: Any) -> GroupedT:
-    """The request for a kernel: with its schedule, and the knobs that a call's sizes decide.
+    """The request for a kernel, with its schedule and the knobs that follow from a call's sizes.
 
     None leaves a knob to the schedule.
 

@@ -1,7 +1,6 @@
-"""Options of attention that have no kernel together: under any schedule, under one, or on one
-target.
+"""Checks combinations of options: under any schedule, under one, or on one target.
 
-A schedule is how a kernel is divided among warps; its policy says what it has kernels for.
+A schedule assigns the work of a kernel to warps; its policy says which problems it supports.
 """
 
 from __future__ import annotations
@@ -61,11 +60,11 @@ def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
         groups = getattr(cache, name)
         if not has_scale_groups(count, groups):
             reason = f"factors of a row are {SCALE_GROUPS}"
-            raise SpecError(no_kernel(f"{name} {groups}", reason, beside=f"for {size} {count}"))
+            raise SpecError(no_kernel(f"{name} {groups}", reason, context=f"for {size} {count}"))
 
 
 def check_results(spec: MhaOptions) -> None:
-    """Refuses outputs and parts of the keys that no kernel computes.
+    """Refuses outputs and splits that no kernel computes.
 
     Raises:
       SpecError: names the option.
@@ -101,7 +100,7 @@ def check_lengths(spec: MhaOptions) -> None:
 
 
 def check_schedule(spec: MhaOptions) -> None:
-    """Refuses what the schedule that a request names has no kernel for, whatever the target.
+    """Refuses options without a kernel under the requested schedule, on any target.
 
     Raises:
       SpecError: names the option and what is allowed.
@@ -134,10 +133,10 @@ def check_stages(spec: MhaOptions) -> None:
 
 
 def check_qk_stages(count: int | None, dtype: str, sizes: Mapping[str, int]) -> None:
-    """Refuses parts of a tile of keys that are no whole lines of 128 bytes.
+    """Refuses stages of Q K^T that are no whole lines of 128 bytes.
 
     Args:
-      count: of parts.
+      count: of stages.
       dtype: of keys.
       sizes: the columns that may be divided, by name.
 
@@ -167,12 +166,12 @@ def check_query_tiles(spec: MhaOptions) -> None:
 
 
 def check_target(spec: GroupedRequest, target: Target, tile_order: str | None) -> None:
-    """Refuses options that kernels do not have whose products leave their sums in registers.
+    """Refuses options that kernels with accumulators in registers do not have.
 
     Args:
       spec: the request.
       target: the chip.
-      tile_order: that is asked for.
+      tile_order: the requested one.
 
     Raises:
       SpecError: names the option.
@@ -180,19 +179,19 @@ def check_target(spec: GroupedRequest, target: Target, tile_order: str | None) -
     if Feature.TENSOR_MEMORY in target.features:
         return
     if tile_order == "clc":
-        raise SpecError(no_kernel(target.chip, "leave it out", beside="for tile_order clc"))
+        raise SpecError(no_kernel(target.chip, "leave it out", context="for tile_order clc"))
     for name in _requested_stages(spec):
-        raise SpecError(no_kernel(target.chip, "leave it out", beside=f"with {name}"))
+        raise SpecError(no_kernel(target.chip, "leave it out", context=f"with {name}"))
 
 
 def _requested_stages(spec: GroupedRequest) -> list[str]:
-    """The options of stages inside products, and of what softmax awaits, that are asked for."""
+    """The requested options about stages of products and the order of softmax."""
     stages = [x for x in ("num_qk_stages", "num_pv_stages") if getattr(spec, x) is not None]
     return [*stages, *(["ordered_softmax"] if spec.ordered_softmax else [])]
 
 
 def check_order(spec: GroupedRequest) -> None:
-    """Refuses softmax groups that take turns where there is one.
+    """Refuses an order of softmax groups where there is one group.
 
     Raises:
       SpecError: names the option.
@@ -202,7 +201,7 @@ def check_order(spec: GroupedRequest) -> None:
 
 
 def check_output(out_dtype: str, v_head_dim: int) -> None:
-    """Refuses an O that shared memory has no room for.
+    """Refuses an O that does not fit shared memory.
 
     Raises:
       SpecError: names the option.

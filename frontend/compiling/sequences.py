@@ -1,6 +1,4 @@
-"""What requests about attention share: sequences, how long they are and how they lie, and their
-heads.
-"""
+"""Base classes of requests for attention: sequences with their lengths, caches and heads."""
 
 from __future__ import annotations
 
@@ -36,8 +34,8 @@ class SequenceRequest(Request):
     Args:
       mask: which keys of its sequence a query sees, in closed form, see `masks`; `full()` when left
         out.
-      lengths: which index arrays tell the lengths of sequences; they are passed with every call.
-      cache: how keys lie where they are a cache; None for tensors of their own.
+      lengths: which index arrays give the lengths of sequences; they are passed with every call.
+      cache: the storage of keys in a cache; None for tensors.
     """
 
     mask: Mask = option(converter=options.mask, default=None, written=str, read=parse_mask)
@@ -60,7 +58,7 @@ class SequenceRequest(Request):
 
     @property
     def knobs(self) -> Knobs:
-        """The knobs that it sets, by the names that policies have for them."""
+        """The knobs that it sets, by their names in policies."""
         return NO_KNOBS
 
     @property
@@ -72,7 +70,7 @@ class SequenceRequest(Request):
 
     @property
     def index_operands(self) -> tuple[Operand, ...]:
-        """What tells where sequences lie and how long they are: arrays, and bounds of lengths."""
+        """Index arrays of the cache and of lengths, and upper bounds of lengths."""
         index_arrays = {} if self.cache is None else self.cache.arrays
         return (
             *(table(name, "i32", rank) for name, rank in index_arrays.items()),
@@ -160,7 +158,7 @@ class GroupedRequest(SequenceRequest):
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
-        """The query tiles, their order and what the roles await, where it is asked for."""
+        """The requested query tiles, their order and the stages of products."""
         options = {
             "q-tiles": self.query_tiles,
             "tile-order": self.tile_order,
@@ -172,7 +170,7 @@ class GroupedRequest(SequenceRequest):
 
 
 def position_scales(cache: Cache | None, columns: int, v_columns: int) -> Scales | None:
-    """The scales that positions of a cache have of their own.
+    """The scales of the positions of a cache.
 
     Args:
       columns, v_columns: of a row of keys, and of values.
@@ -184,5 +182,5 @@ def position_scales(cache: Cache | None, columns: int, v_columns: int) -> Scales
 
 
 def table(name: str, dtype: str, rank: int) -> Operand:
-    """A tensor whose extents each call tells."""
+    """A tensor whose extents each call gives."""
     return Operand(name, dtype, tuple(f"{name}_{axis}" for axis in range(rank)))

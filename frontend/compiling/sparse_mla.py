@@ -113,13 +113,13 @@ class SparseMlaSpec(PackedRequest):
         )
         form = self.form
         plain = (Operand("kv", self.dtype, ("s_kv", self.head_dim)),)
-        rows, *factors = plain if form is None else row_operands(form, row_extents(self.kv_page))
+        rows, *scales = plain if form is None else row_operands(form, row_extents(self.kv_page))
         return (
             Operand("q", self.dtype, ("s_q", self.heads, self.head_dim)),
             rows,
             Operand("indices", "i32", ("s_q", "topk")),
             Operand("scale", "f32", role="scalar"),
-            *factors,
+            *scales,
             *lengths,
             *sinks,
             *(paging if self.page_size else ()),
@@ -147,7 +147,7 @@ class SparseMlaSpec(PackedRequest):
         return "_".join(["attn_sparse_mla", self.dtype, *sizes, *words, *self.format_words])
 
     def problem(self) -> Facts:
-        """Of attention to one head of keys, in whose rows the values lie."""
+        """The facts of attention to one head of keys, whose rows hold the values."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

@@ -63,18 +63,18 @@ class MhaSpec(MhaOptions):
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       sinks: an array [heads] as of `attention`; its dtype matters here.
-      modifier: what becomes of each score, traced: what `score_mod`, `mask_mod` and `sinks` make,
-        which are only read to make it. Its tensors are passed with every call.
+      modifier: the traced program of `score_mod`, `mask_mod` and `sinks`, which are only read to
+        make it. Its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; what head sizes allow when left
-        out. Of the schedule `mha-streaming`: of 16 rows, 1 when left out; a call takes 2 where
-        its policy says. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
-        as many as a group's heads fill, or in a call as its queries fill.
+        out. For the schedule `mha-streaming` tiles of 16 rows, 1 when left out; a call takes 2
+        where its policy says. For `mha-swapped` 1, 2 or 4 tiles of 8 rows; when left out as many
+        as a group's heads fill, or in a call as its queries fill.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
         launch control), `counter` (drawn from a counter in memory that the kernel is called with)
         or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when left out. All
         give the same bits.
       num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1,
-        2 or 4, a divisor of the lines of 128 bytes of a row of keys; 1 when left out. Of the
+        2 or 4, a divisor of the lines of 128 bytes of a row of keys; 1 when left out. For the
         schedule `mha` on targets with tensor memory.
       num_pv_stages: likewise parts of a tile of probabilities, of 32 columns at least, that P V
         awaits.
@@ -92,11 +92,10 @@ class MhaSpec(MhaOptions):
       offsets: which offsets of coordinates a call gives; their values are passed with it.
       block: positions, heads and keys of the blocks of scores that lists name, as
         `Choice.block` says; None for a kernel without lists.
-      partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
-        combines; see `splits`.
-      joined: whether the keys are split into parts that the kernel puts together by itself, in
-        memory that it is called with.
-      split_size: keys of each of these parts, a multiple of 128; equal shares when left out.
+      partial: whether O, in f32, and LSE are results of splits, which a second kernel combines;
+        see `splits`.
+      joined: whether the kernel combines the splits itself, in memory that it is called with.
+      split_size: keys of each split, a multiple of 128; equal shares when left out.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced; the message names
@@ -112,7 +111,7 @@ class MhaSpec(MhaOptions):
     def __post_init__(
         self, score_mod: ScoreMod | None, mask_mod: MaskMod | None, sinks: object | None
     ) -> None:
-        """Traces what becomes of scores, then checks and completes the options."""
+        """Traces the score modifiers, then checks and completes the options."""
         if score_mod is not None or mask_mod is not None or sinks is not None:
             if self.modifier is not None:
                 raise SpecError(
@@ -124,7 +123,7 @@ class MhaSpec(MhaOptions):
         super().__post_init__()
 
     def completed(self) -> Mapping[str, object]:
-        """As many key heads as query heads, values of the size of keys, O of the dtype of Q."""
+        """The defaults: kv_heads is heads, v_head_dim is head_dim, O has the dtype of Q."""
         kv_dtype = self.kv_dtype or self.dtype
         widens = kv_dtype != self.dtype or self._has_position_scales
         return {
@@ -180,7 +179,7 @@ class MhaSpec(MhaOptions):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Q, K, V, O, LSE, the scale; then what the options bring along."""
+        """Q, K, V, O, LSE, the scale; then those that options add."""
         rows_k = self.rows_k if self.cache is None else self.cache.axes
         names = {"batch": "parts", "total_q": "part_rows"} if self.partial else {}
         *lead, rows = (names.get(name, name) for name in self.rows_q)
@@ -211,7 +210,7 @@ class MhaSpec(MhaOptions):
         )
 
     def _workspace(self) -> tuple[Operand, ...]:
-        """Memory that parts of the keys are put together in."""
+        """Memory in which the kernel combines splits."""
         policy = self.policy
         if self.schedule is None:
             policy = choose(self.facts, Call(target_named(DEFAULT_TARGET))).policy
@@ -228,7 +227,7 @@ class MhaSpec(MhaOptions):
 
     @property
     def kernel_name(self) -> str:
-        """What is static; a mask of many parts by its digest."""
+        """The static options; a long mask by its digest."""
         words = (
             self.mask_name,
             "part" if self.partial else "",
@@ -249,7 +248,7 @@ class MhaSpec(MhaOptions):
         return f"attn_mha_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
 
     def problem(self) -> Facts:
-        """Of the attention; its answers are the schedule, query tiles and order."""
+        """The facts of the attention; the policy answers with schedule, query tiles and order."""
         return Facts(
             operation=self.operation,
             heads=self.heads,
@@ -297,7 +296,7 @@ mha = MhaSpec
 
 
 def workspace(extents: Iterable[tuple[int | str, ...]]) -> tuple[Operand, ...]:
-    """The memory that a kernel puts parts of the keys together in, of these extents."""
+    """The memory in which a kernel combines splits, of these extents."""
     dtypes = ("f32", "f32", "i32")
     return tuple(
         Operand(name, dtype, shape, "inout")

@@ -1,8 +1,8 @@
-"""Splits of the keys: the number of parts.
+"""Split-KV: the number of splits of a call.
 
-With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
-CTAs, each of which computes O and LSE for its part. They are combined by the last CTA of a work
-tile, or by a second kernel (`attn_mlir.compiling.combination`); see `Choice.combines_splits`.
+With few queries there are fewer work tiles than multiprocessors, and the keys are split among CTAs,
+each of which computes partial O and LSE. The last CTA of a work tile or a second kernel
+(`attn_mlir.compiling.combination`) combines them; see `Choice.combines_splits`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from attn_mlir.schedules.policy.registry import combining, widening
 from attn_mlir.schedules.policy.splits import MAX_SPLITS
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 
-# what a kernel is asked for whose results for parts another kernel combines
+# options of a kernel whose partial results another kernel combines
 PARTIAL: dict[str, object] = {"partial": True, "out_dtype": "f32", "return_lse": True}
 
 
 def check_num_splits(num_splits: object, pool_count: int = 1) -> int:
-    """Checks a number of parts: 1 is no split, 0 leaves the number to the policy.
+    """Checks a number of splits: 1 is none, 0 leaves the number to the policy.
 
     Args:
-      pool_count: number of pools of keys that each have so many parts.
+      pool_count: number of cache pools, each with so many splits.
 
     Raises:
       SpecError: says what was got.
@@ -39,14 +39,14 @@ def check_num_splits(num_splits: object, pool_count: int = 1) -> int:
 
 
 def split_count(num_splits: object, choice: Choice) -> int:
-    """The number of parts of a call.
+    """The number of splits of a call.
 
     Args:
       num_splits: as in `attention`.
       choice: for the call without a split.
 
     Raises:
-      SpecError: an invalid number of parts, or a request that cannot be split.
+      SpecError: an invalid number of splits, or a request that cannot be split.
     """
     requested = check_num_splits(num_splits)
     if requested == 1:
@@ -60,11 +60,10 @@ def split_count(num_splits: object, choice: Choice) -> int:
 
 
 def fixed_split(split_size: object, num_splits: object, choice: Choice) -> tuple[int, int]:
-    """For parts of a fixed size: the keys of a part, and the number of parts of a call.
+    """For splits of a fixed size: the keys of a split, and the number of splits of a call.
 
-    There are as many parts as the longest sequence could need with any mask. A shorter sequence has
-    further parts without keys, which do not change its results, so these do not depend on the rest
-    of the batch.
+    There are as many splits as the longest sequence may need with any mask. Splits of a shorter
+    sequence without keys do not change its results, so these do not depend on the batch.
 
     Args:
       split_size, num_splits: as in `attention`.
@@ -95,5 +94,5 @@ def fixed_split(split_size: object, num_splits: object, choice: Choice) -> tuple
 
 
 def fixed_split_schedule() -> str:
-    """The schedule that combines parts of a fixed size, whatever the number of queries."""
+    """The schedule that combines splits of a fixed size, for any number of queries."""
     return widening(MhaSpec.operation).name

@@ -160,8 +160,8 @@ def flash_mla_with_kvcache(
     check_needs(pools | lists, NEEDS)
     if indices is not None and mask != full():
         raise SpecError("causal must be False with indices, which say what a query sees")
-    given = {"q": q, "k_cache": k_cache} | {n: x for n, x in pools.items() if x is not None}
-    shapes = {name: shape_of(x, name) for name, x in given.items()}
+    tensors = {"q": q, "k_cache": k_cache} | {n: x for n, x in pools.items() if x is not None}
+    shapes = {name: shape_of(x, name) for name, x in tensors.items()}
     for name, shape in shapes.items():
         if len(shape) != RANKS[name]:
             raise SpecError(f"{name} must have {RANKS[name]} dimensions, got {list(shape)}")
@@ -174,19 +174,19 @@ def flash_mla_with_kvcache(
     tile_scheduler_metadata.check(config)
     if options.get("softmax_scale") is None:
         options["softmax_scale"] = max(columns, 1) ** -0.5
-    others: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if indices is None:
         cache: PagedKV | ContiguousKV = PagedKV(k_cache, None, block_table, cache_seqlens)
-        others["mask"] = mask
+        extra["mask"] = mask
     else:
         cache = ContiguousKV(k_cache, None, None)
         if is_narrow:
-            others["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
+            extra["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
         rows_of = {"topk_length": indices, "extra_topk_length": extra_indices_in_kvcache}
         for name, lengths in lists.items():
             if lengths is not None:
-                others[name] = _of_each_query(name, lengths, rows_of[name])
-    out, lse = DECODING.call(_decode, q, cache, given=options, **others)
+                extra[name] = _of_each_query(name, lengths, rows_of[name])
+    out, lse = DECODING.call(_decode, q, cache, given=options, **extra)
     tile_scheduler_metadata.config = config
     mark_without_keys(lse, options.get("stream"))
     return out, lse
@@ -200,9 +200,9 @@ def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:
       SpecError: lengths of another shape, dtype or library.
     """
     check_one_library({"lists": indices, name: lengths})
-    found, (batch, _, topk) = shape_of(lengths, name), indices.shape
-    if found != (batch,):
-        raise SpecError(f"{name} must be [{batch}], got {list(found)}")
+    shape, (batch, _, topk) = shape_of(lengths, name), indices.shape
+    if shape != (batch,):
+        raise SpecError(f"{name} must be [{batch}], got {list(shape)}")
     if (dtype := str(lengths.dtype).rpartition(".")[2]) != "int32":
         raise SpecError(f"{name} must be of int32, got {dtype}")
     return lengths[:, None] + 0 * indices[..., 0] if topk else None

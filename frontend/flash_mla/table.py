@@ -17,7 +17,7 @@ NEUTRAL: Table = {
 }  # fmt: skip
 
 OF_PREFILL = "dropout_p softmax_scale causal deterministic is_varlen"
-"""What follows the operands and their lengths in dense prefill."""
+"""The arguments after the operands and their lengths in dense prefill."""
 
 
 def mask_of(is_causal: object) -> Mask:

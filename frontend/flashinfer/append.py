@@ -145,14 +145,16 @@ def _check_offsets(offsets: TensorView, lengths: TensorView) -> None:
         offsets.device == lengths.device == "cpu" and offsets.has_memory and lengths.has_memory
     ):
         return
-    ends, room = (host_array(x).astype(np.int64) for x in (offsets, lengths))
+    ends, lengths_of_sequences = (host_array(x).astype(np.int64) for x in (offsets, lengths))
     if ends[0] < 0:
         raise SpecError(f"append_indptr must begin at 0 or later, got {ends[0]}")
     for b, new in enumerate(np.diff(ends).tolist()):
         if new < 0:
             raise SpecError(f"append_indptr must not decrease: sequence {b} has {new} tokens")
-        if room[b] < new:
-            raise SpecError(f"seq_lens[{b}] is {room[b]}: sequence {b} has {new} new tokens")
+        if lengths_of_sequences[b] < new:
+            raise SpecError(
+                f"seq_lens[{b}] is {lengths_of_sequences[b]}: sequence {b} has {new} new tokens"
+            )
 
 
 def _positions(offsets: Any, lengths: Any, count: int) -> tuple[Any, Any]:

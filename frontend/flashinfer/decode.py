@@ -68,7 +68,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
     @property
     def use_tensor_cores(self) -> bool:
-        """What the wrapper was made with."""
+        """The arguments that the wrapper was made with."""
         return self._tensor_cores
 
     @with_arguments(

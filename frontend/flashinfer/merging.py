@@ -1,4 +1,4 @@
-"""States of attention, O with its LSE in base 2: those of several splits of the keys are merged."""
+"""Merges states of attention, O with its LSE in base 2, of several splits of the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 @outside_graphs
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
-    """As `flashinfer.merge_state`: attention to the keys of both parts.
+    """As `flashinfer.merge_state`: attention to the keys of both splits.
 
     Args:
       v_a, v_b: O, [tokens, heads, head_dim], bf16, f16 or f32.
@@ -63,7 +63,7 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
 
 @outside_graphs
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
-    """As `flashinfer.merge_states`: attention to the keys of all parts.
+    """As `flashinfer.merge_states`: attention to the keys of all splits.
 
     Args:
       v: [tokens, parts, heads, head_dim], bf16, f16 or f32; s: [tokens, parts, heads] f32, in base
@@ -85,10 +85,10 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
 
 
 def merged(outputs: Any, lses: Any, dtype: Any) -> tuple[Any, Any]:
-    """The state for all parts, by the kernel that combines parts of the keys.
+    """The state for all keys, by the kernel that combines splits.
 
-    The kernel gets natural logarithms of the weights relative to the largest one: next to large
-    LSEs a change of base would round away what tells the parts apart.
+    The kernel gets natural logarithms of the weights relative to the largest one: with large LSEs
+    a change of base would round away their differences.
 
     Args:
       outputs: [parts, tokens, heads, head_dim]; sums: [parts, tokens, heads], in base 2; +inf and

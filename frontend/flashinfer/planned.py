@@ -45,8 +45,7 @@ _ATTENTION = renamed(
 
 @dataclass(frozen=True)
 class CallScales:
-    """Factors of a call: numbers where operands have 16 bits, tables of the kernel where they have
-    8.
+    """The scales of a call: numbers for operands of 16 bits, tables of the kernel for 8.
 
     Attributes:
       scale: of the scores.
@@ -75,8 +74,8 @@ class Problem:
       window_right: keys to its right, in the place of `causal`; None: that counts.
       cap: of the scores; 0: none.
       scale: of the scores; None: 1 / sqrt(head_dim).
-      num_splits: parts of the keys; 0 chooses.
-      split_size: keys of a part, where that is fixed instead.
+      num_splits: splits of the keys; 0 chooses.
+      split_size: keys of a split, if that is fixed instead.
       mask_mod: a mask by the caller, in the place of the causal one.
     """
 
@@ -183,18 +182,18 @@ class Problem:
         disable_split_kv: object,
         page_size: int = 1,
     ) -> Problem:
-        """The same, with its parts of the keys, decided once.
+        """The same, with its splits of the keys, decided once.
 
         Args:
           device: that the calls run on.
           sizes: `batch`, and the longest `sq` and `sk`.
           capacity: no sequence has more keys, in whatever is planned for the same graph.
-          fixed_split_size: pages of a part; None or -1 leaves the number of parts to a rule, by
+          fixed_split_size: pages of a split; None or -1 leaves the number of splits to a rule, by
             sizes.
-          disable_split_kv: whether there is one part, whatever is said otherwise.
+          disable_split_kv: whether there is one split, whatever the other options.
 
         Raises:
-          SpecError: parts of a size that has no kernel.
+          SpecError: splits of a size that has no kernel.
         """
         spec = mha(
             heads=self.heads,
@@ -248,7 +247,7 @@ class Problem:
             )
 
     def scales(self, q: Any, options: Mapping[str, Any]) -> CallScales:
-        """The factors of a call as numbers and tables.
+        """The scales of a call as numbers and tables.
 
         Args:
           options: `q_scale`, `k_scale` and `v_scale`, where there are any.
@@ -356,10 +355,10 @@ class Problem:
 
 
 def _split_keys(fixed_split_size: object, page_size: int, sk: int) -> int:
-    """Keys of a part of so many pages.
+    """Keys of a split of so many pages.
 
     Raises:
-      SpecError: no whole key tiles, or more parts of the longest sequence than there are.
+      SpecError: no whole key tiles, or too many splits of the longest sequence.
     """
     pages = integer("fixed_split_size", fixed_split_size, 1)
     keys = pages * page_size

@@ -97,5 +97,5 @@ def with_arguments(
 
 
 def scores_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some options that say what the scores of a call are."""
+    """The options among these that change the scores of a call."""
     return {name: options[name] for name in ("causal", *SCORES.defaults) if name in options}

@@ -23,9 +23,8 @@ class Buffers:
 
     Attributes:
       device: where they are.
-      external: the caller's, by name; None where graphs are not captured, and `plan` keeps what it
-        gets.
-      current: what `run` reads.
+      external: the caller's, by name; None without graphs.
+      current: the tensors that `run` reads.
     """
 
     device: Any
@@ -34,7 +33,7 @@ class Buffers:
 
     @staticmethod
     def of(workspace: Any, is_captured: bool, external: Mapping[str, Any]) -> Buffers:
-        """Those of a wrapper.
+        """The buffers of a wrapper.
 
         Args:
           workspace: lies on the device of the calls.

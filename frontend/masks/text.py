@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z_]+)(?::(?P<numbers>[
 
 
 def allowed() -> str:
-    """What a mask may be as text."""
+    """The syntax of masks as text."""
     return f"{', '.join(kind.usage for kind in public())}, joined by &, |, ~ and ( )"
 
 

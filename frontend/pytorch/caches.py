@@ -36,14 +36,14 @@ def declared(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def flatten_cache(cache: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Takes a cache apart: keys, values, and its other fields that are set, by name."""
+    """Flattens a cache: keys, values, and its other fields that are set, by name."""
     k, v, *values = [getattr(cache, field.name) for field in dataclasses.fields(cache)]
     pairs = zip(FIELDS[type(cache).__name__], values, strict=True)
     return k, v, {name: value for name, value in pairs if value is not None}
 
 
 def rebuild_cache(kind: str, k: Any, v: Any, values: Mapping[str, Any]) -> Any:
-    """The inverse of `flatten_cache`: the cache of this class.
+    """Rebuilds a cache of this class, the inverse of `flatten_cache`.
 
     Args:
       values: the fields that are set, by name, and maybe other arguments.

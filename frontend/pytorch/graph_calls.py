@@ -1,9 +1,9 @@
-"""Calls of `api` as operators of PyTorch: arguments are taken apart, and put together again.
+"""Calls of `api` as operators of PyTorch, with flattened arguments.
 
 The tensors of a call, also those of a cache, and its options are arguments of the operator under
 their names: a cache is its keys, its values, its other fields, and the name of its class; a mask is
-its text. Where the operator is carried out, or its fake kernel plans the call, they are put
-together again. What planning refuses is refused while a graph is traced.
+its text. The operator and its fake kernel rebuild the arguments and plan the call, so a graph is
+refused when it is traced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from attn_mlir.runtime.call.tensors import described
 
 torch: Any = importlib.import_module("torch")
 
-VALUES = "values"  # what an operator calls values of a cache where the function has none apart
+VALUES = "values"  # an operator's name for the values of a cache if the function has none
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class GraphCall:
       function: made by `declared_by`; its signature declares the options.
       operands: arguments of the operator without a default, by name with their types in the schema.
       cache: the function's argument that may be a cache; "" where none may.
-      rows: what the operator calls the keys and the values of a cache.
-      renamed: what the operator calls an argument of the function whose name a field of a cache
-        has.
+      rows: the operator's names for the keys and the values of a cache.
+      renamed: the operator's names for arguments of the function whose names are fields of caches.
       excluded: the function's arguments that are no options of the operator.
       extra: options that the function has under no name of its own.
       only_caches: whether a call without a cache is no operator.

@@ -1,7 +1,7 @@
-"""Tensors of PyTorch's callers as kernels can read them: whatever their strides and head sizes.
+"""Makes tensors of PyTorch readable for kernels.
 
-PyTorch's functions take any strides, addresses and head sizes. What no tensor map can read is
-copied once, when the operator runs, so in graphs as well, and head sizes are filled up with zeros.
+PyTorch's functions take any strides, addresses and head sizes. A tensor that no tensor map can
+describe is copied once, when the operator runs, also in graphs; head sizes are padded with zeros.
 """
 
 from __future__ import annotations

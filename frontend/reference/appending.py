@@ -56,22 +56,22 @@ def appended(
     Returns:
       For keys and for values [lines, offsets, heads, columns], as `stored`.
     """
-    found = [np.full(side.shape, np.nan) for side in stored(cache)]
+    results = [np.full(operand.shape, np.nan) for operand in stored(cache)]
     scales = stored_scales(cache)
     for destination, rows in tokens_of(cache, k_new, v_new, *positions, **options):
-        for number, (side, row) in enumerate(zip(found, rows, strict=True)):
+        for number, (operand, row) in enumerate(zip(results, rows, strict=True)):
             at = destination[3 + number]
             if at is None:
                 continue
             if scales is not None:
                 scale = scales[number][destination[5 + number]].astype(np.float64)
-                side[at] = row / np.repeat(scale, row.shape[1] // scale.shape[1], 1)
+                operand[at] = row / np.repeat(scale, row.shape[1] // scale.shape[1], 1)
             elif k_new.dtype == stored(cache)[0].dtype:
-                side[at] = row
+                operand[at] = row
             else:
                 name = ("k_scale", "v_scale")[number]
-                side[at] = row / _scale(cache, name, destination.sequence, len(row))[:, None]
-    return found[0], found[1]
+                operand[at] = row / _scale(cache, name, destination.sequence, len(row))[:, None]
+    return results[0], results[1]
 
 
 def measured(
@@ -96,14 +96,16 @@ def measured(
     assert scales is not None
     least, most = (2.0**-14, 2.0**15) if scales[0].dtype == np.float16 else (2.0**-80, 2.0**80)
     largest = np.float32(OF_NUMPY[stored(cache)[0].dtype.name].largest)
-    found = [np.full(side.shape, np.nan, np.float32) for side in scales]
+    results = [np.full(operand.shape, np.nan, np.float32) for operand in scales]
     for destination, rows in tokens_of(cache, k_new, v_new, *positions, **options):
-        for side, row, at in zip(found, rows, destination[5:], strict=True):
+        for operand, row, at in zip(results, rows, destination[5:], strict=True):
             if at is not None:
-                groups: Array = np.abs(row).reshape(len(row), -1, row.shape[1] // side[at].shape[1])
-                factor = np.fmax.reduce(groups, 2, initial=0.0).astype(np.float32) / largest
-                side[at] = np.clip(factor, np.float32(least), np.float32(most))
-    return found[0], found[1]
+                groups: Array = np.abs(row).reshape(
+                    len(row), -1, row.shape[1] // operand[at].shape[1]
+                )
+                scale = np.fmax.reduce(groups, 2, initial=0.0).astype(np.float32) / largest
+                operand[at] = np.clip(scale, np.float32(least), np.float32(most))
+    return results[0], results[1]
 
 
 def tokens_of(

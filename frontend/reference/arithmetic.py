@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.reference.sums import cut_product
-from attn_mlir.reference.weights import weighed
+from attn_mlir.reference.weights import weighted_values
 
 Array = npt.NDArray[Any]
 
@@ -36,8 +36,8 @@ class Arithmetic:
     def settled(self, p: npt.DTypeLike, o: npt.DTypeLike | None = None) -> Arithmetic:
         """With these types of P and O where none is asked for; O's is P's if there is none here."""
         p = np.dtype(p if self.p is None else self.p)
-        wanted = next((x for x in (self.o, o) if x is not None), p)
-        return Arithmetic(np.dtype(self.number), p, np.dtype(wanted), self.score_bits)
+        output = next((x for x in (self.o, o) if x is not None), p)
+        return Arithmetic(np.dtype(self.number), p, np.dtype(output), self.score_bits)
 
     @property
     def scalar(self) -> Any:
@@ -56,7 +56,7 @@ class Arithmetic:
           weights: of which the largest of a row is 1.
         """
         p, o = np.dtype(self.p), np.dtype(self.o)
-        return weighed(weights, values.astype(self.number), p, o)
+        return weighted_values(weights, values.astype(self.number), p, o)
 
 
 EXACT = Arithmetic(np.float64, np.float64, np.float64)

@@ -12,7 +12,7 @@ from attn_mlir.caches import ContiguousKV, PagedKV
 Array = npt.NDArray[Any]
 
 
-def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array, Array]:
+def sequence_kv(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array, Array]:
     """K and V of sequence b, each [positions, kv_heads, columns], from a cache of numpy arrays.
 
     Multiplied by their factors, in float64, if each position has its own.
@@ -27,8 +27,8 @@ def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array
         begin = 0 if cache.leftpad is None else int(cache.leftpad[b])
         span = np.s_[row, begin : _length(cache, b, queries, cache.k.shape[1])]
         k, v = cache.k[span], cache.v[span]
-        place = row, np.arange(begin, begin + len(k)) // _shared(cache)
-        return _real(k, cache.k_scale, place), _real(v, cache.v_scale, place)
+        index = row, np.arange(begin, begin + len(k)) // _positions_per_scale(cache)
+        return _scaled(k, cache.k_scale, index), _scaled(v, cache.v_scale, index)
     keys_in, values_in = pages_of(cache, b)
     k, v = stored(cache)
     size, count = k.shape[1], len(keys_in)
@@ -40,9 +40,10 @@ def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array
     keys, values = k[keys_in[number], row], v[values_in[number], row]
     if (scales := stored_scales(cache)) is None:
         return keys, values
-    own = (keys_in, values_in) if cache.scale_table is None else (cache.scale_table[b],) * 2
-    places = [(x[number], row // _shared(cache)) for x in own]
-    return _real(keys, scales[0], places[0]), _real(values, scales[1], places[1])
+    tables = (keys_in, values_in) if cache.scale_table is None else (cache.scale_table[b],) * 2
+    scale_indices = [(x[number], row // _positions_per_scale(cache)) for x in tables]
+    at_k, at_v = scale_indices
+    return _scaled(keys, scales[0], at_k), _scaled(values, scales[1], at_v)
 
 
 def pages_of(cache: PagedKV, b: int) -> tuple[Array, Array]:
@@ -58,7 +59,7 @@ def stored(cache: ContiguousKV | PagedKV) -> tuple[Array, Array]:
     """K and V as views [lines, offsets, heads, columns] of the cache's own memory."""
     if isinstance(cache, ContiguousKV):
         return cache.k, cache.v
-    return _sides(cache, cache.k_pages, cache.v_pages)
+    return _by_position(cache, cache.k_pages, cache.v_pages)
 
 
 def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
@@ -68,33 +69,33 @@ def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
     k, v = cache.k_scale, cache.v_scale
     if k is None or np.ndim(k) < stored(cache)[0].ndim:
         return None
-    return (k, v) if isinstance(cache, ContiguousKV) else _sides(cache, k, v)
+    return (k, v) if isinstance(cache, ContiguousKV) else _by_position(cache, k, v)
 
 
-def _shared(cache: ContiguousKV | PagedKV) -> int:
+def _positions_per_scale(cache: ContiguousKV | PagedKV) -> int:
     """Neighbouring positions that share their factors."""
     scales = stored_scales(cache)
     blocks = 0 if scales is None else scales[0].shape[1]
     return stored(cache)[0].shape[1] // blocks if blocks else 1
 
 
-def _sides(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Array]:
+def _by_position(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Array]:
     """Both pools, or the halves of one, by position."""
     if v is None:
         k, v = k[:, 0], k[:, 1]
     return (k.swapaxes(1, 2), v.swapaxes(1, 2)) if cache.layout == "HND" else (k, v)
 
 
-def _real(elements: Array, factors: Any, place: tuple[Any, ...]) -> Array:
+def _scaled(elements: Array, all_scales: Any, index: tuple[Any, ...]) -> Array:
     """Elements [positions, heads, columns] at a place, times the factors of positions if any."""
-    if np.ndim(factors) <= elements.ndim:
+    if np.ndim(all_scales) <= elements.ndim:
         return elements
-    found = factors[place].astype(np.float64)
-    return elements.astype(np.float64) * np.repeat(found, elements.shape[2] // found.shape[2], 2)
+    scales = all_scales[index].astype(np.float64)
+    return elements.astype(np.float64) * np.repeat(scales, elements.shape[2] // scales.shape[2], 2)
 
 
-def _length(cache: ContiguousKV | PagedKV, b: int, queries: int, room: int) -> int:
+def _length(cache: ContiguousKV | PagedKV, b: int, queries: int, capacity: int) -> int:
     """Number of positions in use, including padding before the sequence."""
     if cache.seqused is None:
-        return room
+        return capacity
     return int(cache.seqused[b]) + (0 if cache.counts_new else queries)

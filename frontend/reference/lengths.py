@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.caches import ContiguousKV, PagedKV
-from attn_mlir.reference.caches import gathered
+from attn_mlir.reference.caches import sequence_kv
 
 Array = npt.NDArray[Any]
 
@@ -53,23 +53,23 @@ def sequences(
     batch = len(q) if cu_seqlens_q is None else len(cu_seqlens_q) - 1
     for b in range(batch):
         used = None if seqused_q is None else int(seqused_q[b])
-        place_q = _place(q, b, cu_seqlens_q, used)
-        rows = q[place_q]
+        index_q = _index(q, b, cu_seqlens_q, used)
+        rows = q[index_q]
         if isinstance(k, (ContiguousKV, PagedKV)):
-            keys, values = gathered(k, b, len(rows))
+            keys, values = sequence_kv(k, b, len(rows))
         else:
             assert v is not None
             used = None if seqused_k is None else int(seqused_k[b])
             if cache_seqlens is not None:
                 used = int(cache_seqlens[b]) + len(rows)
-            place_k = _place(k, b, cu_seqlens_k, used)
-            keys, values = k[place_k], v[place_k]
-        *lead, span = place_q
-        parts = (rows[None], keys[None], values[None])
-        yield Sequence(b, *parts, place_q, (*lead, np.s_[:], span))
+            index_k = _index(k, b, cu_seqlens_k, used)
+            keys, values = k[index_k], v[index_k]
+        *lead, span = index_q
+        operands = (rows[None], keys[None], values[None])
+        yield Sequence(b, *operands, index_q, (*lead, np.s_[:], span))
 
 
-def _place(tensor: Array, b: int, offsets: Array | None, used: int | None) -> tuple[Any, ...]:
+def _index(tensor: Array, b: int, offsets: Array | None, used: int | None) -> tuple[Any, ...]:
     """Index of a sequence's positions."""
     if offsets is None:
         return (b, slice(0, tensor.shape[1] if used is None else used))

@@ -60,7 +60,7 @@ def attention_yardstick(
 ) -> Attention:
     """`attention` in a kernel's types: its error is what these types make unavoidable.
 
-    P of 8 bits is multiplied by `weights.NARROW_P` while it is rounded, since small numbers lose
+    P of 8 bits is multiplied by `weights.FP8_P_SCALE` while it is rounded, since small numbers lose
     less there.
 
     If O's type is finer than P's, the rounding of P shows, and where few weights decide it does not
@@ -123,11 +123,11 @@ def attention(
       SpecError: operands that are no numpy arrays, shapes that do not fit together, a scale that is
         not finite, a mask that is none, or functions that cannot be traced.
     """
-    factor = _check(q, k, v, mask, scale)
+    softmax_scale = _check(q, k, v, mask, scale)
     if sinks is not None and (got := shape_of(sinks, "sinks")) != (q.shape[2],):
         raise SpecError(f"sinks must be [{q.shape[2]}], one for each head, got {list(got)}")
     types, number = types.settled(q.dtype), types.scalar
-    factor = number(factor)
+    softmax_scale = number(softmax_scale)
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
     named = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
     tables = [_descale(name, x, k, first_batch) for name, x in named.items()]
@@ -137,7 +137,7 @@ def attention(
     offsets = offsets_of(q_offset, k_offset, head_offset, batch=len(q), first_batch=first_batch)
     for b, h, rows, visible in _blocks(q, k, [x.mask(mask or full()) for x in offsets]):
         g = h // (q.shape[2] // k.shape[2])
-        scores = types.scores(q[b, rows, h], k[b, :, g]) * (factor * of_scores[b, g])
+        scores = types.scores(q[b, rows, h], k[b, :, g]) * (softmax_scale * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows.start, offsets[b])
         product = types.product(p.weights, v[b, :, g])
         o[b, rows, h] = (product / p.divisor[:, None] * of_values[b, g]).astype(o.dtype)
@@ -145,7 +145,7 @@ def attention(
     return Attention(o, lse)
 
 
-def _descale(name: str, factors: Any, k: Array, first_batch: int) -> Array:
+def _descale(name: str, values: Any, k: Array, first_batch: int) -> Array:
     """Factors of the batch entries of k as [batch, kv_heads] in float64.
 
     Raises:
@@ -153,7 +153,7 @@ def _descale(name: str, factors: Any, k: Array, first_batch: int) -> Array:
     """
     shape = k.shape[0], k.shape[2]
     try:
-        table = np.asarray(1.0 if factors is None else factors, np.float64)
+        table = np.asarray(1.0 if values is None else values, np.float64)
         if table.ndim == 2 and len(table) > 1:
             table = table[first_batch : first_batch + k.shape[0]]
         return np.broadcast_to(table, shape)
@@ -190,16 +190,16 @@ def _probabilities(
         sink = modified.sink
     scores[~visible] = -np.inf
     top: Array = np.max(scores, axis=1, initial=-np.inf)
-    seen = top != -np.inf
+    has_key = top != -np.inf
     with np.errstate(invalid="ignore"):  # an infinity less itself is NaN
-        weights = np.exp(scores - np.where(seen, top, top.dtype.type(0))[:, None])
+        weights = np.exp(scores - np.where(has_key, top, top.dtype.type(0))[:, None])
     total: Array = weights.sum(axis=1, dtype=scores.dtype)
-    total[~seen] = 1.0
-    lse = np.where(seen, top + np.log(total), -np.inf)
+    total[~has_key] = 1.0
+    lse = np.where(has_key, top + np.log(total), -np.inf)
     if sink is not None:
         with np.errstate(over="ignore", invalid="ignore"):  # -inf less -inf where no key is seen
             weight = np.exp(np.broadcast_to(sink, (len(top), 1))[:, 0] - top)
-        total = np.where(seen, total + weight, total)
+        total = np.where(has_key, total + weight, total)
     return _Probabilities(weights, total, lse)
 
 

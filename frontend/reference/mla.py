@@ -65,7 +65,7 @@ def mla(
     Raises:
       SpecError: shapes that do not belong together.
     """
-    k_rope = widened_rope(k_rope, k_nope.dtype, k_rope_descale)
+    k_rope = rope_in_bf16(k_rope, k_nope.dtype, k_rope_descale)
     q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
     options: dict[str, Any] = {"mask": mask, "scale": scale, "v_descale": v_descale}
     scaled = _scaled_scores(q, k, q_descale, k_descale)
@@ -75,7 +75,7 @@ def mla(
 def _scaled_scores(
     q: Array, k: Array, q_descale: Array | None, k_descale: Array | None
 ) -> ScoreMod | None:
-    """What factors of rows make of scores; None without any."""
+    """The factors of scores from scales of rows; None without any."""
     if q_descale is None and k_descale is None:
         return None
     ones = np.ones(1, np.float32)
@@ -93,17 +93,17 @@ def _scaled_scores(
     return scaled
 
 
-def widened_rope(k_rope: Array, dtype: npt.DTypeLike, factors: Array | None) -> Array:
+def rope_in_bf16(k_rope: Array, dtype: npt.DTypeLike, scales: Array | None) -> Array:
     """Rope of 8 bits, [batch, sk, 1, columns], times its factors [batch, sk], rounded to `dtype`:
     what a kernel multiplies queries with. Other rope as it is."""
     if k_rope.dtype == dtype or k_rope.dtype.itemsize > np.dtype(dtype).itemsize:
         return k_rope
-    wide = k_rope.astype(np.float32)
-    if factors is not None:
+    widened = k_rope.astype(np.float32)
+    if scales is not None:
         with np.errstate(over="ignore", invalid="ignore"):
-            wide = wide * factors[..., None, None].astype(np.float32)
+            widened = widened * scales[..., None, None].astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        return wide.astype(dtype)
+        return widened.astype(dtype)
 
 
 def side_by_side(nope: Array, rope: Array) -> Array:

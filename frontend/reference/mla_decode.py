@@ -64,7 +64,7 @@ def mla_decode(
     if indices is None:
         return attention(types, q, kv, kv[..., :V_DIM], scale=scale, mask=mask, sinks=sinks)
     batch, sq, heads, columns = q.shape
-    found = sparse_mla(
+    result = sparse_mla(
         types,
         q.reshape(batch * sq, heads, columns),
         kv,
@@ -73,8 +73,8 @@ def mla_decode(
         topk_length=None if topk_length is None else np.reshape(topk_length, -1),
         sinks=sinks,
     )
-    lse = found.lse.reshape(batch, sq, heads).transpose(0, 2, 1)
-    return Attention(found.o.reshape(batch, sq, heads, V_DIM), lse)
+    lse = result.lse.reshape(batch, sq, heads).transpose(0, 2, 1)
+    return Attention(result.o.reshape(batch, sq, heads, V_DIM), lse)
 
 
 def check_mla_decode(q: Array, kv: Array, o: Array, lse: Array, **options: Any) -> Comparison:

@@ -38,7 +38,7 @@ def offsets_of(
     Raises:
       SpecError: an offset that is neither an integer nor integers, one for each sequence.
     """
-    found: list[list[int]] = []
+    tables: list[list[int]] = []
     for name, value in (("q_offset", q_offset), ("k_offset", k_offset)):
         table = np.asarray(0 if value is None else value)
         if table.dtype.kind not in "iu" or table.ndim > 1:
@@ -47,7 +47,7 @@ def offsets_of(
             table = table[first_batch : first_batch + batch]
         if table.shape not in ((), (batch,)):
             raise SpecError(f"{name} has {len(table)} numbers for {batch} sequences")
-        found.append(np.broadcast_to(table, batch).tolist())
+        tables.append(np.broadcast_to(table, batch).tolist())
     are_positions = q_offset is not None or k_offset is not None
-    pairs = zip(*found, strict=True)
+    pairs = zip(*tables, strict=True)
     return [Offsets(q, k, head_offset, are_positions) for q, k in pairs]

@@ -23,7 +23,7 @@ V_DIM = 512  # columns of a row of the cache that are its value
 
 @dataclass(frozen=True)
 class SparseAttention:
-    """What sparse latent attention gives.
+    """The results of sparse latent attention.
 
     Attributes:
       o: [s_q, heads, 512]; 0 for a query without an entry that counts.
@@ -45,12 +45,12 @@ def counting(
       rows: of the cache.
       topk_length: [s_q], how many entries of each list count; all if None.
     """
-    found: list[npt.NDArray[np.int64]] = []
+    rows_of_query: list[npt.NDArray[np.int64]] = []
     for number, entries in enumerate(np.asarray(indices, np.int64)):
         if topk_length is not None:
             entries = entries[: max(int(topk_length[number]), 0)]
-        found.append(entries[(entries >= 0) & (entries < rows)])
-    return found
+        rows_of_query.append(entries[(entries >= 0) & (entries < rows)])
+    return rows_of_query
 
 
 def of_pages(
@@ -63,14 +63,14 @@ def of_pages(
       page_table: [batch, columns]; batch_of_query: [s_q].
       page_size: rows of each of the `pages`.
     """
-    found = np.full(indices.shape, -1, np.int64)
-    for (query, place), position in np.ndenumerate(np.asarray(indices, np.int64)):
+    rows = np.full(indices.shape, -1, np.int64)
+    for (query, entry), position in np.ndenumerate(np.asarray(indices, np.int64)):
         sequence, column = int(batch_of_query[query]), int(position) // page_size
         if 0 <= sequence < len(page_table) and 0 <= column < page_table.shape[1]:
             number = int(page_table[sequence, column])
             if 0 <= number < pages:
-                found[query, place] = number * page_size + position % page_size
-    return found
+                rows[query, entry] = number * page_size + position % page_size
+    return rows
 
 
 def sparse_mla_f64(q: Array, kv: Array, indices: Array, **options: Any) -> SparseAttention:
@@ -130,12 +130,12 @@ def sparse_mla(
 
 
 def check_sparse_mla(
-    given: SparseAttention, q: Array, kv: Array, indices: Array, **options: Any
+    result: SparseAttention, q: Array, kv: Array, indices: Array, **options: Any
 ) -> tuple[Comparison, Comparison]:
     """Judge every element that a kernel has written.
 
     Args:
-      given: the kernel's.
+      result: the kernel's.
       kv: [rows, head_dim]; rows of more than q's precision, as `latent_rows.rows_f64` finds them,
         are the truth as they are, and rounded in the yardstick.
       options: of `sparse_mla`, as its other arguments.
@@ -145,15 +145,15 @@ def check_sparse_mla(
     """
     truth = sparse_mla_f64(q, kv, indices, **options)
     rounded_rows = kv.astype(q.dtype)
-    yardstick = sparse_mla_yardstick(q, rounded_rows, indices, **options, out_dtype=given.o.dtype)
+    yardstick = sparse_mla_yardstick(q, rounded_rows, indices, **options, out_dtype=result.o.dtype)
 
     def verdict(of_rows: str) -> Comparison:
         """On O and one of the numbers of each row."""
-        lines: list[Array] = [getattr(x, of_rows).T[None] for x in (given, truth, yardstick)]
+        lines: list[Array] = [getattr(x, of_rows).T[None] for x in (result, truth, yardstick)]
         right, rounded = (
             Attention(x.o[None], line)
             for x, line in zip((truth, yardstick), lines[1:], strict=True)
         )
-        return compare(given.o[None], lines[0], right, rounded)
+        return compare(result.o[None], lines[0], right, rounded)
 
     return verdict("lse"), verdict("max_logits")

@@ -38,9 +38,9 @@ def cut_product(a: Array, b: Array, sum_bits: int) -> Array:
     of_a, of_b = _exponents(a), _exponents(b)
     total = np.zeros((len(a), len(b)))
     for first in range(0, a.shape[1], STEP):
-        part = slice(first, first + STEP)
-        addends = a[:, None, part].astype(np.float64) * b[None, :, part].astype(np.float64)
-        largest = (of_a[:, None, part] + of_b[None, :, part]).max(axis=2)
+        step = slice(first, first + STEP)
+        addends = a[:, None, step].astype(np.float64) * b[None, :, step].astype(np.float64)
+        largest = (of_a[:, None, step] + of_b[None, :, step]).max(axis=2)
         unit = np.ldexp(1.0, np.maximum(largest, _exponents(total)) - sum_bits)
         total = (np.trunc(addends / unit[..., None]).sum(axis=2) + np.trunc(total / unit)) * unit
         unit = np.ldexp(1.0, _exponents(total) - sum_bits)

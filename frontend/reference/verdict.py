@@ -101,8 +101,8 @@ def compare(o: Array, lse: Array | None, truth: Attention, yardstick: Attention)
     relative, absolute = ROUNDING[o.dtype.name]
     with np.errstate(invalid="ignore"):
         error = np.abs(o.astype(np.float64) - truth.o)
-    own = _finite(np.abs(yardstick.o.astype(np.float64) - truth.o))
-    allowed = FACTOR * _by_row_group(own) + relative * np.abs(truth.o) + absolute
+    yardstick_errors = _finite(np.abs(yardstick.o.astype(np.float64) - truth.o))
+    allowed = FACTOR * _by_row_group(yardstick_errors) + relative * np.abs(truth.o) + absolute
     allowed[np.isneginf(truth.lse).transpose(0, 2, 1)] = absolute
     error[~np.isfinite(error)] = np.inf  # also true for NaN
     ratio = error / allowed
@@ -111,7 +111,7 @@ def compare(o: Array, lse: Array | None, truth: Attention, yardstick: Attention)
     lse_allowed = np.zeros(0) if lse is None else _lse_allowed(truth.lse, yardstick.lse)
     return Comparison(
         max_error=float(error.max(initial=0.0)),
-        yardstick_error=float(own.max(initial=0.0)),
+        yardstick_error=float(yardstick_errors.max(initial=0.0)),
         worst_ratio=float(ratio.max(initial=0.0)),
         worst_index=None if index is None else tuple(int(axis) for axis in index),
         wrong_count=int(np.count_nonzero(ratio > 1.0)),
@@ -134,10 +134,10 @@ def check_attention(
     return compare(o, lse, truth, attention_yardstick(q, k, v, out_dtype=o.dtype, **options))
 
 
-def _by_row_group(own: Array) -> Array:
+def _by_row_group(errors: Array) -> Array:
     """Replaces elements [batch, sq, heads, dim] by the maximum over their `YARDSTICK_ROWS` rows."""
-    batch, sq, heads, _ = own.shape
-    rows = np.max(own, axis=3, initial=0.0)
+    batch, sq, heads, _ = errors.shape
+    rows = np.max(errors, axis=3, initial=0.0)
     groups = -(-sq // YARDSTICK_ROWS)
     padded = np.zeros((batch, groups * YARDSTICK_ROWS, heads))
     padded[:, :sq] = rows
@@ -152,9 +152,9 @@ def _finite(error: Array) -> Array:
 
 def _lse_allowed(truth: Array, yardstick: Array) -> Array:
     """The tolerance of each element of LSE."""
-    own = _finite(_lse_error(yardstick, truth)).transpose(0, 2, 1)[..., None]
+    yardstick_errors = _finite(_lse_error(yardstick, truth)).transpose(0, 2, 1)[..., None]
     size = _finite(np.abs(truth)).transpose(0, 2, 1)[..., None]
-    rows = FACTOR * _by_row_group(own) + LSE_ROUNDING * _by_row_group(size)
+    rows = FACTOR * _by_row_group(yardstick_errors) + LSE_ROUNDING * _by_row_group(size)
     return LSE_TOLERANCE + rows[..., 0].transpose(0, 2, 1)
 
 

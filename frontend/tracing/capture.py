@@ -1,4 +1,4 @@
-"""What a traced function captures: arrays become stand-ins, wherever the function finds them.
+"""Replaces the arrays that a traced function captures by stand-ins.
 
 A function finds arrays in its closure, its module's globals, its default arguments, in functions of
 these and bound arguments of `functools.partial`, in containers, and in the attributes of objects,
@@ -22,7 +22,7 @@ from attn_mlir.dialect.attn.program import TENSOR_DTYPES, CapturedTensor
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.call.torch_tensors import check_tensor, is_tensor
-from attn_mlir.tracing.captured_array import Stand
+from attn_mlir.tracing.captured_array import ArrayProxy
 from attn_mlir.tracing.captured_object import (
     Items,
     Members,
@@ -58,7 +58,9 @@ class Captures:
         self._graph = graph
         graph.captures = self
         self._functions: dict[int, _Copy] = {}  # id -> the function, kept alive, and its copy
-        self._seen: dict[int, tuple[Any, Any]] = {}  # id -> (the object, kept alive, its stand-in)
+        self._stand_ins: dict[
+            int, tuple[Any, Any]
+        ] = {}  # id -> (the object, kept alive, its stand-in)
         self._tensors: dict[
             int, tuple[Any, int]
         ] = {}  # id -> (the array, kept alive, which tensor)
@@ -104,7 +106,7 @@ class Captures:
             )
         return Spot(code, code.co_firstlineno) if isinstance(code, types.CodeType) else None
 
-    def array(self, name: str, value: Any) -> Stand:
+    def array(self, name: str, value: Any) -> ArrayProxy:
         """The stand-in of an array.
 
         Raises:
@@ -115,11 +117,11 @@ class Captures:
                 check_tensor(value, name)
             except SpecError as error:
                 raise self._graph.refuse(f"captures what no kernel reads: {error}") from error
-        return Stand(self, self._graph, name, value)
+        return ArrayProxy(self, self._graph, name, value)
 
     def stand_in(self, name: str, value: Any) -> Any:
-        """What the traced function gets to see in the place of something that it captures."""
-        if isinstance(value, Stand | Traced) or type(value) is Proxy:
+        """The stand-in of a captured value."""
+        if isinstance(value, ArrayProxy | Traced) or type(value) is Proxy:
             return value
         if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
             if not isinstance(value, type | types.ModuleType):
@@ -130,19 +132,19 @@ class Captures:
             owner = self.stand_in("self", value.__self__)
             return functools.partial(self.stand_in(name, value.__func__), owner)
         if isinstance(value, functools.partial):
-            known = cast("functools.partial[Any]", value)
-            args = tuple(self.stand_in(name, arg) for arg in known.args)
-            options = {key: self.stand_in(key, arg) for key, arg in known.keywords.items()}
-            return functools.partial(self.stand_in(name, known.func), *args, **options)
+            partial = cast("functools.partial[Any]", value)
+            args = tuple(self.stand_in(name, arg) for arg in partial.args)
+            options = {key: self.stand_in(key, arg) for key, arg in partial.keywords.items()}
+            return functools.partial(self.stand_in(name, partial.func), *args, **options)
         if isinstance(value, functools._lru_cache_wrapper):  # pyright: ignore[reportPrivateUsage]
             return self.stand_in(name, cast("Any", value).__wrapped__)
         if isinstance(value, tuple):
             return self._tuple(name, cast("tuple[Any, ...]", value))
         if is_plain(value):
             return value
-        if id(value) not in self._seen:
+        if id(value) not in self._stand_ins:
             self._container(name, value)
-        return self._seen[id(value)][1]
+        return self._stand_ins[id(value)][1]
 
     def _tuple(self, name: str, value: tuple[Any, ...]) -> Any:
         """A tuple of the same class, a named one as well."""
@@ -162,7 +164,7 @@ class Captures:
         if of_class in (list, dict, set):
             made = {list: Items, dict: Table, set: Members}[of_class]()
             made.captures, made.label = self, name
-        self._seen[id(value)] = (value, made)
+        self._stand_ins[id(value)] = (value, made)
         if of_class is list:
             cast("Any", list).extend(
                 made, [self.stand_in(f"{name}_{i}", x) for i, x in enumerate(value)]
@@ -174,7 +176,7 @@ class Captures:
             cast("Any", set).update(made, value)
 
     def call_of(self, name: str, target: Any) -> Callable[..., Any]:
-        """What calling a captured object runs."""
+        """The function that calling a captured object runs."""
         if isinstance(target, type):
             return target
         hooks = ("_forward_hooks", "_forward_pre_hooks")
@@ -214,27 +216,27 @@ class Captures:
         if id(value) in self._tensors:
             return self._tensors[id(value)][1]
         try:
-            found = view(value, name)
+            array = view(value, name)
         except SpecError as error:
             raise self._graph.refuse(f"captures an array that no kernel reads: {error}") from error
-        if found.dtype not in TENSOR_DTYPES:
+        if array.dtype not in TENSOR_DTYPES:
             raise self._graph.refuse(
-                f"captures {name} of dtype {found.dtype}; allowed are {', '.join(TENSOR_DTYPES)}"
+                f"captures {name} of dtype {array.dtype}; allowed are {', '.join(TENSOR_DTYPES)}"
             )
         name = name if name.isidentifier() and name.isascii() else "captured"
         unique, count = name, 1
         while unique in self.arrays or unique in RESERVED:
             unique, count = f"{name}_c{count}", count + 1
-        is_dense = bool(found.shape) and found.strides[-1] == 1
+        is_dense = bool(array.shape) and array.strides[-1] == 1
         self._graph.tensors.append(
-            CapturedTensor(unique, found.dtype, len(found.shape) + (not is_dense))
+            CapturedTensor(unique, array.dtype, len(array.shape) + (not is_dense))
         )
         which = len(self._graph.tensors) - 1
         self._tensors[id(value)] = (value, which)
         if getattr(value, "requires_grad", False):  # what was asked for without gradients stays so
             value = value.detach()
         # kernels want a dense last axis: one of a single element
-        last = dataclasses.replace(found, shape=(*found.shape, 1), strides=(*found.strides, 1))
+        last = dataclasses.replace(array, shape=(*array.shape, 1), strides=(*array.strides, 1))
         self.arrays[unique] = value if is_dense else last
         return which
 
@@ -313,26 +315,26 @@ class _Copy:
 def _codes(code: types.CodeType) -> list[types.CodeType]:
     """A function's code and that of the functions written inside it."""
     inner = [x for x in code.co_consts if isinstance(x, types.CodeType)]
-    return [code, *(found for x in inner for found in _codes(x))]
+    return [code, *(nested for x in inner for nested in _codes(x))]
 
 
 @functools.lru_cache(maxsize=256)
 def _global_assignments(code: types.CodeType) -> set[str]:
     return {
         str(step.argval)
-        for part in _codes(code)
-        for step in dis.get_instructions(part)
+        for inner in _codes(code)
+        for step in dis.get_instructions(inner)
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
     }
 
 
 def _assignment(code: types.CodeType, name: str) -> Spot | None:
     """Where a function assigns to a variable outside itself."""
-    for part in _codes(code):
-        for step in dis.get_instructions(part):
+    for inner in _codes(code):
+        for step in dis.get_instructions(inner):
             line = None if step.positions is None else step.positions.lineno
             if step.opname in _ASSIGNING and step.argval == name and line:
-                return Spot(part, line, step.offset)
+                return Spot(inner, line, step.offset)
     return None
 
 
@@ -342,13 +344,13 @@ _ASSIGNING = ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF")
 def _names_torch(function: types.FunctionType) -> bool:
     """Whether PyTorch, or something of it, is among what a function's code can name."""
     used = {name for code in _codes(function.__code__) for name in code.co_names}
-    found = [function.__globals__.get(name) for name in used]
+    values = [function.__globals__.get(name) for name in used]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # a variable that is not set yet
-            found.append(cell.cell_contents)
-    modules = [x.__name__ for x in found if isinstance(x, types.ModuleType)]
+            values.append(cell.cell_contents)
+    modules = [x.__name__ for x in values if isinstance(x, types.ModuleType)]
     return any(name.partition(".")[0] == "torch" for name in modules) or any(
-        map(is_of_torch, found)
+        map(is_of_torch, values)
     )
 
 
@@ -358,9 +360,9 @@ def _is_library(function: types.FunctionType) -> bool:
     return module.partition(".")[0] in LIBRARIES or module == "attn_mlir.trace"
 
 
-def _holds_other(function: types.FunctionType, seen: frozenset[int]) -> bool:
+def _holds_other(function: types.FunctionType, visited: frozenset[int]) -> bool:
     """Whether a library's function has one in its closure that is none of a library."""
-    seen |= {id(function)}
+    visited |= {id(function)}
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
@@ -368,9 +370,9 @@ def _holds_other(function: types.FunctionType, seen: frozenset[int]) -> bool:
             continue
         items = cast("Sequence[Any]", content) if isinstance(content, tuple | list) else (content,)
         for item in items:
-            if not isinstance(item, types.FunctionType) or id(item) in seen:
+            if not isinstance(item, types.FunctionType) or id(item) in visited:
                 continue
-            if not _is_library(item) or _holds_other(item, seen):
+            if not _is_library(item) or _holds_other(item, visited):
                 return True
     return False
 

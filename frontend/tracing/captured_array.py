@@ -36,7 +36,7 @@ class Axis(NamedTuple):
     extent: int
 
 
-class Stand:
+class ArrayProxy:
     """A stand-in for a captured array, or for the part of it that some indices leave."""
 
     __array_priority__ = 1000
@@ -71,14 +71,14 @@ class Stand:
         self._axes = whole if axes is None else axes
         self._casts = casts
 
-    def _with(self, **changes: Any) -> Stand:
+    def _with(self, **changes: Any) -> ArrayProxy:
         fields: dict[str, Any] = {
             "coords": self._coords,
             "axes": self._axes,
             "casts": self._casts,
             **changes,
         }
-        return Stand(self._captures, self.graph, self._name, self._value, **fields)
+        return ArrayProxy(self._captures, self.graph, self._name, self._value, **fields)
 
     @property
     def tensor(self) -> int:
@@ -144,8 +144,8 @@ class Stand:
             coordinate = self._coordinate(axis, item)
             if axis.source is not None:
                 coords[axis.source] = coordinate
-        found = self._with(coords=tuple(coords), axes=(*axes, *left))
-        return found if found._axes else found._element()
+        result = self._with(coords=tuple(coords), axes=(*axes, *left))
+        return result if result._axes else result._element()
 
     def _expanded(self, index: Sequence[Any]) -> list[Any]:
         """The index with `...` written out."""
@@ -188,12 +188,12 @@ class Stand:
         index = self.graph.index(self._name, item)
         if (axis.first, axis.step) == (0, 1) and axis.extent == self._extent(axis):
             return index
-        index = self.graph.counted_from_start(index, axis.extent)
+        index = self.graph.from_start(index, axis.extent)
         inside = self.graph.apply("max", self.graph.apply("min", index, axis.extent - 1), 0)
         return inside * axis.step + axis.first
 
     def _extent(self, axis: Axis) -> int:
-        """Of the array's dimension."""
+        """The extent of the axis's dimension in the array."""
         return axis.extent if axis.source is None else _shape(self._value, self._name)[axis.source]
 
     def _element(self) -> Traced:
@@ -226,8 +226,8 @@ class Stand:
         """
         return self._element()
 
-    def _converted(self, name: str) -> Callable[..., Stand]:
-        def convert(*args: Any, **options: Any) -> Stand:
+    def _converted(self, name: str) -> Callable[..., ArrayProxy]:
+        def convert(*args: Any, **options: Any) -> ArrayProxy:
             def cast_to(element: Traced) -> Traced:
                 return getattr(element, name)(*args, **options)
 
@@ -235,7 +235,7 @@ class Stand:
 
         return convert
 
-    def _itself(self, *_args: Any, **_options: Any) -> Stand:
+    def _itself(self, *_args: Any, **_options: Any) -> ArrayProxy:
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -288,15 +288,15 @@ class Stand:
     def __torch_function__(
         cls, function: Any, types: Any, args: Sequence[Any] = (), options: Any = None
     ) -> Any:
-        stand = next(arg for arg in flattened((args, options)) if isinstance(arg, Stand))
-        return stand.graph.call_torch(function, args, options or {})
+        array = next(arg for arg in flattened((args, options)) if isinstance(arg, ArrayProxy))
+        return array.graph.call_torch(function, args, options or {})
 
 
 def flattened(value: Any) -> Generator[Any]:
-    """What tuples, lists and dicts hold, however deep."""
+    """The leaves of nested tuples, lists and dicts."""
     if isinstance(value, tuple | list | dict):
-        known = cast("Sequence[Any] | dict[Any, Any]", value)
-        for item in known.values() if isinstance(known, dict) else known:
+        container = cast("Sequence[Any] | dict[Any, Any]", value)
+        for item in container.values() if isinstance(container, dict) else container:
             yield from flattened(item)
     else:
         yield value
@@ -308,7 +308,7 @@ def _shape(value: Any, name: str) -> tuple[int, ...]:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def apply(self: Stand, *others: Any) -> Any:
+    def apply(self: ArrayProxy, *others: Any) -> Any:
         return getattr(self.lifted(), name)(*others)
 
     return apply
@@ -316,7 +316,7 @@ def _operator(name: str) -> Callable[..., Any]:
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"):
     for _form in (f"__{_name}__", f"__r{_name}__"):
-        setattr(Stand, _form, _operator(_form))
+        setattr(ArrayProxy, _form, _operator(_form))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "lshift", "rshift",
               "rlshift", "rrshift", "bool", "float", "int", "index", "round"):  # fmt: skip
-    setattr(Stand, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(ArrayProxy, f"__{_name}__", _operator(f"__{_name}__"))

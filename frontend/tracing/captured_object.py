@@ -72,7 +72,7 @@ def _has_content(kind: type) -> bool:
     """Whether a class has attributes that are no methods and no plain values."""
     if issubclass(kind, enum.Enum | BaseException):
         return False
-    found = [
+    values = [
         value
         for parent in kind.__mro__
         if not library_of(parent.__module__)
@@ -80,7 +80,7 @@ def _has_content(kind: type) -> bool:
         if not (name.startswith("__") and name.endswith("__"))
     ]
     skipped = (types.FunctionType, types.MemberDescriptorType, staticmethod, classmethod)
-    return any(not isinstance(value, (*skipped, *_PLAIN.__args__)) for value in found)
+    return any(not isinstance(value, (*skipped, *_PLAIN.__args__)) for value in values)
 
 
 class Proxy:
@@ -100,13 +100,13 @@ class Proxy:
         return cast("Any", type(self._target))
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._target, name)
-        owner = getattr(found, "__self__", None)
-        if owner is not self._target or isinstance(found, types.MethodType):
-            return self._captures.stand_in(name, found)
+        value = getattr(self._target, name)
+        owner = getattr(value, "__self__", None)
+        if owner is not self._target or isinstance(value, types.MethodType):
+            return self._captures.stand_in(name, value)
         if name in _WRITERS:
             return self._refusing(f"calls {self._label}.{name}()")
-        return self._wrapped(found)
+        return self._wrapped(value)
 
     def _refusing(self, what: str) -> Callable[..., Any]:
         def refuse(*_args: Any, **_options: Any) -> Any:
@@ -123,7 +123,7 @@ class Proxy:
         return call
 
     def _stand_in(self, value: Any) -> Any:
-        """What the function sees of something that it gets from the object."""
+        """The stand-in of a value that the function gets from the object."""
         if isinstance(value, Iterator | KeysView | ValuesView | ItemsView):
             value = list(cast("Any", value))
         return self._captures.stand_in(self._label, value)

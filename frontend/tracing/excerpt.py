@@ -30,13 +30,13 @@ def spot_of_caller(codes: Container[types.CodeType]) -> Spot | None:
 
 def spot_of_error(error: BaseException, codes: Container[types.CodeType]) -> Spot | None:
     """Where in the innermost of these functions an exception was raised or passed through."""
-    found = None
+    spot = None
     trail = error.__traceback__
     while trail is not None:
         if trail.tb_frame.f_code in codes:
-            found = Spot(trail.tb_frame.f_code, trail.tb_lineno, trail.tb_lasti)
+            spot = Spot(trail.tb_frame.f_code, trail.tb_lineno, trail.tb_lasti)
         trail = trail.tb_next
-    return found
+    return spot
 
 
 def located(message: str, spot: Spot | None) -> str:

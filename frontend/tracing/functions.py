@@ -83,8 +83,8 @@ def _of_numbers(op: str) -> Callable[..., Traced]:
         a, b = graph.lift(a), graph.lift(b)
         if "f32" not in (a.type, b.type):
             return graph.apply(op, a, b)
-        found = _where(graph, _is_nan(graph, a), b, graph.apply(op, a, b))
-        return _where(graph, _is_nan(graph, b), a, found)
+        result = _where(graph, _is_nan(graph, a), b, graph.apply(op, a, b))
+        return _where(graph, _is_nan(graph, b), a, result)
 
     return apply
 
@@ -255,7 +255,7 @@ def _divide(graph: Graph, a: Any, b: Any, *, rounding_mode: str | None = None) -
         raise graph.refuse(f"divides with rounding_mode {rounding_mode!r:.20}; floor and trunc are")
     if "f32" in (graph.lift(a).type, graph.lift(b).type):
         return graph.apply("trunc", _div(graph, a, b))
-    return graph.apply_widened("floordiv", _truncated_quotient, a, b)
+    return graph.apply_in_i32("floordiv", _truncated_quotient, a, b)
 
 
 def _truncated_quotient(graph: Graph, a: Any, b: Any) -> Traced:
@@ -266,7 +266,7 @@ def _truncated_quotient(graph: Graph, a: Any, b: Any) -> Traced:
 
 
 def _fmod(graph: Graph, a: Any, b: Any) -> Traced:
-    return graph.apply_widened("mod", _remainder, a, b)
+    return graph.apply_in_i32("mod", _remainder, a, b)
 
 
 def _remainder(graph: Graph, a: Any, b: Any) -> Traced:
@@ -300,7 +300,7 @@ def _lerp(graph: Graph, start: Any, end: Any, weight: Any) -> Traced:
 
 
 def _logical(op: str) -> Callable[..., Traced]:
-    """Of truth values: what is not 0 is true."""
+    """A truth value: numbers other than 0 are true."""
 
     def apply(graph: Graph, *operands: Any) -> Traced:
         return graph.apply(op, *(graph.cast(graph.lift(x), "i1") for x in operands))

@@ -22,7 +22,7 @@ from attn_mlir.dialect.attn.program import (
 )
 from attn_mlir.errors import SpecError
 from attn_mlir.tracing import integers
-from attn_mlir.tracing.captured_array import Stand
+from attn_mlir.tracing.captured_array import ArrayProxy
 from attn_mlir.tracing.excerpt import located, spot_of_caller
 from attn_mlir.tracing.functions import COMPOSED, IGNORED, OPERATIONS
 from attn_mlir.tracing.traced import Traced
@@ -57,15 +57,15 @@ class Graph:
         self.codes: set[types.CodeType] = set()
         self.uses_torch = False
         self.function = "the function"
-        self._places: dict[str, int] = {}  # text of a node -> its place in `nodes`
+        self._numbers: dict[str, int] = {}  # text of a node -> its place in `nodes`
 
     def add(self, node: Node) -> Traced:
         """A stand-in for a node."""
         key = repr(node)  # tells 0.0 from -0.0
-        if key not in self._places:
-            self._places[key] = len(self.nodes)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.nodes)
             self.nodes.append(node)
-        return Traced(self, self._places[key])
+        return Traced(self, self._numbers[key])
 
     def load(self, which: int, coordinates: Sequence[Any]) -> Traced:
         """A stand-in for an element of a captured tensor.
@@ -76,10 +76,12 @@ class Graph:
             of, at the end, have one element.
         """
         tensor = self.tensors[which]
-        further = [0] * (tensor.rank - len(coordinates))
-        args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *further)]
+        trailing = [0] * (tensor.rank - len(coordinates))
+        args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *trailing)]
         element = self.add(Node("load", load_type(tensor.dtype), _nodes(args), which))
-        return self._as_narrow(tensor.dtype, element) if tensor.dtype in integers.BITS else element
+        return (
+            self._as_small_int(tensor.dtype, element) if tensor.dtype in integers.BITS else element
+        )
 
     def index(self, name: str, value: Any) -> Traced:
         """A stand-in for an index into an array of that name."""
@@ -88,7 +90,7 @@ class Graph:
             raise self.refuse(f"indexes {name} with {type_text(arg)}; indices are integers")
         return self.cast(arg, arg.type)
 
-    def counted_from_start(self, index: Traced, extent: int) -> Traced:
+    def from_start(self, index: Traced, extent: int) -> Traced:
         """An index that counts from the end if it is below 0, as one from the start."""
         if never_negative(self.nodes)[index.node]:
             return index
@@ -111,12 +113,12 @@ class Graph:
             return self.add(Node("constant", "i32" if value in INT32 else "i64", value=value))
         if isinstance(value, float):
             return self.add(Node("constant", "f32", value=value))
-        if isinstance(value, Stand):
+        if isinstance(value, ArrayProxy):
             return value.lifted()
         item = getattr(value, "item", None)
         if callable(item) and getattr(value, "shape", None) == ():
             kind, number = integers.kind_of(getattr(value, "dtype", "")), self.lift(item())
-            return number if kind is None else self._as_narrow(kind, number)
+            return number if kind is None else self._as_small_int(kind, number)
         if getattr(value, "requires_grad", None) is not None:  # a tensor found by torch itself
             return self.captures.array("captured", value).lifted()
         raise self.refuse(f"cannot use {type(value).__name__} {value!r:.40} as a number")
@@ -148,12 +150,12 @@ class Graph:
         if args[0].type in BITS or op in INTEGER_ONLY:
             self._check_integer(op, args, kind)
         if op == "not" and args[0].type != "i1":
-            return self._typed(kind, self.apply("xor", args[0], -1), may_leave=kind is not None)
+            return self._typed(kind, self.apply("xor", args[0], -1), may_overflow=kind is not None)
         result = "i1" if op in COMPARISONS else args[0].type
-        found = self.add(Node(op, result, _nodes(args)))
+        result_node = self.add(Node(op, result, _nodes(args)))
         if kind is None or result == "i1":
-            return found
-        return self._typed(kind, found, may_leave=integers.may_leave(op, kind))
+            return result_node
+        return self._typed(kind, result_node, may_overflow=integers.may_overflow(op, kind))
 
     def meet(self, *operands: Any) -> str | None:
         """The type of 8 or 16 bits that integers have in common, if they have."""
@@ -161,31 +163,31 @@ class Graph:
             "f32" if type(x) is float else self.lift(x).kind for x in operands if type(x) is not int
         )
 
-    def apply_widened(self, op: str, function: Callable[..., Traced], *operands: Any) -> Traced:
+    def apply_in_i32(self, op: str, function: Callable[..., Traced], *operands: Any) -> Traced:
         """A composed function of integers, computed in i32 and wrapped around where `op` would
         be.
         """
         numbers = [x if type(x) in (int, float) else self.lift(x) for x in operands]
         kind, args = self._lifted(op, numbers)
-        wide = [
+        in_i32 = [
             self.cast(x, x.type) if isinstance(x, Traced) else x
             for x in (args if kind else numbers)
         ]
-        found = function(self, *wide)
-        return found if kind is None else self.cast(found, kind)
+        result = function(self, *in_i32)
+        return result if kind is None else self.cast(result, kind)
 
     def _lifted(self, op: str, operands: Sequence[Any]) -> tuple[str | None, list[Traced]]:
         """Stand-ins for operands, and the type of 8 or 16 bits that the operation is in,
         if it is.
         """
-        given = [x if type(x) is int else self.lift(x) for x in operands]
-        kinds = [x.kind for x in given if isinstance(x, Traced)]
+        lifted = [x if type(x) is int else self.lift(x) for x in operands]
+        kinds = [x.kind for x in lifted if isinstance(x, Traced)]
         kind = None if op in FLOAT_ONLY else integers.promoted(kinds)
         if kind is None:
-            return None, [self.lift(x) for x in given]
+            return None, [self.lift(x) for x in lifted]
         exact = op in integers.EXACT
         return kind, [
-            x if isinstance(x, Traced) else self.number(kind, x, exact=exact) for x in given
+            x if isinstance(x, Traced) else self.number(kind, x, exact=exact) for x in lifted
         ]
 
     def _choice(self, condition: Traced, kind: str | None, choices: Sequence[Traced]) -> Traced:
@@ -213,23 +215,23 @@ class Graph:
                 f"uses {value} with a number of {name}, which goes from {values.start} to "
                 f"{values.stop - 1}: convert that number first, with .to(int)"
             )
-        return self._as_narrow(kind, self.lift(integers.wrapped(kind, value)))
+        return self._as_small_int(kind, self.lift(integers.wrapped(kind, value)))
 
-    def _as_narrow(self, kind: str, value: Traced) -> Traced:
-        """A stand-in for an i32 that is a number of a type of 8 or 16 bits."""
+    def _as_small_int(self, kind: str, value: Traced) -> Traced:
+        """A stand-in for an i32 that holds a number of 8 or 16 bits."""
         return Traced(self, value.node, kind)
 
-    def _typed(self, kind: str | None, value: Traced, *, may_leave: bool = False) -> Traced:
+    def _typed(self, kind: str | None, value: Traced, *, may_overflow: bool = False) -> Traced:
         """A result in the type of its operation: an i32 that may leave it is wrapped around."""
         if kind is None:
             return value
-        if may_leave:
+        if may_overflow:
             values = integers.values_of(kind)
-            value = self._on_bits("and", self._as_narrow(kind, value), len(values) - 1)
+            value = self._on_bits("and", self._as_small_int(kind, value), len(values) - 1)
             if values.start < 0:  # the highest bit counts below 0
                 value = self._on_bits("xor", value, -values.start)
                 value = self._on_bits("sub", value, -values.start)
-        return self._as_narrow(kind, value)
+        return self._as_small_int(kind, value)
 
     def _on_bits(self, op: str, value: Traced, number: int) -> Traced:
         """An operation on an i32 and a constant, whatever the types of the user's numbers."""
@@ -249,16 +251,16 @@ class Graph:
 
     def _common(self, args: Sequence[Traced]) -> list[Traced]:
         """Operands in one type, the first one of `TYPES` that occurs."""
-        given = [arg.type for arg in args]
-        wanted = next(name for name in TYPES if name in given)
-        return [self.cast(arg, wanted) for arg in args]
+        types = [arg.type for arg in args]
+        common = next(name for name in TYPES if name in types)
+        return [self.cast(arg, common) for arg in args]
 
     def cast(self, arg: Traced, kind: str) -> Traced:
         """The same value in another type; one of 8 or 16 bits keeps the lowest bits of integers."""
         if arg.kind == kind:
             return arg
         if kind in integers.BITS:
-            return self._narrowed(arg, kind)
+            return self._to_small_int(arg, kind)
         if arg.type == kind:
             return Traced(self, arg.node)
         if kind == "i1":
@@ -270,30 +272,30 @@ class Graph:
                 return self.add(Node("constant", kind, value=number))
         return self.add(Node("cast", kind, (arg.node,)))
 
-    def _narrowed(self, arg: Traced, kind: str) -> Traced:
+    def _to_small_int(self, arg: Traced, kind: str) -> Traced:
         """A value in a type of 8 or 16 bits."""
         constant = self.nodes[arg.node]
         if constant.op == "constant" and isinstance(constant.value, int):
             return self.number(kind, int(constant.value), exact=False)
         fits = arg.type == "i1" or integers.promoted((arg.kind, kind)) == kind
-        return self._typed(kind, self.cast(arg, "i32"), may_leave=not fits)
+        return self._typed(kind, self.cast(arg, "i32"), may_overflow=not fits)
 
     def call(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """A function of numpy or torch, or a method of tensors, by its name."""
-        given = {k: v for k, v in options.items() if k not in IGNORED or v is not IGNORED[k]}
+        effective = {k: v for k, v in options.items() if k not in IGNORED or v is not IGNORED[k]}
         if name in COMPOSED:
             try:
-                return COMPOSED[name](self, *args, **given)
+                return COMPOSED[name](self, *args, **effective)
             except TypeError as error:
                 raise self.refuse(f"calls {name} in a way that cannot be traced") from error
         if name not in OPERATIONS:
             raise self.refuse(f"calls {name}, which cannot be traced")
-        if given:
-            raise self.refuse(f"calls {name} with {', '.join(given)}=, which cannot be traced")
+        if effective:
+            raise self.refuse(f"calls {name} with {', '.join(effective)}=, which cannot be traced")
         return self.apply(OPERATIONS[name], *args)
 
     def call_torch(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        """What torch was asked to do with a stand-in among its arguments."""
+        """A call of torch with a stand-in among its arguments."""
         name = str(getattr(function, "__name__", function))
         if name == "__getitem__":  # of a tensor that no stand-in was put in the place of
             return self.captures.array("captured", args[0])[args[1]]

@@ -18,8 +18,8 @@ BITS = {name: ELEMENT_TYPES[name].bits for name in _SMALL}
 NUMPY_NAMES = {name: ELEMENT_TYPES[name].numpy for name in _SMALL}
 _KINDS = {name: kind for kind, name in NUMPY_NAMES.items()}
 EXACT = ("min", "max", "where", "eq", "ne", "lt", "le", "gt", "ge")  # take no wrapped numbers
-_SIGNED_LEAVE = ("add", "sub", "mul", "neg", "shl", "abs", "floordiv")  # -128 // -1 is 128
-_UNSIGNED_LEAVE = ("add", "sub", "mul", "neg", "shl")
+_SIGNED_OVERFLOW = ("add", "sub", "mul", "neg", "shl", "abs", "floordiv")  # -128 // -1 is 128
+_UNSIGNED_OVERFLOW = ("add", "sub", "mul", "neg", "shl")
 
 
 def values_of(kind: str) -> range:
@@ -56,6 +56,6 @@ def wrapped(kind: str, value: int) -> int:
     return (value - values.start) % len(values) + values.start
 
 
-def may_leave(op: str, kind: str) -> bool:
+def may_overflow(op: str, kind: str) -> bool:
     """Whether a result of an operation on numbers of a type may be none of the type."""
-    return op in (_UNSIGNED_LEAVE if kind[0] == "u" else _SIGNED_LEAVE)
+    return op in (_UNSIGNED_OVERFLOW if kind[0] == "u" else _SIGNED_OVERFLOW)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attn_mlir.tracing import integers
-from attn_mlir.tracing.captured_array import Stand, flattened
+from attn_mlir.tracing.captured_array import ArrayProxy, flattened
 from attn_mlir.tracing.functions import COMPOSED, OPERATIONS
 
 Graph = Any  # of `graph`, which knows this module
@@ -50,7 +50,7 @@ class Traced:
 
     @property
     def device(self) -> None:
-        """Of a tensor; here for functions that make a number where another one is."""
+        """The device of a tensor, for functions that make a number on the device of another."""
         return None
 
     @property
@@ -85,16 +85,16 @@ class Traced:
 
         f16 and bf16 round the value, which goes on as f32. Devices and layouts mean nothing here.
         """
-        wanted = [*args, *([] if dtype is None else [dtype])]
-        found = self
-        for item in wanted:
+        requested = [*args, *([] if dtype is None else [dtype])]
+        result = self
+        for item in requested:
             if isinstance(item, Traced):
-                found = found.graph.cast(found, item.kind)
+                result = result.graph.cast(result, item.kind)
             elif item is None or _says_where(item):
                 continue
             else:
-                found = found._as(item)
-        return found
+                result = result._as(item)
+        return result
 
     astype = type_as = to
 
@@ -106,10 +106,10 @@ class Traced:
                 f"converts to {dtype!r:.40}; allowed are float of 16 to 64 bits, bfloat16, bool, "
                 "int of 8 to 64 bits, and uint8 and uint16"
             )
-        wanted = _DTYPES[text]
-        if wanted in ("f16", "bf16"):
-            return self.graph.apply(wanted, self)
-        return self.graph.cast(self, wanted)
+        kind = _DTYPES[text]
+        if kind in ("f16", "bf16"):
+            return self.graph.apply(kind, self)
+        return self.graph.cast(self, kind)
 
     def float(self) -> Traced:
         """The value as f32."""
@@ -260,7 +260,7 @@ class Traced:
     def __torch_function__(
         cls, function: Any, types: Any, args: Sequence[Any] = (), options: Any = None
     ) -> Any:
-        stand_in = next(x for x in flattened((args, options)) if isinstance(x, Traced | Stand))
+        stand_in = next(x for x in flattened((args, options)) if isinstance(x, Traced | ArrayProxy))
         return stand_in.graph.call_torch(function, args, options or {})
 
 

@@ -20,17 +20,17 @@ LEAST = (5, 23)  # the first version whose mask functions were looked at
 transformers: Any = importlib.import_module("transformers")
 
 
-def check_version(found: str) -> None:
+def check_version(version: str) -> None:
     """Refuses a version of the package whose masks may be made of other functions.
 
     Raises:
       ImportError: says which is needed.
     """
-    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
+    numbers = tuple(int(digits) for digits in version.split(".")[:2] if digits.isdecimal())
     if numbers < LEAST:
         least = ".".join(map(str, LEAST))
         raise ImportError(
-            f"attn_mlir.transformers needs transformers {least} or newer, got {found}"
+            f"attn_mlir.transformers needs transformers {least} or newer, got {version}"
         )
 
 
@@ -52,8 +52,8 @@ def register(name: str = NAME) -> None:
     Raises:
       SpecError: another name.
     """
-    given = cast("object", name)
-    if not isinstance(given, str) or not given.isidentifier() or "flash" in given:
+    requested = cast("object", name)
+    if not isinstance(requested, str) or not requested.isidentifier() or "flash" in requested:
         raise SpecError(
             f'name must be an identifier without "flash", which transformers takes for '
             f"FlashAttention, got {shown(name)}"

@@ -78,9 +78,11 @@ def attention_forward(
     elif isinstance(attention_mask, VisibleKeys):
         keys = _checked_keys(attention_mask, shape, is_causal)
     else:
-        given = _checked("attention_mask", attention_mask, shape, q.shape[2])
-        keys = VisibleKeys(shape, full(), visible(given) if given.dtype == torch.bool else None)
-        changes += [added(given)] if given.dtype != torch.bool else []
+        mask_tensor = _checked("attention_mask", attention_mask, shape, q.shape[2])
+        keys = VisibleKeys(
+            shape, full(), visible(mask_tensor) if mask_tensor.dtype == torch.bool else None
+        )
+        changes += [added(mask_tensor)] if mask_tensor.dtype != torch.bool else []
     o = attention(
         q,
         k,
@@ -126,29 +128,29 @@ def _checked_keys(keys: VisibleKeys, shape: tuple[int, ...], is_causal: bool | N
     return keys
 
 
-def _checked(name: str, given: Any, shape: tuple[int, ...], heads: int) -> Any:
+def _checked(name: str, tensor: Any, shape: tuple[int, ...], heads: int) -> Any:
     """A tensor of one element for each score.
 
     Raises:
       SpecError: something else.
     """
-    if not isinstance(given, torch.Tensor):
-        raise SpecError(f"{name} must be a tensor, got {shown(given)}")
+    if not isinstance(tensor, torch.Tensor):
+        raise SpecError(f"{name} must be a tensor, got {shown(tensor)}")
     scores = (shape[0], heads, *shape[2:])
-    if given.ndim != 4 or any(n not in (1, m) for n, m in zip(given.shape, scores, strict=True)):
+    if tensor.ndim != 4 or any(n not in (1, m) for n, m in zip(tensor.shape, scores, strict=True)):
         raise SpecError(
-            f"{name} has shape {list(given.shape)}: it must be [batch, heads, sq, sk], each 1 or "
+            f"{name} has shape {list(tensor.shape)}: it must be [batch, heads, sq, sk], each 1 or "
             f"that of the scores, which are {list(scores)}"
         )
-    if not given.is_floating_point() and (name == "position_bias" or given.dtype != torch.bool):
-        raise SpecError(f"{name} is {given.dtype}, allowed are bool (of a mask) and floats")
-    return given
+    if not tensor.is_floating_point() and (name == "position_bias" or tensor.dtype != torch.bool):
+        raise SpecError(f"{name} is {tensor.dtype}, allowed are bool (of a mask) and floats")
+    return tensor
 
 
 def _without_mask(
     module: Any, shape: tuple[int, int, int, int], is_causal: bool | None, window: int | None
 ) -> VisibleKeys:
-    """What a layer without a mask sees.
+    """The visible keys of a layer without a mask.
 
     Raises:
       SpecError: its name has no mask function, so that no mask was made; or its queries are not at

@@ -1,4 +1,4 @@
-"""What a mask function of `transformers` says in closed form, and what it says besides.
+"""Mask functions of `transformers` in closed form, with predicates for the remainder.
 
 The package builds mask functions of `(batch, head, query, key)` over absolute positions as
 closures: `and_masks(sliding_window_overlay(4), causal_mask_function)`. A closure of the package is
@@ -28,26 +28,26 @@ _RENUMBERED = host.remap_positions_for_packed_sequence(host.causal_mask_function
 
 @dataclass(frozen=True)
 class Form:
-    """A query at position p sees the keys p - left ... p + right of its chunk where `rest` holds.
+    """A query at position p sees the keys p - left ... p + right of its chunk where `predicates` holds.
 
     Attributes:
       left, right: None for no limit.
       chunk: size of chunks of positions, from position 0; None for none.
-      rest: further mask functions, all of which must hold.
+      predicates: further mask functions, all of which must hold.
     """
 
     left: int | None = None
     right: int | None = None
     chunk: int | None = None
-    rest: tuple[MaskFunction, ...] = ()
+    predicates: tuple[MaskFunction, ...] = ()
 
     def narrowed(self, left: int | None, right: int | None) -> Form:
         """With these limits as well."""
         return replace(self, left=_least(self.left, left), right=_least(self.right, right))
 
-    def further(self, function: MaskFunction) -> Form:
+    def with_predicate(self, function: MaskFunction) -> Form:
         """With a mask function as well."""
-        return replace(self, rest=(*self.rest, function))
+        return replace(self, predicates=(*self.predicates, function))
 
 
 def _least(a: int | None, b: int | None) -> int | None:
@@ -55,34 +55,34 @@ def _least(a: int | None, b: int | None) -> int | None:
 
 
 def form_of(function: MaskFunction, *, is_padded: bool) -> Form:
-    """What a mask function says.
+    """The closed form of a mask function.
 
     Args:
       is_padded: whether there may be padding, from whose end chunks are counted.
     """
     form = Form()
-    factors = _factors(function)
-    codes = [_code(factor) for factor in factors]
-    for factor, code in zip(factors, codes, strict=True):
-        if factor is host.bidirectional_mask_function:
+    conjuncts = _conjuncts(function)
+    codes = [_code(conjunct) for conjunct in conjuncts]
+    for conjunct, code in zip(conjuncts, codes, strict=True):
+        if conjunct is host.bidirectional_mask_function:
             continue
-        if factor is host.causal_mask_function:
+        if conjunct is host.causal_mask_function:
             form = form.narrowed(None, 0)
         elif code is _WINDOW:
-            form = form.narrowed(_cells(factor)["sliding_window"] - 1, None)
+            form = form.narrowed(_cells(conjunct)["sliding_window"] - 1, None)
         elif code is _BOTH_SIDES:
-            form = form.narrowed(*[_cells(factor)["sliding_window"]] * 2)
+            form = form.narrowed(*[_cells(conjunct)["sliding_window"]] * 2)
         elif code is _CHUNKS and not is_padded and form.chunk is None:
-            form = replace(form, chunk=_cells(factor)["chunk_size"])
+            form = replace(form, chunk=_cells(conjunct)["chunk_size"])
         elif code is _RENUMBERED and _SEQUENCES in codes:
-            form = _within_sequences(form, factor)
+            form = _within_sequences(form, conjunct)
         else:
-            form = form.further(factor)
+            form = form.with_predicate(conjunct)
     return form
 
 
 def form_in_graph(function: MaskFunction, window: int | None) -> Form:
-    """What a mask function says where PyTorch's compiler traces, which hides the cells of closures.
+    """The closed form under PyTorch's compiler, which hides the cells of closures.
 
     Args:
       window: all visible keys are among the last `window` ones, if the function is one of several
@@ -92,7 +92,7 @@ def form_in_graph(function: MaskFunction, window: int | None) -> Form:
         return Form(right=0)
     if function is host.bidirectional_mask_function:
         return Form()
-    form = Form(rest=(function,))
+    form = Form(predicates=(function,))
     if window is not None and _code(function) is _ALL:
         return form.narrowed(window - 1, 0)
     return form
@@ -106,14 +106,16 @@ def _within_sequences(form: Form, renumbered: MaskFunction) -> Form:
     """
     inner = form_of(_cells(renumbered)["mask_function"], is_padded=True)
     form = form.narrowed(inner.left, inner.right)
-    return form.further(renumbered) if inner.rest else form
+    return form.with_predicate(renumbered) if inner.predicates else form
 
 
-def _factors(function: MaskFunction) -> list[MaskFunction]:
+def _conjuncts(function: MaskFunction) -> list[MaskFunction]:
     """The functions that must all hold."""
     if _code(function) is not _ALL:
         return [function]
-    return [part for given in _cells(function)["mask_functions"] for part in _factors(given)]
+    return [
+        conjunct for inner in _cells(function)["mask_functions"] for conjunct in _conjuncts(inner)
+    ]
 
 
 def _code(function: MaskFunction) -> object:
@@ -121,6 +123,6 @@ def _code(function: MaskFunction) -> object:
 
 
 def _cells(function: Any) -> dict[str, Any]:
-    """What a closure has captured, by name."""
+    """The captured values of a closure by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
     return {name: cell.cell_contents for name, cell in cells}

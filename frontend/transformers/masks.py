@@ -66,7 +66,7 @@ class _Step:
         """Number of keys up to the last query's own: an integer or a tensor."""
         return self.q_offset + self.sq - self.kv_offset
 
-    def counted_from_0(self, function: MaskFunction) -> MaskFunction:
+    def relative(self, function: MaskFunction) -> MaskFunction:
         """A mask function of absolute positions as a predicate of a kernel, for which offsets are
         data.
         """
@@ -132,24 +132,24 @@ def attention_mask(
     step = _Step(batch_size, q_length, kv_length, q_offset, kv_offset, device)
     is_padded = _is_padded(attention_mask, step)
     if torch.compiler.is_dynamo_compiling():
-        is_known = not use_vmap and "allow_is_bidirectional_skip" not in options
-        form = form_in_graph(mask_function, local_size if is_known else None)
+        is_static = not use_vmap and "allow_is_bidirectional_skip" not in options
+        form = form_in_graph(mask_function, local_size if is_static else None)
     else:
         form = form_of(mask_function, is_padded=is_padded)
     mask, seqused, end = full(), None, kv_length + kv_offset
     functions: tuple[MaskFunction, ...] = (mask_function,)
     if (aligned := _aligned(form, step)) is not None:
         mask, seqused = aligned
-        functions = form.rest
+        functions = form.predicates
         end = q_offset + q_length if form.right == 0 else end
-    predicates = [step.counted_from_0(_all_of(functions))] if functions else []
+    predicates = [step.relative(_all_of(functions))] if functions else []
     if is_padded or (attention_mask is not None and attention_mask.shape[1] < end):
         predicates.append(host.padding_mask_function(_of_keys(attention_mask, step)))
     predicate = _all_of(predicates) if predicates else None
     return VisibleKeys(shape, mask, predicate, seqused, form.right == 0)
 
 
-def _is_padded(given: Any, step: _Step) -> bool:
+def _is_padded(padding: Any, step: _Step) -> bool:
     """Whether some of the positions may be padding.
 
     The values are read from the device, once a step, as the package does for its own attention; in
@@ -158,14 +158,14 @@ def _is_padded(given: Any, step: _Step) -> bool:
     Raises:
       SpecError: no [batch, positions].
     """
-    if given is None:
+    if padding is None:
         return False
-    if given.ndim != 2 or given.shape[0] != step.batch:
+    if padding.ndim != 2 or padding.shape[0] != step.batch:
         raise SpecError(
             f"attention_mask must be [batch, positions] with batch {step.batch}, got "
-            f"{list(given.shape)}"
+            f"{list(padding.shape)}"
         )
-    return bool(host.is_tracing(given)) or not bool(given.all())
+    return bool(host.is_tracing(padding)) or not bool(padding.all())
 
 
 def _aligned(form: Form, step: _Step) -> tuple[Mask, Any] | None:
@@ -187,8 +187,8 @@ def _aligned(form: Form, step: _Step) -> tuple[Mask, Any] | None:
 
 def _of_keys(padding: Any, step: _Step) -> Any:
     """Which keys are tokens, [batch, sk], of which positions are."""
-    own = padding[:, step.kv_offset : step.kv_offset + step.sk]
-    return torch.nn.functional.pad(own, (0, step.sk - own.shape[1]))
+    tokens = padding[:, step.kv_offset : step.kv_offset + step.sk]
+    return torch.nn.functional.pad(tokens, (0, step.sk - tokens.shape[1]))
 
 
 def _all_of(functions: Sequence[MaskFunction]) -> MaskFunction:

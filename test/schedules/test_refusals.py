@@ -57,4 +57,4 @@ def test_refusals() -> None:
     assert no_kernel("head_dim 7", "it is odd") == "head_dim 7 has no kernel: it is odd"
     assert no_kernel("", "a", "b") == "has no kernel: a; b"
     assert no_kernel("a 1 and b 2", "no", many=True) == "a 1 and b 2 have no kernel: no"
-    assert no_kernel("x 1", "no", beside="for y") == "x 1 has no kernel for y: no"
+    assert no_kernel("x 1", "no", context="for y") == "x 1 has no kernel for y: no"

@@ -31,7 +31,7 @@ from .null import NullMask
 
 T = TypeVar("T")
 
-BESIDE = "with q_offset or k_offset"
+CONTEXT = "with q_offset or k_offset"
 _ROWS, _POSITIONS = (0, 1, 40, 3000), (-300, -1, 0, 1, 9, 130, 700, 9000)
 _KEYS = (1, 7, 64, 333, 5000, 70000)
 MAX_OFFSET = 2**29  # so that a position plus a parameter of a mask stays within 32 bits
@@ -54,13 +54,13 @@ def shifted(mask: Mask, q_offset: Any, k_offset: Any) -> Mask:
     if mask.is_interval:
         if not _is_of_positions(mask):
             reason = "its column_range uses sq, or sk, for more than positions and the last column"
-            raise SpecError(no_kernel(f"mask {mask}", reason, beside=BESIDE))
+            raise SpecError(no_kernel(f"mask {mask}", reason, context=CONTEXT))
         return ShiftedMask(mask, q_offset, k_offset)
     if isinstance(mask, AndMask | OrMask):
         return type(mask)(*(shifted(x, q_offset, k_offset) for x in (mask.left, mask.right)))
     if isinstance(mask, NotMask):
         return NotMask(shifted(mask.mask, q_offset, k_offset))
-    raise SpecError(no_kernel(f"mask {mask}", "it is no interval mask", beside=BESIDE))
+    raise SpecError(no_kernel(f"mask {mask}", "it is no interval mask", context=CONTEXT))
 
 
 @lru_cache(maxsize=256)

@@ -32,7 +32,7 @@ def worst(distinct: int, scale: float, seed: int, wrong: float = 0.0) -> float:
     p = np.exp(scores - scores.max(1, keepdims=True))
     o = np.zeros((HEADS, COLUMNS))
     for tile in (slice(0, TILE), slice(TILE, KEYS)):
-        largest = weights.NARROW_P * 2 ** random.uniform(0, MOST_STALE, (HEADS, 1))
+        largest = weights.FP8_P_SCALE * 2 ** random.uniform(0, MOST_STALE, (HEADS, 1))
         rounded = (p[:, tile] * largest).astype(E4M3).astype(np.float64) / largest
         rounded *= np.where(p[:, tile] == 1, 1 + wrong, 1)
         o += rounded @ v[tile].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The factors of 8-bit operands of `mla`, checked and in the form of kernels."""
+"""Checks the scales of 8-bit operands of `mla` and brings them to kernel form."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.tensors import TensorView, view
 
 
-def rope_factors(
+def rope_scales(
     operands: Mapping[str, TensorView], k_rope_descale: Any, cache: Cached | None
 ) -> dict[str, TensorView]:
-    """The factors of the positions of k_rope by the kernel's name; empty where there are none.
+    """The scales of the positions of k_rope by the kernel's name; empty without any.
 
     Args:
       operands: of `mla` by name.
@@ -25,7 +25,7 @@ def rope_factors(
       cache: that holds k_rope; None for a tensor.
 
     Raises:
-      SpecError: factors of 16 bits, or of another shape or dtype; says what is allowed.
+      SpecError: scales for 16 bits, or of another shape or dtype; says what is allowed.
     """
     k_rope = operands["k_rope"]
     if operands["q_nope"].dtype == NARROW:
@@ -48,7 +48,7 @@ def rope_factors(
     return {ROPE_DESCALE: of_positions(k_rope_descale, ROPE_DESCALE, k_rope, "k_rope")}
 
 
-def row_factors(
+def row_scales(
     operands: Mapping[str, TensorView], batch: int, descales: Mapping[str, Any]
 ) -> dict[str, TensorView]:
     """`q_descale`, `k_descale` and `v_descale` in the kernel's form; empty for operands of 16 bits.
@@ -91,17 +91,17 @@ def row_factors(
 
 
 def of_positions(value: Any, name: str, operand: TensorView, called: str) -> TensorView:
-    """Factors [batch, sequence] or [total] as [..., 1, 1]: one head, and one group of columns.
+    """Scales [batch, sequence] or [total] as [..., 1, 1]: one head, and one group of columns.
 
     Args:
-      operand: [..., heads, columns], whose positions they are of; `called` is its name.
+      operand: [..., heads, columns], whose positions they scale; `called` is its name.
 
     Raises:
       SpecError: another shape or dtype, or a stride below 0.
     """
-    factors = checked_array(
+    scales = checked_array(
         name, value, operand.shape[:-2], "f32", note=f", of each position of {called}"
     )
-    if not factors.empty and min(factors.strides) < 0:
-        raise SpecError(f"{name} has strides {list(factors.strides)}: none may be below 0")
-    return factors.reshaped((*factors.shape, 1, 1), (*factors.strides, 1, 1))
+    if not scales.empty and min(scales.strides) < 0:
+        raise SpecError(f"{name} has strides {list(scales.strides)}: none may be below 0")
+    return scales.reshaped((*scales.shape, 1, 1), (*scales.strides, 1, 1))
