@@ -31,8 +31,8 @@ class AppendCall(GraphCall):
     def declared(self) -> dict[str, str]:
         return super().declared | WRITTEN
 
-    def flattened(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = dict(options)
+    def flattened(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = dict(named)
         if "rotary" in arguments:
             rotary: Any = arguments.pop("rotary")
             is_triple = type(rotary) in (tuple, list) and len(rotary) == len(ANGLES)
@@ -41,8 +41,8 @@ class AppendCall(GraphCall):
             arguments |= dict(zip(ANGLES, rotary, strict=True))
         return super().flattened(arguments)
 
-    def unflattened(self, view_of: ViewOf, values: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = super().unflattened(view_of, values)
+    def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().unflattened(view_of, named)
         angles = [arguments.pop(name, None) for name in ANGLES]
         if any(x is not None for x in angles):
             arguments["rotary"] = tuple(angles)

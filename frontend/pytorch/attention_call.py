@@ -27,8 +27,8 @@ OPERANDS = {
 class AttentionCall(GraphCall):
     """`attention` as an operator, which has its modifiers traced: a program and what that reads."""
 
-    def unflattened(self, view_of: ViewOf, values: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = super().unflattened(view_of, values)
+    def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().unflattened(view_of, named)
         modifier, captured = arguments.pop("modifier"), arguments.pop("captured")
         if modifier:
             program = Program.from_json(modifier)
