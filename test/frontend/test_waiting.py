@@ -121,7 +121,7 @@ def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pack: Pack) -
     settings = env.read({**os.environ, "ATTN_MLIR_CACHE_DIR": str(tmp_path / "cache")})
     monkeypatch.setattr(env, "settings", lambda: settings)
     monkeypatch.setattr(compiler, "_memory", {})
-    monkeypatch.setattr(compiler, "_made", slowly(pack()))
+    monkeypatch.setattr(compiler, "_call_compiler", slowly(pack()))
 
 
 @pytest.mark.usefixtures("slow_compiler")
