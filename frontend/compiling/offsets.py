@@ -38,11 +38,11 @@ class CallOffsets(NamedTuple):
             extents[AXES[name]] += max(as_int(self.arguments[name]) or 0, 0)
         return extents
 
-    def without_heads(self) -> GivenOffsets:
+    def without_heads(self) -> CallOffsets:
         """The same for a call without modifiers, which alone see heads."""
         numbers = tuple(name for name in self.kinds.numbers if name != HEAD_OFFSET)
         arguments = {name: x for name, x in self.arguments.items() if name != HEAD_OFFSET}
-        return GivenOffsets(Offsets(numbers, self.kinds.arrays), arguments)
+        return CallOffsets(Offsets(numbers, self.kinds.arrays), arguments)
 
 
 def number(name: str, value: object) -> int:

@@ -311,13 +311,8 @@ class Problem:
         if v is not None and scales.k is not None:
             lengths |= {"k_descale": scales.k, "v_descale": scales.v}
         if self.split_size is not None:
-<<<<<<< HEAD
-            lengths |= {"schedule": parts_schedule()}
-        found = _ATTENTION(
-=======
             lengths |= {"schedule": fixed_split_schedule()}
-        results = attention(
->>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
+        results = _ATTENTION(
             by_sequence(q),
             k,
             v,

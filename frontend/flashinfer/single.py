@@ -37,13 +37,8 @@ def single_decode_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-<<<<<<< HEAD
-    found = _attend(tensor(q, "q", 2).unsqueeze(0), k, v, kv_layout, causal=True, **given)
-    return tuple(x[0] for x in found) if given.get("return_lse") else found[0]
-=======
-    results = _attend(tensor(q, "q", 2).unsqueeze(0), k, v, kv_layout, options, causal=True)
+    results = _attend(tensor(q, "q", 2).unsqueeze(0), k, v, kv_layout, causal=True, **options)
     return tuple(x[0] for x in results) if options.get("return_lse") else results[0]
->>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
 
 
 @with_arguments(
@@ -83,13 +78,8 @@ def single_prefill_with_kv_cache(
     masks = (custom_mask, packed_custom_mask)
     if custom_mask is not None:
         masks = (tensor(custom_mask, "custom_mask", 2, "bool").flatten(), packed_custom_mask)
-<<<<<<< HEAD
     operands = (tensor(q, "q", 3), k, v, kv_layout)
-    return SINGLE_PREFILL.call(_attend, *operands, given=given, masks=masks, o_dtype=o_dtype)
-=======
-    call_options = SINGLE_PREFILL.ours(options)
-    return _attend(tensor(q, "q", 3), k, v, kv_layout, call_options, masks=masks, o_dtype=o_dtype)
->>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
+    return SINGLE_PREFILL.call(_attend, *operands, given=options, masks=masks, o_dtype=o_dtype)
 
 
 def _attend(
@@ -97,37 +87,19 @@ def _attend(
     k: Any,
     v: Any,
     kv_layout: str,
-<<<<<<< HEAD
-=======
-    options: Mapping[str, Any],
->>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
     *,
     masks: tuple[Any, Any] = (None, None),
     o_dtype: object = None,
-    **given: Any,
+    **options: Any,
 ) -> Any:
-<<<<<<< HEAD
     """O [tokens, heads, head_dim], with `return_lse` also LSE; options as of `Problem`."""
-=======
-    """O [tokens, heads, head_dim], with `return_lse` also LSE.
-
-    Args:
-      options: the options of the call by name.
-      scores: as of `Problem.of`; further ones are given.
-    """
->>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
     k, v = by_position(k, "k", kv_layout), by_position(v, "v", kv_layout)
     problem = Problem.of(
         (q.shape[1], k.shape[1], q.shape[2], v.shape[2]),
         (q.dtype, k.dtype, o_dtype),
         called=("q", "k", "o_dtype"),
         mask_mod=mask_mod_of(*masks, q.device, [q.shape[0]], [k.shape[0]]),
-<<<<<<< HEAD
-        **scores_of(given),
-=======
-        **scores,
         **scores_of(options),
->>>>>>> b0e5a077 (compiling, flashinfer, pytorch: names of the field)
     )
     scales = problem.scales(q, options)
     return problem.attend(q, k[None], v[None], scales, options, rows=q.shape[0])
