@@ -178,12 +178,12 @@ def rescaled_state(
     """
     maximum, _, limit, _, l_partial = rows
 
-    def raise_(largest: Value, maximum: Value, limit: Value, row: Value) -> Value:
+    def raised(largest: Value, maximum: Value, limit: Value, row: Value) -> Value:
         del row
         return b.select(is_beyond(largest, limit), largest, maximum)
 
     def to_new_maxima() -> list[Value]:
-        new_maximum = b.map_rows(raise_, find_largest(), maximum, limit)
+        new_maximum = b.map_rows(raised, find_largest(), maximum, limit)
         alpha = b.map_elements(row.exact_alpha, maximum, new_maximum)
         offsets = b.map_elements(row.offset, new_maximum)
         large = b.any_row(b.map_elements(is_too_coarse, offsets, element=b.i1()))

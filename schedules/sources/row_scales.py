@@ -26,12 +26,12 @@ from .row_vectors import FilledVector, fill_vectors, vector_ring
 
 @dataclass(frozen=True)
 class RowScales:
-    """The factors of one operation.
+    """The scales of one operation.
 
     Attributes:
       queries: [batch, sq, heads, 1], or [total, heads, 1] as queries lie.
       keys: of one head, as k_nope lies.
-      ring: of tiles [tile_n] of the factors of keys.
+      ring: of tiles [tile_n] of the scales of keys.
     """
 
     queries: Value
@@ -52,7 +52,7 @@ class RowScales:
           storages: how its operands are stored, by their names.
 
         Raises:
-          VerifyError: nope and rope have other factors than one another, or only Q or K has any, or
+          VerifyError: nope and rope have other scales than one another, or only Q or K has any, or
             they lie otherwise than rows do.
         """
         _check(op, storages)
@@ -65,7 +65,7 @@ class RowScales:
         return cls(queries.tensor, keys, vector_ring("factors", tile_n))
 
     def fill(self, problem: Problem, tile: WorkTile) -> None:
-        """The role that reads the factors of keys."""
+        """The role that reads the scales of keys."""
         count, zero = problem.config.tile_n, b.constant(0)
 
         def load(tile: WorkTile, column: Value) -> Value:
@@ -74,7 +74,7 @@ class RowScales:
         fill_vectors(problem, [FilledVector(self.ring, load)], tile)
 
     def of_rows(self, problem: Problem, tile: WorkTile, row0: Value) -> Value:
-        """The factors of a query tile, f32 [tile_m], whose first row is at position `row0`."""
+        """The scales of a query tile, f32 [tile_m], whose first row is at position `row0`."""
         queries, sequence = problem.rows, tile.queries
 
         def scale(row: Value) -> Value:
@@ -85,7 +85,7 @@ class RowScales:
         return b.generate(scale, [problem.config.tile_m], ir.F32Type.get())
 
     def scaled(self, chunks: Mapping[int, Value], rows: Value) -> dict[int, Value]:
-        """The scores of the next key tile times the factors of their keys, and of their rows.
+        """The scores of the next key tile times the scales of their keys, and of their rows.
 
         Args:
           chunks: the scores from a column of the tile on, by that.
@@ -128,7 +128,7 @@ def _check(op: attn.MlaOp, storages: Mapping[str, OperandStorage]) -> None:
 
 
 def _scales(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None:
-    """The factors of an operand: of rows, or of v of sequences and heads."""
+    """The scales of an operand: of rows, or of v of sequences and heads."""
     steps = storage.scales
     if len(steps) > 1:
         raise op_error(op, f"expects {name} to be scaled once")

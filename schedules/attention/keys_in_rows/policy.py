@@ -129,7 +129,7 @@ class KeysInRowsPolicy(FewRowsPolicy):
         return {**({"q_tiles": count} if count > 1 else {}), **call.asked}
 
     def workspace(self, facts: Facts, query_tiles: int | None) -> Extents:
-        """O in one piece of the rows of a work tile."""
+        """The rows of a work tile, with O as one chunk."""
         rows = (query_tiles or _query_tiles(facts, 1)) * KEYS_IN_ROWS_QUERIES
         return OutputChunks.whole(max(KEYS_IN_ROWS_COLUMNS)).workspace(rows)
 

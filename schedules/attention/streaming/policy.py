@@ -9,17 +9,17 @@ its parts, has a multiprocessor of its own:
   once: what all slots of all CTAs hold, 132 x 160 KiB on an H200, is less than half of its L2
   cache.
 - Twice as many CTAs read, and attend with one warpgroup each: an SM that would else idle is used.
-- Parts are put together by four warps with one query tile, each with 256 columns of 16 rows on
-  their way: 8 parts of 128 columns in one turn. With two, registers are left for one warp with 64
-  columns: 8 parts of 2 x 128 columns in 32 turns, one after the other.
+- With one query tile, four warps combine splits, each with 256 columns of 16 rows in flight: 8
+  splits of 128 columns take one iteration. With two query tiles, registers are left for one warp
+  with 64 columns in flight: 8 splits of 2 x 128 columns take 32 iterations.
 
 Work tiles of two query tiles are taken where there are more work tiles of one than
 multiprocessors: a CTA then has several in turn, and two reach the L2 cache half as often. There,
 keys are not split.
 
-The parts: as many as multiprocessors stream keys at the speed of memory (`STREAM_SHARE`), divided
-by the ranges of keys that differ, a sequence's of one head each; and no more than there are
-multiprocessors for. docs/lab/performance.md#decoding has what was measured.
+The number of splits is the multiprocessors that stream keys at the speed of memory
+(`STREAM_SHARE`), divided by the distinct key ranges, one per sequence and head; at most as many as
+there are multiprocessors for. docs/lab/performance.md#decoding has the measurements.
 """
 
 import dataclasses

@@ -232,8 +232,8 @@ def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int
     """The period of exponentials with 4 on the FMA units, by the clocks of the other two units.
 
     Up to head size 128 exponentials take the special-function unit about as long as products take
-    the tensor core, and fewer polynomials make a turn longer. Beyond, with query tiles that take
-    turns, they hardly change it, and each takes 5 instructions instead of 1
+    the tensor core, and fewer polynomials make an iteration longer. Beyond, with query tiles that alternate,
+    they hardly change it, and each takes 5 instructions instead of 1
     (schedules/attention/tensor_memory/README.md#exponentials).
     """
     products = (head_dim + v_head_dim) * PRODUCT_CLOCKS * element_bits // 16
@@ -317,7 +317,7 @@ def _qk_stages(knobs: Knobs, columns: int, bits: int) -> Domain:
 
 
 def _pv_stages(knobs: Knobs) -> Domain:
-    """Parts of a tile of P: whole pieces of what a thread weighs at a time."""
+    """Stages of a tile of P: whole chunks of the columns that a thread computes at a time."""
     if knobs["num_pv_stages"] not in STAGE_COUNTS:
         return one_of(*STAGE_COUNTS)
     columns = int(knobs["tile_n"])

@@ -167,8 +167,8 @@ class TransposedValues(LoadedValues):
             transposed = self._transposed.acquire()
             for first in range(0, self._columns, step):
                 count = min(step, self._columns - first)
-                keys_ = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
-                b.store(b.transposed(keys_), b.rows(transposed, first, count))
+                columns_of_keys = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
+                b.store(b.transposed(columns_of_keys), b.rows(transposed, first, count))
             b.release(loaded, "warps")
             b.commit(transposed, "warps")
             return []
