@@ -394,7 +394,7 @@ def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block
     """
     choice = attention_choice(spec, {"sq": sq}, machine, has_block_lists=True)
     block = choice.block()
-    schedule = choice.name if choice.policy.word else spec.schedule
+    schedule = choice.name if choice.policy.suffix else spec.schedule
     return dataclasses.replace(spec, schedule=schedule, block=block), block
 
 
