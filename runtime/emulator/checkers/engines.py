@@ -10,10 +10,11 @@ import numpy.typing as npt
 from ..core.observer import Channel
 from ..core.order import Scope
 from ..core.state import Cta, WarpContext
+from ..machine.memory import reach_of
 from .clocks import KNOWN, NEVER, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
-from .spaces import UNIT_BYTES, Accessor, Stored, quarters_of, reach_of, reach_of_units
+from .spaces import UNIT_BYTES, Accessor, Stored, quarters_of, reach_of_units
 from .state import MBARRIER_BYTES, ClusterState
 from .strong import Strong
 from .tensor import Box

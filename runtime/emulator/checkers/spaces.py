@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..core.observer import StrongKind
 from ..core.order import Scope
+from ..machine.memory import reach_of
 from ..native import Machine
 from .shadow import Agreement, Alias, Conflict, Shadow, Steps
 from .strong import Strong, StrongWords
@@ -64,11 +65,6 @@ class Stored:
     element_bytes: int
     values: npt.NDArray[np.uint8]
     present: Callable[[], npt.NDArray[np.uint8]]
-
-
-def reach_of(addresses: npt.NDArray[Any], width: int) -> tuple[int, int]:
-    """The lowest address, and the end of the access with the highest."""
-    return int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + width
 
 
 class ByteSpace:

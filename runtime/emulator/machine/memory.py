@@ -74,10 +74,14 @@ def _contiguous_bytes(array: npt.NDArray[Any]) -> Bytes:
     return np.lib.stride_tricks.as_strided(flat, shape=(extent,), strides=(1,), writeable=writeable)
 
 
+def reach_of(addresses: Addresses, width: int) -> tuple[int, int]:
+    """The lowest address, and the end of the access of `width` bytes with the highest."""
+    return int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + width
+
+
 def _check_aligned(addresses: Addresses, width: int) -> None:
-    low_bits = addresses & (width - 1)
-    if low_bits.any():
-        lane = int(np.flatnonzero(low_bits)[0])
+    if int(np.bitwise_or.reduce(addresses)) & (width - 1):
+        lane = int(np.flatnonzero(addresses & (width - 1))[0])
         raise Fault(
             "misaligned",
             f"a {width}-byte access needs a multiple of {width}",
@@ -235,7 +239,7 @@ class GlobalMemory:
         """The mapping that holds every access, if there is one and it allows the fast path."""
         if width > 1:
             _check_aligned(addresses, width)
-        low, high = int(addresses.min()), int(addresses.max()) + width
+        low, high = reach_of(addresses, width)
         last = self._last
         if last is None or low < last.base or last.end < high:
             at = bisect_right(self._bases, low) - 1
@@ -329,10 +333,16 @@ class SharedMemory:
           used: the parts of them that somebody wrote, if they are to be used; None: all.
         """
         self._check(offsets, width)
+        at = offsets // width
         if self.initialised is not None:
-            for start, size in used if used is not None else ((0, width),):
-                self._check_written(offsets + start, size)
-        return self._rows[width].take(offsets // width, axis=0)
+            if used is not None:
+                for start, size in used:
+                    self._check_written(offsets + start, size)
+            else:
+                written = self.initialised.reshape(-1, width).take(at, axis=0)
+                if np.count_nonzero(written) < written.size:
+                    self._check_written(offsets, width)
+        return self._rows[width].take(at, axis=0)
 
     def store(self, offsets: Addresses, values: Bytes) -> None:
         """Write values[i] (uint8[n, width]) at offsets[i]; of equal offsets the last wins."""
@@ -402,7 +412,7 @@ class SharedMemory:
         _check_width(width)
         if offsets.size == 0:
             return
-        low, high = int(offsets.min()), int(offsets.max()) + width
+        low, high = reach_of(offsets, width)
         if low < SHARED_BASE or high > self.end:
             bad = (offsets < SHARED_BASE) | (offsets.astype(np.int64) + width > self.end)
             lane = int(np.flatnonzero(bad)[0])
