@@ -24,9 +24,9 @@ def _contents(space: ByteSpace) -> list[Any]:
     """What a shadow remembers, with the steps of each row of the pool in place of its number."""
     shadow = space.shadow
     result: list[Any] = [shadow.element_bytes.tolist()]
-    for accesses in shadow._all:
+    for accesses in (shadow.writes, shadow.reads, shadow.earlier_writes, shadow.earlier_reads):
         cells = accesses.cells.tolist()
-        steps = accesses._pool.steps
+        steps = accesses._pool.steps  # pyright: ignore[reportPrivateUsage]
         rows = {n: np.trim_zeros(steps[-1 - (n >> 32)], "b").tolist() for n in cells if n < 0}
         result.append([rows.get(cell, cell) for cell in cells])
     return result
@@ -152,7 +152,7 @@ class _Both:
 
 @pytest.mark.parametrize("knows_bytes", [True, False])
 @pytest.mark.parametrize("base", [0, 1 << 20])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_native_accesses_leave_what_python_leaves(seed: int, base: int, knows_bytes: bool) -> None:
     """Loads, stores and engines, of which the threads know much or little, find and leave the same."""
     both = _Both(random.Random(seed), base, knows_bytes)
@@ -174,7 +174,13 @@ def test_what_native_code_leaves_to_python() -> None:
     at = 16 * np.arange(LANES, dtype=np.uint32)
 
     def taken(space: ByteSpace | None = None, **changed: Any) -> bool:
-        given = {"addresses": at, "width": 16, "lanes": lanes, "first_actor": 2, "step": 1}
+        given: dict[str, Any] = {
+            "addresses": at,
+            "width": 16,
+            "lanes": lanes,
+            "first_actor": 2,
+            "step": 1,
+        }
         given |= {"known": known, "stored": (), **changed}
         return (space or ByteSpace(BYTES, machine=native)).records(**given)
 
