@@ -129,7 +129,7 @@ def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     Raises:
       SpecError: not at least one head.
     """
-    if not isinstance(cast(object, heads), int) or heads < 1:
+    if as_int(heads) is None or heads < 1:
         raise SpecError(f"heads of ALiBi must be an integer of at least 1, got {heads!r:.40}")
     whole = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
@@ -147,7 +147,7 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
     Raises:
       SpecError: slopes or offsets of another rank or dtype.
     """
-    table = alibi_slopes(slopes) if isinstance(slopes, int) else slopes
+    table = slopes if (heads := as_int(slopes)) is None else alibi_slopes(heads)
     shape = _check("slopes", table, (1, 2), FLOATS).shape
     is_array = not isinstance(offset, int)
     if is_array:

@@ -32,7 +32,7 @@ CALLED = {
 }  # fields of a cache
 _prepared = renamed(prepared, **CALLED)
 _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new", **CALLED)
-
+_OF_ALIBI = dict.fromkeys(("slopes", "heads of ALiBi"), "alibi_slopes")
 
 TABLE = used("page_table", page_table=None, block_table=None)
 _FOR_NEW = "is for new keys: pass k and v, or leave it out"
@@ -126,7 +126,9 @@ def flash_attn_with_kvcache(
     Raises:
       SpecError: an argument is wrong or has no kernel; nothing was appended.
     """
-    table = TABLE.value({"page_table": page_table, "block_table": block_table})
+    tables = {"page_table": page_table, "block_table": block_table}
+    table = TABLE.value(tables)
+    names = {"page_table": TABLE.named(tables), **_OF_ALIBI}
     if table is not None:
         for name, value in (("cache_batch_idx", cache_batch_idx), ("cache_leftpad", cache_leftpad)):
             if value is not None:
@@ -177,19 +179,23 @@ def flash_attn_with_kvcache(
         total, counts_new = _with_new(lengths, k, shape, cu_seqlens_q, cu_seqlens_k_new)
     score_mod = ours["score_mod"]
     if alibi_slopes is not None:
-        ahead = total if total is not None else full_like(q, batch, _capacity(k_cache, table))
+        ahead = total
+        if ahead is None:
+            ahead = full_like(q, batch, renamed(_capacity, **names)(k_cache, table))
         if counts_new:
             ahead = ahead - _counts(shape, cu_seqlens_q)
         ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
-        biased = alibi(alibi_slopes, offset=ahead)
+        biased = renamed(alibi, **names)(alibi_slopes, offset=ahead)
         score_mod = biased if score_mod is None else compose(score_mod, biased)
     sinks = counted_sinks("return_softmax_lse", ours["return_lse"], options, q)
     cache = cache_of(total, counts_new)
-    run = OF_CACHES.call(_prepared, q, cache, given=options, score_mod=score_mod)
+    prepare = renamed(_prepared, **names)
+    run = OF_CACHES.call(prepare, q, cache, given=options, score_mod=score_mod)
     if k is not None:
         tokens = {"cu_seqlens": cu_seqlens_k_new, "rotary": rotary}
         where = {name: ours[name] for name in ("device", "stream")}
-        _append(cache_of(lengths, counts_new=False), k, v, **tokens, **where)
+        append = renamed(_append, **names)
+        append(cache_of(lengths, counts_new=False), k, v, **tokens, **where)
     return run() if sinks is None else with_sinks_of(run(), sinks, ours["stream"])
 
 

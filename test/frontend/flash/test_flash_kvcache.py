@@ -187,6 +187,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "heads of new keys": (
         {n: x[:, :, :1] for n, x in NEW.items()} | {"cache_seqlens": i32(1, 2, 3)}, "^k has 1 heads, k_cache has"),
     "a page that is none": ({"page_table": TABLE + 99, "cache_seqlens": LENGTHS}, r"^page_table\[.*: k_cache has pages"),
+    "the other name of the pages": (
+        {"block_table": TABLE[0], "cache_seqlens": LENGTHS}, r"^block_table must be \[batch, columns\]"),
+    "a flag for slopes": ({"alibi_slopes": True}, "^alibi_slopes must be a numpy array"),
+    "too few slopes": ({"alibi_slopes": np.ones(1, np.float32)}, r"^alibi_slopes has shape \[1\]"),
     "a flag": ({"causal": "yes"}, "^causal must be True or False"),
     "ragged queries": ({"cu_seqlens_q": i32(0, 1, 2, 3)}, "^q must be an array of rank 3"),
 }  # fmt: skip
@@ -196,7 +200,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     given, message = REFUSED[name]
-    cache = (K_PAGES, V_PAGES) if "page_table" in given else (K_ROWS, V_ROWS)
+    is_paged = not given.keys().isdisjoint(("page_table", "block_table"))
+    cache = (K_PAGES, V_PAGES) if is_paged else (K_ROWS, V_ROWS)
     with pytest.raises(SpecError, match=message):
         flash_attn_with_kvcache(QUERIES, *cache, **given)
 
