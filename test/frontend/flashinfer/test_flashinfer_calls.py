@@ -198,7 +198,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         lse = torch.zeros(HEADS, len(q)) if q.dim() == 3 else torch.zeros(len(q), HEADS, q.shape[1])
         return (q, lse) if given["return_lse"] else q
 
-    monkeypatch.setattr(planned_calls, "attention", attention)
+    monkeypatch.setattr(planned_calls, "_ATTENTION", attention)
     return options
 
 
