@@ -112,7 +112,7 @@ class _Both:
             self.data[(addresses - self.base).astype(np.int64)[:, None] + np.arange(width)] = values
 
     def _addresses(self, lanes: Any, width: int) -> Any:
-        """Addresses of lanes: consecutive, shuffled, spread, repeated, and now and then bad ones."""
+        """Addresses: consecutive, shuffled, spread, repeated, and now and then bad ones."""
         draw = self.draw
         slots = BYTES // width
         form = draw.choice(["near"] * 16 + ["shuffled"] * 8 + ["spread"] * 4 + ["same", "any"])
@@ -154,7 +154,7 @@ class _Both:
 @pytest.mark.parametrize("base", [0, 1 << 20])
 @pytest.mark.parametrize("seed", range(4))
 def test_native_accesses_leave_what_python_leaves(seed: int, base: int, knows_bytes: bool) -> None:
-    """Loads, stores and engines, of which the threads know much or little, find and leave the same."""
+    """Loads and stores find and leave the same, whatever the threads know."""
     both = _Both(random.Random(seed), base, knows_bytes)
     for turn in range(300):
         both.engine() if both.draw.random() < 0.2 else both.access()
