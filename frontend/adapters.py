@@ -18,6 +18,7 @@ from attn_mlir.naming import rename
 from attn_mlir.runtime.call.scalars import as_float, flag
 
 REQUIRED = Parameter.empty  # the default of an argument that has none
+I32_ARRAY = "an array of i32"  # a value of `Neutral`: any such array
 NAMED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -218,6 +219,8 @@ def check_neutral(name: str, value: object, row: Neutral) -> None:
 def _is_same(value: object, allowed: object) -> bool:
     if allowed is None:
         return value is None
+    if allowed is I32_ARRAY:
+        return str(getattr(value, "dtype", "")).rpartition(".")[2] == "int32"
     if isinstance(allowed, str):
         return isinstance(value, str) and value == allowed
     if isinstance(allowed, bool):
@@ -254,5 +257,5 @@ def _signature(
         return Parameter(name, kind, default=default)
 
     first = [parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in positions]
-    keyword_only = [name for name in (*used, *by_name) if name not in positions]
-    return Signature([*first, *(parameter(name, Parameter.KEYWORD_ONLY) for name in keyword_only)])
+    further = dict.fromkeys(name for name in (*used, *by_name) if name not in positions)
+    return Signature([*first, *(parameter(name, Parameter.KEYWORD_ONLY) for name in further)])

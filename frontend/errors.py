@@ -12,6 +12,10 @@ class SpecError(AttnError, ValueError):
     """The request is wrong: a shape, a dtype, an option, an argument of a call."""
 
 
+class SplitError(SpecError):
+    """The keys of a call are to be computed in parts, for which no kernel was made."""
+
+
 class VerifyError(AttnError):
     """The IR is wrong.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attn_mlir.compiling import options
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, SplitError
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.registry import combining, widening
@@ -46,14 +46,15 @@ def split_count(num_splits: object, choice: Choice) -> int:
       choice: for the call without a split.
 
     Raises:
-      SpecError: an invalid number of splits, or a request that cannot be split.
+      SpecError: an invalid number of splits.
+      SplitError: a request that cannot be split.
     """
     requested = check_num_splits(num_splits)
     if requested == 1:
         return 1
     refusal = choice.split_refusal()
     if requested and refusal:
-        raise SpecError(f"num_splits {requested} {refusal}")
+        raise SplitError(f"num_splits {requested} {refusal}")
     if refusal or 0 in choice.call.sizes.values():
         return 1
     return requested or choice.splits()

@@ -1,4 +1,4 @@
-"""Attention with the names and conventions of FlashAttention, for code that calls it.
+"""Attention with the names and conventions of FlashAttention, for code that calls it or a fork.
 
 Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names,
 that a window of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy.
@@ -15,6 +15,11 @@ from attn_mlir.flash.functions import (
     flash_attn_varlen_qkvpacked_func,
 )
 from attn_mlir.flash.kvcache import flash_attn_with_kvcache
+from attn_mlir.flash.serving import (
+    get_scheduler_metadata,
+    merge_attn_states,
+    reshape_and_cache_flash,
+)
 
 __all__ = [
     "flash_attn_combine",
@@ -25,4 +30,7 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
+    "merge_attn_states",
+    "reshape_and_cache_flash",
 ]

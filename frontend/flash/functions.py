@@ -1,7 +1,7 @@
 """FlashAttention's functions of q, k and v, and the combination of parts.
 
-Positions are those of FlashAttention 2, names those of 2, 3 and 4. What means nothing here, such as
-`pack_gqa`, is taken at the value that asks for nothing: see `table`.
+Positions are those of FlashAttention 2, names those of 2, 3 and 4 and of vLLM's and SGLang's forks.
+Hints, such as `pack_gqa`, change nothing: see `table`.
 """
 
 from __future__ import annotations
@@ -9,29 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attn_mlir.adapters import Options, adapter
+from attn_mlir.adapters import Options, adapter, passed
 from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.arrays import caller_output, stream_of
+from attn_mlir.caches import PagedKV
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.flash.lengths import batch_of, distance, factor, shape_of_rank, with_slopes
 from attn_mlir.flash.options import (
     OF_PACKED,
     OF_PACKED_KEYS,
     OF_SEQUENCES,
     OPTIONS,
+    TABLE,
+    called_in_parts,
     counted_sinks,
     with_sinks_of,
 )
+from attn_mlir.flash.rotary import full_like
 from attn_mlir.flash.table import BY_NAME, BY_POSITION, NEUTRAL, OF_PARTS
-from attn_mlir.runtime.call.scalars import as_int, flag
+from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.scalars import as_int, flag, integer
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice
 
+IN_PAGES = {
+    "k_pages": "k",
+    "v_pages": "v",
+    "seqused": "seqused_k",
+    "k_scale": "k_descale",
+    "v_scale": "v_descale",
+}  # fields of a cache
 LENGTHS = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
 Operands = tuple[Any, Any, Any]  # q, k and v
 
@@ -46,13 +59,17 @@ def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTI
       causal: query i of sq sees keys up to i + sk - sq.
       window_size: how far to the left and to the right of that key a query sees; -1 or None: all.
       softcap: scores become cap * tanh(score / cap); 0: they stay as they are.
+      alibi_slopes: [heads] or [batch, heads] f32: slope x |i + sk - sq - j| is subtracted.
       attention_chunk: positions of a chunk; a query sees the keys of its own chunk. 0: all keys.
-      learnable_sink: [heads], see `attention`; LSE counts it, as FlashAttention's does. s_aux: the
-        same.
-      num_splits: number of parts of the keys; 0 chooses.
+      learnable_sink: [heads], see `attention`; LSE counts it, as FlashAttention's does. s_aux,
+        sinks: the same.
+      num_splits: number of parts of the keys; 0 chooses. One part where no kernel has so many.
       sm_margin: multiprocessors that the call leaves free, see `attention`.
-      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
+      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`; 1 if None. Those
+        of operands of 16 bits are not looked at.
       return_lse: also return LSE, [batch, heads, sq]; [heads, total_q] for queries by offsets.
+        return_softmax_lse: the same.
+      return_attn_probs: also return LSE and, in the place of probabilities, None.
       out: memory for O, see `attention`.
       device, stream: see `attention`.
 
@@ -62,9 +79,38 @@ def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTI
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    sinks = counted_sinks("return_lse", given.get("return_lse", False), given, operands[0])
-    results = options.call(attention, *operands, given=given)
-    return results if sinks is None else with_sinks_of(results, sinks, given.get("stream"))
+    _, k, v = operands
+    given = {**given, "k_descale": factor(given.get("k_descale"), k)}
+    given["v_descale"] = factor(given.get("v_descale"), v)
+    return _attend(attention, operands, k, given, options)
+
+
+def _attend(
+    function: Callable[..., Any],
+    operands: tuple[Any, ...],
+    k: Any,
+    given: Mapping[str, Any],
+    options: Options,
+    lengths: Any = None,
+) -> Any:
+    """`attend` for k and v, or for a cache in their place.
+
+    Args:
+      function: `attention`.
+      operands: q, k and v, or q and a cache.
+      k: the keys.
+      lengths: [batch], keys of each sequence; None where `given` has them.
+    """
+    q, ours = operands[0], options.ours(given)
+    others: dict[str, Any] = {"q_descale": factor(given.get("q_descale"), q)}
+    if (slopes := given.get("alibi_slopes")) is not None:
+        told = ours if lengths is None else {**ours, "seqused_k": lengths}
+        others["score_mod"] = with_slopes(ours["score_mod"], slopes, distance(q, k, told))
+    sinks = counted_sinks(ours["return_lse"], given, q)
+    results = called_in_parts(options, function, *operands, given=given, **others)
+    if sinks is not None:
+        results = with_sinks_of(results, sinks, given.get("stream"))
+    return (*results, None) if given.get("return_attn_probs") else results
 
 
 def with_options(
@@ -75,7 +121,8 @@ def with_options(
     Args:
       positions: its arguments before those that all functions take by position; last: after them.
     """
-    return adapter(NEUTRAL, f"{positions} {BY_POSITION} {last}", BY_NAME, options=options)
+    every = Options([*options.rows, *passed("alibi_slopes")])
+    return adapter(NEUTRAL, f"{positions} {BY_POSITION} {last}", BY_NAME, options=every)
 
 
 @with_options("q k v")
@@ -96,15 +143,21 @@ def flash_attn_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
 
 
 @with_options(f"q k v {LENGTHS}", OF_SEQUENCES, last="block_table")
-def flash_attn_varlen_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
-    """As `flash_attn.flash_attn_varlen_func`.
+def flash_attn_varlen_func(
+    q: Any, k: Any, v: Any, *, block_table: Any = None, page_table: Any = None, **options: Any
+) -> Any:
+    """As `flash_attn.flash_attn_varlen_func`, and as vLLM's and SGLang's by name.
 
     Args:
       q: [total_q, heads, head_dim]; k and v: [total_k, kv_heads, head_dim]. A side without
         offsets is dense, as in `flash_attn_func`.
       cu_seqlens_q, cu_seqlens_k: [batch + 1] i32, where sequences begin and the last one ends.
-      max_seqlen_q, max_seqlen_k: no sequence is longer; see `attention`.
+      max_seqlen_q, max_seqlen_k: no sequence is longer; see `attention`. The latter is not looked
+        at without cu_seqlens_k.
       seqused_q, seqused_k: [batch] i32, of each sequence only so many positions exist.
+      block_table, page_table: [batch, columns] i32, the pages of each sequence; one of both names.
+        k and v are then [pages, page, kv_heads, head_dim], and a sequence has seqused_k[b] keys, or
+        as many as cu_seqlens_k tells.
       options: see `attend`.
 
     Returns:
@@ -113,7 +166,29 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return attend((q, k, v), options, OF_SEQUENCES)
+    tables = {"block_table": block_table, "page_table": page_table}
+    table, offsets = TABLE.value(tables), options.get("cu_seqlens_k")
+    if table is None and offsets is not None:
+        return attend((q, k, v), options, OF_SEQUENCES)
+    if (longest := options.pop("max_seqlen_k", None)) is not None:
+        integer("max_seqlen_k", longest)
+    if table is None:
+        return attend((q, k, v), options, OF_SEQUENCES)
+    called = {**IN_PAGES, "page_table": TABLE.named(tables)}
+    lengths = options.pop("seqused_k", None)
+    options.pop("cu_seqlens_k", None)
+    if lengths is None and offsets is not None:
+        shape_of_rank("cu_seqlens_k", offsets, 1)
+        lengths, called["seqused"] = offsets[1:] - offsets[:-1], "cu_seqlens_k"
+    factors = {"k_scale": options.pop("k_descale", None), "v_scale": options.pop("v_descale", None)}
+    scales = {name: factor(x, k if name == "k_scale" else v) for name, x in factors.items()}
+    cache = PagedKV(k, v, table, lengths, **scales)
+    paged = renamed(attention, **called)
+    if options.get("alibi_slopes") is not None and lengths is None:
+        columns = shape_of_rank(called["page_table"], table, 2)[1]
+        room = shape_of_rank("k", k, 4)[1] * columns
+        lengths = full_like(q, batch_of(q, options.get("cu_seqlens_q")), room)
+    return _attend(paged, (q, cache), k, options, OF_SEQUENCES, lengths)
 
 
 @with_options("qkv")

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
-from attn_mlir.adapters import adapter, check_needs, used
+from attn_mlir.adapters import adapter, check_needs
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
-from attn_mlir.flash.options import OF_CACHES, counted_sinks, with_sinks_of
+from attn_mlir.flash.lengths import (
+    batch_of,
+    check_extents,
+    counts,
+    factor,
+    shape_of_rank,
+    with_slopes,
+)
+from attn_mlir.flash.options import (
+    OF_CACHES,
+    TABLE,
+    called_in_parts,
+    counted_sinks,
+    with_sinks_of,
+)
 from attn_mlir.flash.rotary import check_angles, check_rows, full_like, positions_of, rotated
-from attn_mlir.flash.table import NEUTRAL
+from attn_mlir.flash.table import HINTS, NEUTRAL
 from attn_mlir.library import check_one_library
 from attn_mlir.masks import full
-from attn_mlir.mods import alibi, compose
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.runtime.call.tensors import shape_of
@@ -34,7 +46,6 @@ _prepared = renamed(prepared, **CALLED)
 _append = renamed(append_kv, k_new="k", v_new="v", cu_seqlens="cu_seqlens_k_new", **CALLED)
 _OF_ALIBI = dict.fromkeys(("slopes", "heads of ALiBi"), "alibi_slopes")
 
-TABLE = used("page_table", page_table=None, block_table=None)
 _FOR_NEW = "is for new keys: pass k and v, or leave it out"
 NEEDS = (
     ("k", "v", "v is missing: k comes with it"),
@@ -42,12 +53,6 @@ NEEDS = (
     ("rotary_cos", "rotary_sin", "rotary_sin is missing: rotary_cos comes with it"),
     ("rotary_sin", "rotary_cos", "rotary_cos is missing: rotary_sin comes with it"),
     ("rotary_cos", "k", f"rotary_cos {_FOR_NEW}"),
-    ("cu_seqlens_k_new", "k", f"cu_seqlens_k_new {_FOR_NEW}"),
-    (
-        "rotary_seqlens",
-        "rotary_cos",
-        "rotary_seqlens is for rotary_cos and rotary_sin: leave it out",
-    ),
     (
         "k",
         "cache_seqlens",
@@ -62,6 +67,7 @@ NEEDS = (
     "page_table cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale k_descale "
     "v_descale softmax_scale causal window_size attention_chunk softcap rotary_interleaved "
     "scheduler_metadata num_splits pack_gqa sm_margin return_softmax_lse",
+    HINTS,
     options=OF_CACHES,
 )
 def flash_attn_with_kvcache(
@@ -105,19 +111,22 @@ def flash_attn_with_kvcache(
       cache_batch_idx: [batch] i32, the row of each sequence; for a cache without a table.
       cache_leftpad: [batch] i32, where each sequence begins in its row; likewise.
       page_table, block_table: [batch, columns] i32, the pages of each sequence; one of both names.
-      cu_seqlens_q, cu_seqlens_k_new: [batch + 1] i32, where sequences begin and the last one ends.
+      cu_seqlens_q, cu_seqlens_k_new: [batch + 1] i32, where sequences begin and the last one ends;
+        the latter is not looked at without k.
       max_seqlen_q: no sequence has more queries; see `attention`.
-      rotary_seqlens: [batch] i32: the rows of the first new tokens, in place of cache_seqlens.
-      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
+      rotary_seqlens: [batch] i32: the rows of the first new tokens, in place of cache_seqlens; not
+        looked at without rotary_cos.
+      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`; 1 if None. Those
+        of operands of 16 bits are not looked at.
       softmax_scale, causal, window_size, softcap: see `flash_attn_func`.
       attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
       rotary_interleaved: pairs are neighbouring columns; else those of two halves.
-      num_splits: parts of the keys; 0 chooses.
+      num_splits: parts of the keys; 0 chooses. One part where no kernel has so many.
       sm_margin: multiprocessors that the attention leaves free, see `attention`; the kernel that
         appends takes all.
       return_softmax_lse: also return LSE, which counts a sink.
       alibi_slopes: [heads] or [batch, heads] f32: slope x |i + sk - sq - j| is subtracted.
-      learnable_sink, out, device, stream: see `attention`. s_aux: another name of the first.
+      learnable_sink, out, device, stream: see `attention`. s_aux, sinks: other names of the first.
 
     Returns:
       O like q, with `return_softmax_lse` also LSE, [batch, heads, sq], or [heads, total_q] for
@@ -135,10 +144,9 @@ def flash_attn_with_kvcache(
                 raise SpecError(f"{name} is for a cache without a table of pages: leave it out")
     new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
     firsts = {"cache_seqlens": cache_seqlens, "rotary_seqlens": rotary_seqlens}
-    check_needs({**new, **firsts, "cu_seqlens_k_new": cu_seqlens_k_new}, NEEDS)
+    check_needs({**new, **firsts}, NEEDS)
     cu_seqlens_q = options.get("cu_seqlens_q")
-    shape = _shape("q", q, 4 if cu_seqlens_q is None else 3)
-    batch = shape[0] if cu_seqlens_q is None else _shape("cu_seqlens_q", cu_seqlens_q, 1)[0] - 1
+    batch, shape = batch_of(q, cu_seqlens_q), shape_of(q, "q")
     lengths = cache_seqlens
     if lengths is not None and not (_has_shape(lengths) and shape_of(lengths, "cache_seqlens")):
         lengths = full_like(q, batch, integer("cache_seqlens", lengths))
@@ -148,8 +156,8 @@ def flash_attn_with_kvcache(
     if k is not None or alibi_slopes is not None:
         of_batch = {**firsts, "cache_leftpad": cache_leftpad}
         check_one_library({"q": q, **of_batch, **offsets, **new})
-        _check_extents(of_batch, batch)
-        _check_extents(offsets, batch + 1)
+        check_extents(of_batch, batch)
+        check_extents(offsets, batch + 1)
     rotary: tuple[Any, Any, bool] | None = None
     if rotary_cos is not None:
         check_angles(rotary_cos, rotary_sin, shape[-1])
@@ -159,7 +167,7 @@ def flash_attn_with_kvcache(
         q = _rotated(q, first, cu_seqlens_q, rotary, grows=ours["mask"] != full())
         if rotary_seqlens is not None or cache_leftpad is not None:
             # these rows are not those of the tokens' positions in their sequences
-            k_shape = _shape("k", k, 4 if cu_seqlens_k_new is None else 3)
+            k_shape = shape_of_rank("k", k, 4 if cu_seqlens_k_new is None else 3)
             is_wrong = cu_seqlens_k_new is None and k_shape[0] != batch
             if is_wrong or k_shape[-1] != shape[-1]:
                 raise SpecError(
@@ -168,7 +176,7 @@ def flash_attn_with_kvcache(
             k, rotary = _rotated(k, first, cu_seqlens_k_new, rotary, grows=True), None
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
-        scales: dict[str, Any] = {"k_scale": k_descale, "v_scale": v_descale}
+        scales = {"k_scale": factor(k_descale, k_cache), "v_scale": factor(v_descale, v_cache)}
         if table is not None:
             return PagedKV(k_cache, v_cache, table, seqused, counts_new=counts_new, **scales)
         rows = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
@@ -183,14 +191,15 @@ def flash_attn_with_kvcache(
         if ahead is None:
             ahead = full_like(q, batch, renamed(_capacity, **names)(k_cache, table))
         if counts_new:
-            ahead = ahead - _counts(shape, cu_seqlens_q)
+            ahead = ahead - counts(shape, cu_seqlens_q)
         ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
-        biased = renamed(alibi, **names)(alibi_slopes, offset=ahead)
-        score_mod = biased if score_mod is None else compose(score_mod, biased)
-    sinks = counted_sinks("return_softmax_lse", ours["return_lse"], options, q)
+        score_mod = renamed(with_slopes, **names)(score_mod, alibi_slopes, ahead)
+    return_lse = flag("return_softmax_lse", ours["return_lse"])
+    sinks = counted_sinks(return_lse, options, q)
     cache = cache_of(total, counts_new)
     prepare = renamed(_prepared, **names)
-    run = OF_CACHES.call(prepare, q, cache, given=options, score_mod=score_mod)
+    others = {"score_mod": score_mod, "q_descale": factor(options.get("q_descale"), q)}
+    run = called_in_parts(OF_CACHES, prepare, q, cache, given=options, **others)
     if k is not None:
         tokens = {"cu_seqlens": cu_seqlens_k_new, "rotary": rotary}
         where = {name: ours[name] for name in ("device", "stream")}
@@ -215,7 +224,7 @@ def _rotated(
     """
     cos, sin, is_interleaved = rotary
     name, begin = first
-    check_rows(name, begin, _counts(rows.shape, offsets) if grows else 1, cos)
+    check_rows(name, begin, counts(rows.shape, offsets) if grows else 1, cos)
     positions = positions_of(begin, rows.shape[-3], offsets, grows=grows)
     return rotated(rows, cos, sin, positions, is_interleaved=is_interleaved)
 
@@ -225,18 +234,13 @@ def _with_new(
 ) -> tuple[Any, bool]:
     """Lengths of a cache that new keys are appended to, and whether they count these."""
     if cu_seqlens_k_new is None:
-        count = _shape("k", k, 4)[1]
+        count = shape_of_rank("k", k, 4)[1]
         is_as_queries = cu_seqlens_q is None and count == q_shape[1]
         return (lengths, False) if is_as_queries else (lengths + count, True)
-    _shape("k", k, 3)
+    shape_of_rank("k", k, 3)
     if cu_seqlens_k_new is cu_seqlens_q:
         return lengths, False
     return lengths + (cu_seqlens_k_new[1:] - cu_seqlens_k_new[:-1]), True
-
-
-def _counts(shape: tuple[int, ...], offsets: Any) -> Any:
-    """Queries or new keys of each sequence."""
-    return shape[1] if offsets is None else offsets[1:] - offsets[:-1]
 
 
 def _has_shape(value: object) -> bool:
@@ -248,28 +252,5 @@ def _has_shape(value: object) -> bool:
 
 def _capacity(k_cache: Any, table: Any) -> int:
     """Positions that the cache has for a sequence."""
-    positions = _shape("k_cache", k_cache, 4)[1]
-    return positions if table is None else positions * _shape("page_table", table, 2)[1]
-
-
-def _shape(name: str, array: Any, rank: int) -> tuple[int, ...]:
-    """The shape of an array.
-
-    Raises:
-      SpecError: no array, or one of another rank.
-    """
-    shape = shape_of(array, name)
-    if len(shape) != rank:
-        raise SpecError(f"{name} must be an array of rank {rank}, got shape {list(shape)}")
-    return shape
-
-
-def _check_extents(arrays: Mapping[str, Any], extent: int) -> None:
-    """Refuses arrays of another length; None is left out.
-
-    Raises:
-      SpecError: names the array.
-    """
-    for name, array in arrays.items():
-        if array is not None and _shape(name, array, 1) != (extent,):
-            raise SpecError(f"{name} must be [{extent}], got {list(shape_of(array, name))}")
+    positions = shape_of_rank("k_cache", k_cache, 4)[1]
+    return positions if table is None else positions * shape_of_rank("page_table", table, 2)[1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attn_mlir import env
 from attn_mlir.adapters import REQUIRED, Options, passed, used
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError, SplitError, shown
 from attn_mlir.library import check_one_library
 from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, chunked, sliding_window
@@ -23,25 +24,27 @@ _WINDOW = renamed(
 
 
 def mask_of(
-    is_causal: object, window_size: Window = NO_WINDOW, attention_chunk: object = 0
+    is_causal: object, window_size: Window | None = NO_WINDOW, attention_chunk: object = 0
 ) -> Mask:
     """The mask of a window, causal as well if `is_causal`, within chunks of so many positions.
 
     Args:
-      attention_chunk: 0: there are no chunks.
+      window_size: None: all keys.
+      attention_chunk: 0 or None: there are no chunks.
 
     Raises:
       SpecError: `window_size` is no pair of limits, or `attention_chunk` no number of positions.
     """
+    window = NO_WINDOW if window_size is None else window_size
     try:
-        left, right = (None if as_int(limit) == -1 else limit for limit in window_size)
+        left, right = (None if as_int(limit) == -1 else limit for limit in window)
     except (TypeError, ValueError):
         raise SpecError(f"window_size must be (left, right), got {shown(window_size)}") from None
     limits = [limit if as_int(limit) is None else as_int(limit) for limit in (left, right)]
     mask = _WINDOW(*limits)
     if flag("causal", is_causal):
         mask = _WINDOW(limits[0], 0)
-    size = integer("attention_chunk", attention_chunk)
+    size = 0 if attention_chunk is None else integer("attention_chunk", attention_chunk)
     return mask & chunked(size) if size else mask
 
 
@@ -57,11 +60,36 @@ def score_mod_of(cap: object) -> ScoreMod | None:
     return None if number == 0.0 else capped(number)
 
 
-def counted_sinks(name: str, return_lse: object, given: Mapping[str, Any], q: Any) -> Any:
+def lse_wanted(return_lse: object, return_softmax_lse: object, return_attn_probs: object) -> bool:
+    """Whether LSE is returned, by the names that the versions have for it."""
+    wanted = [
+        flag("return_lse", return_lse),
+        flag("return_softmax_lse", return_softmax_lse),
+        flag("return_attn_probs", return_attn_probs),
+    ]
+    return any(wanted)
+
+
+def called_in_parts(
+    options: Options, function: Callable[..., Any], *operands: Any,
+    given: Mapping[str, Any], **others: Any,
+) -> Any:  # fmt: skip
+    """`options.call`, with one part of the keys where no kernel has the number that was asked for.
+
+    FlashAttention takes `num_splits` as a hint. The log says where it is not followed.
+    """
+    try:
+        return options.call(function, *operands, given=given, **others)
+    except SplitError as error:
+        env.log("info", f"{error}; the keys are not split")
+        return options.call(function, *operands, given={**given, "num_splits": 1}, **others)
+
+
+def counted_sinks(return_lse: bool, given: Mapping[str, Any], q: Any) -> Any:
     """The sinks that the LSE of a call counts; None without sinks or without LSE.
 
     Args:
-      name: the caller's of `return_lse`.
+      return_lse: whether LSE is returned.
       given: the options of the call, by FlashAttention's names.
       q: the queries, with whose library they are added.
 
@@ -70,7 +98,7 @@ def counted_sinks(name: str, return_lse: object, given: Mapping[str, Any], q: An
     """
     called = SINKS.named(given)
     sinks = given.get(called)
-    if not flag(name, return_lse) or sinks is None:
+    if not return_lse or sinks is None:
         return None
     check_one_library({"q": q, called: sinks})
     return sinks
@@ -81,7 +109,9 @@ def with_sinks_of(results: tuple[Any, Any], sinks: Any, stream: object) -> tuple
     return results[0], with_sinks(results[1], sinks, stream)
 
 
-SINKS = used("sinks", learnable_sink=None, s_aux=None)  # version 4's name, and that of forks of 3
+# version 4's name, vLLM's and SGLang's
+SINKS = used("sinks", learnable_sink=None, s_aux=None, sinks=None)
+TABLE = used("page_table", page_table=None, block_table=None)
 SCORES = (
     used("scale", softmax_scale=None),
     used("mask", mask_of, causal=False, window_size=NO_WINDOW, attention_chunk=0),
@@ -94,10 +124,13 @@ OPTIONS = Options(
         *passed("num_splits", 1),
         *passed("q_descale k_descale v_descale"),
         *passed("sm_margin", 0),
-        *passed("return_lse", False),
+        used(
+            "return_lse", lse_wanted,
+            return_lse=False, return_softmax_lse=False, return_attn_probs=False,
+        ),
         *passed("out device stream"),
     ]
-)
+)  # fmt: skip
 """Of the functions of q, k and v."""
 
 OF_SEQUENCES = Options(

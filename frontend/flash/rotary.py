@@ -110,12 +110,12 @@ def rotated(x: Any, cos: Any, sin: Any, positions: Any, *, is_interleaved: bool)
     at = positions.clip(0, cos.shape[0] - 1)
     if library_of(x) == "torch":
         at = at.long()
-    c, s = (_as_f32(table)[at][..., None, :] for table in (cos, sin))
+    c, s = (as_f32(table)[at][..., None, :] for table in (cos, sin))
     columns = cos.shape[1]
     first, second = slice(0, columns), slice(columns, 2 * columns)
     if is_interleaved:
         first, second = slice(0, 2 * columns, 2), slice(1, 2 * columns, 2)
-    wide = _as_f32(x)
+    wide = as_f32(x)
     a, b = wide[..., first], wide[..., second]
     turned = a * c - b * s, b * c + a * s
     made = x.clone() if library_of(x) == "torch" else x.copy()
@@ -147,7 +147,8 @@ def _steps(model: Any, count: int) -> Any:
     return module.arange(count, dtype=module.int32, **where)
 
 
-def _as_f32(array: Any) -> Any:
+def as_f32(array: Any) -> Any:
+    """The array in f32."""
     return array.float() if library_of(array) == "torch" else array.astype(np.float32)
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from attn_mlir.adapters import Table, neutral
+from attn_mlir.adapters import I32_ARRAY, Table, neutral
 
 _CACHE = "flash_attn_with_kvcache takes it"
+_PAGES = "flash_attn_varlen_func and flash_attn_with_kvcache take it"
 _ROTARY = "rotate q and k before the call, or pass it to flash_attn_with_kvcache"
 _BLOCKS = "pass block_mask= to attn_mlir.attention"
 _ROWS = "rows are combined one by one, wherever sequences end"
 _TUNING = "the kernel decides by itself"
 _FORWARD = "there is no backward pass"
+_SHARDS = "shards of sequences are q_offset and k_offset of attn_mlir.attention"
 
 NEUTRAL: Table = {
     **neutral("dropout_p", 0, instead="there is no dropout"),
-    **neutral("alibi_slopes", None, instead="pass score_mod=mods.alibi(slopes) to am.attention"),
     **neutral("deterministic", False, True, instead="the same call gives the same bits"),
-    **neutral(
-        "return_attn_probs", False,
-        instead="probabilities are never stored; pass return_lse=True for LSE",
-    ),
-    **neutral("qv", None, instead="a second part of q and k is not offered"),
-    **neutral("pack_gqa scheduler_metadata min_seqlen_k", None, instead=_TUNING),
+    **neutral("qv q_v", None, instead="a second part of q and k is not offered"),
+    **neutral("only_qv", False, instead="a second part of q and k is not offered"),
+    **neutral("pack_gqa", None, False, True, instead=_TUNING),
+    **neutral("scheduler_metadata", None, I32_ARRAY, instead=_TUNING),
+    **neutral("fa_version", 2, 3, 4, None, instead="the kernels are this package's"),
+    **neutral("ver", 3, 2, 4, instead="the kernels are this package's"),
+    **neutral("min_seqlen_k", None, instead=_TUNING),
     **neutral("disable_scheduler_metadata", False, True, instead=_TUNING),
     **neutral("seqlen_k_per_split", None, instead="pass split_size to attn_mlir.attention"),
-    **neutral("block_table page_table cache_batch_idx cache_leftpad", None, instead=_CACHE),
+    **neutral("block_table page_table", None, instead=_PAGES),
+    **neutral("cache_batch_idx cache_leftpad", None, instead=_CACHE),
     **neutral("leftpad_k", None, instead="flash_attn_with_kvcache takes cache_leftpad"),
     **neutral("rotary_cos rotary_sin rotary_seqlens seqlens_rotary", None, instead=_ROTARY),
     **neutral("rotary_interleaved", True, False, instead=_ROTARY),
@@ -41,9 +44,21 @@ NEUTRAL: Table = {
     ),
     **neutral("gather_bwd_recompute_p", False, instead=_FORWARD),
     **neutral("gather_kv_indices", None, instead="keys by index are not offered"),
+    **neutral("output_scale", None, instead="O is not quantised"),
+    **neutral("aux_tensor_leading_dims", None, instead="modifiers capture tensors of any strides"),
+    **neutral("dynamic_causal", None, instead="one mask serves all sequences of a call"),
+    **neutral("cp_world_size", 1, instead=_SHARDS),
+    **neutral("cp_rank", 0, instead=_SHARDS),
+    **neutral("cp_tot_seqused_k", None, instead=_SHARDS),
     **neutral("cu_seqlens virtual_batch_idx", None, instead=_ROWS),
     **neutral("seqused", None, instead="rows are combined one by one, however many count"),
 }  # fmt: skip
+
+HINTS = (
+    "deterministic fa_version ver score_mod mask_mod aux_tensors only_qv cp_world_size cp_rank "
+    "cp_tot_seqused_k"
+)
+"""What forks of `flash_attn_with_kvcache` have besides."""
 
 OF_PARTS = ("cu_seqlens", "seqused", "virtual_batch_idx")
 BY_POSITION = (

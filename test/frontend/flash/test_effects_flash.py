@@ -73,9 +73,11 @@ PASSED = (
     "attention_chunk",
     "learnable_sink",
     "s_aux",
+    "sinks",
     "num_splits",
     "sm_margin",
     "return_lse",
+    "return_softmax_lse",
     "out",
     "device",
     "stream",
@@ -85,10 +87,16 @@ SAYS_NOTHING = {
     "deterministic": Change(True, nothing=True),
     "rotary_interleaved": Change(False, nothing=True),
     "disable_scheduler_metadata": Change(True, nothing=True),
+    "pack_gqa": Change(True, nothing=True),
+    "scheduler_metadata": Change(i32(0), nothing=True),
+    "fa_version": Change(3, nothing=True),
+    "ver": Change(4, nothing=True),
 }
 BY_POSITION = {
     **SCORES,
-    **meant_otherwise("dropout_p", "alibi_slopes", "return_attn_probs"),
+    **meant_otherwise("dropout_p"),
+    "alibi_slopes": Change(ones(HEADS)),
+    "return_attn_probs": Change(True),
     "deterministic": SAYS_NOTHING["deterministic"],
 }
 
@@ -109,16 +117,15 @@ def options(out: tuple[int, ...], narrow: Mapping[str, Any]) -> dict[str, Change
         "attention_chunk": Change(16),
         "learnable_sink": Change(ones(HEADS)),
         "s_aux": Change(ones(HEADS)),
+        "sinks": Change(ones(HEADS)),
         "num_splits": Change(2),
         "sm_margin": Change(2, every=True),
         "return_lse": Change(True),
+        "return_softmax_lse": Change(True),
         "out": Change(np.zeros(out, BF16)),
         **{name: Change(ones(1, value=2), {**narrow, **factors}) for name in FACTORS},
         **meant_otherwise(*sorted(others)),
-        **{
-            name: SAYS_NOTHING[name]
-            for name in ("rotary_interleaved", "disable_scheduler_metadata")
-        },
+        **{name: change for name, change in SAYS_NOTHING.items() if name != "deterministic"},
         **ON,
     }
 
@@ -184,11 +191,17 @@ ANGLES = {
 }
 FLAT_NEW = {"k": normal(5, KV, D), "v": normal(5, KV, D), "cu_seqlens_k_new": i32(0, 2, 5)}
 FLAT_Q = {"q": normal(TOTAL_Q, HEADS, D), "cu_seqlens_q": CU_Q, "max_seqlen_q": 5, **ALONE}
+HINTS = (
+    "score_mod", "mask_mod", "aux_tensors", "only_qv", "cp_world_size", "cp_rank",
+    "cp_tot_seqused_k",
+)  # fmt: skip
 WITH_KVCACHE = {
     **changed(cached(), "q", "k", "v"),
     "k_cache": Change(normal(BATCH, ROOM, KV, D, seed=9), every=True),
     "v_cache": Change(normal(BATCH, ROOM, KV, D, seed=9), every=True),
-    **meant_otherwise("qv", "scheduler_metadata", "pack_gqa"),
+    **meant_otherwise("qv", *HINTS),
+    **{name: SAYS_NOTHING[name] for name in ("deterministic", "fa_version", "ver", "pack_gqa")},
+    "scheduler_metadata": SAYS_NOTHING["scheduler_metadata"],
     "rotary_cos": Change(ones(80, 16, value=2), ANGLES, every=True),
     "rotary_sin": Change(ones(80, 16, value=2), ANGLES, every=True),
     "rotary_interleaved": Change(False, {**ANGLES, "causal": True}, every=True),
@@ -212,8 +225,37 @@ WITH_KVCACHE = {
     "alibi_slopes": Change(ones(HEADS)),
     "learnable_sink": Change(ones(HEADS)),
     "s_aux": Change(ones(HEADS)),
+    "sinks": Change(ones(HEADS)),
     "out": Change(np.zeros(DENSE_O, BF16)),
     **ON,
+}
+IN_PAGES = {
+    "k": normal(4, ROOM, KV, D),
+    "v": normal(4, ROOM, KV, D, seed=1),
+    "cu_seqlens_k": None,
+    "seqused_k": LENGTHS,
+}
+STATES = {
+    "output": np.zeros(RAGGED_O, BF16),
+    "prefix_output": normal(*RAGGED_O),
+    "prefix_lse": normal(HEADS, TOTAL_Q, dtype=np.float32),
+    "suffix_output": normal(*RAGGED_O, seed=1),
+    "suffix_lse": normal(HEADS, TOTAL_Q, seed=1, dtype=np.float32),
+}
+NEW_TOKENS = {
+    "key": normal(5, KV, D),
+    "value": normal(5, KV, D, seed=1),
+    "key_cache": normal(4, ROOM, KV, D),
+    "value_cache": normal(4, ROOM, KV, D, seed=1),
+    "slot_mapping": i32(3, -1, 70, 200, 5),
+    "kv_cache_dtype": "auto",
+    "k_scale": ones(1),
+    "v_scale": ones(1),
+}
+BYTES = {
+    "key_cache": np.zeros((4, ROOM, KV, D), np.uint8),
+    "value_cache": np.zeros((4, ROOM, KV, D), np.uint8),
+    "kv_cache_dtype": "fp8",
 }
 FLASH = {
     "flash_attn_func": Subject(
@@ -229,7 +271,8 @@ FLASH = {
             RAGGED_O,
             **changed(RAGGED, "q", "k", "v"),
             **OFFSETS,
-            **meant_otherwise("block_table"),
+            block_table=Change(TABLE[::-1].copy(), {**IN_PAGES, "block_table": TABLE}),
+            page_table=Change(TABLE[::-1].copy(), {**IN_PAGES, "page_table": TABLE}),
             seqused_q=Change(i32(1, 2)),
             seqused_k=Change(LENGTHS),
         ),
@@ -279,6 +322,34 @@ FLASH = {
         },
     ),
     "flash_attn_with_kvcache": Subject(flash.flash_attn_with_kvcache, cached, WITH_KVCACHE),
+    "merge_attn_states": Subject(
+        flash.merge_attn_states,
+        lambda: STATES,
+        {
+            "output": Change(np.zeros(RAGGED_O, np.float32)),
+            **changed(STATES, "prefix_output", "suffix_output"),
+            **{
+                n: Change(normal(HEADS, TOTAL_Q, seed=9, dtype=np.float32))
+                for n in ("prefix_lse", "suffix_lse")
+            },
+            "output_lse": Change(np.zeros((HEADS, TOTAL_Q), np.float32)),
+            "prefill_tokens_with_context": Change(2),
+            **meant_otherwise("output_scale"),
+            **ON,
+        },
+    ),
+    "reshape_and_cache_flash": Subject(
+        flash.reshape_and_cache_flash,
+        lambda: NEW_TOKENS,
+        {
+            **changed(NEW_TOKENS, "key", "value", "key_cache", "value_cache"),
+            "slot_mapping": Change(i32(4, -1, 70, 200, 5)),
+            "kv_cache_dtype": Change("fp8_e5m2", BYTES),
+            "k_scale": Change(ones(1, value=2), BYTES),
+            "v_scale": Change(ones(1, value=2), BYTES),
+            **ON,
+        },
+    ),
 }
 
 ROW, LATENT = 576, 512
@@ -404,7 +475,10 @@ FLASH_MLA = {
         },
     ),
 }
-NO_CALL = {"get_mla_metadata", "FlashMLASchedMeta"}  # carry out no plan; see test_flash_mla
+NO_CALL = {  # carry out no plan; see test_flash_mla and test_flash_serving
+    "flash": {"get_scheduler_metadata"},
+    "flash_mla": {"get_mla_metadata", "FlashMLASchedMeta"},
+}
 SUBJECTS = {"flash": FLASH, "flash_mla": FLASH_MLA}
 PLACES: dict[str, Any] = {"flash": flash, "flash_mla": flash_mla}
 ROWS = arguments_of(by_name(SUBJECTS))
@@ -431,8 +505,6 @@ def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
 @pytest.mark.parametrize("place", SUBJECTS)
 def test_every_argument_has_a_row(place: str) -> None:
     functions = SUBJECTS[place]
-    assert set(functions) | (NO_CALL if place == "flash_mla" else set()) == set(
-        PLACES[place].__all__
-    )
+    assert set(functions) | NO_CALL[place] == set(PLACES[place].__all__)
     for name, subject in functions.items():
         assert sorted(parameters(subject.function)) == sorted(subject.changes), name

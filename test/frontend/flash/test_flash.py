@@ -45,6 +45,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     [
         ({}, am.full()),
         ({"window_size": (None, None)}, am.full()),
+        ({"window_size": None}, am.full()),
+        ({"window_size": [30, 0]}, am.sliding_window(30, 0)),
+        ({"attention_chunk": None}, am.full()),
         ({"causal": True}, am.causal()),
         ({"causal": True, "window_size": (-1, 7)}, am.causal()),
         ({"causal": True, "window_size": (30, -1)}, am.sliding_window(30, 0)),
@@ -126,9 +129,9 @@ def test_chunks(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-@pytest.mark.parametrize("value", [np.ones(2, np.float32), 2, "on", np.array(7)])
+@pytest.mark.parametrize("value", [np.ones(2, np.float32), 9, "on", np.array(7)])
 def test_what_asks_for_something_is_refused_by_name(name: str, value: Any) -> None:
-    function: Any = flash_attn_varlen_func
+    function: Any = flash_attn_func
     if name not in arguments_of(function):
         function = flash_attn_combine
     with pytest.raises(SpecError, match=f"^{name} must be .*, got .*: "):

@@ -155,8 +155,10 @@ NEW = {"k": K_ROWS[:, :4], "v": V_ROWS[:, :4]}
 ANGLES = {"rotary_cos": np.ones((ROOM, 16), BF16), "rotary_sin": np.ones((ROOM, 16), BF16)}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a part of q": ({"qv": QUERIES}, "^qv must be None"),
-    "a plan": ({"scheduler_metadata": LENGTHS}, "^scheduler_metadata must be None"),
-    "packing": ({"pack_gqa": True}, "^pack_gqa must be None"),
+    "a plan": ({"scheduler_metadata": SLOPES}, "^scheduler_metadata must be None or an array of i32"),
+    "packing": ({"pack_gqa": 2}, "^pack_gqa must be None or False or True, got 2"),
+    "a version": ({"ver": 1}, "^ver must be 3 or 2 or 4, got 1"),
+    "two sinks": ({"sinks": SLOPES, "s_aux": SLOPES}, "^s_aux and sinks are two names"),
     "multiprocessors": ({"sm_margin": -1}, "^sm_margin must be an integer from 0 to "),
     "two tables": ({"page_table": TABLE, "block_table": TABLE}, "^page_table and block_table are two"),
     "rows of pages": (
@@ -168,8 +170,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cosines alone": (
         {**NEW, "rotary_cos": ANGLES["rotary_cos"], "cache_seqlens": LENGTHS}, "^rotary_sin is missing"),
     "angles without keys": ({**ANGLES, "cache_seqlens": LENGTHS}, "^rotary_cos is for new keys"),
-    "offsets without keys": ({"cu_seqlens_k_new": i32(0, 1, 2, 3)}, "^cu_seqlens_k_new is for new keys"),
-    "positions without angles": ({"rotary_seqlens": LENGTHS}, "^rotary_seqlens is for rotary_cos"),
     "keys behind nothing": (NEW, "^cache_seqlens is missing: k and v are written behind"),
     "odd angles": (
         {**NEW, "cache_seqlens": LENGTHS, **{n: x[:, :12] for n, x in ANGLES.items()}},
@@ -182,7 +182,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "beyond the room": ({"cache_seqlens": i32(1, 2, 49)}, r"^cache_seqlens\[2\] is 49: sequence 2 of k_cache has 48"),
     "a chunk": ({"attention_chunk": -1}, "^attention_chunk must be an integer from 0"),
     "a window": ({"window_size": 3}, "^window_size must be"),
-    "factors of 16 bits": ({"q_descale": np.ones(1, np.float32)}, "^q_descale is for q, k_cache and v_cache of 8 bits"),
     "a scale": ({"softmax_scale": float("nan")}, "^softmax_scale must be finite and greater than 0"),
     "heads of new keys": (
         {n: x[:, :, :1] for n, x in NEW.items()} | {"cache_seqlens": i32(1, 2, 3)}, "^k has 1 heads, k_cache has"),

@@ -69,6 +69,26 @@ LIBRARIES: Mapping[str, Library] = {
         {"flash_attn/cute/interface.py": (*DENSE, "flash_attn_combine")},
         order=("flash_attn_combine",),
     ),
+    "vllm": _library(
+        "flash",
+        {
+            "vllm/vllm_flash_attn/flash_attn_interface.py": (
+                "flash_attn_varlen_func", "get_scheduler_metadata",
+            ),
+            "vllm/_custom_ops.py": ("reshape_and_cache_flash",),
+            "vllm/v1/attention/ops/merge_attn_states.py": ("merge_attn_states",),
+        },
+        order=("reshape_and_cache_flash", "merge_attn_states"),
+    ),
+    "sglang": _library(
+        "flash",
+        {
+            "sglang/jit_kernel/flash_attention.py": (
+                "flash_attn_with_kvcache", "flash_attn_varlen_func",
+            )
+        },
+        order=(),
+    ),
     "flash-mla": _library(
         "flash_mla",
         {
