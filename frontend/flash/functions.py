@@ -20,6 +20,7 @@ from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.flash.head_sizes import are_whole, in_whole_heads
 from attn_mlir.flash.lengths import batch_of, distance, factor, shape_of_rank, with_slopes
 from attn_mlir.flash.options import (
     OF_PACKED,
@@ -79,7 +80,10 @@ def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTI
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    _, k, v = operands
+    q, k, v = operands
+    if not are_whole(q, k, v):
+        named = {"q": q, "k": k, "v": v}
+        return in_whole_heads(lambda whole, x: attend(whole, x, options), named, given)
     given = {**given, "k_descale": factor(given.get("k_descale"), k)}
     given["v_descale"] = factor(given.get("v_descale"), v)
     return _attend(attention, operands, k, given, options)
@@ -174,6 +178,11 @@ def flash_attn_varlen_func(
         integer("max_seqlen_k", longest)
     if table is None:
         return attend((q, k, v), options, OF_SEQUENCES)
+    if not are_whole(q, k, v):
+        named = {"q": q, "k": k, "v": v}
+        return in_whole_heads(
+            lambda whole, x: flash_attn_varlen_func(*whole, **{**tables, **x}), named, options
+        )
     called = {**IN_PAGES, "page_table": TABLE.named(tables)}
     lengths = options.pop("seqused_k", None)
     options.pop("cu_seqlens_k", None)

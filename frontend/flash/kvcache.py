@@ -8,11 +8,13 @@ from attn_mlir.adapters import adapter, check_needs
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
+from attn_mlir.flash.head_sizes import are_whole, in_whole_heads
 from attn_mlir.flash.lengths import (
     batch_of,
     check_extents,
     counts,
     factor,
+    rows_of,
     shape_of_rank,
     with_slopes,
 )
@@ -27,9 +29,11 @@ from attn_mlir.flash.rotary import check_angles, check_rows, full_like, position
 from attn_mlir.flash.table import HINTS, NEUTRAL
 from attn_mlir.library import check_one_library
 from attn_mlir.masks import full
+from attn_mlir.mods import key_padding, not_mask
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.runtime.call.tensors import shape_of
+from attn_mlir.trace import MaskMod
 
 CALLED = {
     "k": "k_cache",
@@ -108,8 +112,9 @@ def flash_attn_with_kvcache(
         with k.
       cache_seqlens: a number or [batch] i32: positions that the cache holds, without k; all if
         None.
-      cache_batch_idx: [batch] i32, the row of each sequence; for a cache without a table.
-      cache_leftpad: [batch] i32, where each sequence begins in its row; likewise.
+      cache_batch_idx: [batch] i32, the row of each sequence, in the cache or in the table.
+      cache_leftpad: [batch] i32, where each sequence begins in its row or pages. With a table not
+        together with attention_chunk.
       page_table, block_table: [batch, columns] i32, the pages of each sequence; one of both names.
       cu_seqlens_q, cu_seqlens_k_new: [batch + 1] i32, where sequences begin and the last one ends;
         the latter is not looked at without k.
@@ -138,10 +143,17 @@ def flash_attn_with_kvcache(
     tables = {"page_table": page_table, "block_table": block_table}
     table = TABLE.value(tables)
     names = {"page_table": TABLE.named(tables), **_OF_ALIBI}
-    if table is not None:
-        for name, value in (("cache_batch_idx", cache_batch_idx), ("cache_leftpad", cache_leftpad)):
-            if value is not None:
-                raise SpecError(f"{name} is for a cache without a table of pages: leave it out")
+    cu_seqlens_k_new = None if k is None else cu_seqlens_k_new
+    rotary_seqlens = None if rotary_cos is None else rotary_seqlens
+    further = {
+        "cache_seqlens": cache_seqlens,
+        "cache_batch_idx": cache_batch_idx,
+        "cache_leftpad": cache_leftpad,
+        **tables,
+        "k_descale": k_descale,
+        "v_descale": v_descale,
+        "alibi_slopes": alibi_slopes,
+    }
     new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
     firsts = {"cache_seqlens": cache_seqlens, "rotary_seqlens": rotary_seqlens}
     check_needs({**new, **firsts}, NEEDS)
@@ -158,6 +170,12 @@ def flash_attn_with_kvcache(
         check_one_library({"q": q, **of_batch, **offsets, **new})
         check_extents(of_batch, batch)
         check_extents(offsets, batch + 1)
+    if k is None and not are_whole(q, k_cache, v_cache):
+        return in_whole_heads(
+            lambda whole, x: flash_attn_with_kvcache(*whole, **{**further, **x}),
+            {"q": q, "k_cache": k_cache, "v_cache": v_cache},
+            options,
+        )
     rotary: tuple[Any, Any, bool] | None = None
     if rotary_cos is not None:
         check_angles(rotary_cos, rotary_sin, shape[-1])
@@ -174,6 +192,17 @@ def flash_attn_with_kvcache(
                     f"k must be of {batch} sequences and {shape[-1]} columns, got {list(k_shape)}"
                 )
             k, rotary = _rotated(k, first, cu_seqlens_k_new, rotary, grows=True), None
+
+    hidden: MaskMod | None = None
+    if table is not None and cache_leftpad is not None:
+        if options.get("attention_chunk"):
+            raise SpecError("attention_chunk must be 0 with cache_leftpad and a table of pages")
+        check_extents({"cache_leftpad": cache_leftpad}, batch)
+        hidden = not_mask(key_padding(cache_leftpad))
+    if table is not None and cache_batch_idx is not None:
+        check_one_library({"page_table": table, "cache_batch_idx": cache_batch_idx})
+        check_extents({"cache_batch_idx": cache_batch_idx}, batch)
+        table = rows_of(table, "cache_batch_idx", cache_batch_idx)
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
         scales = {"k_scale": factor(k_descale, k_cache), "v_scale": factor(v_descale, v_cache)}
@@ -192,13 +221,17 @@ def flash_attn_with_kvcache(
             ahead = full_like(q, batch, renamed(_capacity, **names)(k_cache, table))
         if counts_new:
             ahead = ahead - counts(shape, cu_seqlens_q)
-        ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
+        ahead = ahead - cache_leftpad if cache_leftpad is not None and table is None else ahead
         score_mod = renamed(with_slopes, **names)(score_mod, alibi_slopes, ahead)
     return_lse = flag("return_softmax_lse", ours["return_lse"])
     sinks = counted_sinks(return_lse, options, q)
     cache = cache_of(total, counts_new)
     prepare = renamed(_prepared, **names)
-    others = {"score_mod": score_mod, "q_descale": factor(options.get("q_descale"), q)}
+    others = {
+        "score_mod": score_mod,
+        "mask_mod": hidden,
+        "q_descale": factor(options.get("q_descale"), q),
+    }
     run = called_in_parts(OF_CACHES, prepare, q, cache, given=options, **others)
     if k is not None:
         tokens = {"cu_seqlens": cu_seqlens_k_new, "rotary": rotary}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from attn_mlir.api.caches import check_entries
 from attn_mlir.errors import SpecError
-from attn_mlir.flash.rotary import as_f32, full_like
+from attn_mlir.flash.rotary import as_f32, full_like, is_readable
 from attn_mlir.library import check_one_library
 from attn_mlir.mods import alibi, compose
 from attn_mlir.runtime.call.tensors import shape_of
@@ -90,12 +93,32 @@ def with_slopes(score_mod: ScoreMod | None, slopes: Any, ahead: Any) -> ScoreMod
     return biased if score_mod is None else compose(score_mod, biased)
 
 
+def rows_of(table: Any, name: str, rows: Any) -> Any:
+    """The rows of a table by number; of numbers on a GPU that are none the nearest counts.
+
+    Args:
+      name: of `rows`.
+
+    Raises:
+      SpecError: names a number that is none.
+    """
+    count = table.shape[0]
+    if is_readable(rows):
+        check_entries(name, np.asarray(rows), count, "the table has rows")
+    return table[rows.clip(0, count - 1)]
+
+
+def is_narrow(operand: Any) -> bool:
+    """Whether elements have 8 bits; an operand that is no array is not looked at."""
+    return "float8" in str(getattr(operand, "dtype", ""))
+
+
 def factor(value: Any, operand: Any) -> Any:
     """The factor of an operand's elements as `attention` has it.
 
     As in FlashAttention it is 1 where an operand of 8 bits comes without one, and nothing is made
     of a factor of 16 bits.
     """
-    if "float8" not in str(getattr(operand, "dtype", "")):
+    if not is_narrow(operand):
         return None
     return as_f32(full_like(operand, 1, 1)) if value is None else value

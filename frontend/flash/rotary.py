@@ -59,7 +59,7 @@ def check_rows(name: str, first: Any, counts: Any, cos: Any) -> None:
     Raises:
       SpecError: names the sequence and its row.
     """
-    if not _is_readable(first):
+    if not is_readable(first):
         return
     begin = np.asarray(first).astype(np.int64)
     many = np.broadcast_to(np.asarray(counts), begin.shape)
@@ -129,7 +129,7 @@ def full_like(model: Any, count: int, number: int) -> Any:
     return _steps(model, count) * 0 + number
 
 
-def _is_readable(array: Any) -> bool:
+def is_readable(array: Any) -> bool:
     """Whether numbers lie in host memory, and no compiler is tracing."""
     if library_of(array) != "torch":
         return library_of(array) == "numpy"

@@ -100,6 +100,42 @@ def test_rows(given: dict[str, Any], begin: Any, order: Any, lengths: Any) -> No
     check(found, truth(list(QUERIES), *sequences(lengths, begin, order), **options))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"causal": True, "alibi_slopes": SLOPES}, {"causal": True, "window_size": (9, -1)}, {}],
+)
+@pytest.mark.long("options1")
+def test_rows_and_padding_of_pages(options: dict[str, Any]) -> None:
+    """Rows of the table by index; sequences that begin within their pages."""
+    order, begin = i32(2, 0, 1), i32(7, 0, 20)
+    found = flash_attn_with_kvcache(
+        QUERIES, K_PAGES, V_PAGES, page_table=TABLE, cache_seqlens=LENGTHS, cache_batch_idx=order,
+        cache_leftpad=begin, return_softmax_lse=True, **options,
+    )  # fmt: skip
+    check(found, truth(list(QUERIES), *sequences(LENGTHS, begin, order), **options))
+
+
+def test_new_keys_of_padded_pages() -> None:
+    """They are written behind the padding and the keys of the row that is told."""
+    k_pages, v_pages = K_PAGES.copy(), V_PAGES.copy()
+    k, v = normal(BATCH, 4, KV_HEADS, DIM), normal(BATCH, 4, KV_HEADS, DIM)
+    order, begin, lengths = i32(2, 0, 1), i32(7, 0, 3), i32(40, 17, 30)
+    found = flash_attn_with_kvcache(
+        QUERIES, k_pages, v_pages, k, v, page_table=TABLE, cache_seqlens=lengths, causal=True,
+        cache_batch_idx=order, cache_leftpad=begin, return_softmax_lse=True,
+    )  # fmt: skip
+    old = sequences(lengths, begin, order)
+    keys, values = (
+        [np.concatenate(pair) for pair in zip(x, new, strict=True)]
+        for x, new in zip(old, (k, v), strict=True)
+    )
+    check(found, truth(list(QUERIES), keys, values, causal=True))
+    for pages, new in ((k_pages, k), (v_pages, v)):
+        for b, row in enumerate(order):
+            there = pages[TABLE[row]].reshape(ROOM, KV_HEADS, DIM)
+            assert (there[lengths[b] : lengths[b] + 4] == new[b]).all()
+
+
 def test_ragged_queries_and_parts() -> None:
     ends = i32(0, 3, 4, 9)
     q = normal(9, HEADS, DIM)
@@ -161,10 +197,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two sinks": ({"sinks": SLOPES, "s_aux": SLOPES}, "^s_aux and sinks are two names"),
     "multiprocessors": ({"sm_margin": -1}, "^sm_margin must be an integer from 0 to "),
     "two tables": ({"page_table": TABLE, "block_table": TABLE}, "^page_table and block_table are two"),
-    "rows of pages": (
-        {"page_table": TABLE, "cache_batch_idx": i32(0, 1, 2)}, "^cache_batch_idx is for a cache without"),
-    "padding of pages": (
-        {"page_table": TABLE, "cache_leftpad": i32(0, 1, 2)}, "^cache_leftpad is for a cache without"),
+    "a row that is none": (
+        {"page_table": TABLE, "cache_batch_idx": i32(0, 1, 3)},
+        r"^cache_batch_idx\[2\] is 3: the table has rows 0 to 2"),
+    "rows of a few": ({"page_table": TABLE, "cache_batch_idx": i32(0, 1)}, r"^cache_batch_idx must be \[3\]"),
+    "padding of a few": ({"page_table": TABLE, "cache_leftpad": i32(0, 1)}, r"^cache_leftpad must be \[3\]"),
+    "padded chunks": (
+        {"page_table": TABLE, "cache_leftpad": i32(0, 1, 2), "attention_chunk": 8},
+        "^attention_chunk must be 0 with cache_leftpad"),
+    "odd new keys": (
+        {"k": NEW["k"][..., :60], "v": NEW["v"], "cache_seqlens": i32(1, 2, 3)}, "^k has 60 elements per head"),
     "keys alone": ({"k": NEW["k"], "cache_seqlens": LENGTHS}, "^v is missing: k comes with it"),
     "values alone": ({"v": NEW["v"], "cache_seqlens": LENGTHS}, "^k is missing: v comes with it"),
     "cosines alone": (

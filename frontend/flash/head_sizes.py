@@ -1,0 +1,87 @@
+"""Head sizes of no multiple of 16 bytes: operands are copied with zeros behind, as FlashAttention 2 does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attn_mlir.arrays import check_memory, on_stream
+from attn_mlir.compiling.dtypes import NARROW_DTYPES
+from attn_mlir.errors import SpecError
+from attn_mlir.flash.lengths import is_narrow
+from attn_mlir.library import check_one_library, library_of
+from attn_mlir.runtime.call.tensors import shape_of, view
+
+STEP_BYTES = 16  # the unit of copies
+Operands = tuple[Any, Any, Any]
+
+
+def are_whole(*operands: Any) -> bool:
+    """Whether kernels have the head sizes; whatever is no array is left to them."""
+    shapes: list[Any] = [getattr(x, "shape", None) for x in operands]
+    step = _step(operands)
+    return not any(shape[-1] % step for shape in shapes if isinstance(shape, tuple) and shape)
+
+
+def in_whole_heads(
+    call: Callable[[Operands, Mapping[str, Any]], Any],
+    operands: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> Any:
+    """A call for the next head sizes that kernels have, with zeros in the columns behind.
+
+    Args:
+      call: of q, k and v, and of the options by name.
+      operands: q, k and v, or the pools of a cache, by their names.
+      given: the options.
+
+    Returns:
+      Of `call`, O with its own columns.
+
+    Raises:
+      SpecError: operands that do not belong together, and those of `call`.
+    """
+    q, _, v = operands.values()
+    name_q, name_k, _ = operands
+    check_one_library(operands)
+    shapes = {name: shape_of(x, name) for name, x in operands.items()}
+    size, found = shapes[name_q][-1], shapes[name_k][-1]
+    if size != found:
+        raise SpecError(f"{name_k} has {found} elements per head, {name_q} has {size}")
+    out, columns = given.get("out"), shape_of(v, "v")[-1]
+    if out is not None:
+        dtype = view(q, name_q).dtype
+        dtype = "bf16" if dtype in NARROW_DTYPES else dtype
+        others = {name: view(x, name) for name, x in operands.items()}
+        check_memory("out", out, (*shapes[name_q][:-1], columns), dtype, others)
+    scale, stream = given.get("softmax_scale"), given.get("stream")
+    with on_stream(stream, q):
+        step = _step(tuple(operands.values()))
+        whole: Any = tuple(_padded(x, step) for x in operands.values())
+    scale = size**-0.5 if scale is None else scale
+    results = call(whole, {**given, "softmax_scale": scale, "out": None})
+    o, *others = results if isinstance(results, tuple) else (results,)
+    with on_stream(stream, q):
+        o = o[..., :columns]
+        if out is not None:
+            out[...] = o
+            o = out
+    return (o, *others) if others else o
+
+
+def _step(operands: tuple[Any, ...]) -> int:
+    """What head sizes are multiples of."""
+    return STEP_BYTES if any(map(is_narrow, operands)) else STEP_BYTES // 2
+
+
+def _padded(array: Any, step: int) -> Any:
+    """The array, or a copy of it with zeros up to a multiple of `step` columns."""
+    missing = -array.shape[-1] % step
+    if not missing:
+        return array
+    library = library_of(array)
+    module: Any = sys.modules[library]
+    if library == "torch":
+        return module.nn.functional.pad(array, (0, missing))
+    return module.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
