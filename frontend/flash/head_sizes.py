@@ -19,9 +19,12 @@ Operands = tuple[Any, Any, Any]
 
 def are_whole(*operands: Any) -> bool:
     """Whether kernels have the head sizes; whatever is no array is left to them."""
-    shapes: list[Any] = [getattr(x, "shape", None) for x in operands]
     step = _step(operands)
-    return not any(shape[-1] % step for shape in shapes if isinstance(shape, tuple) and shape)
+    for operand in operands:
+        shape: Any = getattr(operand, "shape", None)
+        if shape and shape[-1] % step:
+            return False
+    return True
 
 
 def in_whole_heads(
@@ -60,14 +63,15 @@ def in_whole_heads(
         step = _step(tuple(operands.values()))
         whole: Any = tuple(_padded(x, step) for x in operands.values())
     scale = size**-0.5 if scale is None else scale
-    results = call(whole, {**given, "softmax_scale": scale, "out": None})
-    o, *others = results if isinstance(results, tuple) else (results,)
+    results: Any = call(whole, {**given, "softmax_scale": scale, "out": None})
+    is_alone = not isinstance(results, tuple)
+    o: Any = results if is_alone else results[0]
     with on_stream(stream, q):
         o = o[..., :columns]
         if out is not None:
             out[...] = o
             o = out
-    return (o, *others) if others else o
+    return o if is_alone else (o, *results[1:])
 
 
 def _step(operands: tuple[Any, ...]) -> int:

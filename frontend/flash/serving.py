@@ -12,20 +12,26 @@ from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.arrays import check_memory, on_stream
 from attn_mlir.caches import ContiguousKV
 from attn_mlir.calls import append_kv
-from attn_mlir.compiling.dtypes import WIDE_DTYPES
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash.functions import flash_attn_combine
+from attn_mlir.flash.lengths import shape_of_rank
 from attn_mlir.flash.rotary import as_f32, full_like
 from attn_mlir.library import check_one_library, library_of
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import integer
-from attn_mlir.runtime.call.tensors import shape_of, view
+from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
 
 STATE_DTYPES = ("bf16", "f16", "f32")
-NARROW_CACHES = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}  # by `kv_cache_dtype`
-WIDE_CACHES = {"auto": "", "bfloat16": "bf16", "float16": "f16"}
-ELEMENTS = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # of numpy and torch
+NARROW_CACHES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
+CACHES = {
+    "auto": ("bfloat16", "float16"),
+    "bfloat16": ("bfloat16",),
+    "float16": ("float16",),
+    **{name: (dtype,) for name, dtype in NARROW_CACHES.items()},
+}
+"""Elements of a cache by `kv_cache_dtype`, as numpy and torch call them."""
+
 _append = renamed(
     append_kv,
     k="key_cache",
@@ -86,9 +92,9 @@ def reshape_and_cache_flash(
     Raises:
       SpecError: an argument is wrong; see `append_kv`.
     """
-    tokens = checked_array("slot_mapping", slot_mapping, ("tokens",), "i32", "i64").shape[0]
-    caches = {"key_cache": key_cache, "value_cache": value_cache}
-    pools = [_elements(name, cache, kv_cache_dtype) for name, cache in caches.items()]
+    tokens = shape_of_rank("slot_mapping", slot_mapping, 1)[0]
+    k_pages = _elements("key_cache", key_cache, kv_cache_dtype)
+    v_pages = _elements("value_cache", value_cache, kv_cache_dtype)
     new: list[Any] = []
     for name, rows in (("key", key), ("value", value)):
         shape = shape_of(rows, name)
@@ -99,28 +105,27 @@ def reshape_and_cache_flash(
             )
         new.append(rows[:tokens])
     scales = {"k_scale": k_scale, "v_scale": v_scale} if kv_cache_dtype in NARROW_CACHES else {}
-    cache = ContiguousKV(*pools, None, **scales)
+    cache = ContiguousKV(k_pages, v_pages, None, **scales)
     _append(cache, *new, slot_mapping=slot_mapping, device=device, stream=stream)
 
 
 def _elements(name: str, cache: Any, kv_cache_dtype: object) -> Any:
     """The cache with elements of its own type in the place of bytes."""
-    known = {**NARROW_CACHES, **WIDE_CACHES}
-    if not isinstance(kv_cache_dtype, str) or kv_cache_dtype not in known:
+    if not isinstance(kv_cache_dtype, str) or kv_cache_dtype not in CACHES:
         raise SpecError(
-            f"kv_cache_dtype must be {', '.join(known)}, got {shown(kv_cache_dtype, 40)}"
+            f"kv_cache_dtype must be {', '.join(CACHES)}, got {shown(kv_cache_dtype, 40)}"
         )
-    found, wanted = view(cache, name).dtype, known[kv_cache_dtype]
-    if found in (WIDE_DTYPES if wanted == "" else (wanted,)):
+    shape_of(cache, name)
+    found, wanted = str(cache.dtype).rpartition(".")[2], CACHES[kv_cache_dtype]
+    if found in wanted:
         return cache
-    if found != "u8" or kv_cache_dtype in WIDE_CACHES:
-        raise SpecError(f"{name} is {found}, kv_cache_dtype is {kv_cache_dtype}")
-    wanted = ELEMENTS[wanted]
+    if found != "uint8" or kv_cache_dtype not in NARROW_CACHES:
+        raise SpecError(f"{name} is of {found}, kv_cache_dtype is {kv_cache_dtype}")
     if library_of(cache, name) == "torch":
-        return cache.view(getattr(sys.modules["torch"], wanted))
+        return cache.view(getattr(sys.modules["torch"], wanted[0]))
     import ml_dtypes
 
-    return cache.view(np.dtype(getattr(ml_dtypes, wanted)))
+    return cache.view(np.dtype(getattr(ml_dtypes, wanted[0])))
 
 
 @outside_graphs

@@ -98,6 +98,30 @@ def test_as_vllm_calls_it(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["LBHNC", "LBNHC", "BHLNC"])
+@pytest.mark.long("BHLNC")
+def test_tensors_of_vllm(order: str) -> None:
+    """Views of pools in torch whose axes lie in memory as its cache layouts say."""
+    torch: Any = pytest.importorskip("torch")
+    letters = "BHNC"  # blocks, heads, tokens of a block, columns of K and V; L are layers
+    sizes = {"L": 3, **dict(zip(letters, POOL.shape, strict=True))}
+    memory = torch.full([sizes[x] for x in order], torch.nan, dtype=torch.bfloat16)
+    layer = memory.permute(*[order.index(x) for x in "L" + letters])[1]
+    layer.copy_(torch.from_numpy(POOL.view(np.int16)).view(torch.bfloat16))
+    key_cache, value_cache = layer.transpose(1, 2).split(DIM, dim=-1)
+    scale = torch.ones(1).expand(len(LENGTHS), KV_HEADS)
+    out = torch.full((12, HEADS, DIM), 7.0, dtype=torch.bfloat16)
+    o, lse = vllm_call(
+        key_cache, value_cache, q=torch.from_numpy(QUERIES.view(np.int16)).view(torch.bfloat16)[:8],
+        out=out[:8], cu_seqlens_q=torch.from_numpy(ENDS), seqused_k=torch.from_numpy(LENGTHS),
+        block_table=torch.from_numpy(TABLE), window_size=[-1, -1], q_descale=scale, k_descale=scale,
+        v_descale=scale, fa_version=2,
+    )  # fmt: skip
+    want = truth(BY_SEQUENCE, rows(K_PAGES), rows(V_PAGES), causal=True)
+    check((o.double().numpy(), lse.numpy()), want)
+    assert (out[8:] == 7).all()
+
+
 def test_lse_of_vllm_counts_sinks() -> None:
     sinks = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
     want = truth(BY_SEQUENCE, rows(K_PAGES), rows(V_PAGES), causal=True)
@@ -168,7 +192,12 @@ def test_as_sglang_calls_it() -> None:
 def test_a_number_of_parts_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no kernel has parts, the keys are not split, and the log says so."""
     lines: list[str] = []
-    monkeypatch.setattr(env, "log", lambda _, text: lines.append(text))
+
+    def log(level: str, text: str) -> None:
+        assert level == "info"
+        lines.append(text)
+
+    monkeypatch.setattr(env, "log", log)
     with only_planned() as plans:
         flash.flash_attn_func(*[normal(1, 300, 2, 256)] * 3, num_splits=4)
     assert len(plans) == 1
@@ -232,7 +261,7 @@ def test_cache_writes(dtype: str) -> None:
 WRITES: dict[str, tuple[dict[str, Any], str]] = {
     "slots": (
         {"slot_mapping": OFFSETS[:2].astype(np.float32)},
-        r"^slot_mapping must be \[tokens\]",
+        "^slot_mapping must be .* of i32 or i64",
     ),
     "a slot": ({"slot_mapping": i32(999)}, r"^slot_mapping\[0\] is 999"),
     "few keys": (
@@ -240,16 +269,19 @@ WRITES: dict[str, tuple[dict[str, Any], str]] = {
         r"^key must be \[2 or more, kv_heads, head_dim\]",
     ),
     "heads": ({"value": normal(7, 1, DIM)}, "^value has 1 heads|^key and value must agree"),
-    "a type": ({"kv_cache_dtype": "int4"}, "^kv_cache_dtype must be fp8, .*, got 'int4'"),
-    "another": ({"kv_cache_dtype": "float16"}, "^key_cache is bf16, kv_cache_dtype is float16"),
-    "wide": ({"kv_cache_dtype": "fp8"}, "^key_cache is bf16, kv_cache_dtype is fp8"),
+    "a type": ({"kv_cache_dtype": "int4"}, "^kv_cache_dtype must be auto, .*, got 'int4'"),
+    "another": (
+        {"kv_cache_dtype": "float16"},
+        "^key_cache is of bfloat16, kv_cache_dtype is float16",
+    ),
+    "wide": ({"kv_cache_dtype": "fp8"}, "^key_cache is of bfloat16, kv_cache_dtype is fp8"),
 }
 
 
 @pytest.mark.parametrize("name", WRITES)
 def test_cache_writes_are_refused(name: str) -> None:
     changed, message = WRITES[name]
-    call = {
+    call: dict[str, Any] = {
         "key": normal(7, KV_HEADS, DIM), "value": normal(7, KV_HEADS, DIM), "key_cache": K_PAGES.copy(),
         "value_cache": V_PAGES.copy(), "slot_mapping": i32(3, 4), "kv_cache_dtype": "auto",
         "k_scale": ONE, "v_scale": ONE,
@@ -285,7 +317,48 @@ def test_merged_states(dtype: Any, context: int | None) -> None:
     assert (np.isfinite(lse) == some).all() and abs(lse[some] - total[some]).max() < 1e-5
 
 
-STATES = {
+@pytest.mark.long
+def test_in_a_graph() -> None:
+    """Attention to pages and writes to them stay in the graph of `torch.compile`."""
+    torch: Any = pytest.importorskip("torch")
+    q, key, k_pages, v_pages = (
+        torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+        for x in (QUERIES[:8].copy(), normal(4, KV_HEADS, DIM), K_PAGES.copy(), V_PAGES.copy())
+    )
+    index = {
+        n: torch.from_numpy(x)
+        for n, x in {"ends": ENDS, "lengths": LENGTHS, "table": TABLE}.items()
+    }
+    slots, one = torch.tensor([48, 3 * BLOCK + 1, -1]), torch.ones(1)
+
+    def step(q: Any, key: Any) -> Any:
+        flash.reshape_and_cache_flash(key, key, k_pages, v_pages, slots, "auto", one, one)
+        return flash.flash_attn_varlen_func(
+            q, k_pages, v_pages, index["ends"], None, 5, 48, causal=True, seqused_k=index["lengths"],
+            block_table=index["table"], return_softmax_lse=True, q_descale=one, pack_gqa=True,
+        )  # fmt: skip
+
+    torch._dynamo.reset()
+    o, lse = torch.compile(step, fullgraph=True, backend="aot_eager")(q, key)
+    pages = [x.view(torch.int16).numpy().view(BF16) for x in (k_pages, v_pages)]
+    assert all((x[3, :2] == key[:2].view(torch.int16).numpy().view(BF16)).all() for x in pages)
+    check((o.double().numpy(), lse.numpy()), truth(BY_SEQUENCE, *map(rows, pages), causal=True))
+
+
+def test_states_of_torch() -> None:
+    torch: Any = pytest.importorskip("torch")
+    prefix, suffix = torch.randn(2, 5, HEADS, DIM).bfloat16()
+    sums = torch.randn(2, HEADS, 5)
+    o, lse = torch.empty_like(suffix), torch.empty(HEADS, 5)
+    flash.merge_attn_states(o, prefix, sums[0], suffix, sums[1], lse, 3)
+    sums[0, :, 3:] = -torch.inf
+    shares = sums.double().softmax(0).transpose(1, 2)[..., None]
+    want = shares[0] * prefix.double() + shares[1] * suffix.double()
+    assert (o.double() - want).abs().max() < 0.02
+    assert (lse - sums.double().logsumexp(0)).abs().max() < 1e-5
+
+
+STATES: dict[str, Any] = {
     "output": np.zeros((3, HEADS, DIM), BF16), "prefix_output": normal(3, HEADS, DIM),
     "prefix_lse": np.zeros((HEADS, 3), np.float32), "suffix_output": normal(3, HEADS, DIM),
     "suffix_lse": np.zeros((HEADS, 3), np.float32),

@@ -60,6 +60,7 @@ LIBRARIES: Mapping[str, Library] = {
         {
             "flash_attn_interface.py": (
                 *DENSE, PACKED[0], "flash_attn_combine", "flash_attn_with_kvcache",
+                "get_scheduler_metadata",
             )
         },
         order=("flash_attn_combine", "flash_attn_with_kvcache"),
