@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.arrays import check_memory, on_stream
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
@@ -63,15 +63,15 @@ def in_whole_heads(
         step = _step(tuple(operands.values()))
         whole: Any = tuple(_padded(x, step) for x in operands.values())
     scale = size**-0.5 if scale is None else scale
-    results: Any = call(whole, {**given, "softmax_scale": scale, "out": None})
-    is_alone = not isinstance(results, tuple)
-    o: Any = results if is_alone else results[0]
+    o, others = call(whole, {**given, "softmax_scale": scale, "out": None}), ()
+    if isinstance(o, tuple):
+        o, *others = cast("tuple[Any, ...]", o)
     with on_stream(stream, q):
         o = o[..., :columns]
         if out is not None:
             out[...] = o
             o = out
-    return o if is_alone else (o, *results[1:])
+    return (o, *others) if others else o
 
 
 def _step(operands: tuple[Any, ...]) -> int:
