@@ -14,12 +14,20 @@ from attn_mlir._version import __version__
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import plan
+    from attn_mlir.api.attention_backward import Gradients
     from attn_mlir.api.latent_formats import pack_latent, unpack_latent
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.caches import ContiguousKV, PagedKV
-    from attn_mlir.calls import append_kv, attention, mla, mla_decode, sparse_mla
+    from attn_mlir.calls import (
+        append_kv,
+        attention,
+        attention_backward,
+        mla,
+        mla_decode,
+        sparse_mla,
+    )
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.latent import MlaSpec
     from attn_mlir.compiling.mla_decode import MlaDecodeSpec
@@ -38,6 +46,7 @@ __all__ = [
     "CudaDevice",
     "EmulatorDevice",
     "FatBundle",
+    "Gradients",
     "Kernel",
     "Mask",
     "MhaSpec",
@@ -48,6 +57,7 @@ __all__ = [
     "__version__",
     "append_kv",
     "attention",
+    "attention_backward",
     "block_mask",
     "causal",
     "chunked",
@@ -76,6 +86,7 @@ _MODULES = {
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
     "FatBundle": "runtime.file.fat_bundle",
+    "Gradients": "api.attention_backward",
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
@@ -85,6 +96,7 @@ _MODULES = {
     "Plan": "api.plan",
     "append_kv": "calls",
     "attention": "calls",
+    "attention_backward": "calls",
     "block_mask": "block_masks.kinds",
     "causal": "masks",
     "chunked": "masks",

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec
 
 from attn_mlir.api import appending
 from attn_mlir.api import attention as api
+from attn_mlir.api import attention_backward as backward
 from attn_mlir.api import mla as dense
 from attn_mlir.api import mla_decode as decoding
 from attn_mlir.api import sparse_mla as sparse
@@ -41,6 +42,7 @@ def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 attention = _or_operator(api.attention)
+attention_backward = _or_operator(backward.attention_backward)
 append_kv = _or_operator(appending.append_kv)
 mla = _or_operator(dense.mla)
 sparse_mla = _or_operator(sparse.sparse_mla)

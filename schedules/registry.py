@@ -23,6 +23,7 @@ MODULES = (
     "attention.streaming.kernel",
     "attention.tensor_memory.kernel",
     "attention.warpgroups.kernel",
+    "backward.delta",
     "backward.kernel",
     "combine.kernel",
     "latent.decode.kernel",

@@ -21,6 +21,7 @@ _OPERATION_MODULES = (
     "latent_rows",
     "sparse_mla",
     "mla_decode",
+    "delta",
     "gradients",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
@@ -30,6 +31,8 @@ _HOMES = {
     "attr_to_mask": "attributes",
     "AppendOp": "append",
     "CombineOp": "combine",
+    "DeltaOp": "delta",
+    "make_delta": "delta",
     "KvGradientsOp": "gradients",
     "make_kv_gradients": "gradients",
     "QGradientsOp": "gradients",

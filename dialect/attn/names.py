@@ -13,6 +13,7 @@ from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn import (
     AppendOp,
     CombineOp,
+    DeltaOp,
     KvGradientsOp,
     MhaOp,
     MlaDecodeOp,
@@ -109,7 +110,7 @@ def operand_names(function: Any) -> tuple[str, ...]:
 def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    gradients = (KvGradientsOp, QGradientsOp)
+    gradients = (DeltaOp, KvGradientsOp, QGradientsOp)
     others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp, *gradients)
     found = (kind for op in body for kind in others if isinstance(op, kind))
     return next(found, MhaOp)

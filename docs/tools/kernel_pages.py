@@ -63,6 +63,12 @@ def _sparse() -> Any:
     return SparseMlaSpec(heads=64)
 
 
+def _gradients() -> Any:
+    from attn_mlir.compiling.gradients import KvGradientsSpec
+
+    return KvGradientsSpec(heads=4, kv_heads=2, head_dim=128, mask=am.causal())
+
+
 KERNELS = (
     Shown("attention/tensor_memory", "sm_100a", "causal, head size 128", _mha()),
     Shown("attention/warpgroups", "sm_90a", "causal, head size 128", _mha()),
@@ -78,6 +84,7 @@ KERNELS = (
         "causal, head size 128",
         _mha(schedule="mha-swapped"),
     ),
+    Shown("backward", "sm_90a", "dK and dV, causal, head size 128", _gradients),
     Shown("latent/prefill", "sm_100a", "causal, 128 + 64 columns", _latent),
     Shown("latent/decode", "sm_100a", "64 heads", lambda: am.MlaDecodeSpec(heads=64)),
     Shown("latent/sparse", "sm_100a", "64 heads", _sparse),

@@ -78,8 +78,8 @@ class _Operand:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LengthArguments:
-    """The arguments of a call that give lengths; `attention` says what they are."""
+class SequenceArguments:
+    """The arguments of a call that give lengths of tensors; `attention` says what they are."""
 
     cu_seqlens_q: Any = None
     cu_seqlens_k: Any = None
@@ -87,6 +87,17 @@ class LengthArguments:
     max_seqlen_k: int | None = None
     seqused_q: Any = None
     seqused_k: Any = None
+
+    def of_tensors(self) -> LengthArguments:
+        """Those that a call without a cache has."""
+        names = [x.name for x in fields(SequenceArguments)]
+        return LengthArguments(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LengthArguments(SequenceArguments):
+    """The arguments of a call that give lengths, also of a cache."""
+
     cache_seqlens: Any = None
     cache_counts_new: bool = False
 

@@ -42,7 +42,8 @@ from attn_mlir.runtime.kernel import DEVICES_BY_VALUE, choose_device, chosen_for
 from attn_mlir.trace import Recorded, trace
 
 OPERANDS = frozenset(
-    "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale extra_kv extra_kv_scale".split()
+    "q k v o lse do dlse q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale extra_kv "
+    "extra_kv_scale".split()
 )  # arrays whose elements no planner reads
 ARRAY = "Any"  # annotation of an argument that is an array; on a GPU no planner reads its elements
 LINE = 256  # bytes; alignment of the tensors of a workspace, as of allocations

@@ -23,13 +23,16 @@ P = ParamSpec("P")
 C = TypeVar("C")
 
 
-def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callable[P, Any]]:
+def declared_by(
+    call: Callable[P, C], *, returns: Callable[..., Any] | None = None
+) -> Callable[[Callable[[C], Plan]], Callable[P, Any]]:
     """Makes a public function of one that plans a declared call: it plans and runs.
 
     Repeated calls are not planned again; see `plan_cache`.
 
     Args:
       call: a frozen dataclass, whose fields are the function's parameters.
+      returns: makes what the function returns of the plan's results, where that is no tuple.
     """
 
     def public(function: Callable[[C], Plan]) -> Callable[P, Any]:
@@ -47,22 +50,25 @@ def declared_by(call: Callable[P, C]) -> Callable[[Callable[[C], Plan]], Callabl
                 )
             return function(call(*arguments, **options))
 
-        return _carried_out(_with_parameters(planner, inspect.signature(call), Plan))
+        return _carried_out(_with_parameters(planner, inspect.signature(call), Plan), returns)
 
     return public
 
 
-def _carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
+def _carried_out(
+    planner: Callable[P, Plan], returns: Callable[..., Any] | None
+) -> Callable[P, Any]:
     """A function that plans and runs, with the name, signature and docstring of the planner."""
     cached = CachingPlanner(planner)
 
     @functools.wraps(planner)
     def call(*arguments: P.args, **options: P.kwargs) -> Any:
         try:
-            return cached(arguments, options)
+            found = cached(arguments, options)
         except TypeError:
             check_options(planner, options)
             raise
+        return found if returns is None else returns(*found)
 
     return _with_signature(outside_graphs(call), planner, Any)
 

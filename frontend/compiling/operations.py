@@ -7,6 +7,7 @@ from typing import Any
 
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.latent import MlaSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
@@ -16,7 +17,17 @@ from attn_mlir.errors import SpecError, shown
 
 OPERATIONS: Mapping[str, type[Request]] = {
     request.operation: request
-    for request in (MhaSpec, CombineSpec, AppendSpec, SparseMlaSpec, MlaSpec, MlaDecodeSpec)
+    for request in (
+        MhaSpec,
+        CombineSpec,
+        AppendSpec,
+        SparseMlaSpec,
+        MlaSpec,
+        MlaDecodeSpec,
+        DeltaSpec,
+        KvGradientsSpec,
+        QGradientsSpec,
+    )
 }
 
 

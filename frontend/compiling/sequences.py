@@ -80,44 +80,19 @@ class SequenceRequest(Request):
 
 
 @request
-class GroupedRequest(SequenceRequest):
+class HeadsRequest(SequenceRequest):
     """A request for attention whose query heads share heads of keys and values in groups.
 
     Args:
       heads: query heads.
       kv_heads: heads of keys and values; each serves heads / kv_heads query heads. As many as
         `heads` when left out.
-      query_tiles: tiles of queries that a CTA works on.
-      tile_order: how tiles are given to CTAs.
-      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1,
-        2 or 4, a divisor of the lines of 128 bytes of a row; 1 when left out.
-      num_pv_stages: parts of a tile of probabilities, by columns, that P V awaits one after the
-        other: 1, 2 or 4, of 32 columns at least; 1 when left out.
-      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after
-        the other.
-      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling.
-      return_lse: whether the kernel takes and writes LSE.
     """
 
     heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
     kv_heads: int = option(
         converter=partial(integer, "kv_heads", least=1, most=MAX_HEADS), default=None
     )
-    query_tiles: int | None = option(converter=options.query_tiles, default=None)
-    tile_order: str | None = option(
-        converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True), default=None
-    )
-    num_qk_stages: int | None = option(
-        converter=partial(options.stage_count, "num_qk_stages"), default=None
-    )
-    num_pv_stages: int | None = option(
-        converter=partial(options.stage_count, "num_pv_stages"), default=None
-    )
-    ordered_softmax: bool = option(converter=partial(flag, "ordered_softmax"), default=False)
-    out_dtype: str = option(
-        converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
-    )
-    return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
 
     def completed(self) -> Mapping[str, object]:
         """All keys of a sequence, and as many heads of them as of queries."""
@@ -136,12 +111,6 @@ class GroupedRequest(SequenceRequest):
             )
 
     @property
-    def knobs(self) -> Knobs:
-        """Query tiles and the order of work tiles."""
-        knobs = {"q_tiles": self.query_tiles, "tile_order": self.tile_order}
-        return {name: value for name, value in knobs.items() if value is not None}
-
-    @property
     def group(self) -> int:
         """Query heads per head of keys and values."""
         return self.heads // self.kv_heads
@@ -155,6 +124,46 @@ class GroupedRequest(SequenceRequest):
     def rows_k(self) -> tuple[str, ...]:
         """The extents of keys before heads, where they are tensors."""
         return ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
+
+
+@request
+class GroupedRequest(HeadsRequest):
+    """A request for attention, and how its kernel goes about it.
+
+    Args:
+      query_tiles: tiles of queries that a CTA works on.
+      tile_order: how tiles are given to CTAs.
+      num_qk_stages: parts of a tile of keys, by columns, that Q K^T awaits one after the other: 1,
+        2 or 4, a divisor of the lines of 128 bytes of a row; 1 when left out.
+      num_pv_stages: parts of a tile of probabilities, by columns, that P V awaits one after the
+        other: 1, 2 or 4, of 32 columns at least; 1 when left out.
+      ordered_softmax: whether the softmax groups of two query tiles weigh their scores one after
+        the other.
+      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling.
+      return_lse: whether the kernel takes and writes LSE.
+    """
+
+    query_tiles: int | None = option(converter=options.query_tiles, default=None)
+    tile_order: str | None = option(
+        converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True), default=None
+    )
+    num_qk_stages: int | None = option(
+        converter=partial(options.stage_count, "num_qk_stages"), default=None
+    )
+    num_pv_stages: int | None = option(
+        converter=partial(options.stage_count, "num_pv_stages"), default=None
+    )
+    ordered_softmax: bool = option(converter=partial(flag, "ordered_softmax"), default=False)
+    out_dtype: str = option(
+        converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
+    )
+    return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
+
+    @property
+    def knobs(self) -> Knobs:
+        """Query tiles and the order of work tiles."""
+        knobs = {"q_tiles": self.query_tiles, "tile_order": self.tile_order}
+        return {name: value for name, value in knobs.items() if value is not None}
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:

@@ -1,5 +1,6 @@
 """The formulas that kernels are judged by, one file per operation, and the verdict."""
 
+from attn_mlir.reference.gradients import AttentionGradients, attention_backward_f64
 from attn_mlir.reference.lengths import Sequence, sequences
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
 from attn_mlir.reference.mla import mla_f64, mla_yardstick
@@ -12,8 +13,10 @@ from attn_mlir.reference.verdict import Comparison, check_attention, compare
 
 __all__ = [
     "Attention",
+    "AttentionGradients",
     "Comparison",
     "Sequence",
+    "attention_backward_f64",
     "attention_f64",
     "attention_yardstick",
     "check_attention",

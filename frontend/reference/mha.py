@@ -123,7 +123,7 @@ def attention(
       SpecError: operands that are no numpy arrays, shapes that do not fit together, a scale that is
         not finite, a mask that is none, or functions that cannot be traced.
     """
-    softmax_scale = _check(q, k, v, mask, scale)
+    softmax_scale = check_operands(q, k, v, mask, scale)
     if sinks is not None and (got := shape_of(sinks, "sinks")) != (q.shape[2],):
         raise SpecError(f"sinks must be [{q.shape[2]}], one for each head, got {list(got)}")
     types, number = types.settled(q.dtype), types.scalar
@@ -135,7 +135,7 @@ def attention(
     o = np.zeros((*q.shape[:3], v.shape[3]), types.o)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, number)
     offsets = offsets_of(q_offset, k_offset, head_offset, batch=len(q), first_batch=first_batch)
-    for b, h, rows, visible in _blocks(q, k, [x.mask(mask or full()) for x in offsets]):
+    for b, h, rows, visible in blocks(q, k, [x.mask(mask or full()) for x in offsets]):
         g = h // (q.shape[2] // k.shape[2])
         scores = types.scores(q[b, rows, h], k[b, :, g]) * (softmax_scale * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows.start, offsets[b])
@@ -209,7 +209,7 @@ def visible_keys(mask: Mask, start: int, stop: int, sq: int, sk: int) -> npt.NDA
     return np.broadcast_to(mask.visible(rows, columns, sq, sk), (stop - start, sk))
 
 
-def _blocks(
+def blocks(
     q: Array, k: Array, masks: Sequence[Mask]
 ) -> Iterator[tuple[int, int, slice, npt.NDArray[np.bool_]]]:
     """Yields (batch, query head, query rows, visible [rows, sk]), at most `BLOCK_SCORES` each.
@@ -230,7 +230,7 @@ def _blocks(
                 yield b, h, slice(start, stop), visible
 
 
-def _check(q: Array, k: Array, v: Array, mask: Mask | None, scale: float | None) -> float:
+def check_operands(q: Array, k: Array, v: Array, mask: Mask | None, scale: float | None) -> float:
     """Refuses operands that do not fit together, and masks that are none; returns the scale."""
     for name, operand in (("q", q), ("k", k), ("v", v)):
         if not isinstance(cast(object, operand), np.ndarray):

@@ -115,7 +115,7 @@ def bind(manifest: Manifest, tensors: Sequence[object], keywords: Mapping[str, o
         _check_shape(tensor, output, symbols, told_by)
         _check_layout(tensor, output)
         views[tensor.name] = output
-    _check_devices(views)
+    check_devices(views)
     _check_aliases(manifest, views)
     numbers = _scalars(manifest, scalars)
     sizes = symbols | {
@@ -183,7 +183,7 @@ def check_output(tensor: TensorArg, output: TensorView, outputs: Mapping[str, Te
     """
     _check_shape(tensor, output, {}, {})
     _check_layout(tensor, output)
-    _check_devices({tensor.name: output, **outputs})
+    check_devices({tensor.name: output, **outputs})
     check_apart(tensor.name, output, outputs)
 
 
@@ -260,7 +260,12 @@ def _check_rows(tensor: TensorArg, output: TensorView) -> None:
             raise SpecError(f"{tensor.name} has strides {strides}: {allowed} along axis {axis}")
 
 
-def _check_devices(views: Mapping[str, TensorView]) -> None:
+def check_devices(views: Mapping[str, TensorView]) -> None:
+    """Refuses tensors that are not all on one device.
+
+    Raises:
+      SpecError: says where each is.
+    """
     devices = {name: found.place for name, found in views.items()}
     if len(set(devices.values())) > 1:
         list_text = ", ".join(f"{name} on {place}" for name, place in devices.items())

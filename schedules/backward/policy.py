@@ -72,4 +72,17 @@ class QGradientsPolicy(GradientsPolicy):
     operation: ClassVar[str] = "q_gradients"
 
 
-KV_GRADIENTS, Q_GRADIENTS = KvGradientsPolicy(), QGradientsPolicy()
+class DeltaPolicy(Policy):
+    """Sums along rows, by threads alone; the tiles are fixed."""
+
+    name: ClassVar[str] = "delta"
+    operation: ClassVar[str] = "delta"
+    needs: ClassVar[frozenset[Feature]] = frozenset()
+    claims: ClassVar[Claims] = Claims(types=WIDE)
+
+    def takes(self, facts: Facts, call: Call) -> bool:
+        """Any."""
+        return True
+
+
+DELTA, KV_GRADIENTS, Q_GRADIENTS = DeltaPolicy(), KvGradientsPolicy(), QGradientsPolicy()

@@ -156,6 +156,21 @@ def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
     )
 
 
+def _delta(op: attn.DeltaOp) -> Facts:
+    *_, heads, columns = op.o.type.shape
+    element = element_name(op.o.type.element_type)
+    return Facts(
+        operation="delta",
+        heads=heads,
+        kv_heads=heads,
+        head_dim=0,
+        v_head_dim=columns,
+        q_type=element,
+        kv_type=element,
+        out_type="f32",
+    )
+
+
 def _combine(op: attn.CombineOp) -> Facts:
     *_, heads, columns = op.o.type.shape
     return Facts(
@@ -177,6 +192,7 @@ _FACTS: dict[type[Any], Any] = {
     attn.SparseMlaOp: _sparse_mla,
     attn.AppendOp: _append,
     attn.CombineOp: _combine,
+    attn.DeltaOp: _delta,
     attn.KvGradientsOp: _gradients,
     attn.QGradientsOp: _gradients,
 }

@@ -82,8 +82,8 @@ class Facts:
     """One problem: what a kernel computes, without how.
 
     Attributes:
-      operation: `mha`, `mla`, `mla_decode`, `sparse_mla`, `append`, `combine`, `kv_gradients` or
-        `q_gradients`.
+      operation: `mha`, `mla`, `mla_decode`, `sparse_mla`, `append`, `combine`, `delta`,
+        `kv_gradients` or `q_gradients`.
       heads, kv_heads: heads of queries, and of keys and values; each serves a group of query heads.
       head_dim: columns of Q and K; without rope where that has tensors of its own. 0 of results for
         parts of the keys, which have neither.

@@ -7,14 +7,14 @@ asked whether they take a problem.
 import functools
 from collections.abc import Callable
 
-from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, Target
 from attn_mlir.errors import SpecError, TargetError, no_kernel
 from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
-from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
+from attn_mlir.schedules.backward.policy import DELTA, KV_GRADIENTS, Q_GRADIENTS
 from attn_mlir.schedules.combine.policy import COMBINE
 from attn_mlir.schedules.latent.decode.policy import (
     DECODE,
@@ -47,6 +47,7 @@ POLICIES: list[Policy] = [
     SPARSE,
     APPEND,
     COMBINE,
+    DELTA,
     KV_GRADIENTS,
     Q_GRADIENTS,
 ]
@@ -99,6 +100,16 @@ def combining(operation: str) -> list[str]:
 def names_of(operation: str) -> tuple[str, ...]:
     """The names of an operation's schedules."""
     return tuple(_by_name(operation, tuple(POLICIES)))
+
+
+def able_target(operation: str) -> str:
+    """A chip that an operation has a schedule for: the default one if it has."""
+    able = [
+        chip
+        for chip, target in TARGETS.items()
+        if any(policy.needs <= target.features for policy in of_operation(operation))
+    ]
+    return DEFAULT_TARGET if DEFAULT_TARGET in able else able[0]
 
 
 @functools.lru_cache(maxsize=CACHED_MISMATCHES)

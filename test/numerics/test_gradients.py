@@ -11,7 +11,7 @@ import attn_mlir as am
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import TargetError, VerifyError
 from attn_mlir.masks import Mask
-from attn_mlir.validation.numerics.gradients import Gradients, draw, judge, kernel, run
+from attn_mlir.validation.numerics.gradients import draw, gradients, judge, kernel, run
 
 RAGGED = Lengths(ragged_q=True, ragged_k=True)
 Of = Literal["kv", "q"]
@@ -33,7 +33,7 @@ each = pytest.mark.parametrize("of", ["kv", "q"])
 )
 @pytest.mark.long("*full*", "*chunked*", "*prefix*", "*~*", "*window:60,30-kv")
 def test_masks(sq: int, sk: int, mask: Mask, of: Of) -> None:
-    request = Gradients(2, 1, 64, 64, mask, of=of)
+    request = gradients(2, 1, 64, 64, mask, of=of)
     judge(request, [draw(request, sq, sk, 0.125, 1)], 0.125)
 
 
@@ -50,7 +50,7 @@ def test_masks(sq: int, sk: int, mask: Mask, of: Of) -> None:
 )
 @pytest.mark.long("*window*", "*prefix*")
 def test_further_masks_of_keys(sq: int, sk: int, mask: Mask) -> None:
-    request = Gradients(2, 1, 64, 64, mask)
+    request = gradients(2, 1, 64, 64, mask)
     judge(request, [draw(request, sq, sk, 0.125, 1)], 0.125)
 
 
@@ -69,7 +69,7 @@ def test_heads(
     heads: int, kv_heads: int, head_dim: int, v_head_dim: int, dtype: str, of: Of
 ) -> None:
     """Groups of heads, and head sizes that are no whole lines."""
-    request = Gradients(heads, kv_heads, head_dim, v_head_dim, am.causal(), dtype, of=of)
+    request = gradients(heads, kv_heads, head_dim, v_head_dim, am.causal(), dtype, of=of)
     scale = head_dim**-0.5
     judge(request, [draw(request, 100, 140, scale, 3)], scale)
 
@@ -78,7 +78,7 @@ def test_heads(
 @pytest.mark.parametrize(("sq", "sk"), [(1, 1), (1, 129), (129, 1), (65, 128)])
 @pytest.mark.long("1-129-*")
 def test_sizes(sq: int, sk: int, of: Of) -> None:
-    request = Gradients(2, 2, 64, 64, am.causal(), of=of)
+    request = gradients(2, 2, 64, 64, am.causal(), of=of)
     judge(request, [draw(request, sq, sk, 0.125, sq)], 0.125, seed=sk)
 
 
@@ -86,7 +86,7 @@ def test_sizes(sq: int, sk: int, of: Of) -> None:
 @pytest.mark.long("q")
 def test_sequences_of_unequal_lengths(of: Of) -> None:
     """Also with no queries, whose keys have gradients of 0, and with no keys."""
-    request = Gradients(2, 1, 64, 64, am.sliding_window(30, 10), lengths=RAGGED, of=of)
+    request = gradients(2, 1, 64, 64, am.sliding_window(30, 10), lengths=RAGGED, of=of)
     sizes = [(0, 70), (70, 130), (65, 0), (1, 1), (140, 67), (5, 140)]
     given = [draw(request, sq, sk, 0.125, n) for n, (sq, sk) in enumerate(sizes)]
     judge(request, given, 0.125)
@@ -97,14 +97,14 @@ def test_sequences_of_unequal_lengths(of: Of) -> None:
 def test_rows_that_do_not_count(of: Of) -> None:
     """What lies behind the end of a sequence is NaN, also in LSE and delta, and has no gradient."""
     lengths = Lengths(used_q=True, used_k=True)
-    request = Gradients(2, 1, 64, 64, am.causal(), lengths=lengths, of=of)
+    request = gradients(2, 1, 64, 64, am.causal(), lengths=lengths, of=of)
     sizes = [(100, 70), (40, 130), (0, 65), (130, 0)]
     judge(request, [draw(request, *size, 0.125, n) for n, size in enumerate(sizes)], 0.125)
 
 
 def test_what_no_query_sees_is_zero() -> None:
     """Of keys in a work tile that visits no queries, too: those of the first 128."""
-    request = Gradients(1, 1, 64, 64, am.sliding_window(30))
+    request = gradients(1, 1, 64, 64, am.sliding_window(30))
     (found,) = run(request, [draw(request, 60, 300, 0.125, 1)], 0.125)
     dk, dv = found["dk"], found["dv"]
     visible = request.mask.visible(np.arange(60)[:, None], np.arange(300), 60, 300)
@@ -117,7 +117,7 @@ def test_what_no_query_sees_is_zero() -> None:
 @each
 def test_a_large_common_part_of_scores(of: Of) -> None:
     """Weights are 2^(S - LSE), where both are about 40."""
-    request = Gradients(2, 1, 64, 64, am.causal(), of=of)
+    request = gradients(2, 1, 64, 64, am.causal(), of=of)
     judge(request, [draw(request, 130, 130, 0.125, 5, offset=40.0)], 0.125)
 
 
@@ -126,14 +126,14 @@ def test_a_large_common_part_of_scores(of: Of) -> None:
 def test_tiles_that_are_hidden_are_not_visited(product_counts: list[int], of: Of) -> None:
     """Of two work tiles of 128 rows under a causal mask one visits half of the columns."""
     for mask in (am.full(), am.causal(), am.sliding_window(0, 0)):
-        request = Gradients(1, 1, 16, 16, mask, of=of)
+        request = gradients(1, 1, 16, 16, mask, of=of)
         judge(request, [draw(request, 256, 256, 0.125, 1)], 0.125)
     full, causal, diagonal = product_counts
     assert full > 0 and causal * 8 == full * 6 and diagonal * 8 == full * 4
 
 
 def test_the_result_does_not_depend_on_timing() -> None:
-    request = Gradients(2, 1, 64, 64, am.causal())
+    request = gradients(2, 1, 64, 64, am.causal())
     given = [draw(request, 70, 150, 0.125, 1)]
     first, *others = (run(request, given, 0.125, seed)[0] for seed in range(3))
     for other in others:
@@ -143,6 +143,6 @@ def test_the_result_does_not_depend_on_timing() -> None:
 @each
 def test_where_there_is_no_kernel(of: Of) -> None:
     with pytest.raises(TargetError, match=f"{of}-gradients needs"):
-        kernel(Gradients(1, 1, 64, 64, of=of), "sm_100a")
+        kernel(gradients(1, 1, 64, 64, of=of), "sm_100a")
     with pytest.raises(VerifyError, match="head_dim must be a multiple of 8 up to 128"):
-        kernel(Gradients(1, 1, 256, 64, of=of))
+        kernel(gradients(1, 1, 256, 64, of=of))

@@ -130,6 +130,10 @@ LATENT = {
     "page_table": whole(0).reshape(1, 1),
     "seqused": whole(8),
 }
+GIVEN_BACK = {
+    **{name: real(1, 8, HEADS, DIM) for name in ("o", "do")},
+    "lse": real(1, HEADS, 8, dtype=F32),
+}
 LENGTHS = {"cu_seqlens_q": whole(0, 8), "cu_seqlens_k": whole(0, 8)}
 E4M3 = {x: real(1, 8, HEADS, DIM).to(torch.float8_e4m3fn) for x in "qkv"}
 FACTORS = {f"{x}_descale": real(1, dtype=F32) for x in "qkv"}
@@ -176,6 +180,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "append_kv by slots": (
         lambda **x: cached(am.append_kv, am.PagedKV, ("page_table", *POOLS))(**x, page_table=PAGED["page_table"]),
         {**POOLS, **NEW, "slot_mapping": whole(0, 1)},
+    ),
+    "attention_backward": (
+        am.attention_backward,
+        {**dense(), **GIVEN_BACK, "dlse": real(1, HEADS, 8, dtype=F32)},
     ),
     "mla": (lambda **x: am.mla(**x, scale=1.0), MLA),
     "sparse_mla": (lambda **x: am.sparse_mla(**x, scale=1.0), SPARSE),
@@ -482,7 +490,16 @@ def test_every_function_is_called() -> None:
     """Those of adapters by their lists of names; of `attn_mlir` those that take arrays."""
     told = {name.partition(",")[0].rpartition(".")[2].split()[0] for name in CALLS}
     public = {*flash.__all__, *flash_mla.__all__, *flashinfer.__all__}
-    public |= {"attention", "append_kv", "mla", "sparse_mla", "mla_decode", "plan", "pack_latent"}
+    public |= {
+        "attention",
+        "attention_backward",
+        "append_kv",
+        "mla",
+        "sparse_mla",
+        "mla_decode",
+        "plan",
+        "pack_latent",
+    }
     public |= {"scaled_dot_product_attention", "flex_attention"}
     assert public - told == {"FlashMLASchedMeta", "get_mla_metadata"}  # without arrays
 

@@ -13,6 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.api.appending import AppendCall
 from attn_mlir.api.attention import AttentionCall
+from attn_mlir.api.attention_backward import AttentionBackwardCall
 from attn_mlir.api.lengths import LengthArguments
 from attn_mlir.api.mla import MlaCall
 from attn_mlir.api.mla_decode import MlaDecodeCall
@@ -23,6 +24,7 @@ from attn_mlir.runtime.call.tensors import view
 
 CALLS = {
     "attention": AttentionCall,
+    "attention_backward": AttentionBackwardCall,
     "mla": MlaCall,
     "mla_decode": MlaDecodeCall,
     "sparse_mla": SparseMlaCall,

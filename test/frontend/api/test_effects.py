@@ -118,6 +118,40 @@ ATTENTION = {
     **ON,
 }
 
+O_SHAPE, LSE_SHAPE = (BATCH, SQ, HEADS, D), (BATCH, HEADS, SQ)
+
+
+def backward() -> dict[str, Any]:
+    rows = {"o": normal(*O_SHAPE), "do": normal(*O_SHAPE, seed=1)}
+    return {**dense(), **rows, "lse": ones(*LSE_SHAPE)}
+
+
+BACKWARD_RAGGED = {
+    **RAGGED,
+    "o": normal(TOTAL_Q, HEADS, D),
+    "do": normal(TOTAL_Q, HEADS, D, seed=1),
+    "lse": ones(HEADS, TOTAL_Q),
+}
+BACKWARD = {
+    **{name: ATTENTION[name] for name in ("q", "k", "v", "mask", "scale")},
+    "o": Change(normal(*O_SHAPE, seed=9)),
+    "do": Change(normal(*O_SHAPE, seed=9)),
+    "lse": Change(ones(*LSE_SHAPE, value=2)),
+    "dlse": Change(ones(*LSE_SHAPE)),
+    **{
+        name: replace(ATTENTION[name], refused=True)
+        for name in ("score_mod", "mask_mod", "block_mask", "sinks")
+    },
+    **{
+        name: Change(x.value, BACKWARD_RAGGED if x.given is RAGGED else x.given)
+        for name, x in LENGTH_CHANGES.items()
+        if not name.startswith("cache")
+    },
+    "dq_dtype": Change("f32", refused=True),
+    "deterministic": Change(False, refused=True),
+    **ON,
+}
+
 NOPE, ROPE = 64, 32
 
 
@@ -416,6 +450,7 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 OURS = {
     "attention": Subject(am.attention, dense, ATTENTION),
+    "attention_backward": Subject(am.attention_backward, backward, BACKWARD),
     "plan": Subject(am.plan, dense, ATTENTION),
     "mla": Subject(am.mla, latent, MLA),
     "mla_decode": Subject(am.mla_decode, decode, MLA_DECODE),

@@ -13,6 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
@@ -20,6 +21,7 @@ from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.lowering import compile as compiler
@@ -43,6 +45,9 @@ REQUESTS = [
     SparseMlaSpec(heads=16, head_dim=512, topk_length=True, sinks=True),
     am.MlaSpec(heads=4, nope_dim=128, rope_dim=64, cache=Cache(page_size=16, pages="table")),
     MlaDecodeSpec(heads=8, sinks=True, cache=Cache(page_size=64, pages="table")),
+    DeltaSpec(heads=2, v_head_dim=64, dtype="f16", dlse="f32"),
+    KvGradientsSpec(heads=4, kv_heads=2, head_dim=64, mask=am.causal()),
+    QGradientsSpec(heads=4, head_dim=64, v_head_dim=32, lengths=Lengths(ragged_q=True)),
 ]
 
 

@@ -89,6 +89,10 @@ DOORS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
         lambda: (*heads_first(), torch.randn(HEADS), torch.arange(SEQ) // 3),
     ),
     "attention": (am.attention, dense),
+    "attention_backward": (
+        lambda *x: am.attention_backward(*x, mask=am.causal()).dk,
+        lambda: (*dense(), normal(1, SEQ, HEADS, DIM), torch.zeros(1, HEADS, SEQ), normal(1, SEQ, HEADS, DIM)),
+    ),
     "attention, modified": (
         modified(am.attention),
         lambda: (*dense(), torch.randn(HEADS), torch.arange(SEQ) // 3),
@@ -182,6 +186,7 @@ ALWAYS = {
         "autocast",
     ),
     "attention, modified": ("exported", "make_fx", "make_fx, before dispatch", "jit", "fake"),
+    "attention_backward": ("exported",),
     "append_kv": ("exported", "jit"),
     "flash_attn_func": ("make_fx, fake",),
 }  # the other pairs are `long`

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -12,114 +12,73 @@ import numpy as np
 from numpy.typing import NDArray
 
 import attn_mlir as am
+from attn_mlir.compiling.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
-from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.lowering.compile import compile_request
 from attn_mlir.masks import Mask
+from attn_mlir.reference import attention_backward_f64, attention_f64
+from attn_mlir.reference.mha import visible_keys
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.mha_check import poisoned
 
 TARGET = "sm_90a"
 NUMPY: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
+LEAST = {"bf16": 2.0**-134, "f16": 2.0**-25}  # half of the least number above 0
 EXACT = 2.0**-16  # of f32 products, sums, 2^x and the exponents of moderate scores
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """A request for the gradients of keys and values, or for those of queries.
-
-    Attributes:
-      of: what the results are gradients of.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    v_head_dim: int
-    mask: Mask = field(default_factory=am.full)
-    dtype: str = "bf16"
-    lengths: Lengths = DENSE
-    of: Literal["kv", "q"] = "kv"
-
-    @property
-    def kernel_name(self) -> str:
-        """Says what it computes."""
-        return f"{self.of}_gradients"
-
-    @property
-    def schedule_options(self) -> Mapping[str, int | str]:
-        """None."""
-        return {}
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """In the order of the call."""
-        q = ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
-        k = ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
-        row = (self.heads, *q) if self.lengths.ragged_q else ("batch", self.heads, "sq")
-        queries = (*q, self.heads, self.head_dim)
-        keys, values = (
-            (*k, self.kv_heads, columns) for columns in (self.head_dim, self.v_head_dim)
-        )
-        results = {"dq": queries, "dk": keys, "dv": values}
-        return (
-            Operand("q", self.dtype, queries),
-            Operand("k", self.dtype, keys),
-            Operand("v", self.dtype, values),
-            Operand("do", self.dtype, (*q, self.heads, self.v_head_dim)),
-            Operand("lse", "f32", row),
-            Operand("delta", "f32", row),
-            Operand("scale", "f32", role="scalar"),
-            *(Operand(name, self.dtype, results[name], "out") for name in self.results),
-            *(Operand(name, "i32", (f"{name}_0",)) for name in self.lengths.tensors),
-            *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
-        )
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """Their names."""
-        return ("dk", "dv") if self.of == "kv" else ("dq",)
-
-    def canonical_json(self) -> str:
-        """None: nobody asks these bundles what they compute."""
-        return "{}"
-
-    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One `attn.kv_gradients` or `attn.q_gradients`."""
-        from attn_mlir.dialect.attn import make_kv_gradients, make_q_gradients
-        from attn_mlir.dialect.attn.storage import sequences_view
-
-        stored = (
-            sequences_view(arguments[name], self.lengths, arguments, of_keys=name in ("k", "v"))
-            for name in ("q", "k", "v", "do")
-        )
-        rest = (arguments[name] for name in ("lse", "delta", "scale"))
-        make = make_kv_gradients if self.of == "kv" else make_q_gradients
-        op = make(*stored, *rest, mask=self.mask)
-        return {name: getattr(op, name) for name in self.results}
+def gradients(
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    v_head_dim: int,
+    mask: Mask | None = None,
+    dtype: str = "bf16",
+    *,
+    lengths: Lengths = DENSE,
+    of: Literal["kv", "q"] = "kv",
+) -> GradientsRequest:
+    """A request for the gradients of keys and values, or for those of queries."""
+    kind = KvGradientsSpec if of == "kv" else QGradientsSpec
+    return kind(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        v_head_dim=v_head_dim,
+        mask=mask or am.full(),
+        dtype=dtype,
+        lengths=lengths,
+    )
 
 
 @cache
-def kernel(request: Gradients, target: str = TARGET) -> am.Kernel:
+def kernel(request: GradientsRequest, target: str = TARGET) -> am.Kernel:
     """The compiled kernel of a request."""
     return am.load(compile_request(request, target=target))
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """The operands of one sequence: q, do [sq, heads, ...], k, v [sk, kv_heads, ...], lse and delta
-    [heads, sq].
+    """The operands of one sequence: q, o, do [sq, heads, ...], k, v [sk, kv_heads, ...], lse and
+    dlse [heads, sq].
     """
 
     q: Array
     k: Array
     v: Array
+    o: Array
     do: Array
     lse: Array
-    delta: Array
+    dlse: Array
+
+    @property
+    def delta(self) -> Array:
+        """[heads, sq]: as `attn.delta` computes it."""
+        sums = (self.o.astype(np.float64) * self.do.astype(np.float64)).sum(2).T - self.dlse
+        return np.where(np.isinf(self.lse), 0.0, sums).astype(np.float32)
 
 
 class Expected(NamedTuple):
@@ -130,12 +89,20 @@ class Expected(NamedTuple):
 
 
 def draw(
-    request: Gradients, sq: int, sk: int, scale: float, seed: int, *, offset: float = 0.0
+    request: GradientsRequest,
+    sq: int,
+    sk: int,
+    scale: float,
+    seed: int,
+    *,
+    offset: float = 0.0,
+    with_dlse: bool = True,
 ) -> Sequence:
-    """Operands of a sequence, with the LSE and delta of its attention.
+    """Operands of a sequence, with the results of its attention.
 
     Args:
       offset: is added to all scores about, by a column that queries and keys have in common.
+      with_dlse: whether the LSE has a gradient: infinite for rows that see no key.
     """
     random = np.random.default_rng(seed)
     kind = NUMPY[request.dtype]
@@ -150,59 +117,107 @@ def draw(
     )
     if offset:
         q[..., 0], k[..., 0] = offset / scale, 1.0
-    wide, seen = _wide(request, q, k, v, do), _seen(request.mask, sq, sk)
-    scores = np.where(seen, scale * wide[0] @ wide[1].transpose(0, 2, 1), -np.inf)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lse = np.logaddexp.reduce(scores, axis=2) if sk else np.full(scores.shape[:2], -np.inf)
-        weights = np.where(seen, np.exp(scores - lse[..., None]), 0.0)
-    delta = ((weights @ wide[2]) * wide[3]).sum(2)
-    return Sequence(q, k, v, do, lse.astype(np.float32), delta.astype(np.float32))
+    made = attention_f64(q[None], k[None], v[None], mask=request.mask, scale=scale)
+    lse = made.lse[0].astype(np.float32)
+    dlse = random.standard_normal(lse.shape, np.float32) if with_dlse else np.zeros_like(lse)
+    if with_dlse:
+        dlse[np.isinf(lse)] = np.inf
+    return Sequence(q, k, v, made.o[0].astype(kind), do, lse, dlse)
 
 
-def expected(request: Gradients, given: Sequence, scale: float) -> dict[str, Expected]:
-    """The gradients of one sequence, by the definitions of the operations."""
-    q, k, v, do = _wide(request, given.q, given.k, given.v, given.do)
-    seen = _seen(request.mask, len(given.q), len(given.k))
+def expected(request: GradientsRequest, given: Sequence, scale: float) -> dict[str, Expected]:
+    """The gradients of one sequence, by their formula."""
+    names = ("q", "k", "v", "o", "lse", "do", "dlse")
+    batch = {name: getattr(given, name)[None] for name in names}
+    true = attention_backward_f64(**batch, mask=request.mask, scale=scale)
+    q, k, v, do, o = _wide(request, given.q, given.k, given.v, given.do, given.o)
+    visible = visible_keys(request.mask, 0, len(given.q), len(given.q), len(given.k))
     lse, delta = (x.astype(np.float64)[..., None] for x in (given.lse, given.delta))
-    scores = scale * q @ k.transpose(0, 2, 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        p = np.where(seen, np.exp(scores - lse), 0.0)
-    dp = do @ v.transpose(0, 2, 1)
-    ds, about = p * (dp - delta), p * (np.abs(do) @ np.abs(v).transpose(0, 2, 1) + np.abs(delta))
-    unit = ROUNDING[request.dtype]
+        p = np.where(visible, np.exp(scale * q @ k.transpose(0, 2, 1) - lse), 0.0)
+    dp, sizes = do @ v.transpose(0, 2, 1), np.abs(do) @ np.abs(v).transpose(0, 2, 1)
+    summed_up = np.abs(o * do).sum(2, keepdims=True) + np.abs(delta)
+    ds, about = np.abs(p * (dp - delta)), p * (sizes + summed_up)
+    unit, least = ROUNDING[request.dtype], np.where(visible, LEAST[request.dtype], 0.0)
     size = np.where(np.isinf(lse), 0, np.abs(lse))
     exact = EXACT * (1 + size + scale * np.abs(q) @ np.abs(k).transpose(0, 2, 1))
+    inexact = unit * ds + least + exact * about
 
     def summed(weights: Array, rows: Array) -> Array:
-        found = weights.transpose(0, 2, 1) @ rows
+        found = weights.transpose(0, 2, 1) @ np.abs(rows)
         group = request.heads // request.kv_heads
         groups = found.reshape(request.kv_heads, group, *found.shape[1:]).sum(1)
         return groups.transpose(1, 0, 2)
 
-    def judged(true: Array, bound: Array) -> Expected:
-        return Expected(true, bound + unit * np.abs(true))
-
-    inexact = unit * np.abs(ds) + exact * about
-    dq, dq_bound = (scale * (x @ y).transpose(1, 0, 2) for x, y in ((ds, k), (inexact, np.abs(k))))
-    return {
-        "dq": judged(dq, dq_bound),
-        "dk": judged(scale * summed(ds, q), scale * summed(inexact, np.abs(q))),
-        "dv": judged(summed(p, do), summed((unit + exact) * p, np.abs(do))),
+    bounds = {
+        "dq": scale * (inexact @ np.abs(k)).transpose(1, 0, 2),
+        "dk": scale * summed(inexact, q),
+        "dv": summed((unit + exact) * p + least, do),
     }
+    found = {name: x[0] for name, x in true._asdict().items()}
+    rounded = {name: unit * np.abs(x) + LEAST[request.dtype] for name, x in found.items()}
+    return {name: Expected(x, bounds[name] + rounded[name]) for name, x in found.items()}
 
 
 def run(
-    request: Gradients, given: list[Sequence], scale: float, seed: int = 1
+    request: GradientsRequest, given: list[Sequence], scale: float, seed: int = 1
 ) -> list[dict[str, Array]]:
     """Launches the kernel; returns the gradients of each sequence, by name.
 
     Sequences lie in a batch, or one after the other where the request has offsets of rows.
     """
-    lengths = request.lengths
+    tensors = _stored(request.lengths, given, ("q", "k", "v", "do", "lse", "delta"))
+    results = {
+        name: poisoned(tensors[name[1:]].shape, tensors[name[1:]].dtype) for name in request.results
+    }
+    kernel(request).launch({**tensors, **results, "scale": scale}, device=_device(seed))
+    found = _taken_apart(request.lengths, given, results)
+    for one in found:
+        for rest in one.rest.values():
+            assert rest.tobytes() == poisoned(rest.shape, rest.dtype).tobytes(), (
+                "written, yet no row"
+            )
+    return [one.rows for one in found]
+
+
+def called(
+    request: GradientsRequest, given: list[Sequence], scale: float, seed: int = 1
+) -> list[dict[str, Array]]:
+    """The gradients of each sequence by `am.attention_backward`; sequences lie as of `run`."""
+    names = ["q", "k", "v", "o", "lse", "do"]
+    names += ["dlse"] if any(one.dlse.any() for one in given) else []
+    tensors = _stored(request.lengths, given, names)
+    results = am.attention_backward(**tensors, mask=request.mask, scale=scale, device=_device(seed))
+    return [x.rows for x in _taken_apart(request.lengths, given, results._asdict())]
+
+
+def judge(
+    request: GradientsRequest,
+    given: list[Sequence],
+    scale: float,
+    seed: int = 1,
+    *,
+    by: Callable[..., list[dict[str, Array]]] = run,
+) -> None:
+    """Asserts that every element that the kernel, or the call, makes is within its bound."""
+    for one, found in zip(given, by(request, given, scale, seed), strict=True):
+        wanted = expected(request, one, scale)
+        for name, got in found.items():
+            true, bound = wanted[name]
+            error = np.abs(got.astype(np.float64) - true)
+            assert np.all(error <= bound), f"{name}: {np.nanmax(error - bound)} beyond its bound"
+
+
+def _device(seed: int) -> EmulatorDevice:
+    return EmulatorDevice("adversarial", seed, multiprocessors=2, target=TARGET, check="all")
+
+
+def _stored(lengths: Lengths, given: list[Sequence], names: Iterable[str]) -> dict[str, Any]:
+    """The arguments for these tensors of all sequences, with their lengths."""
     ragged = {"q": lengths.ragged_q, "k": lengths.ragged_k}
     used = {"q": lengths.used_q, "k": lengths.used_k}
     tensors: dict[str, Any] = {}
-    for name in ("q", "k", "v", "do", "lse", "delta"):
+    for name in names:
         side = "k" if name in ("k", "v") else "q"
         tensors[name] = _together([getattr(one, name) for one in given], ragged=ragged[side])
     for side in ("q", "k"):
@@ -212,25 +227,30 @@ def run(
             tensors[f"max_seqlen_{side}"] = max(counts)
         if used[side]:
             tensors[f"seqused_{side}"] = np.array(counts, np.int32)
-    results = {
-        name: poisoned(tensors[name[1:]].shape, tensors[name[1:]].dtype) for name in request.results
-    }
-    device = EmulatorDevice("adversarial", seed, multiprocessors=2, target=TARGET, check="all")
-    kernel(request).launch({**tensors, **results, "scale": scale}, device=device)
-    side = request.of[0]
-    if ragged[side]:
-        ends = tensors[f"cu_seqlens_{side}"][1:-1]
-        parts = {name: np.split(x, ends) for name, x in results.items()}
-        return [{name: x[number] for name, x in parts.items()} for number in range(len(given))]
-    found: list[dict[str, Array]] = []
-    for number, one in enumerate(given):
-        count = len(getattr(one, side))
-        for x in results.values():
-            rest = x[number, count:]
-            assert rest.tobytes() == poisoned(rest.shape, rest.dtype).tobytes(), (
-                "written, yet no row"
-            )
-        found.append({name: x[number, :count] for name, x in results.items()})
+    return tensors
+
+
+class _Apart(NamedTuple):
+    """The results of one sequence by name: rows that exist, and what is behind them."""
+
+    rows: dict[str, Array]
+    rest: dict[str, Array]
+
+
+def _taken_apart(
+    lengths: Lengths, given: list[Sequence], results: Mapping[str, Array]
+) -> list[_Apart]:
+    """Results of all sequences, as `_stored` lays these out, for each sequence."""
+    found = [_Apart({}, {}) for _ in given]
+    for name, x in results.items():
+        is_of_q = name == "dq"
+        counts = [len(one.q if is_of_q else one.k) for one in given]
+        if lengths.ragged_q if is_of_q else lengths.ragged_k:
+            rows = np.split(x, np.cumsum(counts)[:-1])
+        else:
+            rows = list(x)
+        for one, count, some in zip(found, counts, rows, strict=True):
+            one.rows[name], one.rest[name] = some[:count], some[count:]
     return found
 
 
@@ -248,24 +268,8 @@ def _together(rows: list[Array], *, ragged: bool) -> Array:
     return np.stack(list(padded))
 
 
-def judge(request: Gradients, given: list[Sequence], scale: float, seed: int = 1) -> None:
-    """Launches the kernel and asserts that every element is within its bound."""
-    for one, found in zip(given, run(request, given, scale, seed), strict=True):
-        wanted = expected(request, one, scale)
-        for name, got in found.items():
-            true, bound = wanted[name]
-            error = np.abs(got.astype(np.float64) - true)
-            assert np.all(error <= bound), f"{name}: {np.nanmax(error - bound)} beyond its bound"
-
-
-def _wide(request: Gradients, q: Array, k: Array, v: Array, do: Array) -> list[Array]:
+def _wide(request: GradientsRequest, *operands: Array) -> list[Array]:
     """Operands in float64 [heads, rows, columns], those of keys for each query head."""
     group = request.heads // request.kv_heads
-    found = [x.astype(np.float64).transpose(1, 0, 2) for x in (q, k, v, do)]
+    found = [x.astype(np.float64).transpose(1, 0, 2) for x in operands]
     return [x if x.shape[0] == request.heads else np.repeat(x, group, 0) for x in found]
-
-
-def _seen(mask: Mask, sq: int, sk: int) -> Array:
-    """[sq, sk]: whether a query sees a key."""
-    visible = mask.visible(np.arange(sq)[:, None], np.arange(sk)[None, :], sq, sk)
-    return np.broadcast_to(visible, (sq, sk))

@@ -1,0 +1,219 @@
+"""`attention_backward`: checks what attention was computed from and plans its gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.api.array_checks import checked_array
+from attn_mlir.api.attention import check_scale, spec_of
+from attn_mlir.api.copyable import check_copyable
+from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
+from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
+from attn_mlir.api.planners import declared_by
+from attn_mlir.arrays import stream_of
+from attn_mlir.caches import CACHES
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
+from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.routes import choice_of
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.errors import SpecError, no_kernel
+from attn_mlir.masks import Mask
+from attn_mlir.runtime.call.binding import check_devices
+from attn_mlir.runtime.call.scalars import flag
+from attn_mlir.runtime.call.tensors import TensorView, view
+from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
+from attn_mlir.schedules.policy.registry import able_target
+
+MODIFIERS = ("score_mod", "mask_mod", "block_mask", "sinks")  # whose gradients no kernel computes
+DELTA = "delta"  # the workspace
+
+
+class Gradients(NamedTuple):
+    """The gradients of the operands of attention, each of the shape and dtype of its operand."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _BackwardOperands:
+    """The arguments before the lengths: fields follow the bases, the last first."""
+
+    q: Any
+    k: Any
+    v: Any
+    o: Any
+    lse: Any
+    do: Any
+    _: KW_ONLY
+    dlse: Any = None
+    mask: Mask | None = None
+    score_mod: Any = None
+    mask_mod: Any = None
+    block_mask: Any = None
+    sinks: Any = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionBackwardCall(SequenceArguments, _BackwardOperands):
+    """The arguments of `attention_backward`, which says what they are."""
+
+    dq_dtype: object = None
+    deterministic: bool = True
+    device: DeviceChoice = None
+    stream: object | None = None
+
+
+@declared_by(AttentionBackwardCall, returns=Gradients)
+def attention_backward(call: AttentionBackwardCall) -> Plan:
+    """The gradients of q, k and v of `attention`, from the gradient of its output.
+
+    Three kernels: one sums up O x dO along each row, one keeps keys and values in place while
+    queries stream past them, one keeps queries. None adds to memory, so the same call gives the
+    same bits. They exist for targets with warp-group products, such as `sm_90a`.
+
+    Args:
+      q, k, v: as in the call of `attention`, bf16 or f16, with head sizes up to 128.
+      o: what it returned, of q's dtype.
+      lse: what it returned with `return_lse`: [batch, heads, sq] f32, or [heads, total] with
+        `cu_seqlens_q`. O and LSE may be merged from several calls, as in ring attention: then the
+        gradients are those of the keys of this one.
+      do: as o: the gradient of O.
+      dlse: as lse: the gradient of LSE; 0 if None. That of a row that sees no key does not count.
+      mask, scale: as in that call.
+      score_mod, mask_mod, block_mask, sinks: None: there are no gradients through them yet.
+      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
+      dq_dtype: dtype of dq: that of q, which is the default.
+      deterministic: True: no kernel has results that depend on timing.
+      device, stream: as of `attention`.
+
+    Returns:
+      Gradients (dq, dk, dv) of the shapes and dtypes of q, k and v, in q's kind of array. A query
+      that sees no key, and a key that no query sees, have gradients of 0. Rows of no sequence are
+      not written.
+
+    Raises:
+      SpecError: an argument is wrong, or has no kernel; nothing was launched.
+      TargetError: the device cannot run the kernels, or the toolchain is incomplete.
+      LaunchError: a launch failed.
+    """
+    _check_offered(call)
+    names = ["q", "k", "v", "o", "lse", "do", *(["dlse"] if call.dlse is not None else [])]
+    views = {name: view(getattr(call, name), name) for name in names}
+    operands = {name: views[name] for name in ("q", "k", "v")}
+    lengths = sequence_lengths(operands, call.of_tensors())
+    attention = spec_of(operands, call.mask, lengths=lengths)
+    _check_dtypes(call, attention)
+    _check_rows(views, attention)
+    check_devices(views)
+    for name in ("q", "k", "v", "o", "do"):
+        check_copyable(views[name], name)
+    options = {
+        x.name: getattr(attention, x.name)
+        for x in dataclasses.fields(KvGradientsSpec)
+        if x.name != "cache"
+    }
+    steps = [KvGradientsSpec(**options), QGradientsSpec(**options)]
+    machine = _machine(call, views["q"], steps[0].operation)
+    chosen = [choice_of(spec, lengths.sizes, machine) for spec in steps]
+    extents = named_extents(steps[0], operands)
+    outputs = [x for spec in steps for x in spec.tensors if x.role == "out"]
+    results = {x.name: Allocation.of(x, extents) for x in outputs}
+    delta = Allocation(DELTA, "f32", views["lse"].shape)
+    scale = check_scale(call.scale, attention.head_dim)
+    arguments = {**views, **lengths.arrays, **lengths.scalars, "scale": scale}
+    arguments |= {name: PlanView(name, x.shape) for name, x in {**results, DELTA: delta}.items()}
+    launches = [_delta(views, attention)]
+    launches += [Step(x, {y.name: arguments[y.name] for y in x.operands}) for x in steps]
+    return Plan(
+        launches,
+        [results[name] for name in Gradients._fields],
+        [delta],
+        call.q,
+        views["q"],
+        call.device,
+        stream_of(call.stream, call.device, call.q, views["q"]),
+        chosen[0].call.target.chip,
+    )
+
+
+def _delta(views: Mapping[str, TensorView], attention: MhaSpec) -> Step:
+    """The launch that makes delta: rows do not depend on each other, so a ragged batch is one
+    sequence.
+    """
+    spec = DeltaSpec(
+        heads=attention.heads,
+        v_head_dim=attention.v_head_dim,
+        dtype=attention.dtype,
+        dlse="f32" if "dlse" in views else None,
+    )
+    given = {x.name: views[x.name] for x in spec.tensors if x.role == "in"}
+    shape = views["lse"].shape
+    if attention.lengths.ragged_q:
+        given = {name: _as_batch(x) for name, x in given.items()}
+        shape = (1, *shape)
+    return Step(spec, {**given, DELTA: PlanView(DELTA, shape)})
+
+
+def _as_batch(tensor: TensorView) -> TensorView:
+    """A tensor as the only one of a batch."""
+    whole = tensor.shape[0] * tensor.strides[0]
+    return tensor.reshaped((1, *tensor.shape), (whole, *tensor.strides))
+
+
+def _machine(call: AttentionBackwardCall, q: TensorView, operation: str) -> Machine:
+    """The machine of the call; with a chip that has kernels where any will do."""
+    machine = machine_of(call.device, q)
+    if machine.target is None:
+        return dataclasses.replace(machine, target=able_target(operation))
+    return machine
+
+
+def _check_offered(call: AttentionBackwardCall) -> None:
+    """Refuses what attention has and its gradients have not.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    for name in MODIFIERS:
+        if getattr(call, name) is not None:
+            raise SpecError(no_kernel(name, "gradients are those of attention without it"))
+    for name in ("k", "v"):
+        if isinstance(value := getattr(call, name), CACHES):
+            supported = "gradients are those of keys and values in tensors of their own"
+            raise SpecError(no_kernel(f"{name} of a {type(value).__name__}", supported))
+    if not flag("deterministic", call.deterministic):
+        supported = "none has results that depend on timing"
+        raise SpecError(no_kernel("deterministic False", supported))
+
+
+def _check_dtypes(call: AttentionBackwardCall, attention: MhaSpec) -> None:
+    """Refuses elements that no kernel has, of operands and of dq.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    for name, dtype in (("q", attention.dtype), ("k", attention.kv_dtype)):
+        if dtype not in WIDE_DTYPES:
+            raise refused_dtype(name, dtype, WIDE_DTYPES)
+    if call.dq_dtype is not None:
+        dtype_name(call.dq_dtype, "dq_dtype", (attention.dtype,))
+
+
+def _check_rows(views: Mapping[str, TensorView], attention: MhaSpec) -> None:
+    """Refuses an output, and numbers of its rows, of another shape or dtype than its own.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    *lead, rows, heads, _ = views["q"].shape
+    shapes = dict.fromkeys(("o", "do"), (*lead, rows, heads, attention.v_head_dim))
+    shapes |= {x: (*lead, heads, rows) for x in ("lse", "dlse") if x in views}
+    for name, shape in shapes.items():
+        dtype = attention.dtype if name in ("o", "do") else "f32"
+        checked_array(name, views[name], shape, dtype, note=" beside this q")

@@ -1,0 +1,207 @@
+"""The requests for the kernels that gradients of attention are made by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.compiling import options
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
+from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.sequences import HeadsRequest
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.errors import SpecError, no_kernel
+from attn_mlir.runtime.call.scalars import integer
+from attn_mlir.schedules.policy.facts import Facts
+
+_DTYPE = partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES)
+
+
+@request
+class DeltaSpec(Request):
+    """What is subtracted from the gradient of each weight of a row, for any batch and lengths.
+
+    Args:
+      heads: query heads.
+      v_head_dim: elements per head of O.
+      dtype: of O and of its gradient: `bf16` or `f16`.
+      dlse: dtype of the gradient of the LSE, `f32`; None without one.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "delta"
+
+    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
+    v_head_dim: int = option(converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP))
+    dtype: str = option(converter=_DTYPE, default="bf16")
+    dlse: str | None = option(converter=partial(options.one_of, "dlse", ("f32",)), default=None)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """O, its gradient, the LSE and its gradient; delta."""
+        rows = ("batch", "sq", self.heads, self.v_head_dim)
+        numbers = ("batch", self.heads, "sq")
+        return (
+            Operand("o", self.dtype, rows),
+            Operand("do", self.dtype, rows),
+            Operand("lse", "f32", numbers),
+            *((Operand("dlse", self.dlse, numbers),) if self.dlse is not None else ()),
+            Operand("delta", "f32", numbers, "out"),
+        )
+
+    @property
+    def kernel_name(self) -> str:
+        """The dtype of O, the heads and their size."""
+        word = "" if self.dlse is None else "_dlse"
+        return f"attn_delta{word}_{self.dtype}_h{self.heads}_d{self.v_head_dim}"
+
+    def problem(self) -> Facts:
+        """Of the rows of O."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.heads,
+            head_dim=0,
+            v_head_dim=self.v_head_dim,
+            q_type=self.dtype,
+            kv_type=self.dtype,
+            out_type="f32",
+        )
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.delta`."""
+        from attn_mlir.dialect.attn import make_delta
+
+        return {"delta": make_delta(*arguments.values()).delta}
+
+
+@request
+class GradientsRequest(HeadsRequest):
+    """Gradients of attention for any batch and any sequence lengths, given that of its output.
+
+    Args:
+      head_dim: elements per head of Q and K, a multiple of 8.
+      v_head_dim: elements per head of V and O; `head_dim` when left out.
+      dtype: of Q, K, V, the gradient of O and the results: `bf16` or `f16`.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    results: ClassVar[tuple[str, ...]]
+
+    head_dim: int = option(converter=partial(options.head_dim, "head_dim", step=HEAD_DIM_STEP))
+    v_head_dim: int = option(
+        converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
+    )
+    dtype: str = option(converter=_DTYPE, default="bf16")
+
+    def completed(self) -> Mapping[str, object]:
+        """Values of the size of keys."""
+        return {**super().completed(), "v_head_dim": self.head_dim}
+
+    def check_together(self) -> None:
+        """Refuses groups of unequal sizes, and caches.
+
+        Raises:
+          SpecError: names the option.
+        """
+        self.check_heads()
+        if self.cache is not None:
+            raise SpecError(no_kernel("cache", "gradients are of keys in tensors of their own"))
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Q, K, V, the gradient of O, two numbers of each row, the scale; results and lengths."""
+        *lead, rows = self.rows_q
+        queries = (*self.rows_q, self.heads, self.head_dim)
+        keys = (*self.rows_k, self.kv_heads, self.head_dim)
+        values = (*self.rows_k, self.kv_heads, self.v_head_dim)
+        results = {"dq": queries, "dk": keys, "dv": values}
+        return (
+            Operand("q", self.dtype, queries),
+            Operand("k", self.dtype, keys),
+            Operand("v", self.dtype, values),
+            Operand("do", self.dtype, (*self.rows_q, self.heads, self.v_head_dim)),
+            *(Operand(name, "f32", (*lead, self.heads, rows)) for name in ("lse", "delta")),
+            Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
+            *(Operand(name, self.dtype, results[name], "out") for name in self.results),
+            *self.index_operands,
+        )
+
+    @property
+    def kernel_name(self) -> str:
+        """What is static."""
+        words = (
+            self.mask_name,
+            self.lengths.short_name,
+            self.dtype,
+            f"h{self.heads}k{self.kv_heads}",
+        )
+        values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
+        return f"attn_{self.operation}_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
+
+    def problem(self) -> Facts:
+        """Of the attention that they are gradients of."""
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            v_head_dim=self.v_head_dim,
+            q_type=self.dtype,
+            kv_type=self.dtype,
+            out_type=self.dtype,
+            mask=self.mask,
+            ragged_q=self.lengths.ragged_q,
+            padded_q=self.lengths.used_q and not self.lengths.ragged_q,
+        )
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One operation of the dialect."""
+        from attn_mlir.dialect.attn import make_kv_gradients, make_q_gradients
+        from attn_mlir.dialect.attn.storage import sequences_view
+
+        stored = (
+            sequences_view(arguments[name], self.lengths, arguments, of_keys=name in ("k", "v"))
+            for name in ("q", "k", "v", "do")
+        )
+        rest = (arguments[name] for name in ("lse", "delta", "scale"))
+        make = {"kv_gradients": make_kv_gradients, "q_gradients": make_q_gradients}
+        op = make[self.operation](*stored, *rest, mask=self.mask)
+        return {name: getattr(op, name) for name in self.results}
+
+
+@request
+class KvGradientsSpec(GradientsRequest):
+    """The gradients of keys and values; options as of every request of gradients.
+
+    Args:
+      heads, kv_heads, head_dim, v_head_dim, dtype, mask, lengths, cache: as of `GradientsRequest`.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "kv_gradients"
+    results: ClassVar[tuple[str, ...]] = ("dk", "dv")
+
+
+@request
+class QGradientsSpec(GradientsRequest):
+    """The gradient of queries; options as of every request of gradients.
+
+    Args:
+      heads, kv_heads, head_dim, v_head_dim, dtype, mask, lengths, cache: as of `GradientsRequest`.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "q_gradients"
+    results: ClassVar[tuple[str, ...]] = ("dq",)

@@ -1,0 +1,165 @@
+"""`attention_backward`: the plan of a call, what it refuses by name, and its formula."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.api.attention_backward import attention_backward
+from attn_mlir.api.plan import Plan
+from attn_mlir.api.planners import only_planned
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.reference import attention_backward_f64, attention_f64
+from attn_mlir.validation.numerics.operands import i32
+
+BF16: Any = ml_dtypes.bfloat16
+ON = {"device": am.EmulatorDevice(target="sm_90a")}
+planned = only_planned(attention_backward)
+
+
+def normal(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def given(sq: int = 5, sk: int = 7, head_dim: int = 64, v_head_dim: int = 64) -> dict[str, Any]:
+    return {
+        "q": normal(2, sq, 4, head_dim),
+        "k": normal(2, sk, 2, head_dim),
+        "v": normal(2, sk, 2, v_head_dim),
+        "o": normal(2, sq, 4, v_head_dim),
+        "lse": normal(2, 4, sq, dtype=np.float32),
+        "do": normal(2, sq, 4, v_head_dim, seed=1),
+    }
+
+
+def ragged() -> dict[str, Any]:
+    dense = {name: x.reshape(-1, *x.shape[2:]) for name, x in given().items() if name != "lse"}
+    lengths = {"cu_seqlens_q": i32(0, 3, 10), "cu_seqlens_k": i32(0, 7, 14)}
+    return {**dense, "lse": normal(4, 10, dtype=np.float32), **lengths}
+
+
+def test_a_call_is_three_launches() -> None:
+    plan = planned(**given(), mask=am.causal(), dlse=given()["lse"].copy(), **ON)
+    assert str(plan).splitlines() == [
+        "3 kernels for sm_90a, 160 bytes of workspace",
+        "  1. attn_delta_dlse_bf16_h4_d64(o, do, lse, dlse, delta)",
+        "  2. attn_kv_gradients_causal_bf16_h4k2_d64(q, k, v, do, lse, delta, dk, dv)",
+        "  3. attn_q_gradients_causal_bf16_h4k2_d64(q, k, v, do, lse, delta, dq)",
+        "  result     dq           bf16 [2, 5, 4, 64]            5120 bytes",
+        "  result     dk           bf16 [2, 7, 2, 64]            3584 bytes",
+        "  result     dv           bf16 [2, 7, 2, 64]            3584 bytes",
+        "  workspace  delta        f32  [2, 4, 5]                160 bytes",
+    ]
+
+
+def test_rows_of_a_ragged_batch_are_one_sequence_for_delta() -> None:
+    first, *others = planned(**ragged(), **ON).steps
+    views = {name: first.arguments[name] for name in ("o", "do", "lse", "delta")}
+    shapes: dict[str, Any] = {name: x.shape for name, x in views.items()}  # type: ignore[attr-defined]
+    assert shapes["o"] == shapes["do"] == (1, 10, 4, 64)
+    assert shapes["lse"] == shapes["delta"] == (1, 4, 10)
+    assert all(step.arguments["max_seqlen_q"] == 7 for step in others)
+
+
+def test_any_machine_gets_kernels_that_there_are() -> None:
+    """The emulator runs code for every chip; one that is named has to have kernels."""
+    assert planned(**given(), device=am.EmulatorDevice()).target == "sm_90a"
+    with pytest.raises(TargetError, match=r"attn\.kv_gradients applies to sm_100a: kv-gradients n"):
+        planned(**given(), device=am.EmulatorDevice(target="sm_100a"))
+
+
+def function(*_: Any) -> Any:
+    """A modifier."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"score_mod": function}, "score_mod has no kernel"),
+        ({"mask_mod": function}, "mask_mod has no kernel"),
+        ({"block_mask": am.block_mask(lambda b, h, q, k: q >= k, 2, 4, 5, 7)}, "block_mask has no"),
+        ({"sinks": np.ones(4, np.float32)}, "sinks has no kernel"),
+        ({"deterministic": False}, "deterministic False has no kernel: none has results that dep"),
+        ({"deterministic": 1}, "deterministic must be"),
+        ({"dq_dtype": "f32"}, "dq_dtype 'f32' has no kernel: supported are bf16"),
+        ({"k": am.ContiguousKV(normal(2, 7, 2, 64), normal(2, 7, 2, 64), None)}, "k of a Contig"),
+        ({"q": normal(2, 5, 4, 64, dtype=np.float32)}, "q has dtype f32"),
+        ({"q": normal(2, 5, 4, 64, dtype=ml_dtypes.float8_e4m3fn)}, "k is bf16, q is e4m3"),
+        ({"k": normal(2, 7, 2, 64).astype(ml_dtypes.float8_e4m3fn)}, "v is bf16, k is e4m3"),
+        ({"o": normal(2, 5, 4, 32)}, r"o must be \[2, 5, 4, 64\] of bf16 beside this q, got"),
+        ({"do": normal(2, 5, 4, 64, dtype=np.float16)}, "do must be .* of bf16 .*, got .* of f16"),
+        ({"lse": normal(2, 5, 4, dtype=np.float32)}, r"lse must be \[2, 4, 5\] of f32 beside this"),
+        ({"dlse": normal(2, 4, 5)}, "dlse must be .* of f32 beside this q, got .* of bf16"),
+        ({"lse": None}, "lse must be a numpy array or"),
+        ({"do": normal(2, 4, 5, 64).transpose(0, 2, 1, 3)[..., ::-1]}, "do has strides"),
+        ({"mask": 3}, "mask 3 has no kernel"),
+        ({"scale": -1.0}, "scale must be"),
+        ({"device": "tpu"}, "tpu"),
+    ],
+)  # fmt: skip
+def test_what_is_not_offered_is_refused_by_name(changed: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        planned(**{**given(), **ON, **changed})
+
+
+def test_large_heads_are_refused_by_the_policy() -> None:
+    planned(**given(head_dim=128, v_head_dim=128), **ON)
+    for sizes in ((136, 64), (64, 136)):
+        with pytest.raises(SpecError, match="head_dim must be a multiple of 8 up to 128, got 136"):
+            planned(**given(5, 7, *sizes), **ON)
+
+
+def test_a_plan_runs_and_a_call_has_names() -> None:
+    """Of operands in f16 as well, whose gradients are of it, and of torch's tensors."""
+    torch = pytest.importorskip("torch")
+    arrays = {n: x if n == "lse" else x.astype(np.float16) for n, x in given().items()}
+    found = am.attention_backward(**arrays, **ON)
+    assert isinstance(found, am.Gradients) and [x.dtype for x in found] == [np.float16] * 3
+    plan = planned(**arrays, **ON)
+    assert isinstance(plan, Plan)
+    tensors = {name: torch.from_numpy(x) for name, x in arrays.items()}
+    for others in (plan.run(), am.attention_backward(**tensors, **ON)):
+        for one, other in zip(found, others, strict=True):
+            assert np.array_equal(one, np.asarray(other))
+
+
+@pytest.mark.parametrize(("sq", "sk"), [(0, 3), (3, 0)])
+def test_sequences_without_queries_or_keys(sq: int, sk: int) -> None:
+    arrays = {**given(sq, sk), "lse": np.full((2, 4, sq), -np.inf, np.float32)}
+    assert not any(np.asarray(x, np.float32).any() for x in am.attention_backward(**arrays, **ON))
+
+
+def test_the_formula_is_the_derivative() -> None:
+    """Against central differences, with queries that see no key and a gradient of the LSE."""
+    shapes = {"q": (1, 4, 2, 3), "k": (1, 3, 1, 3), "v": (1, 3, 1, 2)}
+    operands = {name: normal(*shape, dtype=np.float64) for name, shape in shapes.items()}
+    do, dlse = normal(1, 4, 2, 2, dtype=np.float64), normal(1, 2, 4, dtype=np.float64)
+    options: dict[str, Any] = {"mask": am.causal(), "scale": 0.7}
+
+    def loss(**changed: Any) -> float:
+        made = attention_f64(**{**operands, **changed}, **options)
+        return float(
+            (made.o * do).sum() + dlse[np.isfinite(made.lse)] @ made.lse[np.isfinite(made.lse)]
+        )
+
+    made = attention_f64(**operands, **options)
+    assert np.isinf(made.lse).any()
+    found = attention_backward_f64(**operands, o=made.o, lse=made.lse, do=do, dlse=dlse, **options)
+    step = 1e-6
+    for (name, x), gradient in zip(operands.items(), found, strict=True):
+        for place in np.ndindex(x.shape):
+            by = np.zeros_like(x)
+            by[place] = step
+            slope = (loss(**{name: x + by}) - loss(**{name: x - by})) / (2 * step)
+            assert slope == pytest.approx(gradient[place], abs=1e-8), name
+
+
+def test_the_formula_refuses_what_does_not_belong() -> None:
+    arrays = given()
+    with pytest.raises(SpecError, match=r"lse must be \[2, 4, 5\], got \[2, 5, 4\]"):
+        attention_backward_f64(**{**arrays, "lse": arrays["lse"].transpose(0, 2, 1)})
