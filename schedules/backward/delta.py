@@ -83,19 +83,23 @@ def _tile(
     """
     sequence, first, head = place
     f32 = ir.F32Type.get()
-    rows = b.generate(lambda row: b.INT.add(first, row), [count], b.i32())
+
+    def position(row: Value) -> Value:
+        return b.INT.add(first, row)
+
+    rows = b.generate(position, [count], b.i32())
 
     def loaded(name: str, column: int) -> Value:
         return b.load_rows(tensors[name], rows, parts.step, [sequence, 0, head, column], [1, 3])
 
     loads = [[loaded(name, x) for x in parts] for name in ("o", "do")]
-    sums = b.generate(lambda _: b.f32_constant(0.0), [count], f32)
+    sums = b.fill([count], b.f32_constant(0.0))
     for pair in zip(*loads, strict=True):
         sums = b.reduce_rows("add", b.map_elements(_product, *pair, element=f32), sums)
 
     def delta(total: Value, row: Value) -> Value:
         numbers = (tensors[name] for name in ("lse", "dlse") if name in tensors)
-        lse, *dlse = (b.element(x, [sequence, head, b.INT.add(first, row)]) for x in numbers)
+        lse, *dlse = (b.element(x, [sequence, head, position(row)]) for x in numbers)
         for gradient in dlse:
             total = b.fsub(total, gradient)
         is_empty = b.fcompare("OEQ", lse, b.f32_constant(-math.inf))
