@@ -1,8 +1,8 @@
 """Errors that name the arguments of a call as its caller does.
 
 A function with another library's names passes its arguments on under ours, and a kernel has names
-the arrays of a cache. The check that refuses an argument knows its internal name; the error shows the
-name that the caller wrote.
+the arrays of a cache. The check that refuses an argument knows its internal name; the error shows
+the name that the caller wrote.
 """
 
 from __future__ import annotations

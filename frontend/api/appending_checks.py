@@ -124,8 +124,8 @@ def _given_positions(positions: Array, tokens: _Tokens, starts: Array, capacity:
     if wrong.any():
         t = int(np.argmax(wrong))
         raise SpecError(
-            f"positions have {requested[t]} for token {tokens.index[t]}: append over the end, sequence "
-            f"{b[t]} has room for positions 0 to {capacity[b[t]] - starts[b[t]] - 1}"
+            f"positions have {requested[t]} for token {tokens.index[t]}: append over the end, "
+            f"sequence {b[t]} has room for positions 0 to {capacity[b[t]] - starts[b[t]] - 1}"
         )
     return slots
 

@@ -2,8 +2,8 @@
 
 They are stored like keys and values, with groups in place of columns: `k_scale` [pages, page,
 heads, groups] or [rows, positions, heads, groups], in the layout of the cache, and in one array for
-K and V if these are in one. If a page or row of scales has n times fewer positions than one of keys,
-n neighbouring positions share a scale.
+K and V if these are in one. If a page or row of scales has n times fewer positions than one of
+keys, n neighbouring positions share a scale.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def _check_extents(
     is_divided = expected[1] % extents[1] == 0 if extents[1] else not expected[1]
     if not kind.page_size and (extents[0] != expected[0] or not is_divided):
         raise SpecError(
-            f"{name} has {extents[0]} rows of {extents[1]} positions, {operand_name} has {expected[0]} of {expected[1]}"
+            f"{name} has {extents[0]} rows of {extents[1]} positions, {operand_name} has "
+            f"{expected[0]} of {expected[1]}"
         )
     if scale.empty and (kind.page_size or (kind.selected and extents[1])):
         raise SpecError(f"{name} has no element: shape {list(scale.shape)}")

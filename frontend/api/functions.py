@@ -1,8 +1,8 @@
 """Keys for traced functions: two functions with equal keys are traced to equal programs.
 
-The key holds everything that tracing reads, by value: the code, and the contents of the closure, the
-defaults and the globals that the code names, also for functions among these. Arrays are arguments
-of the kernel: only their shapes, strides and dtypes count.
+The key holds everything that tracing reads, by value: the code, and the contents of the closure,
+the defaults and the globals that the code names, also for functions among these. Arrays are
+arguments of the kernel: only their shapes, strides and dtypes count.
 
 Some contents can change without a trace in the key: objects with attributes, lists, dictionaries,
 modules of the user, methods, and code that imports or assigns outside itself. A function with such
@@ -28,8 +28,7 @@ PURE = frozenset(
     "abs add all any ceil clamp clip cos divide e equal erf exp exp2 expm1 floor fmod gelu greater "
     "greater_equal inf isfinite isinf isnan less less_equal log log1p log2 logical_and logical_not "
     "logical_or maximum minimum mod multiply nan negative not_equal pi pow power remainder round "
-    "shape "
-    "sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
+    "shape sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
 )  # attributes of libraries that depend on their arguments alone
 BY_VALUE = frozenset({types.NoneType, bool, int, str, bytes})
 BUILTINS: tuple[Any, ...] = (

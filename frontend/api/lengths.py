@@ -261,8 +261,8 @@ def check_list_lengths(name: str, lengths: object, topk: int) -> None:
     if len(wrong):
         position = tuple(int(i) for i in wrong[0])
         raise SpecError(
-            f"{name}[{', '.join(map(str, position))}] is {entries[position]}: lists have {topk} entries, "
-            f"so 0 to {topk} of them can count"
+            f"{name}[{', '.join(map(str, position))}] is {entries[position]}: lists have {topk} "
+            f"entries, so 0 to {topk} of them can count"
         )
 
 
@@ -357,8 +357,8 @@ def _check_bound(operand: _Operand, lengths: Numbers | None, contents: Contents)
     for number, length in enumerate(lengths.tolist()):
         if length > bound:
             raise SpecError(
-                f"max_seqlen_{operand.name} is {bound}, but sequence {number} of {operand.called} has "
-                f"{length}"
+                f"max_seqlen_{operand.name} is {bound}, but sequence {number} of {operand.called} "
+                f"has {length}"
             )
 
 
@@ -367,7 +367,8 @@ def _check_offsets(operand: _Operand, offsets: Numbers) -> Numbers:
     name, total = f"cu_seqlens_{operand.name}", operand.shape[0]
     if offsets[0] < 0 or offsets[-1] > total:
         raise SpecError(
-            f"{name} goes from {offsets[0]} to {offsets[-1]}: {operand.called} has rows 0 to {total}"
+            f"{name} goes from {offsets[0]} to {offsets[-1]}: {operand.called} has rows 0 to "
+            f"{total}"
         )
     lengths = np.diff(offsets.astype(np.int64))
     for number, length in enumerate(lengths.tolist()):

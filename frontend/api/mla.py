@@ -250,7 +250,8 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
             exceptions = f", or {NARROW} under {WIDE_ROPE}" if may_narrow else ""
             exceptions += f", or {WIDE_ROPE} under {NARROW}" if may_widen else ""
             raise SpecError(
-                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same{exceptions}"
+                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the "
+                f"same{exceptions}"
             )
     ropes = [operands[name].dtype for name in ("q_rope", "k_rope")]
     if q.dtype == NARROW and ropes[0] != ropes[1]:

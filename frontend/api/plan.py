@@ -142,7 +142,8 @@ class Step:
 
     Attributes:
       request: the request for the kernel.
-      arguments: by the names of the operands: arrays, numbers, and `PlanView` for tensors of the plan.
+      arguments: by the names of the operands: arrays, numbers, and `PlanView` for tensors of the
+        plan.
       names: the caller's name of an operand, if it differs from the kernel's.
     """
 

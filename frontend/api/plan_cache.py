@@ -3,8 +3,8 @@
 A planner checks a call in some two hundred microseconds. Its result depends on shapes, strides,
 dtypes, alignment and options. It does not depend on addresses, unless the host reads an array. The
 second call with a signature is planned once more with placeholders, views whose addresses number
-the arguments, and the launches of that plan are kept (`LaunchPlan`). A later call with the signature
-allocates, fills in its addresses and launches.
+the arguments, and the launches of that plan are kept (`LaunchPlan`). A later call with the
+signature allocates, fills in its addresses and launches.
 
 The signature includes the caller's functions by all that tracing reads (`attn_mlir.api.functions`);
 the arrays that they capture are arrays of the call.

@@ -171,8 +171,8 @@ def _arrow(arrow: Arrow, positions: Mapping[str, tuple[float, float]], lane: int
     return (
         f'<path d="{path}" fill="none" stroke="{arrow.colour}" stroke-width="1.4" '
         f'marker-end="url(#to{number})"/>'
-        f'<rect x="{at[0] - half_width:g}" y="{at[1] - 10:g}" width="{2 * half_width:g}" height="13" '
-        'fill="#ffffff"/>'
+        f'<rect x="{at[0] - half_width:g}" y="{at[1] - 10:g}" width="{2 * half_width:g}" '
+        'height="13" fill="#ffffff"/>'
         f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle" '
         f'fill="{arrow.colour}">{escape(printable(arrow.label))}</text>'
     )

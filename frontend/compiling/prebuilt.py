@@ -92,8 +92,8 @@ def _read(source: Path, name: str) -> bytes | None:
     except Exception as error:  # zipfile raises a dozen kinds of errors for damaged files
         problem = reason(error) if isinstance(error, OSError | ValueError) else str(error)
         raise SpecError(
-            f"ATTN_MLIR_BUNDLES names {source}, which cannot be read: {problem}; it must be a folder "
-            "of bundle files, or a zip of such files"
+            f"ATTN_MLIR_BUNDLES names {source}, which cannot be read: {problem}; it must be a "
+            "folder of bundle files, or a zip of such files"
         ) from error
 
 

@@ -68,7 +68,7 @@ class Request(ABC):
 
     @abstractmethod
     def problem(self) -> Facts:
-        """The facts that policies choose by; those of the operation that `emit` builds are equal."""
+        """The facts that policies choose by; the operation that `emit` builds has the same."""
 
     @functools.cached_property
     def facts(self) -> Facts:

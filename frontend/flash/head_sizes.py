@@ -1,4 +1,4 @@
-"""Head sizes of no multiple of 16 bytes: operands are copied with zeros behind, as FlashAttention 2 does."""
+"""Head sizes of no multiple of 16 bytes: operands are padded as in FlashAttention 2."""
 
 from __future__ import annotations
 

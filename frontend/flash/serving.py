@@ -1,4 +1,4 @@
-"""What serving engines call beside attention, with vLLM's names: cache writes, merged states, plans."""
+"""Calls of serving engines beside attention, by vLLM's names: caches, states, plans."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def reshape_and_cache_flash(
         shape = shape_of(rows, name)
         if len(shape) != 3 or shape[0] < tokens:
             raise SpecError(
-                f"{name} must be [{tokens} or more, kv_heads, head_dim] as slot_mapping has it, got "
-                f"{list(shape)}"
+                f"{name} must be [{tokens} or more, kv_heads, head_dim] as slot_mapping has it, "
+                f"got {list(shape)}"
             )
         new.append(rows[:tokens])
     scales = {"k_scale": k_scale, "v_scale": v_scale} if kv_cache_dtype in NARROW_CACHES else {}

@@ -63,8 +63,8 @@ class Buffers:
         capacity, count = self.external[name].shape[0], value.shape[0]
         if count > capacity or (whole and count != capacity):
             raise SpecError(
-                f"{name} has {capacity} entries, plan was given {count}: the batch of a wrapper for "
-                "graphs stays what it is"
+                f"{name} has {capacity} entries, plan was given {count}: the batch of a wrapper "
+                "for graphs stays what it is"
             )
 
     def store(self, name: str, value: Any) -> None:

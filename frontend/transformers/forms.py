@@ -28,7 +28,7 @@ _RENUMBERED = host.remap_positions_for_packed_sequence(host.causal_mask_function
 
 @dataclass(frozen=True)
 class Form:
-    """A query at position p sees the keys p - left ... p + right of its chunk where `predicates` holds.
+    """A query at position p sees keys p - left ... p + right of its chunk where `predicates` holds.
 
     Attributes:
       left, right: None for no limit.

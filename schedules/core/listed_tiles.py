@@ -60,8 +60,8 @@ class IndexedTiles:
         if op.extents != expected:
             raise op_error(
                 op,
-                f"expects blocks of (positions, heads, keys) = {tuple(expected)}, the kernel's work "
-                f"tiles, got {tuple(op.extents)}",
+                f"expects blocks of (positions, heads, keys) = {tuple(expected)}, the kernel's "
+                f"work tiles, got {tuple(op.extents)}",
             )
         if key_sequences.differ:
             raise op_error(op, "expects keys whose sequences are equally long")

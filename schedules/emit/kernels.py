@@ -89,8 +89,8 @@ def tiles(
     """A `ws.tiles`; yields the coordinates of the work tile.
 
     With the orders `clc` and `counter`, the coordinates of the next work tile are read from the
-    ring `claimed`, which `try_cancel` or `fetch_tile` fills. The order `ragged` needs `ends` and `packing`,
-    `counter` the second.
+    ring `claimed`, which `try_cancel` or `fetch_tile` fills. The order `ragged` needs `ends` and
+    `packing`, `counter` the second.
     """
     op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
@@ -120,9 +120,9 @@ class Ring:
     """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
 
     It may lie in the slots of another ring, `inside`, from an `offset` of bytes or columns on. With
-    `known_empty` other rings signal producers that its slots are empty. `producers` are the agents of
-    roles that fill a slot together. `instances` are rings with the same name, one per query tile,
-    say. `commit` and `release` signal a slot's barriers.
+    `known_empty` other rings signal producers that its slots are empty. `producers` are the agents
+    of roles that fill a slot together. `instances` are rings with the same name, one per query
+    tile, say. `commit` and `release` signal a slot's barriers.
     """
 
     def __init__(

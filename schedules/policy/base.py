@@ -70,12 +70,13 @@ class Claims:
       most: the largest head sizes, of Q and K and of V; None where the operation limits them.
       key_tiles: numbers of keys of a tile, of which one has to go with the pages; any page without.
       heads: numbers of heads are a multiple.
-      claims_tiles: whether CTAs may ask for further work tiles, in the order that a target has for it.
+      claims_tiles: whether CTAs may ask for further work tiles, in the order that a target has for
+        it.
       scales: how many neighbouring positions may share a scale; none without kernels for scales of
         positions.
-      blocks, joins, partial, indexed_rows, rows: whether there are kernels for lists of blocks, that
-        combine parts of the keys, with a result for each part, for lists of rows of keys, and for
-        rows of a latent cache in 8 bits.
+      blocks, joins, partial, indexed_rows, rows: whether there are kernels for lists of blocks,
+        that combine parts of the keys, with a result for each part, for lists of rows of keys, and
+        for rows of a latent cache in 8 bits.
     """
 
     types: tuple[str, ...] = (*WIDE, *NARROW)

@@ -91,7 +91,7 @@ class StreamedKV(Protocol):
         ...
 
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
-        """Prefetches keys and values from `first_column` on to L2, if no index array locates them."""
+        """Prefetches keys and values from `first_column` on to L2, unless an index locates them."""
         ...
 
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
 """Splits of the keys combined by the kernel that computes them.
 
-Each CTA writes the m_i, l_i and undivided O of its split to the workspace. The CTA that arrives last
-at the work tile's counter adds up the splits in their order, so that the result does not depend on
-which CTA that is. Each warp of `combine` owns chunks of O's columns, a counter and a copy of m_i
-and l_i: it waits for no other warp.
+Each CTA writes the m_i, l_i and undivided O of its split to the workspace. The CTA that arrives
+last at the work tile's counter adds up the splits in their order, so that the result does not
+depend on which CTA that is. Each warp of `combine` owns chunks of O's columns, a counter and a copy
+of m_i and l_i: it waits for no other warp.
 
 ```text
 attend --maxima,totals,sums--> join --> memory --the last one--> O, LSE

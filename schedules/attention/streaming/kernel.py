@@ -1,12 +1,12 @@
 """From `attn.mha` to a `ws.kernel` for few queries, which streams keys and values.
 
 A work tile is one or two query tiles of 16 rows, those of a group's heads and of a few tokens: as
-many as a product of one warp has. Warps 0-3 attend, each to a key slice of every key tile, with O in
-registers; warps 4-7 too, if O is too wide for one warp or there are two query tiles, which share the
-key tiles. The next warp merges their results, one stores O, one loads. Decoding reads each key once
-and is bound by memory: the ring takes all free shared memory, and `load` goes on to the next work
-tile while this one is finished. Launches overlap: a CTA starts while the previous kernel ends, and
-the next kernel may start when the last copies have been issued.
+many as a product of one warp has. Warps 0-3 attend, each to a key slice of every key tile, with O
+in registers; warps 4-7 too, if O is too wide for one warp or there are two query tiles, which share
+the key tiles. The next warp merges their results, one stores O, one loads. Decoding reads each key
+once and is bound by memory: the ring takes all free shared memory, and `load` goes on to the next
+work tile while this one is finished. Launches overlap: a CTA starts while the previous kernel ends,
+and the next kernel may start when the last copies have been issued.
 
 ```text
 load --q,kv--> attend[0..3] --maxima,totals,sums--> merge --out--> leave

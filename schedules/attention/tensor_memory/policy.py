@@ -232,8 +232,8 @@ def _exp2_period(head_dim: int, v_head_dim: int, q_tiles: int, element_bits: int
     """The period of exponentials with 4 on the FMA units, by the clocks of the other two units.
 
     Up to head size 128 exponentials take the special-function unit about as long as products take
-    the tensor core, and fewer polynomials make an iteration longer. Beyond, with query tiles that alternate,
-    they hardly change it, and each takes 5 instructions instead of 1
+    the tensor core, and fewer polynomials make an iteration longer. Beyond, with query tiles that
+    alternate, they hardly change it, and each takes 5 instructions instead of 1
     (schedules/attention/tensor_memory/README.md#exponentials).
     """
     products = (head_dim + v_head_dim) * PRODUCT_CLOCKS * element_bits // 16
@@ -322,7 +322,8 @@ def _pv_stages(knobs: Knobs) -> Domain:
         return one_of(*STAGE_COUNTS)
     columns = int(knobs["tile_n"])
     return Domain(
-        f"at most {columns // SCORE_CHUNK_COLUMNS}, for parts of {SCORE_CHUNK_COLUMNS} columns of {columns}",
+        f"at most {columns // SCORE_CHUNK_COLUMNS}, for parts of {SCORE_CHUNK_COLUMNS} columns of "
+        f"{columns}",
         lambda count: count * SCORE_CHUNK_COLUMNS <= columns,
     )
 

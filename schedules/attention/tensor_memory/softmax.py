@@ -8,8 +8,8 @@ With c = scale x log2(e), per row and key tile (spec: FlashAttention-4):
 
 With a stale m, P reaches up to 2^(bias + threshold), at most 2^8, which every type of P and f32
 sums can hold; in return, correction rarely rescales O. The exponent bias, 0 for 16 bits, moves
-8-bit P to where its type has small values too. A row that has seen no key has m = -inf; its exponent is
-taken relative to 0. `softmax.row` has the formulas for one row.
+8-bit P to where its type has small values too. A row that has seen no key has m = -inf; its
+exponent is taken relative to 0. `softmax.row` has the formulas for one row.
 """
 
 import math

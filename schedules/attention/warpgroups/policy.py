@@ -1,9 +1,9 @@
 """The policy of attention whose groups of threads hold S, P and O in registers.
 
 Tiles drawn from a counter begin while the one before them ends, and the longest ones first. It
-costs a place of its settings for O, hence smaller key tiles at wide heads, and a counter per launch. On
-an H200 (`bench/attention.py`, 2026-11-23, 2048 // D heads, 16384 tokens) that was, in times the
-speed of a CTA per tile:
+costs a place of its settings for O, hence smaller key tiles at wide heads, and a counter per
+launch. On an H200 (`bench/attention.py`, 2026-11-23, 2048 // D heads, 16384 tokens) that was, in
+times the speed of a CTA per tile:
 
 | head size | full 1024 | 4096 | 16384 | causal 1024 | 4096 | 16384 |
 | --- | --- | --- | --- | --- | --- | --- |

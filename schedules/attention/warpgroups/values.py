@@ -144,8 +144,8 @@ class TransposedValues(LoadedValues):
         """The product of P and some columns of V, in flight.
 
         Args:
-          reused: dead accumulators. For the product to reuse their registers, it must seem to add to
-            them: it would, if the scale, which is above 0, were negative.
+          reused: dead accumulators. The product reuses their registers if it seems to add to them:
+            it would, were the scale, which is above 0, negative.
         """
         span = self.column_ranges[number]
         columns, count = b.rows(slot, span.start, len(span)), len(span)

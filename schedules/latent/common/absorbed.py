@@ -70,8 +70,8 @@ class Work(Protocol):
 
         Args:
           ring: of scores.
-          iteration: emits one block, from `Scores` and the state to the next state. `Scores` takes a
-            slot of the ring and returns the scores, -inf for hidden keys, and `any_visible`.
+          iteration: emits one block, from `Scores` and the state to the next state. `Scores` takes
+            a slot of the ring and returns the scores, -inf for hidden keys, and `any_visible`.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Whole sequences whose keys are loaded row by row, as indexed ones: `read_entries` reads their page table.
+"""Whole sequences whose keys are loaded row by row; `read_entries` reads their page table.
 
 Entries are the positions of a sequence; an entry is visible if the mask shows it to the query. So
 the kernels of lists serve sequences whose stored rows are no operands of products: one query in a

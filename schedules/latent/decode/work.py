@@ -74,10 +74,10 @@ class ContiguousWork:
 
         return loop_over_tiles(self._visited, self._visited.phases(0), state, block)
 
-    def _masked_scores(self, scores: Value, test: Test | None, turn: Value) -> Value:
+    def _masked_scores(self, scores: Value, test: Test | None, index: Value) -> Value:
         """The scores of a key tile, -inf for hidden keys."""
         problem = self._problem
-        position = (self._visited, turn, self._row0, problem.scale)
+        position = (self._visited, index, self._row0, problem.scale)
         return masked_scores(problem, self._tile, scores, test, *position)
 
     def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
