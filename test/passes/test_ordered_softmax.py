@@ -53,14 +53,14 @@ def test_a_group_reads_scores_when_the_other_one_has_handed_p_over(is_ordered: b
 def test_a_group_that_waits_in_front_of_its_first_turn_stops_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept = softmax._await_turn  # pyright: ignore[reportPrivateUsage]
+    kept = softmax._await_other_group  # pyright: ignore[reportPrivateUsage]
 
     def in_front(storage: Any, way: Any, *, group: int) -> None:
         if group == 1:
             kept(storage, way, group=0)
             kept(storage, way, group=1)
 
-    monkeypatch.setattr(softmax, "_await_turn", in_front)
+    monkeypatch.setattr(softmax, "_await_other_group", in_front)
     (kernel,) = ir.get_ops_of_type(module := built("ordered-softmax=true"), ws.KernelOp)
     with pytest.raises(VerifyError, match=r"needs a full slot of ring order\[0\]"):
         prove(kernel)
@@ -68,13 +68,13 @@ def test_a_group_that_waits_in_front_of_its_first_turn_stops_all(
 
 
 def test_a_group_that_does_not_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = softmax._await_turn  # pyright: ignore[reportPrivateUsage]
+    kept = softmax._await_other_group  # pyright: ignore[reportPrivateUsage]
 
     def once(storage: Any, way: Any, *, group: int) -> None:
         if group == 1:
             kept(storage, way, group=group)
 
-    monkeypatch.setattr(softmax, "_await_turn", once)
+    monkeypatch.setattr(softmax, "_await_other_group", once)
     (kernel,) = ir.get_ops_of_type(module := built("ordered-softmax=true"), ws.KernelOp)
     with pytest.raises(VerifyError, match=r"ring order\[0\]"):
         prove(kernel)

@@ -170,7 +170,7 @@ def test_parts_of_a_size_in_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.update(options)
         return q
 
-    monkeypatch.setattr(planned_calls, "attention", attention)
+    monkeypatch.setattr(planned_calls, "_ATTENTION", attention)
     q, k, v = normal(sum(QUERIES), HEADS, DIM), torch.cat(KEYS), torch.cat(VALUES)
     wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE)
     rows = (offsets(QUERIES), offsets(LENGTHS), *SIZES)

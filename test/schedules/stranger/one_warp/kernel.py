@@ -15,7 +15,7 @@ from attn_mlir.schedules.kernel import attention_kernel, over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 from attn_mlir.schedules.sources.listed_copies import streamed_kv
-from attn_mlir.schedules.sources.transport import stream
+from attn_mlir.schedules.sources.transport import load_streamed
 
 from .policy import ONE_WARP
 from .roles import Storage, attend
@@ -45,7 +45,7 @@ class OneWarp:
         with attention_kernel(function, op, OneWarpConfig) as (kernel, problem, stored):
             storage, source = Storage(problem), streamed_kv(problem, *stored)
             work = partial(over_tiles, problem)
-            load = work(lambda tile, _: stream(problem, storage, source, tile))
+            load = work(lambda tile, _: load_streamed(problem, storage, source, tile))
             roles = [b.Role("attend", work(lambda tile, _: attend(problem, storage, tile)))]
             b.emit_roles([*roles, b.Role("load", load, lanes=1)])
         return kernel
