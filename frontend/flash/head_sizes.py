@@ -20,11 +20,15 @@ Operands = tuple[Any, Any, Any]
 def are_whole(*operands: Any) -> bool:
     """Whether kernels have the head sizes; whatever is no array is left to them."""
     step = _step(operands)
-    for operand in operands:
-        shape: Any = getattr(operand, "shape", None)
-        if shape and shape[-1] % step:
-            return False
-    return True
+    return not any(_columns(operand) % step for operand in operands)
+
+
+def _columns(operand: Any) -> int:
+    """The last extent; 0 of what has none that can be read."""
+    try:
+        return int(operand.shape[-1])
+    except Exception:  # of any kind: the caller's checks name the argument
+        return 0
 
 
 def in_whole_heads(

@@ -19,7 +19,7 @@ from attn_mlir.flash.rotary import as_f32, full_like
 from attn_mlir.library import check_one_library, library_of
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import integer
-from attn_mlir.runtime.call.tensors import shape_of
+from attn_mlir.runtime.call.tensors import check_has_memory, shape_of, view
 from attn_mlir.runtime.kernel import DeviceChoice
 
 STATE_DTYPES = ("bf16", "f16", "f32")
@@ -163,7 +163,11 @@ def merge_attn_states(
         raise SpecError("output_scale must be None: O is not quantised")
     outputs = {"prefix_output": prefix_output, "suffix_output": suffix_output}
     sums = {"prefix_lse": prefix_lse, "suffix_lse": suffix_lse}
-    check_one_library({"output": output, **outputs, **sums, "output_lse": output_lse})
+    written = {"output": output, "output_lse": output_lse}
+    for name, array in {**outputs, **sums, **written}.items():
+        if array is not None:
+            check_has_memory(view(array, name), name)
+    check_one_library({**written, **outputs, **sums})
     axes = ("tokens", "heads", "head_dim")
     made = checked_array("output", output, axes, *STATE_DTYPES)
     shape = made.shape

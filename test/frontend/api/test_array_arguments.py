@@ -235,6 +235,22 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "lse_partial": real(2, 1, 8, HEADS, dtype=F32).transpose(-1, -2).contiguous().transpose(-1, -2),
         },
     ),
+    "merge_attn_states": (
+        flash.merge_attn_states,
+        {
+            "output": real(8, HEADS, DIM), "prefix_output": real(8, HEADS, DIM),
+            "prefix_lse": real(HEADS, 8, dtype=F32), "suffix_output": real(8, HEADS, DIM),
+            "suffix_lse": real(HEADS, 8, dtype=F32),
+        },
+    ),
+    "reshape_and_cache_flash": (
+        lambda **x: flash.reshape_and_cache_flash(**x, kv_cache_dtype="auto", k_scale=None, v_scale=None),
+        {
+            "key": real(8, HEADS, DIM), "value": real(8, HEADS, DIM),
+            "key_cache": real(1, 128, HEADS, DIM), "value_cache": real(1, 128, HEADS, DIM),
+            "slot_mapping": whole(0, 1, 2, 3, 4, 5, 6, 7),
+        },
+    ),
     "flash_mla.flash_attn_varlen_func": (
         lambda **x: flash_mla.flash_attn_varlen_func(**x, max_seqlen_qo=8, max_seqlen_kv=8),
         {**rows(), "cu_seqlens_qo": whole(0, 8), "cu_seqlens_kv": whole(0, 8)},
@@ -501,7 +517,8 @@ def test_every_function_is_called() -> None:
         "pack_latent",
     }
     public |= {"scaled_dot_product_attention", "flex_attention"}
-    assert public - told == {"FlashMLASchedMeta", "get_mla_metadata"}  # without arrays
+    without_operands = {"FlashMLASchedMeta", "get_mla_metadata", "get_scheduler_metadata"}
+    assert public - told == without_operands
 
 
 def test_subclasses_of_numpy() -> None:
