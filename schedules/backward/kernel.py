@@ -23,7 +23,7 @@ from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
-from attn_mlir.schedules.backward.roles import GradientStorage, attend, leave, load
+from attn_mlir.schedules.backward.roles import GradientStorage, attend, load, store_gradients
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
@@ -171,7 +171,7 @@ def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorag
         ),
         b.Role(
             "leave",
-            work(lambda tile, _: leave(gradients, storage, tile)),
+            work(lambda tile, _: store_gradients(gradients, storage, tile)),
             lanes=1,
             registers=others,
         ),

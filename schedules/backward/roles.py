@@ -7,11 +7,11 @@ rows: so weights and their gradients are operands of the next product as they ar
                        keys stand      queries stand
 issue S = X U^T        K Q^T           Q K^T
 issue dP = Y V^T       V dO^T          dO V^T
-settle S               P = 2^(c S - LSE), 0 where hidden
+await S                P = 2^(c S - LSE), 0 where hidden
 issue dY += P V        dV += P dO      -
-settle dP              dS = P (dP - delta)
+await dP               dS = P (dP - delta)
 issue dX += dS U       dK += dS Q      dQ += dS K
-settle both
+await both
 ```
 """
 
@@ -29,10 +29,10 @@ from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
 
 
 class GradientStorage:
-    """The rings of the kernel; the ways of what stands still, and of results, are its groups.
+    """The rings of the kernel; stationary operands and results have one for each group.
 
     Attributes:
-      still, streamed: of the two operands of each.
+      stationary, streamed: of the two operands of each side.
       results: of the gradients.
       numbers: the LSE and delta of queries.
       widths: columns of the first and of the second operand.
@@ -54,11 +54,11 @@ class GradientStorage:
                 b.Ring(name, x, stages=stages, instances=instances) for (name, _, _), x in named
             ]
 
-        still, streamed = gradients.operands()
-        self.still = rings(still, config.tile_m, stages=1, instances=config.q_tiles)
+        stationary, streamed = gradients.operands()
+        self.stationary = rings(stationary, config.tile_m, stages=1, instances=config.q_tiles)
         self.streamed = rings(streamed, config.tile_n, stages=config.kv_stages, instances=1)
         self.numbers = numbers_of(gradients)
-        results = zip(still, tiles(config.tile_m), gradients.results, strict=False)
+        results = zip(stationary, tiles(config.tile_m), gradients.results, strict=False)
         self.results = [
             b.Ring(f"d{name}", x, instances=config.q_tiles) for (name, _, _), x, _ in results
         ]
@@ -67,12 +67,12 @@ class GradientStorage:
 def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
     """Fills the stationary slots once, and the other rings with all that a tile visits."""
     problem = gradients.problem
-    for way in range(problem.config.q_tiles):
-        position = problem.first_position(tile, way)
-        for ring, rows in zip(storage.still, gradients.rows(), strict=True):
-            slot = ring.acquire(way)
-            own, _ = problem.sequences(tile)
-            rows.load(slot, own, tile.head, position)
+    for group in range(problem.config.q_tiles):
+        position = problem.first_position(tile, group)
+        for ring, rows in zip(storage.stationary, gradients.rows(), strict=True):
+            slot = ring.acquire(group)
+            rows_sequence, _ = problem.sequences(tile)
+            rows.load(slot, rows_sequence, tile.head, position)
             b.commit(slot, "copy_engine")
     _, streamed = gradients.operands()
     source = TensorRows(problem, {side: tensor for _, side, tensor in streamed})
@@ -80,87 +80,89 @@ def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None
     source.fill_rings([Filled(side, ring, width) for (_, side, _), ring, width in rings], tile)
 
 
-def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, way: Value) -> None:
+def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group: Value) -> None:
     """The gradients of a group's rows, to the rings of results."""
     problem, zero = gradients.problem, b.f32_constant(0.0)
-    steps = _Steps(problem, storage, tile, way)
+    steps = _Steps(problem, storage, tile, group)
     widths = storage.widths[: len(storage.results)]
     empty = [b.fill([problem.config.tile_m, width], zero) for width in widths]
     first, *second = problem.over_column_heads(tile, empty, steps.of_head)
     steps.release()
     scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), first)
-    b.barrier()  # nobody of the group reads what stands still any more, in whose place these may be
-    for ring, sums in zip(storage.results, [scaled, *second], strict=True):
-        slot = ring.acquire(way)
-        b.store(b.rounded(sums, problem.output), slot)
+    b.barrier()  # the group has read the stationary slots, where these results may lie
+    for ring, gradient in zip(storage.results, [scaled, *second], strict=True):
+        slot = ring.acquire(group)
+        b.store(b.rounded(gradient, problem.output), slot)
         b.commit(slot, "warps")
 
 
 class _Steps:
     """The iterations of a work tile; a group's state is its gradients, the first without scale."""
 
-    def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, way: Value):
-        self._problem, self._storage, self._way = problem, storage, way
-        self._row0 = problem.first_position(tile, way)
+    def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, group: Value):
+        self._problem, self._storage, self._group = problem, storage, group
+        self._row0 = problem.first_position(tile, group)
         self._scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
         self._take = storage.numbers.of_tile(tile, self._row0)
-        self._still = [ring.wait(way) for ring in storage.still]
+        self._stationary = [ring.wait(group) for ring in storage.stationary]
 
     def release(self) -> None:
-        """Hands back what stands still."""
-        for slot in self._still:
+        """Releases the stationary slots."""
+        for slot in self._stationary:
             b.release(slot, "warps")
 
     def of_head(self, tile: WorkTile, *state: Value) -> list[Value]:
-        """Every turn with one head of what streams."""
-        visited = self._problem.column_tiles(tile)
+        """All iterations over one head of the streamed side."""
+        tiles = self._problem.column_tiles(tile)
 
-        def iteration(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-            return self._step(tile, visited, test, turn, *state)
+        def iteration(test: Test | None, index: Value, *state: Value) -> list[Value]:
+            return self._step(tile, tiles, test, index, *state)
 
-        return loop_over_tiles(visited, visited.phases(self._way), list(state), iteration)
+        return loop_over_tiles(tiles, tiles.phases(self._group), list(state), iteration)
 
     def _step(
         self,
         tile: WorkTile,
-        visited: ColumnTiles,
+        tiles: ColumnTiles,
         test: Test | None,
-        turn: Value,
-        sums: Value,
-        *others: Value,
+        index: Value,
+        gradient: Value,
+        *second_gradient: Value,
     ) -> list[Value]:
-        """A tile of what streams; `others` has the second gradient, if that is wanted."""
+        """One streamed tile; `second_gradient` is empty if there is one gradient."""
         problem = self._problem
         slots: list[Value] = []
         raw: list[Value] = []
-        for still, ring in zip(self._still, self._storage.streamed, strict=True):
+        for stationary, ring in zip(self._stationary, self._storage.streamed, strict=True):
             slots.append(ring.wait())
-            raw.append(self._product(still, slots[-1]))
+            raw.append(self._product(stationary, slots[-1]))
         first, second = slots
         scores = b.wait_product(raw[0], newest=1)
         row0, scale = self._row0, problem.scale
         weights = self._weights(
-            masked_scores(problem, tile, scores, test, visited, turn, row0, scale)
+            masked_scores(problem, tile, scores, test, tiles, index, row0, scale)
         )
-        more = [self._added(other, weights, second) for other in others]
-        found = b.wait_product(raw[1], newest=len(more))
-        last = self._added(sums, self._gradients(weights, found), first)
-        done = [b.wait_product(pending, newest=1) for pending in more]
+        second_products = [
+            self._added(accumulators, weights, second) for accumulators in second_gradient
+        ]
+        weight_gradients = b.wait_product(raw[1], newest=len(second_products))
+        first_product = self._added(gradient, self._gradients(weights, weight_gradients), first)
+        second_done = [b.wait_product(product, newest=1) for product in second_products]
         b.release(second, "warps")
-        sums = b.wait_product(last)
+        gradient = b.wait_product(first_product)
         b.release(first, "warps")
-        return [sums, *done]
+        return [gradient, *second_done]
 
-    def _product(self, still: Value, streamed: Value) -> Value:
-        """[rows, columns], pending."""
+    def _product(self, stationary: Value, streamed: Value) -> Value:
+        """The product [rows, columns], in flight."""
         config = self._problem.config
         empty = b.fill([config.tile_m, config.tile_n], b.f32_constant(0.0))
-        return b.product(empty, still, streamed, accumulate=False, b_layout="nk")
+        return b.product(empty, stationary, streamed, accumulate=False, b_layout="nk")
 
-    def _added(self, sums: Value, weights: Value, streamed: Value) -> Value:
-        """The sums plus weights times what streams, pending."""
-        narrow = b.rounded(weights, self._problem.element)
-        return b.product(sums, narrow, streamed, accumulate=True, b_layout="kn")
+    def _added(self, accumulators: Value, weights: Value, streamed: Value) -> Value:
+        """accumulators + weights x streamed, in flight."""
+        operand = b.rounded(weights, self._problem.element)
+        return b.product(accumulators, operand, streamed, accumulate=True, b_layout="kn")
 
     def _weights(self, scores: Value) -> Value:
         """P: 2 to the power of scores times c, less the LSE of each query."""
@@ -181,12 +183,12 @@ class _Steps:
         return b.map_elements(element, weights, gradients, self._take(DELTA))
 
 
-def leave(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
+def store_gradients(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
     """Writes the gradients; rows past the end of the sequence are dropped. One thread."""
     problem = gradients.problem
-    for way in range(problem.config.q_tiles):
-        position = problem.first_position(tile, way)
+    for group in range(problem.config.q_tiles):
+        position = problem.first_position(tile, group)
         for ring, rows in zip(storage.results, gradients.rows(), strict=False):
-            slot = ring.wait(way)
+            slot = ring.wait(group)
             rows.store(slot, tile.results, tile.head, position)
             b.release(slot, "copy_engine")
