@@ -42,9 +42,8 @@ def product(order: str = "single") -> ws.KernelOp:
         left, right, table, result, workspace, arrived = kernel.body.blocks[0].arguments
         a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, instances=WARPS)
         bs = b.Ring("b", b.tile([DEPTH, COLUMNS], narrow, "shared"), stages=STAGES, instances=WARPS)
-        sums = b.Ring(
-            "sums", b.tile([ROWS, SHARE], ir.F32Type.get(), "shared"), instances=WARPS * WARPS
-        )
+        share = b.tile([ROWS, SHARE], ir.F32Type.get(), "shared")
+        sums = b.Ring("sums", share, instances=WARPS * WARPS)
         depth, parts = b.extent(left, 1), b.extent(workspace, 0)
 
         def first(part: b.Value) -> b.Value:
