@@ -49,7 +49,11 @@ def offsets_of_blocks(block_mask: BlockMask, requested: CallOffsets) -> CallOffs
 
 def _is_array(value: object) -> bool:
     """Whether an offset is an array and no number."""
-    return as_int(value) is None and len(extents(value)) > 0
+    if as_int(value) is not None:
+        return False
+    if hasattr(type(value), "__dlpack__"):  # some have a rank, and no extents that can be read
+        return bool(getattr(value, "ndim", 1))
+    return len(extents(value)) > 0
 
 
 def _array(name: str, value: object, batch: int) -> object:

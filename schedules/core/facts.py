@@ -1,5 +1,6 @@
 """The facts of an operation in MLIR; see `attn_mlir.schedules.policy.facts`."""
 
+from dataclasses import replace
 from typing import Any
 
 from attn_mlir.dialect import attn
@@ -36,23 +37,33 @@ def _element(operand: Value) -> str:
     return element_name(attn.logical_type(operand).element_type)
 
 
-def _mha(op: attn.MhaOp) -> Facts:
-    modifier, join = Modifier(op, {}), op.join
+def _attention(op: attn.MhaOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
+    """The facts that attention and its gradients share, for elements of q's type."""
+    element = element_name(op.element_type)
     return Facts(
-        operation="mha",
+        operation=op.OPERATION_NAME.removeprefix("attn."),
         heads=op.heads,
         kv_heads=op.kv_heads,
         head_dim=op.head_dim,
         v_head_dim=op.v_head_dim,
-        q_type=element_name(op.element_type),
-        kv_type=element_name(op.stored_element_type),
-        out_type=element_name(op.output_type),
+        q_type=element,
+        kv_type=element,
+        out_type=element,
         mask=op.mask_rule,
         page_size=page_size_of(op.k),
         ragged_q=is_ragged(op.q),
         padded_q=has_padded_queries(op.q),
         scales=_scales(op.k, op.v),
         indexed_rows=has_indirect_rows(op.k),
+    )
+
+
+def _mha(op: attn.MhaOp) -> Facts:
+    modifier, join = Modifier(op, {}), op.join
+    return replace(
+        _attention(op),
+        kv_type=element_name(op.stored_element_type),
+        out_type=element_name(op.output_type),
         shares_rows=op.shares_rows,
         block=None if op.blocks is None else op.blocks.extents,
         modifier=ModifierFacts(modifier.reads, modifier.gathers),
@@ -137,25 +148,6 @@ def _append(op: attn.AppendOp) -> Facts:
     )
 
 
-def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
-    return Facts(
-        operation=op.OPERATION_NAME.removeprefix("attn."),
-        heads=op.heads,
-        kv_heads=op.kv_heads,
-        head_dim=op.head_dim,
-        v_head_dim=op.v_head_dim,
-        q_type=element_name(op.element_type),
-        kv_type=element_name(op.element_type),
-        out_type=element_name(op.element_type),
-        mask=op.mask_rule,
-        page_size=page_size_of(op.k),
-        ragged_q=is_ragged(op.q),
-        padded_q=has_padded_queries(op.q),
-        scales=_scales(op.k, op.v),
-        indexed_rows=has_indirect_rows(op.k),
-    )
-
-
 def _delta(op: attn.DeltaOp) -> Facts:
     *_, heads, columns = op.o.type.shape
     element = element_name(op.o.type.element_type)
@@ -193,8 +185,8 @@ _FACTS: dict[type[Any], Any] = {
     attn.AppendOp: _append,
     attn.CombineOp: _combine,
     attn.DeltaOp: _delta,
-    attn.KvGradientsOp: _gradients,
-    attn.QGradientsOp: _gradients,
+    attn.KvGradientsOp: _attention,
+    attn.QGradientsOp: _attention,
 }
 
 

@@ -155,6 +155,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "attention, packed": (am.attention, {**rows(), **LENGTHS}),
     "attention, cached": (am.attention, {**dense(), "cache_seqlens": whole(0)}),
+    "attention, shard": (
+        lambda **x: am.attention(**dense(), **x),
+        {"q_offset": whole(0), "k_offset": whole(0)},
+    ),
     "attention of 8 bits": (am.attention, {**E4M3, **FACTORS}),
     "attention, captured": (
         lambda **x: captured(am.attention, **x),
@@ -458,7 +462,7 @@ def differentiated(call: Callable[[Any], Any], tensor: Any) -> None:
 
 
 WAYS: dict[Callable[..., Any], str] = {
-    mapped: "no rule for torch.vmap|no elements here",
+    mapped: "no rule for torch.vmap|no elements here|nor transformed by torch.func: leave it out",
     pushed: "has a tangent",
     pulled: "requires a gradient",
     differentiated: "has a tangent",
