@@ -209,6 +209,23 @@ def test_other_shapes_dtypes_and_options(watch: Watch, taken: Any) -> None:
     assert not watch.called(*operands(taken), mask=am.sliding_window(79), return_lse=1)
 
 
+def test_multiprocessors_stay_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept launch leaves as many free as its call says, and each margin has its own."""
+    margins: list[int] = []
+    plan_launch = IdleDevice.plan_launch
+
+    def planned(device: Any, bundle: Any, bound: Any, names: Any) -> Any:
+        margins.append(bound.sm_margin)
+        return plan_launch(device, bundle, bound, names)
+
+    monkeypatch.setattr(IdleDevice, "plan_launch", planned)
+    arrays = operands(of_numpy)
+    for margin in (3, 0, 7):
+        for _ in range(5):
+            attention(*arrays, tile_order="persistent", sm_margin=margin, device=IDLE)
+    assert margins == [3, 0, 7]
+
+
 @LIBRARIES
 def test_one_array_for_several_operands(watch: Watch, taken: Any) -> None:
     """A plan made of a call with k twice tells k and v apart, and views of one packed array."""
