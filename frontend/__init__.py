@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import plan
     from attn_mlir.api.attention_backward import Gradients
-    from attn_mlir.api.latent_formats import pack_latent, unpack_latent
+    from attn_mlir.api.latent.formats import pack_latent, unpack_latent
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
@@ -106,12 +106,12 @@ _MODULES = {
     "mha": "compiling.spec",
     "mla": "calls",
     "mla_decode": "calls",
-    "pack_latent": "api.latent_formats",
+    "pack_latent": "api.latent.formats",
     "plan": "api.attention",
     "prefix_lm": "masks",
     "sliding_window": "masks",
     "sparse_mla": "calls",
-    "unpack_latent": "api.latent_formats",
+    "unpack_latent": "api.latent.formats",
 }
 _SUBMODULES = ("errors", "mods", "reference", "trace")
 

@@ -15,9 +15,9 @@ from typing import Any, ParamSpec
 from attn_mlir.api import appending
 from attn_mlir.api import attention as api
 from attn_mlir.api import attention_backward as backward
-from attn_mlir.api import mla as dense
-from attn_mlir.api import mla_decode as decoding
-from attn_mlir.api import sparse_mla as sparse
+from attn_mlir.api.latent import mla as dense
+from attn_mlir.api.latent import mla_decode as decoding
+from attn_mlir.api.latent import sparse_mla as sparse
 from attn_mlir.caches import CACHES
 from attn_mlir.runtime.call.torch_tensors import is_compiling, is_fake, is_tensor, is_tracing
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.dialect.attn.program import ARGUMENTS, Node, Program
+from attn_mlir.dialect.attn.programs.program import ARGUMENTS, Node, Program
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.tracing.capture import Captures
 from attn_mlir.tracing.excerpt import located, spot_of_error

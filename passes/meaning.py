@@ -6,7 +6,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import MhaOp
 from attn_mlir.dialect.attn.names import names_of
-from attn_mlir.dialect.attn.reading import Unread, read_program
+from attn_mlir.dialect.attn.programs.reading import Unread, read_program
 
 MEANINGS = "attn.meanings"  # module attribute: kernel name -> JSON text
 Request = dict[str, Any]

@@ -18,7 +18,7 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
 from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.operands import Operand, Request
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.sparse_mla import PAGE_SIZE, SparseMlaOp
@@ -246,9 +246,7 @@ def _score_mod(
             OffsetsOp(*offsets)
         if modifier is None:
             return coordinates[0]
-        from attn_mlir.dialect.attn.expression import (
-            emit_program,
-        )  # imported here because few kernels have one
+        from attn_mlir.dialect.attn.programs.expression import emit_program
 
         read = [arguments[tensor.name] for tensor in modifier.tensors]
         return emit_program(modifier, coordinates, read)

@@ -29,7 +29,7 @@ from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, refuse
 from attn_mlir.compiling.routes import attention_choice, chosen
 from attn_mlir.compiling.spec import MhaSpec, mha
 from attn_mlir.compiling.splits import PARTIAL, fixed_split, split_count
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask

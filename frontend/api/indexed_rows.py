@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from attn_mlir.api.array_checks import index_array
 from attn_mlir.api.cache_scales import POOL_RANK
-from attn_mlir.api.latent_caches import pool_rows
+from attn_mlir.api.latent.caches import pool_rows
+from attn_mlir.api.latent.packed_rows import latent_format, stored_rows
 from attn_mlir.api.lengths import check_list_lengths
-from attn_mlir.api.packed_rows import latent_format, stored_rows
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32
 from attn_mlir.runtime.call.tensors import TensorView, view

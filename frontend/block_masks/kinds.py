@@ -19,10 +19,10 @@ from attn_mlir.block_masks.arguments import (
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
 from attn_mlir.compiling.offsets import CallOffsets, numbers_of
 from attn_mlir.dialect.attn.coordinates import OFFSETS, Offsets
-from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.masks import INTS
 from attn_mlir.dialect.attn.masks.shifted import shifted
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import check_extents

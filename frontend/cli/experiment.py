@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attn_mlir.compiling.bundled import attention_of, text_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.lengths import DENSE
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.element_types import ELEMENT_TYPES
 from attn_mlir.errors import SpecError

@@ -9,7 +9,7 @@ from attn_mlir.compiling.modifier_text import read_modifier
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.request import Request
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.masks.text import parse_mask

@@ -11,7 +11,7 @@ from attn_mlir.compiling.dtypes import DTYPES, dtype_name
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.coordinates import NO_OFFSETS, Offsets
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.registry import named, unnamed

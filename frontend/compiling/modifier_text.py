@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attn_mlir.dialect.attn.evaluation import evaluate
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 
 

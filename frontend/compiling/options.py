@@ -31,7 +31,7 @@ from attn_mlir.schedules.policy.tiling import (
 )
 
 if TYPE_CHECKING:
-    from attn_mlir.dialect.attn.program import Program
+    from attn_mlir.dialect.attn.programs.program import Program
 
 HEAD_DIM_STEP = 8
 NARROW_HEAD_DIM_STEP = 16

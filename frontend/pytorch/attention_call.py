@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.attention import attention
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.call import as_tensor
 from attn_mlir.pytorch.graph_calls import GraphCall

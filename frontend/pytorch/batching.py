@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect.attn.block import BLOCK_LISTS
-from attn_mlir.dialect.attn.program import Node, Program
+from attn_mlir.dialect.attn.programs.program import Node, Program
 from attn_mlir.pytorch.operators import AttentionArguments, attention_op, block_lists_op
 
 torch: Any = importlib.import_module("torch")

@@ -8,9 +8,9 @@ may have `indices`.
 
 from __future__ import annotations
 
-from attn_mlir.api.mla import mla
-from attn_mlir.api.mla_decode import mla_decode
-from attn_mlir.api.sparse_mla import sparse_mla
+from attn_mlir.api.latent.mla import mla
+from attn_mlir.api.latent.mla_decode import mla_decode
+from attn_mlir.api.latent.sparse_mla import sparse_mla
 from attn_mlir.pytorch.graph_calls import VALUES, GraphCall
 
 SCALED = {"scale": "Scalar"}

@@ -16,7 +16,7 @@ from attn_mlir.api.descales import descales_of
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.readable import readable

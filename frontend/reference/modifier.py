@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.arrays import host_arrays
-from attn_mlir.dialect.attn.evaluation import Modified, evaluate
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.evaluation import Modified, evaluate
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.reference.offsets import Offsets
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from attn_mlir.dialect.attn.program import TENSOR_DTYPES, CapturedTensor
+from attn_mlir.dialect.attn.programs.program import TENSOR_DTYPES, CapturedTensor
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.call.torch_tensors import check_tensor, is_tensor

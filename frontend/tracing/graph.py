@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attn_mlir.dialect.attn.program import (
+from attn_mlir.dialect.attn.programs.program import (
     BINARY,
     COMPARISONS,
     FLOAT_ONLY,

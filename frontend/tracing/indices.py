@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.arrays import host_arrays
-from attn_mlir.dialect.attn.evaluation import value_of
-from attn_mlir.dialect.attn.program import Node, Program
+from attn_mlir.dialect.attn.programs.evaluation import value_of
+from attn_mlir.dialect.attn.programs.program import Node, Program
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.tensors import TensorView
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.scale import ScaleBlock
 from attn_mlir.element_types import NARROW
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from attn_mlir import mods
 from attn_mlir import trace as tr
-from attn_mlir.dialect.attn.derivative import FLAT, RULES, Derivative, differentiated
-from attn_mlir.dialect.attn.evaluation import evaluate, value_of
-from attn_mlir.dialect.attn.program import (
+from attn_mlir.dialect.attn.programs.derivative import FLAT, RULES, Derivative, differentiated
+from attn_mlir.dialect.attn.programs.evaluation import evaluate, value_of
+from attn_mlir.dialect.attn.programs.program import (
     ARGUMENTS,
     BINARY,
     COMPARISONS,

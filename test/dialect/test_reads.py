@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from attn_mlir import mods
 from attn_mlir import trace as tr
-from attn_mlir.dialect.attn.derivative import differentiated
-from attn_mlir.dialect.attn.evaluation import evaluate
-from attn_mlir.dialect.attn.program import ARGUMENTS, CapturedTensor, Node
-from attn_mlir.dialect.attn.reads import Pattern, pattern_of
-from attn_mlir.dialect.attn.rewriting import extracted
+from attn_mlir.dialect.attn.programs.derivative import differentiated
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.program import ARGUMENTS, CapturedTensor, Node
+from attn_mlir.dialect.attn.programs.reads import Pattern, pattern_of
+from attn_mlir.dialect.attn.programs.rewriting import extracted
 from attn_mlir.trace import trace
 
 ROW, TABLE, CUBE = (np.ones(shape, np.float32) for shape in ((9,), (9, 9), (9, 9, 9)))

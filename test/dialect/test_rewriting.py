@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_mlir.dialect.attn.evaluation import value_of
-from attn_mlir.dialect.attn.program import ARGUMENTS, CapturedTensor, Node, Program
-from attn_mlir.dialect.attn.rewriting import LEAST, MOST, Rewriter, extracted
+from attn_mlir.dialect.attn.programs.evaluation import value_of
+from attn_mlir.dialect.attn.programs.program import ARGUMENTS, CapturedTensor, Node, Program
+from attn_mlir.dialect.attn.programs.rewriting import LEAST, MOST, Rewriter, extracted
 
 START = [Node("argument", "f32" if name == "score" else "i32", value=name) for name in ARGUMENTS]
 SCORES = np.array([0.0, 1.0, -1.0, 0.3, -7.5, 1e4, np.inf, -np.inf, np.nan])

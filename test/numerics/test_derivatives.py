@@ -11,7 +11,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir import trace as tr
-from attn_mlir.dialect.attn.derivative import differentiated
+from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.reference import check_attention
 from attn_mlir.trace import Recorded, trace
 

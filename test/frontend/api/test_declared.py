@@ -14,12 +14,12 @@ import attn_mlir as am
 from attn_mlir.api.appending import AppendCall
 from attn_mlir.api.attention import AttentionCall
 from attn_mlir.api.attention_backward import AttentionBackwardCall
+from attn_mlir.api.latent.mla import MlaCall
+from attn_mlir.api.latent.mla_decode import MlaDecodeCall
+from attn_mlir.api.latent.sparse_mla import SparseMlaCall
 from attn_mlir.api.lengths import LengthArguments
-from attn_mlir.api.mla import MlaCall
-from attn_mlir.api.mla_decode import MlaDecodeCall
 from attn_mlir.api.plan import Plan
 from attn_mlir.api.planners import declared_by, only_planned
-from attn_mlir.api.sparse_mla import SparseMlaCall
 from attn_mlir.runtime.call.tensors import view
 
 CALLS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api.mla import plan
+from attn_mlir.api.latent.mla import plan
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError

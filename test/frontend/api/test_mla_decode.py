@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api.mla_decode import plan
+from attn_mlir.api.latent.mla_decode import plan
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.routes import choice_of

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.api.latent.sparse_mla import sparse_mla
 from attn_mlir.api.planners import only_planned
-from attn_mlir.api.sparse_mla import sparse_mla
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.errors import SpecError
 from attn_mlir.flash_mla import flash_mla_sparse_fwd

@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.api.appending import append_kv
-from attn_mlir.api.mla_decode import plan as plan_decode
+from attn_mlir.api.latent.mla_decode import plan as plan_decode
 from attn_mlir.api.plan import Plan
 from attn_mlir.api.planners import only_planned
 from attn_mlir.errors import SpecError

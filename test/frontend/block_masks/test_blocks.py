@@ -19,7 +19,7 @@ from attn_mlir.block_masks.arguments import check_block_count
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask, joins_blocks
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.dialect._mlir import make_context
-from attn_mlir.dialect.attn.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.kernel import Machine

@@ -15,8 +15,8 @@ from attn_mlir.cli.experiment import run_attention
 from attn_mlir.compiling.bundled import text_of
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn.evaluation import evaluate
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.meaning import record_meaning, recorded_meaning

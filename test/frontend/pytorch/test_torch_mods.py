@@ -15,7 +15,7 @@ flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import mods  # noqa: E402
 from attn_mlir.arrays import host_arrays  # noqa: E402
-from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
+from attn_mlir.dialect.attn.programs.evaluation import evaluate  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.call import as_tensor  # noqa: E402
 from attn_mlir.torch import flex_attention  # noqa: E402

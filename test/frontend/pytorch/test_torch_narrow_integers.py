@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from attn_mlir import trace as tr  # noqa: E402
 from attn_mlir.arrays import host_arrays  # noqa: E402
-from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
+from attn_mlir.dialect.attn.programs.evaluation import evaluate  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 
 DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool)

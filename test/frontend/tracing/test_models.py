@@ -12,7 +12,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from attn_mlir.arrays import host_arrays  # noqa: E402
-from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
+from attn_mlir.dialect.attn.programs.evaluation import evaluate  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional

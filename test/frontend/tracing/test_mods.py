@@ -13,7 +13,7 @@ import pytest
 
 from attn_mlir import mods
 from attn_mlir.arrays import host_arrays
-from attn_mlir.dialect.attn.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
 from attn_mlir.errors import SpecError
 from attn_mlir.trace import trace
 

@@ -12,7 +12,7 @@ import pytest
 
 from attn_mlir import trace as tr
 from attn_mlir.arrays import host_arrays
-from attn_mlir.dialect.attn.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
 
 Array = npt.NDArray[Any]
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from attn_mlir import trace as tr
 from attn_mlir.arrays import host_arrays
-from attn_mlir.dialect.attn.evaluation import evaluate
-from attn_mlir.dialect.attn.program import Program, never_negative
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.program import Program, never_negative
 from attn_mlir.errors import SpecError
 
 Array = npt.NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from attn_mlir.dialect.attn.program import (
+from attn_mlir.dialect.attn.programs.program import (
     ARGUMENTS,
     COMPARISONS,
     CapturedTensor,

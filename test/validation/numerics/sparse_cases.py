@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from attn_mlir.api.latent_formats import pack_latent
+from attn_mlir.api.latent.formats import pack_latent
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.latent_rows import rows_f64
 from attn_mlir.reference.sparse_mla import (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.caches import Cached
-from attn_mlir.api.latent_caches import contiguous_rows, latent_cached, latent_pool
+from attn_mlir.api.latent.caches import contiguous_rows, latent_cached, latent_pool
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from attn_mlir.dialect.attn.program import Node
+from attn_mlir.dialect.attn.programs.program import Node
 
 POSITIONS = {"q", "k"}
 

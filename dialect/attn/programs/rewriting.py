@@ -20,7 +20,13 @@ Constants are joined in float64, within limits far from those of f32.
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, CapturedTensor, Node, Program
+from attn_mlir.dialect.attn.programs.program import (
+    ARGUMENTS,
+    COMPARISONS,
+    CapturedTensor,
+    Node,
+    Program,
+)
 
 LEAST, MOST = 2.0**-100, 2.0**100  # joined factors; numbers of f32 end at 2^-126 and 2^127
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor", "eq", "ne")

@@ -5,7 +5,13 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.keep import KeepOp
-from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, Node, Program, never_negative
+from attn_mlir.dialect.attn.programs.program import (
+    ARGUMENTS,
+    COMPARISONS,
+    Node,
+    Program,
+    never_negative,
+)
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.scalars import fdiv
 

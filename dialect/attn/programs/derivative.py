@@ -25,9 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attn_mlir.dialect.attn.program import CapturedTensor, Node, Program
-from attn_mlir.dialect.attn.reads import Pattern, axes_of, pattern_of
-from attn_mlir.dialect.attn.rewriting import Rewriter, extracted
+from attn_mlir.dialect.attn.programs.program import CapturedTensor, Node, Program
+from attn_mlir.dialect.attn.programs.reads import Pattern, axes_of, pattern_of
+from attn_mlir.dialect.attn.programs.rewriting import Rewriter, extracted
 from attn_mlir.errors import SpecError
 
 LN2 = math.log(2.0)

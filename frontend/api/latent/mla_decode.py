@@ -11,10 +11,10 @@ from attn_mlir.api.array_checks import dense_array
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
 from attn_mlir.api.indexed_rows import check_no_scales, indexed_rows
-from attn_mlir.api.latent_caches import latent_cached, latent_pool
+from attn_mlir.api.latent.caches import latent_cached, latent_pool
+from attn_mlir.api.latent.mla import model_scale
+from attn_mlir.api.latent.packed_rows import latent_format, packed_cached
 from attn_mlir.api.lengths import sequence_lengths
-from attn_mlir.api.mla import model_scale
-from attn_mlir.api.packed_rows import latent_format, packed_cached
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents, results_of
 from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV

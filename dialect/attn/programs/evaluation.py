@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from attn_mlir.dialect.attn.program import Node, Program
+from attn_mlir.dialect.attn.programs.program import Node, Program
 
 
 def _erf(x: Any) -> Any:

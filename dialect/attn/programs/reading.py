@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.dialect.attn.expression import FLOAT_OPS, FLOAT_PREDICATES, INTEGER_OPS
-from attn_mlir.dialect.attn.program import (
+from attn_mlir.dialect.attn.programs.expression import FLOAT_OPS, FLOAT_PREDICATES, INTEGER_OPS
+from attn_mlir.dialect.attn.programs.program import (
     ARGUMENTS,
     COMPARISONS,
     TENSOR_DTYPES,

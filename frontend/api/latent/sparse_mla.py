@@ -7,9 +7,15 @@ from typing import Any
 
 from attn_mlir.api.array_checks import dense_array, index_array
 from attn_mlir.api.attention import out_dtype_of
+from attn_mlir.api.latent.mla import model_scale
+from attn_mlir.api.latent.packed_rows import (
+    MAX_PAGE,
+    PackedOperands,
+    as_rows,
+    latent_format,
+    stored_rows,
+)
 from attn_mlir.api.lengths import check_list_lengths
-from attn_mlir.api.mla import model_scale
-from attn_mlir.api.packed_rows import MAX_PAGE, PackedOperands, as_rows, latent_format, stored_rows
 from attn_mlir.api.plan import Plan, PlanView, Step, results_of
 from attn_mlir.api.planners import declared_by
 from attn_mlir.arrays import as_i32

@@ -9,9 +9,9 @@ from typing import Any
 
 from attn_mlir.api.attention import check_scale, out_dtype_of
 from attn_mlir.api.caches import Cached
-from attn_mlir.api.latent_scales import rope_scales, row_scales
+from attn_mlir.api.latent.packed_rows import rope_cached
+from attn_mlir.api.latent.scales import rope_scales, row_scales
 from attn_mlir.api.lengths import LengthArguments, SequenceLengths, sequence_lengths
-from attn_mlir.api.packed_rows import rope_cached
 from attn_mlir.api.plan import Plan, PlanView, Step, named_extents, results_of
 from attn_mlir.api.planners import declared_by, only_planned
 from attn_mlir.caches import CACHES

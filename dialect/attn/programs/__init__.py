@@ -1,0 +1,1 @@
+"""Score modifiers as programs: what they compute, read, and their derivatives."""

@@ -1,0 +1,1 @@
+"""Latent attention: calls, rows of its caches, their formats and scales."""
