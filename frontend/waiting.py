@@ -33,13 +33,13 @@ def waiting_for(what: str, state: Callable[[], str] = str) -> Generator[None]:
         yield
         return
     done = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, state, done), daemon=True)
+    writer = threading.Thread(target=_write_line, args=(what, state, done), daemon=True)
     try:
-        teller.start()
+        writer.start()
         yield
     finally:
         done.set()
-        teller.join()
+        writer.join()
         _shown.release()
 
 
@@ -48,15 +48,15 @@ def _on_terminal() -> bool:
     return stream is not None and sys.stderr.isatty()
 
 
-def _tell(what: str, state: Callable[[], str], done: threading.Event) -> None:
+def _write_line(what: str, state: Callable[[], str], done: threading.Event) -> None:
     """Writes the line anew each second, and blanks it at the end."""
     start, written = time.monotonic(), 0
     while not done.wait(PATIENCE_SECONDS):
-        told = f"attn-mlir: {what}, {time.monotonic() - start:.0f} s"
-        told = ", ".join(filter(None, (told, state())))
-        told = told[: shutil.get_terminal_size().columns - 1]  # a longer one cannot be taken back
-        _write("\r" + told.ljust(written))
-        written = len(told)
+        line = f"attn-mlir: {what}, {time.monotonic() - start:.0f} s"
+        line = ", ".join(filter(None, (line, state())))
+        line = line[: shutil.get_terminal_size().columns - 1]  # a longer one cannot be taken back
+        _write("\r" + line.ljust(written))
+        written = len(line)
     if written:
         _write("\r" + " " * written + "\r")
 

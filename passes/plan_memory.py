@@ -269,7 +269,7 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     A handover by an engine is one arrival; one by threads or their copies is one per thread of the
     group, one by warps one per warp. Arrivals of all roles that fill or use a slot together add up.
     In a cluster a handover counts at every CTA that the ring lists for it, except for the copy
-    engine where a barrier is told at once of the bytes of all CTAs: that arrival is at the CTA that
+    engine where one arrival announces the bytes of all CTAs: that arrival is at the CTA that
     expects them.
 
     Raises:
@@ -283,7 +283,7 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
                 count = _arrivals_of(process, step)
                 way = fixed_way(process, step)
                 is_bytes = step.kind == "commit" and step.by == "copy_engine"
-                is_once = is_bytes and ws.is_told_at_once(step.slot.owner)
+                is_once = is_bytes and ws.announces_at_once(step.slot.owner)
                 for rank in lists[process.rank]:
                     if not is_once or rank == process.rank:
                         arrived[step.kind, way, rank, number, step.by] = count

@@ -100,7 +100,7 @@ class AppendOp(AttnDialect.Operation, name="append"):
             for check in (
                 self._check_tensors,
                 self._check_types,
-                self._check_told,
+                self._check_sources,
                 self._check_angles,
             )
         )
@@ -149,7 +149,7 @@ class AppendOp(AttnDialect.Operation, name="append"):
             )
         return True
 
-    def _check_told(self) -> bool:
+    def _check_sources(self) -> bool:
         dims = list(self.k_new.type.shape)[:-2]
         lists = {"slots": SLOT_TYPES, "positions": ("i32",), "sequences": ("i32",)}
         for name, types in lists.items():
@@ -169,12 +169,12 @@ class AppendOp(AttnDialect.Operation, name="append"):
         names = ("slots", "positions", "sequences", "offsets")
         if any(len(getattr(self, name)) > 1 for name in names):
             return self._fail(f"at most one tensor of each of {', '.join(names)}")
-        told = [name for name in ("slots", "sequences", "offsets") if len(getattr(self, name))]
-        if len(dims) == 1 and len(told) != 1:
-            got = " and ".join(told) or "nothing"
+        sources = [name for name in ("slots", "sequences", "offsets") if len(getattr(self, name))]
+        if len(dims) == 1 and len(sources) != 1:
+            got = " and ".join(sources) or "nothing"
             return self._fail(f"tokens [tokens, ...] with slots, sequences or offsets, got {got}")
-        if len(dims) == 2 and told:
-            return self._fail(f"tokens [tokens, ...] with {told[0]}, got [batch, n, ...]")
+        if len(dims) == 2 and sources:
+            return self._fail(f"tokens [tokens, ...] with {sources[0]}, got [batch, n, ...]")
         if len(self.sequences) and not len(self.positions):
             return self._fail("positions beside sequences")
         return True

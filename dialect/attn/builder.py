@@ -210,8 +210,8 @@ def emit_append(
             ]
         rows = 1 if cache is None else cache.scale_rows
         k, v = (make_scaled(x, own, rows=rows) for x, own in zip((k, v), factors, strict=True))
-    told = ("slot_mapping", "positions", "batch_indices", "cu_seqlens")
-    lists = [[arguments[name]] if name in arguments else [] for name in told]
+    names = ("slot_mapping", "positions", "batch_indices", "cu_seqlens")
+    lists = [[arguments[name]] if name in arguments else [] for name in names]
     angles = [arguments[name] for name in ("cos", "sin") if name in arguments]
     op = AppendOp(k, v, arguments["k_new"], arguments["v_new"], *lists, angles)
     if interleaved:

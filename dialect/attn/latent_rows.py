@@ -92,7 +92,7 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
             ("factors", x, FACTOR_TYPES, -(-columns // self.group.value)) for x in self.factors
         ]
         tensors += [("wide", x, (WIDE,), 1) for x in self.wide]
-        if not all(self._check(*told) for told in tensors):
+        if not all(self._check(*tensor) for tensor in tensors):
             return False
         expected = latent_rows_type(narrow, [x.type for x in self.wide])
         if self.view.type != expected:

@@ -295,8 +295,8 @@ def emit_mla(
         if cache is None:
             rows = stored("k_rope")
             return rows if factors is None else make_scaled(rows, stored(ROPE_FACTORS))
-        told = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
-        (rows,) = cache_views(cache, told, [arguments["k_rope"]], arguments)
+        length = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
+        (rows,) = cache_views(cache, length, [arguments["k_rope"]], arguments)
         if factors is not None:
             rows = make_scaled(rows, factors_view(factors, cache, arguments, of_values=False))
         return make_columns(rows, cache_columns - ROPE_COLUMNS, ROPE_COLUMNS)

@@ -273,8 +273,8 @@ def emit_mla_decode(
     """
     q, kv = arguments["q"], emit_latent_rows(arguments, form)
     if not listed:
-        told = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
-        (kv,) = cache_views(cache or Cache(), told, [kv], arguments)
+        length = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
+        (kv,) = cache_views(cache or Cache(), length, [kv], arguments)
     batch, rows, heads, _ = q.type.shape
     f32 = ir.F32Type.get()
     terms = [LSE_TERMS] if partial else []

@@ -48,9 +48,9 @@ def check_names(function: Any, *, all_named: bool = False) -> None:
         if name is None and not all_named:
             continue
         if name is None or (expected is not None and name != expected):
-            told = "a name" if expected is None else f'"{expected}"'
+            required = "a name" if expected is None else f'"{expected}"'
             got = "none" if name is None else f'"{name}"'
-            raise op_error(function, f"expects {ARGUMENT_NAME} = {told} on {place}, got {got}")
+            raise op_error(function, f"expects {ARGUMENT_NAME} = {required} on {place}, got {got}")
         if name in taken:
             raise op_error(
                 function,

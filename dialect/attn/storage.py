@@ -139,8 +139,8 @@ class RaggedOp(AttnDialect.Operation, name="ragged", traits=[Pure]):
         rows = self.rows.type
         if not isinstance(rows, ir.RankedTensorType) or rows.rank != SEQUENCE_RANK - 1:
             return _fail(self, f"rows to be a tensor [total, heads, columns], got {rows}")
-        is_told = _is_list(self, "offsets", "batch + 1")
-        return is_told and _is_of_type(self, ragged_type(rows))
+        is_list = _is_list(self, "offsets", "batch + 1")
+        return is_list and _is_of_type(self, ragged_type(rows))
 
 
 def ragged_type(rows: Tensor) -> ViewType:
@@ -227,8 +227,8 @@ class SelectedOp(AttnDialect.Operation, name="selected", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """A source of rank 4, a list of indices, and the type of the view."""
-        is_told = _stands_for_sequences(self) and _is_list(self, "indices", "batch")
-        return is_told and _is_of_type(self, _view_like(self.source))
+        is_list = _stands_for_sequences(self) and _is_list(self, "indices", "batch")
+        return is_list and _is_of_type(self, _view_like(self.source))
 
 
 class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
@@ -258,8 +258,8 @@ class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """A source of rank 4, a list of counts, and the type of the view."""
-        is_told = _stands_for_sequences(self) and _is_list(self, "counts", "batch")
-        return is_told and _is_of_type(self, _view_like(self.source))
+        is_list = _stands_for_sequences(self) and _is_list(self, "counts", "batch")
+        return is_list and _is_of_type(self, _view_like(self.source))
 
 
 def paged_type(source: Any) -> ViewType:
@@ -354,8 +354,8 @@ class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
     def verify_invariants(self) -> bool:
         """A pool of pages, three lists, and the type of the view."""
         lists = {"offsets": "batch + 1", "indices": "pages", "last": "batch"}
-        is_told = _is_pool(self) and all(_is_list(self, *item) for item in lists.items())
-        return is_told and _is_of_type(self, paged_type(self.pool))
+        is_list = _is_pool(self) and all(_is_list(self, *item) for item in lists.items())
+        return is_list and _is_of_type(self, paged_type(self.pool))
 
 
 class GatheredOp(AttnDialect.Operation, name="gathered", traits=[Pure]):

@@ -48,7 +48,7 @@ from .dialect import (
 from .dot import WIDENED, DotOp
 from .global_memory import LoadGlobalOp, LoadRowsOp, StoreGlobalOp, StoreRowsOp
 from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
-from .loads import is_told_at_once, loads_into
+from .loads import announces_at_once, loads_into
 from .memory import (
     PARTS,
     ColumnsAtOp,
@@ -178,6 +178,7 @@ __all__ = [
     "ViewOp",
     "WaitOp",
     "YieldOp",
+    "announces_at_once",
     "buffer_type",
     "crossing",
     "cta_count",
@@ -185,7 +186,6 @@ __all__ = [
     "footprint",
     "fragment_type",
     "inside",
-    "is_told_at_once",
     "known_first",
     "lines_of",
     "loads_into",

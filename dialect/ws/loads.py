@@ -1,4 +1,4 @@
-"""Copies and answers whose bytes the full barrier of a slot counts, and when it is told of them."""
+"""Copies and answers whose bytes the full barrier of a slot counts, and when it expects them."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ def loads_into(slot: Any) -> list[Any]:
     return across + [user for user in slot_users if isinstance(user, LOADS)]
 
 
-def is_told_at_once(acquire: AcquireOp) -> bool:
+def announces_at_once(acquire: AcquireOp) -> bool:
     """Whether all copies into the slot stand beside its acquire, so that each runs once in its
     turn.
 
-    Then one arrival tells the barrier of all bytes, in the CTA where they arrive. If branches or
+    Then one arrival announces all bytes, in the CTA where they arrive. If branches or
     loops decide over copies, each copy announces its own bytes, and every commit arrives. A barrier
     counts as many arrivals in every turn: where commits arrive in other CTAs, all acquires of the
-    ring are told at once, or none.
+    ring announce at once, or none.
     """
     acquires = [acquire]
     if any(crossing(acquire.ring.owner.full_at)):

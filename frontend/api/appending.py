@@ -123,7 +123,7 @@ def append_kv(call: AppendCall) -> Plan:
         dtype=tensors.dtype,
         new_dtype=tensors.new_dtype,
         cache=_without_lists(kind) if is_slots else kind,
-        told=slots.kind,
+        sequence_source=slots.kind,
         slot_dtype=view(slots.arrays[SLOTS], SLOTS).dtype if is_slots else None,
         positions=has_positions,
         lengths=next((name for name in LENGTHS if name in lengths), None),

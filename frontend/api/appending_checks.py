@@ -54,7 +54,7 @@ def check_positions(
     """Refuses tokens without a slot, as far as arrays can be read.
 
     Args:
-      kind: `told` of `AppendSpec`: the source of a token's sequence.
+      kind: `sequence_source` of `AppendSpec`: the source of a token's sequence.
       shape: [tokens] or [batch, n].
       contents: the index arrays by name, None where they are not to be read.
       has_positions: whether positions are given.

@@ -49,8 +49,8 @@ class AppendSpec(Request):
       dtype: of the cache: a name of `DTYPES`.
       new_dtype: of the tokens: that of the cache, or bf16 or f16 for one of 8 bits.
       cache: its storage.
-      told: which sequence a token belongs to: a key of `SEQUENCE_SOURCES`.
-      slot_dtype: of the slots, `i32` or `i64`; None unless they tell.
+      sequence_source: which sequence a token belongs to: a key of `SEQUENCE_SOURCES`.
+      slot_dtype: of the slots, `i32` or `i64`; None unless they are the source.
       positions: whether there is an array of positions.
       lengths: the array of lengths that gives positions otherwise, one of `LENGTHS`, if any.
       angles: dtype of cos and sin, or None where nothing is rotated.
@@ -75,7 +75,7 @@ class AppendSpec(Request):
         written=Cache.fields,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )
-    told: str = _option("told", tuple(SEQUENCE_SOURCES))
+    sequence_source: str = _option("sequence_source", tuple(SEQUENCE_SOURCES))
     slot_dtype: str | None = _option("slot_dtype", SLOT_DTYPES, None)
     positions: bool = option(converter=partial(flag, "positions"), default=False)
     lengths: str | None = _option("lengths", LENGTHS, None)
@@ -99,24 +99,26 @@ class AppendSpec(Request):
             raise SpecError("scaled is for tokens that are narrowed to 8 bits")
         if self.cache.scale_dtype:
             self._check_position_scales()
-        if (self.slot_dtype is not None) != (self.told == SLOTS):
-            raise SpecError(f"slot_dtype is for told = {SLOTS}, got {self.slot_dtype}")
-        if self.lengths is not None and (self.positions or self.told == SLOTS):
-            raise SpecError(f"lengths tell positions where nothing else does, got {self.lengths}")
-        if self.told == INDICES and not self.positions:
-            raise SpecError(f"told = {INDICES} needs positions")
+        if (self.slot_dtype is not None) != (self.sequence_source == SLOTS):
+            raise SpecError(f"slot_dtype is for sequence_source = {SLOTS}, got {self.slot_dtype}")
+        if self.lengths is not None and (self.positions or self.sequence_source == SLOTS):
+            raise SpecError(
+                f"lengths are for positions that nothing else gives, got {self.lengths}"
+            )
+        if self.sequence_source == INDICES and not self.positions:
+            raise SpecError(f"sequence_source = {INDICES} needs positions")
         self._check_angles()
 
     def _check_position_scales(self) -> None:
         if self.dtype == self.new_dtype or self.scaled:
             raise SpecError(
-                "factors of positions are those of tokens of 16 bits, which are narrowed to 8 by "
-                "no "
-                f"others: got new_dtype {self.new_dtype} for {self.dtype} and scaled {self.scaled}"
+                "scales of positions are those of tokens of 16 bits, which are quantised to 8 by "
+                "no others: "
+                f"got new_dtype {self.new_dtype} for {self.dtype} and scaled {self.scaled}"
             )
         if (rows := self.cache.scale_rows) > 1:
             raise SpecError(
-                "factors of a cache must be of single positions for new tokens, got those of "
+                "scales of a cache must be of single positions for new tokens, got those of "
                 f"{rows} neighbouring ones: quantise whole blocks"
             )
         check_scale_groups(self.cache, {"head_dim": self.head_dim, "v_head_dim": self.v_head_dim})
@@ -133,13 +135,13 @@ class AppendSpec(Request):
             raise SpecError(f"rotary is for tokens of bf16 or f16, got {self.new_dtype}")
         if self.interleaved and not columns:
             raise SpecError("interleaved is for rotary_dim above 0")
-        if columns and self.told == SLOTS and not self.positions:
+        if columns and self.sequence_source == SLOTS and not self.positions:
             raise SpecError("rotary needs positions beside slots")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """The cache, the tokens, the slot mapping, then rotary angles and scales."""
-        tokens: tuple[str, ...] = ("batch", "sq") if self.told == BATCH else ("tokens",)
+        tokens: tuple[str, ...] = ("batch", "sq") if self.sequence_source == BATCH else ("tokens",)
         rows = self._rows
         columns = (self.head_dim, self.v_head_dim)
         operands = [
@@ -150,18 +152,18 @@ class AppendSpec(Request):
             Operand(name, self.new_dtype, (*tokens, self.heads, width))
             for name, width in zip(NEW, columns, strict=True)
         ]
-        if self.told == SLOTS:
+        if self.sequence_source == SLOTS:
             operands.append(Operand(SLOTS, cast(str, self.slot_dtype), tokens))
         if self.positions:
             operands.append(Operand("positions", "i32", tokens))
-        if self.told == INDICES:
+        if self.sequence_source == INDICES:
             operands.append(Operand(INDICES, "i32", tokens))
-        if self.told == OFFSETS:
+        if self.sequence_source == OFFSETS:
             operands.append(table(OFFSETS, "i32", 1))
         if self.angles is not None:
             extents = ("angles", self.rotary_dim // 2)
             operands += [Operand(name, self.angles, extents) for name in ("cos", "sin")]
-        if self.told != SLOTS:
+        if self.sequence_source != SLOTS:
             operands += [table(name, "i32", rank) for name, rank in self.cache.arrays.items()]
         if self.lengths is not None:
             operands.append(table(self.lengths, "i32", 1))
@@ -182,7 +184,7 @@ class AppendSpec(Request):
         """The first two extents of the caches."""
         if self.cache.page_size:
             return "pages", self.cache.page_size
-        is_batch = self.told == BATCH and not self.cache.selected
+        is_batch = self.sequence_source == BATCH and not self.cache.selected
         return ("batch" if is_batch else "rows"), "sk"
 
     @property
@@ -190,7 +192,9 @@ class AppendSpec(Request):
         """The static options."""
         words = (
             self.cache.short_name,
-            {BATCH: "", INDICES: "bi", OFFSETS: "cu", SLOTS: f"slots_{self.slot_dtype}"}[self.told],
+            {BATCH: "", INDICES: "bi", OFFSETS: "cu", SLOTS: f"slots_{self.slot_dtype}"}[
+                self.sequence_source
+            ],
             "pos" if self.positions else "",
             {"seqused_k": "uk", "cache_seqlens": "ck"}.get(self.lengths or "", ""),
             f"rope{self.rotary_dim}{'i' if self.interleaved else ''}_{self.angles}"
@@ -215,7 +219,7 @@ class AppendSpec(Request):
             q_type=self.new_dtype,
             kv_type=self.dtype,
             out_type=self.dtype,
-            page_size=0 if self.told == SLOTS else self.cache.page_size,
+            page_size=0 if self.sequence_source == SLOTS else self.cache.page_size,
             scales=position_scales(self.cache, self.head_dim, self.v_head_dim),
         )
 
@@ -223,7 +227,7 @@ class AppendSpec(Request):
         """One `attn.append`, which has no results."""
         from attn_mlir.dialect.attn.builder import emit_append
 
-        cache = None if self.told == SLOTS else self.cache
+        cache = None if self.sequence_source == SLOTS else self.cache
         emit_append(
             arguments, cache=cache, lengths=self.lengths or "", interleaved=self.interleaved
         )

@@ -108,8 +108,8 @@ def _attend(
     q, ours = operands[0], options.ours(given)
     others: dict[str, Any] = {"q_descale": factor(given.get("q_descale"), q)}
     if (slopes := given.get("alibi_slopes")) is not None:
-        told = ours if lengths is None else {**ours, "seqused_k": lengths}
-        others["score_mod"] = with_slopes(ours["score_mod"], slopes, distance(q, k, told))
+        lengths_given = ours if lengths is None else {**ours, "seqused_k": lengths}
+        others["score_mod"] = with_slopes(ours["score_mod"], slopes, distance(q, k, lengths_given))
     sinks = counted_sinks(ours["return_lse"], given, q)
     results = called_in_parts(options, function, *operands, given=given, **others)
     if sinks is not None:

@@ -36,11 +36,11 @@ def _check_acquire(context: OpContext, op: ws.AcquireOp) -> None:
     ring, ranks = op.ring.owner, context.role.ranks
     loads = ws.loads_into(op.slot)
     across = [load for load in loads if _is_across(ring, load)]
-    announces_once = ws.is_told_at_once(op)
+    at_once = ws.announces_at_once(op)
     for load in across:
-        if not announces_once and any(receivers(load)[rank] != (rank,) for rank in ranks):
+        if not at_once and any(receivers(load)[rank] != (rank,) for rank in ranks):
             raise op_error(load, "expects a copy for other CTAs beside its ws.acquire")
-    if across and announces_once:
+    if across and at_once:
         for rank in landing(ring, context.role, loads, landing_bytes):
             if rank not in ranks or rank not in ring.full_at[rank]:
                 raise op_error(

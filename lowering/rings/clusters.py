@@ -150,9 +150,9 @@ def arrive(
         return barriers.arrive(number)
     scope = ir.Attribute.parse(CLUSTER_SCOPE)
     for place in range(max(map(len, mine.values()))):
-        told = {rank: listed[place] for rank, listed in mine.items() if place < len(listed)}
-        with only_in(low, told, low.active.op.ranks):
-            address = in_cta(low, barriers.address(number), told)
+        targets = {rank: listed[place] for rank, listed in mine.items() if place < len(listed)}
+        with only_in(low, targets, low.active.op.ranks):
+            address = in_cta(low, barriers.address(number), targets)
             nvvm.MBarrierArriveOp(address, scope=scope, relaxed=is_relaxed)
     return None
 
@@ -194,22 +194,22 @@ def counted_at(
 
     Args:
       barrier: pointer to that of this CTA.
-      receivers, lists: the CTAs that the copy fills, and those whose barriers are told.
+      receivers, lists: the CTAs that the copy fills, and those whose barriers the copy signals.
     """
-    told = in_role(low, lists)
-    if receivers == told:
+    targets = in_role(low, lists)
+    if receivers == targets:
         return barrier, {}
-    there = in_cta(low, barrier, {rank: to[0] for rank, to in told.items()})
+    there = in_cta(low, barrier, {rank: to[0] for rank, to in targets.items()})
     return as_shared(there), {"group": ir.Attribute.parse(f"#nvvm.cta_group<cta_{ws.PAIR}>")}
 
 
-def barrier_of(told: Sequence[int], receiver: int) -> int | None:
+def barrier_of(targets: Sequence[int], receiver: int) -> int | None:
     """The CTA whose barrier counts the bytes that arrive in `receiver`: itself,
     or one of its pair.
     """
-    if receiver in told:
+    if receiver in targets:
         return receiver
-    return next((rank for rank in ws.pair_of(receiver) if rank in told), None)
+    return next((rank for rank in ws.pair_of(receiver) if rank in targets), None)
 
 
 def receivers(load: Any) -> ws.Targets:

@@ -266,7 +266,7 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
         if guards_tensor_memory(low, ring.op):
             order_accesses(low, after_wait=True)
     if "copy_engine" in completed_by(op.slot, ws.CommitOp):
-        if ws.is_told_at_once(op):
+        if ws.announces_at_once(op):
             with issuing(low):
                 _arm(low, ring, slot, ws.loads_into(op.slot))
         else:
@@ -283,10 +283,10 @@ def _arm(low: Lowering, ring: RingState, slot: Slot, loads: Sequence[Any]) -> No
         return
     ranks = low.active.op.ranks
     found = landing(ring.op, low.active.op, loads, landing_bytes)
-    told = {rank: found.get(rank, 0) for rank in ranks if rank in ring.full_at[rank]}
-    if told:
-        with only_in(low, told, ranks):
-            ring.full.expect(slot.index, by_rank(low, told))
+    announced = {rank: found.get(rank, 0) for rank in ranks if rank in ring.full_at[rank]}
+    if announced:
+        with only_in(low, announced, ranks):
+            ring.full.expect(slot.index, by_rank(low, announced))
 
 
 def drain(low: Lowering) -> None:
@@ -310,15 +310,15 @@ def landing_bytes(load: Any) -> int:
 
 
 def announce(low: Lowering, slot: Slot, load: Any) -> None:
-    """Announces the bytes of a copy, unless `ws.acquire` has told the barrier of them; where the
+    """Announces the bytes of a copy, unless `ws.acquire` has announced them; where the
     copy is known to be issued, and the only one into its slot, it arrives as well.
 
     Bytes may arrive before that, as the phase cannot complete before the commit's arrival.
     """
     if slot.is_armed:
         return
-    tell = arrive_expecting if slot.arrives_with_copy else announce_at
-    tell(low, slot.ring.full, slot.index, landing_bytes(load), slot.ring.full_at)
+    announce_bytes = arrive_expecting if slot.arrives_with_copy else announce_at
+    announce_bytes(low, slot.ring.full, slot.index, landing_bytes(load), slot.ring.full_at)
 
 
 @lowers(ws.WaitOp)
@@ -424,12 +424,12 @@ def _hand_over(
     return None
 
 
-def _commit_products(low: Lowering, address: Value, told: Mapping[int, Sequence[int]]) -> None:
+def _commit_products(low: Lowering, address: Value, announced: Mapping[int, Sequence[int]]) -> None:
     group = low.tensor_group
-    if is_own(told):
+    if is_own(announced):
         nvvm.Tcgen05CommitOp(address, group=group)
     else:
-        nvvm.Tcgen05CommitOp(address, multicastMask=mask_of(low, told), group=group)
+        nvvm.Tcgen05CommitOp(address, multicastMask=mask_of(low, announced), group=group)
 
 
 @lowers(ws.AllocBufferOp)

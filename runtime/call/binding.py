@@ -108,11 +108,11 @@ def bind(manifest: Manifest, tensors: Sequence[object], keywords: Mapping[str, o
     arrays, scalars = _by_name(manifest, tensors, keywords)
     views: dict[str, TensorView] = {}
     symbols: dict[str, int] = {}
-    told_by: dict[str, str] = {}
+    set_by: dict[str, str] = {}
     for tensor in manifest.tensors:
         output = view(arrays[tensor.name], tensor.name)
         check_has_memory(output, tensor.name)
-        _check_shape(tensor, output, symbols, told_by)
+        _check_shape(tensor, output, symbols, set_by)
         _check_layout(tensor, output)
         views[tensor.name] = output
     check_devices(views)

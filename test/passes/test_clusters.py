@@ -180,7 +180,7 @@ def test_another_cta_s_barrier_counts_as_many_arrivals_in_every_turn(
     module = built(lambda: _first_copy_in_a_branch(full_at))
     (role,) = ir.get_ops_of_type(module, ws.RoleOp)
     acquires = ir.get_ops_of_type(role, ws.AcquireOp)
-    assert [ws.is_told_at_once(acquire) for acquire in acquires] == told
+    assert [ws.announces_at_once(acquire) for acquire in acquires] == told
 
 
 def test_a_way_is_the_same_in_every_cta() -> None:

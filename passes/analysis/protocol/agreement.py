@@ -70,13 +70,13 @@ class _Counts:
 
     def _filling(self, rank: int) -> list[tuple[Process, Sum]]:
         """Processes, of any CTA, whose commits arrive at this CTA's full barriers."""
-        told = self.ring.owner.full_at
-        return [(process, n) for process, n in self.of("commit") if rank in told[process.rank]]
+        targets = self.ring.owner.full_at
+        return [(process, n) for process, n in self.of("commit") if rank in targets[process.rank]]
 
     def _freeing(self, rank: int) -> list[tuple[Process, Sum]]:
         """Processes, of any CTA, whose releases arrive at this CTA's empty barriers."""
-        told = self.ring.owner.empty_at
-        return [(process, n) for process, n in self.of("release") if rank in told[process.rank]]
+        targets = self.ring.owner.empty_at
+        return [(process, n) for process, n in self.of("release") if rank in targets[process.rank]]
 
     def check_ends(self, rank: int) -> None:
         """Checks that slots which a CTA waits for are filled,

@@ -112,8 +112,8 @@ class Port:
       heard: whose handovers the step waits for.
       used: in a cluster, who has to be done with what is there: with the slot's old contents before
         it is filled, with filling it before it is read.
-      told: in a cluster, who has to have gone on to this phase of the barriers that will hear of
-        the step.
+      advanced: in a cluster, who has to have gone on to this phase of the barriers that the step
+        signals.
       neighbours: the ring ways over whose slots it fills its own.
       copied: where the slot is copied to other CTAs: the slot filled there by number, and who waits
         for it.
@@ -127,7 +127,7 @@ class Port:
     touched: Ranks
     heard: tuple[Side, ...] = ()
     used: tuple[Seen, ...] = ()
-    told: tuple[Seen, ...] = ()
+    advanced: tuple[Seen, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     copied: tuple[tuple[int, Seen], ...] = ()
 
@@ -219,15 +219,15 @@ class Ports:
         if port.step.kind == "acquire":
             used = [(n, (at.side("release", x),)) for n, x in crossings.readers_of(key, process)]
             ranks = crossings.full_at(key[0], process.rank)
-            told = [(n, (at.side("wait", x),)) for n, x in crossings.waiting_where(key, ranks)]
+            advanced = [(n, (at.side("wait", x),)) for n, x in crossings.waiting_where(key, ranks)]
         else:
             used = [(n, (at.side("commit", x),)) for n, x in crossings.fillers_of(key, process)]
             ranks = () if at.is_known_empty else crossings.empty_at(key[0], process.rank)
-            told = [  # who has committed has acquired
+            advanced = [  # who has committed has acquired
                 (n, (at.side("acquire", x), at.side("commit", x)))
                 for n, x in crossings.taking_where(key, ranks)
             ]
-        port.used, port.told = tuple(used), tuple(told)
+        port.used, port.advanced = tuple(used), tuple(advanced)
 
     def _copied(self, process: Process, step: Step, slots: Mapping[Any, int]) -> Any:
         for taken, to in self.crossings.copied_across(step.slot, process.rank):

@@ -211,7 +211,7 @@ class Runner:
         if missed := self._missed(port.used, reused, in_order):
             what = f"fills a slot{_of(port, missed[0])} that role {missed[1]} may still read"
             raise self._misses(port, what)
-        if missed := self._missed(port.told, reused):
+        if missed := self._missed(port.advanced, reused):
             slot = _of(port, missed[0])
             what = f"commits a slot{slot} that role {missed[1]} may not have waited for"
             raise self._misses(port, what)
@@ -226,7 +226,7 @@ class Runner:
         if missed := self._missed(port.used, turn):
             what = f"reads a slot{_of(port, missed[0])} that role {missed[1]} may not have filled"
             raise self._misses(port, what)
-        if missed := self._missed(port.told, turn):
+        if missed := self._missed(port.advanced, turn):
             what = (
                 f"releases a slot{_of(port, missed[0])} that role {missed[1]} may not have acquired"
             )

@@ -32,7 +32,7 @@ def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
 
 
 def hands_on(
-    kernel: Kernel, graph: Graph, load: int, tells: Test, waits: Test | None = None
+    kernel: Kernel, graph: Graph, load: int, signals: Test, waits: Test | None = None
 ) -> bool:
     """Whether a path leads from a load to a signal without waiting for the data.
 
@@ -50,7 +50,7 @@ def hands_on(
             uses = bool(read(instruction) & data)
             if (uses and instruction.parts[0] in _STAY) or (waits and waits(instruction)):
                 break
-            if tells(instruction):
+            if signals(instruction):
                 return True
             if uses:
                 data |= written(instruction)

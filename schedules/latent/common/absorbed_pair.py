@@ -77,7 +77,7 @@ class PairStorage:
         self.settled = to_pair("settled", None)
         strips = VALUE_COLUMNS // CHUNK
         self.out = b.Ring("out", b.tile([rows, CHUNK], problem.output, "shared"), stages=strips)
-        self._exchange = b.Buffer("told", b.tile([rows], f32, "shared"))
+        self._exchange = b.Buffer("exchange", b.tile([rows], f32, "shared"))
         self._heads = heads
 
     def key_half(self, row: Value) -> Value:

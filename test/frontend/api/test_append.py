@@ -378,20 +378,23 @@ OF_POSITIONS = Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1,
     [
         ({"head_dim": 72}, "head_dim 72 has no kernel: supported are multiples of 16 up to 256"),
         (
-            {"told": "guess"},
-            "told must be one of batch, batch_indices, cu_seqlens, slot_mapping, got",
+            {"sequence_source": "guess"},
+            "sequence_source must be one of batch, batch_indices, cu_seqlens, slot_mapping, got",
         ),
         ({"new_dtype": "f32"}, "new_dtype must be one of bf16, f16, e4m3, e5m2, got 'f32'"),
         ({"new_dtype": "e5m2"}, "new_dtype must be one of e4m3, bf16, f16, got 'e5m2'"),
         ({"new_dtype": "e4m3"}, "scaled is for tokens that are narrowed to 8 bits"),
-        ({"slot_dtype": "i32"}, "slot_dtype is for told = slot_mapping, got i32"),
-        ({"positions": True, "lengths": "seqused_k"}, "lengths tell positions where nothing else"),
-        ({"told": "batch_indices"}, "told = batch_indices needs positions"),
+        ({"slot_dtype": "i32"}, "slot_dtype is for sequence_source = slot_mapping, got i32"),
+        (
+            {"positions": True, "lengths": "seqused_k"},
+            "lengths are for positions that nothing else gives",
+        ),
+        ({"sequence_source": "batch_indices"}, "sequence_source = batch_indices needs positions"),
         ({"interleaved": True}, "interleaved is for rotary_dim above 0"),
         ({"rotary_dim": 16}, "rotary_dim must be a multiple of 16 up to 64 with angles, 0 without"),
         ({"cache": Cache(page_size=16)}, "cache with a page_size, and no other, must list pages"),
         ({"cache": None}, "cache must be a Cache"),
-        ({"cache": OF_POSITIONS}, "factors of positions are those of tokens of 16 bits, which are"),
+        ({"cache": OF_POSITIONS}, "scales of positions are those of tokens of 16 bits, which are"),
         (
             {"cache": replace(OF_POSITIONS, v_groups=3), "scaled": False},
             "v_groups 3 has no kernel for",
@@ -400,7 +403,11 @@ OF_POSITIONS = Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1,
 )
 def test_requests_without_a_kernel(changes: dict[str, Any], message: str) -> None:
     spec = {"heads": 2, "head_dim": 64, "v_head_dim": 64, "dtype": "e4m3", "new_dtype": "bf16"}
-    spec |= {"cache": Cache(page_size=16, pages="table"), "told": "batch", "scaled": True}
+    spec |= {
+        "cache": Cache(page_size=16, pages="table"),
+        "sequence_source": "batch",
+        "scaled": True,
+    }
     AppendSpec(**spec)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=message):
         AppendSpec(**{**spec, **changes})  # type: ignore[arg-type]

@@ -125,7 +125,7 @@ def test_blocks_of_positions_that_no_kernel_writes_or_reads() -> None:
     new = ones(2, 1, 2, 64, dtype=BF16)
     with pytest.raises(
         SpecError,
-        match="^factors of a cache must be of single positions for new tokens, got those of 16",
+        match="^scales of a cache must be of single positions for new tokens, got those of 16",
     ):
         am.append_kv(cache, new, new)
     pool = ones(6, 192, 2, 64, dtype=E4M3)

@@ -37,7 +37,7 @@ REQUESTS = [
         dtype="e4m3",
         new_dtype="bf16",
         cache=Cache(page_size=16, pages="csr"),
-        told="cu_seqlens",
+        sequence_source="cu_seqlens",
         angles="f32",
         rotary_dim=32,
         scaled=True,
