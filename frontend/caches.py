@@ -29,10 +29,10 @@ class ContiguousKV:
         `seqused` includes this padding. For masks and modifiers its first key has position 0.
       counts_new: whether `seqused` includes the tokens of this step, as many as there are queries;
         otherwise that many positions after them belong to the sequence as well.
-      k_scale, v_scale: factors of 8-bit elements: f32 of one element, [kv_heads] or
+      k_scale, v_scale: scales of 8-bit elements: f32 of one element, [kv_heads] or
         [batch, kv_heads]; or f32, f16 or bf16 for each position, [rows, positions, kv_heads,
         groups], where a group has head_dim / groups columns; or [rows, positions / n, ...] where n
-        neighbouring positions share a factor, a power of two up to 128, without `leftpad`.
+        neighbouring positions share a scale, a power of two up to 128, without `leftpad`.
     """
 
     k: Any = field(repr=False)
@@ -71,7 +71,7 @@ class PagedKV:
       k_scale, v_scale: as in `ContiguousKV`; those of positions are in pages of the same layout,
         [pages, page, kv_heads, groups], or [pages, page / n, ...]; without `v_pages`, `k_scale`
         [pages, 2, ...] for both.
-      scale_table: [batch, columns] i32: the pages of factors of positions, if they differ from
+      scale_table: [batch, columns] i32: the pages of scales of positions, if they differ from
         those of keys and values.
     """
 

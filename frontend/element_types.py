@@ -129,7 +129,7 @@ TYPES = (
         "e2m1", 4, "format", "f4E2M1FN", "float4_e2m1fn", 17, "float4_e2m1fn_x2", "e2m1",
         tcgen05=("f8f6f4", 5), largest=6.0, least=2.0**-1,
     ),
-    ElementType(  # powers of two, of which factors are: no sign, and no 0
+    ElementType(  # powers of two, of which scales are: no sign, and no 0
         "e8m0", 8, "format", "f8E8M0FNU", "float8_e8m0fnu", 14, "float8_e8m0fnu", "ue8m0",
         largest=2.0**127, least=2.0**-127,
     ),

@@ -18,7 +18,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 LARGEST = OF_NUMPY[E4M3.name].largest
 MIN_SCALE = 1e-4  # before it is rounded up to a power of two, as FlashMLA's quantiser has it
 PAGE_STEP = 576  # bytes: pages of `model1` begin at multiples of it, as FlashMLA's do
-EXPONENT_BIAS, NO_EXPONENT = 127, 255  # of a factor of 8 bits; OCP Microscaling Formats, E8M0
+EXPONENT_BIAS, NO_EXPONENT = 127, 255  # of a scale of 8 bits; OCP Microscaling Formats, E8M0
 
 
 def rows_f64(
@@ -27,9 +27,9 @@ def rows_f64(
     """The rows [rows, columns] that bytes stand for.
 
     Args:
-      kv: bytes, [s_kv, 1, token] or [pages, page, 1, token]; pages of `model1` have factors behind
+      kv: bytes, [s_kv, 1, token] or [pages, page, 1, token]; pages of `model1` have scales behind
         their rows.
-      form: with the group of its factors, where these have a tensor of their own.
+      form: with the group of its scales, where these have a tensor of their own.
       kv_scale: that tensor, [s_kv, n] or [pages, page, n].
     """
     data = kv.view(np.uint8)[..., 0, :]
@@ -37,14 +37,14 @@ def rows_f64(
         data, tail = _split_page(data, form)
         exponents = tail.astype(np.float64)
         scales = np.where(exponents == NO_EXPONENT, np.nan, 2.0 ** (exponents - EXPONENT_BIAS))
-    elif form.factors.place == "row":
-        end = form.factors_at + 4 * form.factors.stored
-        scales = _as(data[..., form.factors_at : end], np.dtype(np.float32))
+    elif form.scales.place == "row":
+        end = form.scales_at + 4 * form.scales.stored
+        scales = _as(data[..., form.scales_at : end], np.dtype(np.float32))
     else:
         scales = kv_scale
     values = _as(data[..., : form.narrow], E4M3).astype(np.float64)
     if scales is not None:
-        group = form.factors.group
+        group = form.scales.group
         repeated = np.repeat(scales.astype(np.float64), group, axis=-1)[..., : form.narrow]
         with np.errstate(invalid="ignore"):
             values = values * repeated
@@ -54,7 +54,7 @@ def rows_f64(
 
 
 def packed(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
-    """Rows as bytes, and the tensor of their factors where the format has one of its own.
+    """Rows as bytes, and the tensor of their scales where the format has one of its own.
 
     Args:
       rows: [s_kv, columns] or [pages, page, columns].
@@ -70,15 +70,13 @@ def packed(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
     if form.wide:
         rope = np.ascontiguousarray(rows[..., form.narrow :]).astype(BF16).view(np.uint8)
         row[..., form.wide_at : form.wide_at + 2 * form.wide] = rope
-    if form.factors.place == "outside" or scales is None:
+    if form.scales.place == "outside" or scales is None:
         return row[..., None, :], scales
-    if form.factors.place == "row":
-        row[..., form.factors_at : form.factors_at + 4 * form.factors.stored] = scales.view(
-            np.uint8
-        )
+    if form.scales.place == "row":
+        row[..., form.scales_at : form.scales_at + 4 * form.scales.stored] = scales.view(np.uint8)
         return row[..., None, :], None
     pages, page = outer
-    tail = np.zeros((pages, page, form.factors.stored), np.uint8)
+    tail = np.zeros((pages, page, form.scales.stored), np.uint8)
     tail[..., : scales.shape[-1]] = np.log2(scales).astype(np.int64) + EXPONENT_BIAS
     tokens_end = page * form.token_bytes
     whole = np.zeros((pages, -(-tokens_end // PAGE_STEP) * PAGE_STEP), np.uint8)
@@ -88,12 +86,12 @@ def packed(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
 
 
 def _quantised(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
-    """Elements of e4m3 and factors of f32 whose products are near to rows.
+    """Elements of e4m3 and scales of f32 whose products are near to rows.
 
-    A factor is the least power of two by which the largest of its group becomes at most 448, and
+    A scale is the least power of two by which the largest of its group becomes at most 448, and
     none is below 2^-13: FlashMLA's rule.
     """
-    group = form.factors.group
+    group = form.scales.group
     if not group:
         return rows.clip(-LARGEST, LARGEST).astype(E4M3), None
     *outer, columns = rows.shape
@@ -113,7 +111,7 @@ def _split_page(data: Array, form: LatentFormat) -> tuple[Array, Array]:
     flat = np.ascontiguousarray(data).reshape(pages, page * token)
     rows = flat[:, : page * form.row_bytes].reshape(pages, page, form.row_bytes)
     tail = flat[:, page * form.row_bytes :].reshape(pages, page, token - form.row_bytes)
-    return rows, tail[..., : form.groups(form.factors.group)]
+    return rows, tail[..., : form.groups(form.scales.group)]
 
 
 def _as(data: Array, dtype: np.dtype[Any]) -> Array:

@@ -38,13 +38,13 @@ class AppendOp(AttnDialect.Operation, name="append"):
 
     Elements of another type than the cache's, and rotated ones, are computed in f32. Where the
     cache is `attn.scaled` and its elements are narrower than the new ones, they are divided by the
-    factors; what is too large for 8 bits becomes the largest number. Factors that every position
+    scales; what is too large for 8 bits becomes the largest number. Scales that every position
     has of its own are those of the new elements, and are written as well: of each group of columns
 
         max |x| / largest     the largest number of the cache's type, 448 of f8E4M3FN
 
-    between 2^-80 and 2^80 (f16: 2^-14 and 2^15), rounded to the factors' type; NaN does not count.
-    A token without a place for its factors is left out.
+    between 2^-80 and 2^80 (f16: 2^-14 and 2^15), rounded to the scales' type; NaN does not count.
+    A token without a place for its scales is left out.
 
     Operands:
       k_cache, v_cache: [batch, sequence, heads, columns], tensors or views. Lengths of
@@ -62,7 +62,7 @@ class AppendOp(AttnDialect.Operation, name="append"):
     Attributes:
       attn.interleaved (optional, unit): the columns of a pair are neighbours.
 
-    Memory effects: writes the tensors of the caches, and of factors of positions. Hardware: any.
+    Memory effects: writes the tensors of the caches, and of scales of positions. Hardware: any.
 
     Example:
       "attn.append"(%k, %v, %k_new, %v_new, %slots)

@@ -22,7 +22,7 @@ from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.sparse_mla import PAGE_SIZE, SparseMlaOp
-from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
+from attn_mlir.dialect.attn.storage import cache_views, scales_view, views_of
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.element_types import ELEMENT_TYPES
@@ -111,7 +111,7 @@ def emit_mha(
     q, k, v = views_of(lengths, cache, stored, arguments)
     rows = 1 if cache is None else cache.scale_rows
     q, k, v = (
-        make_scaled(operand, _factors(name, cache, arguments), rows=rows)
+        make_scaled(operand, _scales(name, cache, arguments), rows=rows)
         if name in arguments
         else operand
         for operand, name in zip((q, k, v), DESCALES, strict=True)
@@ -125,12 +125,12 @@ def emit_mha(
     )
 
 
-def _factors(name: str, cache: Cache | None, arguments: Mapping[str, ir.Value]) -> ir.Value:
-    """The factors of an operand; those per position as a view with the sequences of the operand."""
+def _scales(name: str, cache: Cache | None, arguments: Mapping[str, ir.Value]) -> ir.Value:
+    """The scales of an operand; those per position as a view with the sequences of the operand."""
     q, _, v = DESCALES
     if cache is None or not cache.scale_dtype or name == q:
         return arguments[name]
-    return factors_view(arguments[name], cache, arguments, of_values=name == v)
+    return scales_view(arguments[name], cache, arguments, of_values=name == v)
 
 
 def emit_combine(
@@ -202,14 +202,14 @@ def emit_append(
     if cache is not None:
         k, v = cache_views(cache, lengths, (k, v), arguments)
     if "k_scale" in arguments:
-        factors = [arguments["k_scale"], arguments["v_scale"]]
+        scales = [arguments["k_scale"], arguments["v_scale"]]
         if cache is not None and cache.scale_dtype:
-            factors = [
-                factors_view(x, cache, arguments, of_values=number > 0)
-                for number, x in enumerate(factors)
+            scales = [
+                scales_view(x, cache, arguments, of_values=number > 0)
+                for number, x in enumerate(scales)
             ]
         rows = 1 if cache is None else cache.scale_rows
-        k, v = (make_scaled(x, own, rows=rows) for x, own in zip((k, v), factors, strict=True))
+        k, v = (make_scaled(x, own, rows=rows) for x, own in zip((k, v), scales, strict=True))
     names = ("slot_mapping", "positions", "batch_indices", "cu_seqlens")
     lists = [[arguments[name]] if name in arguments else [] for name in names]
     angles = [arguments[name] for name in ("cos", "sin") if name in arguments]

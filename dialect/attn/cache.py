@@ -25,13 +25,13 @@ class Cache:
         last page. Empty without pages.
       selected: whether sequence b is row batch_idx[b] of k and v.
       padded: whether sequence b begins at position leftpad[b] of its row.
-      scale_dtype: element type of the factors of 8-bit elements if each position has its own; these
-        are stored as k and v are, with a factor per group in place of the columns. Empty if factors
+      scale_dtype: element type of the scales of 8-bit elements if each position has its own; these
+        are stored as k and v are, with a scale per group in place of the columns. Empty if scales
         do not depend on the position.
-      k_groups, v_groups: number of groups of columns, in k and in v, with a factor each.
-      own_scale_table: whether the pages of factors are listed separately, in `scale_table`
+      k_groups, v_groups: number of groups of columns, in k and in v, with a scale each.
+      own_scale_table: whether the pages of scales are listed separately, in `scale_table`
         [batch, columns].
-      scale_rows: neighbouring positions of a page that share their factors.
+      scale_rows: neighbouring positions of a page that share their scales.
     """
 
     page_size: int = 0
@@ -51,7 +51,7 @@ class Cache:
 
     @property
     def scale_page(self) -> int:
-        """Blocks of positions of a page, each with factors of its own; 0 without pages."""
+        """Blocks of positions of a page, each with scales of its own; 0 without pages."""
         return self.page_size // self.scale_rows
 
     @property
@@ -76,7 +76,7 @@ class Cache:
         """A short form for kernel names."""
         words = {f"p{self.page_size}": self.page_size, self.pages: self.pages != TABLE}
         words |= {"bi": self.selected, "lp": self.padded}
-        factors = f"s{self.scale_dtype}g{self.k_groups}v{self.v_groups}"
-        words |= {factors: self.scale_dtype, "st": self.own_scale_table}
+        scales = f"s{self.scale_dtype}g{self.k_groups}v{self.v_groups}"
+        words |= {scales: self.scale_dtype, "st": self.own_scale_table}
         words |= {f"r{self.scale_rows}": self.scale_rows > 1}
         return "".join(word for word, wanted in words.items() if wanted)

@@ -1,7 +1,7 @@
 """Forms in which a cache stores its rows of latent attention, as data. Without MLIR.
 
 ```text
-            8 bits, e4m3         16 bits, bf16   factors
+            8 bits, e4m3         16 bits, bf16   scales
 v32         512                  64           4 f32 between them, one for 128 columns      656 bytes
 model1      448                  64              8 bytes a row behind the rows of its page,  576 + 8
                                                  7 of them exponents e, 2^(e - 127), each for 64
@@ -9,7 +9,7 @@ e4m3        576, rope as well                    in a tensor of their own       
 e4m3_rope16 512                  64              in a tensor of their own                     640
 ```
 The first two are FlashMLA's for DeepSeek-V3.2 and for rows of 512 columns, the others Modular's for
-prefill and for decoding. Where factors have a tensor of their own the caller says which columns
+prefill and for decoding. Where scales have a tensor of their own the caller says which columns
 share one.
 """
 
@@ -25,7 +25,7 @@ Place = Literal["row", "page", "outside"]
 
 
 @dataclass(frozen=True)
-class Factors:
+class ScaleFormat:
     """The scales of the 8-bit columns of a row.
 
     Attributes:
@@ -33,7 +33,7 @@ class Factors:
         tensor of their own.
       dtype: `f32`, or `u8`: e stands for 2^(e - 127), and 255 for NaN; OCP Microscaling Formats,
         E8M0.
-      group: columns that share a factor; 0 where the caller says.
+      group: columns that share a scale; 0 where the caller says.
       stored: numbers of a row, of which the last may be padding; 0 likewise.
     """
 
@@ -52,9 +52,9 @@ class LatentFormat:
       narrow: columns of 8 bits, the first ones.
       wide: columns of 16 bits, the others.
       row_bytes: from a row to the next.
-      token_bytes: what a row takes, with factors of a page.
-      wide_at, factors_at: bytes from the row's begin; the second where the row has them.
-      factors: of the narrow columns.
+      token_bytes: what a row takes, with scales of a page.
+      wide_at, scales_at: bytes from the row's begin; the second where the row has them.
+      scales: of the narrow columns.
     """
 
     name: str
@@ -63,8 +63,8 @@ class LatentFormat:
     row_bytes: int
     token_bytes: int
     wide_at: int
-    factors: Factors
-    factors_at: int = 0
+    scales: ScaleFormat
+    scales_at: int = 0
 
     @property
     def columns(self) -> int:
@@ -73,36 +73,36 @@ class LatentFormat:
 
     @property
     def is_in_pages(self) -> bool:
-        """Whether the page of a row has to be known to find its factors."""
-        return self.factors.place == "page"
+        """Whether the page of a row has to be known to find its scales."""
+        return self.scales.place == "page"
 
     @property
     def scaled_columns(self) -> int:
-        """Columns of a row with factors of f32."""
-        return self.narrow if self.factors.group and self.factors.dtype == "f32" else 0
+        """Columns of a row with scales of f32."""
+        return self.narrow if self.scales.group and self.scales.dtype == "f32" else 0
 
     def groups(self, group: int) -> int:
-        """How many factors a row has, where `group` columns share one."""
+        """How many scales a row has, where `group` columns share one."""
         return -(-self.narrow // group)
 
-    def with_factors(self, group: int) -> "LatentFormat":
-        """The same rows, with factors of f32 in a tensor of their own, each for `group` columns."""
-        own = replace(self.factors, group=min(group, self.narrow), stored=self.groups(group))
-        return replace(self, factors=own)
+    def with_scales(self, group: int) -> "LatentFormat":
+        """The same rows, with scales of f32 in a tensor of their own, each for `group` columns."""
+        own = replace(self.scales, group=min(group, self.narrow), stored=self.groups(group))
+        return replace(self, scales=own)
 
 
 FORMATS: Mapping[str, LatentFormat] = MappingProxyType(
     {
         x.name: x
         for x in (
-            LatentFormat("v32", 512, 64, 656, 656, 528, Factors("row", "f32", 128, 4), 512),
-            LatentFormat("model1", 448, 64, 576, 584, 448, Factors("page", "u8", 64, 8)),
-            LatentFormat("e4m3", 576, 0, 576, 576, 0, Factors("outside")),
-            LatentFormat("e4m3_rope16", 512, 64, 640, 640, 512, Factors("outside")),
+            LatentFormat("v32", 512, 64, 656, 656, 528, ScaleFormat("row", "f32", 128, 4), 512),
+            LatentFormat("model1", 448, 64, 576, 584, 448, ScaleFormat("page", "u8", 64, 8)),
+            LatentFormat("e4m3", 576, 0, 576, 576, 0, ScaleFormat("outside")),
+            LatentFormat("e4m3_rope16", 512, 64, 640, 640, 512, ScaleFormat("outside")),
         )
     }
 )
-GROUPS = (32, 64, 128, 256, 512, 576)  # columns that may share a factor of a tensor
+GROUPS = (32, 64, 128, 256, 512, 576)  # columns that may share a scale of a tensor
 
 
 def row_extents(page: int | None) -> tuple[int | str, ...]:
@@ -115,12 +115,12 @@ def row_operands(form: LatentFormat, rows: Sequence[int | str]) -> tuple[Operand
     others.
 
     Args:
-      form: with the group of its factors, if it has any.
+      form: with the group of its scales, if it has any.
       rows: their extents before the columns.
     """
     found = [Operand("kv", "e4m3", (*rows, form.narrow))]
-    if form.factors.stored:
-        found.append(Operand("kv_scale", form.factors.dtype, (*rows, form.factors.stored)))
+    if form.scales.stored:
+        found.append(Operand("kv_scale", form.scales.dtype, (*rows, form.scales.stored)))
     if form.wide:
         found.append(Operand("kv_rope", "bf16", (*rows, form.wide)))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""`attn.latent_rows`: rows of latent attention that a cache stores in 8 bits, with factors."""
+"""`attn.latent_rows`: rows of latent attention that a cache stores in 8 bits, with scales."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,18 +10,18 @@ from attn_mlir.dialect.attn.storage import ViewType, view_type
 
 NARROW = "f8E4M3FN"
 WIDE = "bf16"
-FACTOR_TYPES = ("f32", "ui8")
+SCALE_TYPES = ("f32", "ui8")
 _RANKS = (2, 3, 4)  # rows, rows in pages, pools of pages or sequences
 _HEAD = 2  # dimension of a pool
 
 
 class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
-    """Rows whose first columns are stored in 8 bits and multiplied by factors, and the rest in 16
+    """Rows whose first columns are stored in 8 bits and multiplied by scales, and the rest in 16
     bits.
 
-    Column c of row r is narrow[r, c] x factors[r, c / group], and from the last narrow one on
-    wide[r, ...]. A factor of ui8, e, is 2^(e - 127), and 255 is NaN. Products take operands of 16
-    bits: the product with the factor is rounded to bf16, once. With rows in pages row r is at r /
+    Column c of row r is narrow[r, c] x scales[r, c / group], and from the last narrow one on
+    wide[r, ...]. A scale of ui8, e, is 2^(e - 127), and 255 is NaN. Products take operands of 16
+    bits: the product with the scale is rounded to bf16, once. With rows in pages row r is at r /
     page, r % page of all the tensors. Pages of one head are a pool, or sequences, as storage
     operations take them.
 
@@ -32,24 +32,24 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
     Operands:
       narrow: [rows, columns], [pages, page, columns] or [pages, page, 1, columns], e4m3; the
         columns are static, and the page of the second.
-      factors: none, for 1 everywhere, or [..., n], f32 or ui8, of which the first columns / group,
+      scales: none, for 1 everywhere, or [..., n], f32 or ui8, of which the first columns / group,
         rounded up, count.
       wide: none, or [..., columns], bf16.
 
     Attributes:
-      group: columns that share a factor; those of `narrow` where they all do, or there is none.
+      group: columns that share a scale; those of `narrow` where they all do, or there is none.
 
     Memory effects: none. Hardware: any.
 
     Example:
-      %rows = "attn.latent_rows"(%narrow, %factors, %wide)
+      %rows = "attn.latent_rows"(%narrow, %scales, %wide)
         {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
         : (tensor<?x512xf8E4M3FN>, tensor<?x4xf32>, tensor<?x64xbf16>)
           -> !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>
     """
 
     narrow: ext.Operand[Any]
-    factors: Sequence[ext.Operand[Any]]
+    scales: Sequence[ext.Operand[Any]]
     wide: Sequence[ext.Operand[Any]]
     group: ir.IntegerAttr
     view: ext.Result[ViewType]
@@ -63,14 +63,14 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
 
     @property
     def scaled_columns(self) -> int:
-        """Columns of a row with factors of f32."""
+        """Columns of a row with scales of f32."""
         kind = self.narrow.type
-        has_factors = any(str(x.type.element_type) == "f32" for x in self.factors)
-        return kind.get_dim_size(kind.rank - 1) if has_factors else 0
+        has_scales = any(str(x.type.element_type) == "f32" for x in self.scales)
+        return kind.get_dim_size(kind.rank - 1) if has_scales else 0
 
     def verify_invariants(self) -> bool:
-        """Element types, equal extents in front of the columns, and enough factors."""
-        for name in ("factors", "wide"):
+        """Element types, equal extents in front of the columns, and enough scales."""
+        for name in ("scales", "wide"):
             if (count := len(getattr(self, name))) > 1:
                 return self._fail(f"at most one tensor as {name}, got {count}")
         narrow = self.narrow.type
@@ -89,7 +89,7 @@ class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
             return self._fail(f"a group of 1 to {columns} columns, got {self.group.value}")
         tensors = [("narrow", self.narrow, (NARROW,), 1)]
         tensors += [
-            ("factors", x, FACTOR_TYPES, -(-columns // self.group.value)) for x in self.factors
+            ("scales", x, SCALE_TYPES, -(-columns // self.group.value)) for x in self.scales
         ]
         tensors += [("wide", x, (WIDE,), 1) for x in self.wide]
         if not all(self._check(*tensor) for tensor in tensors):
@@ -128,12 +128,12 @@ def latent_rows_type(narrow: Any, wide: Sequence[Any]) -> ViewType:
 
 
 def make_latent_rows(
-    narrow: Any, factors: Sequence[Any], wide: Sequence[Any], group: int
+    narrow: Any, scales: Sequence[Any], wide: Sequence[Any], group: int
 ) -> LatentRowsOp:
     """The operation, at the insertion point; arguments as its operands."""
     kind = latent_rows_type(narrow.type, [x.type for x in wide])
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), group)
-    return LatentRowsOp(narrow, list(factors), list(wide), number, kind)
+    return LatentRowsOp(narrow, list(scales), list(wide), number, kind)
 
 
 def emit_latent_rows(arguments: Mapping[str, ir.Value], form: LatentFormat | None) -> ir.Value:
@@ -142,8 +142,8 @@ def emit_latent_rows(arguments: Mapping[str, ir.Value], form: LatentFormat | Non
     """
     if form is None:
         return arguments["kv"]
-    factors, wide = (
+    scales, wide = (
         [arguments[x]] if x in arguments else list[ir.Value]() for x in ("kv_scale", "kv_rope")
     )
-    group = form.factors.group or form.narrow
-    return make_latent_rows(arguments["kv"], factors, wide, group).view
+    group = form.scales.group or form.narrow
+    return make_latent_rows(arguments["kv"], scales, wide, group).view

@@ -18,16 +18,16 @@ from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.storage import (
     cache_views,
-    factors_view,
     logical_type,
+    scales_view,
     sequences_view,
     stored_type,
 )
 from attn_mlir.element_types import ELEMENT_TYPES, NARROW_MLIR, WIDE_MLIR
 
 OPERAND_TYPES = (*WIDE_MLIR, *NARROW_MLIR)
-ROPE_FACTORS = "k_rope_descale"  # of its positions
-ROW_FACTORS = {"q_nope": "q_descale", "q_rope": "q_descale", "k_nope": "k_descale"}
+ROPE_SCALES = "k_rope_descale"  # of its positions
+ROW_SCALES = {"q_nope": "q_descale", "q_rope": "q_descale", "k_nope": "k_descale"}
 TABLES = {"v": "v_descale"}  # of sequences and heads
 NARROW_ROPE = ("bf16", "f8E4M3FN")  # of the other operands, and of k_rope under these
 WIDE_ROPE = ("f8E4M3FN", "bf16")  # of the other operands, and of q_rope and k_rope beside these
@@ -54,9 +54,9 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
         s[i, j] = q_nope[i] . k_nope[j]  +  q_rope[i] . k_rope[j]
 
-    k_rope may be of 8 bits under operands of bf16, with a factor for each position (`attn.scaled`):
-    its elements times their factors, rounded to bf16, are what is multiplied. Beside operands of
-    f8E4M3FN q_rope and k_rope may both be of bf16; factors of rows multiply all that is in them.
+    k_rope may be of 8 bits under operands of bf16, with a scale for each position (`attn.scaled`):
+    its elements times their scales, rounded to bf16, are what is multiplied. Beside operands of
+    f8E4M3FN q_rope and k_rope may both be of bf16; scales of rows multiply all that is in them.
 
     Rope columns of keys are those of all heads: k_rope has one. It may lie in a latent cache of its
     own sequences (`attn.paged`, `attn.columns`), while k_nope and v lie as they were projected; a
@@ -262,7 +262,7 @@ def emit_mla(
     """Builds one `attn.mla` at the insertion point, with the operations that say how operands lie.
 
     Args:
-      arguments: the operands by name, with `k_rope_descale` where k_rope alone has factors,
+      arguments: the operands by name, with `k_rope_descale` where k_rope alone has scales,
         `q_descale`, `k_descale` and `v_descale` where all have, and the index arrays and numbers of
         `lengths` and `cache`.
       mask: which keys each row sees.
@@ -284,26 +284,26 @@ def emit_mla(
 
     def scaled(name: str) -> ir.Value:
         rows = stored(name)
-        if (factors := ROW_FACTORS.get(name)) in of_rows:
-            return make_scaled(rows, of_rows[str(factors)])
+        if (scales := ROW_SCALES.get(name)) in of_rows:
+            return make_scaled(rows, of_rows[str(scales)])
         if (table := TABLES.get(name)) in arguments:
             return make_scaled(rows, arguments[str(table)])
         return rows
 
     def rope() -> ir.Value:
-        factors = arguments.get(ROPE_FACTORS)
+        scales = arguments.get(ROPE_SCALES)
         if cache is None:
             rows = stored("k_rope")
-            return rows if factors is None else make_scaled(rows, stored(ROPE_FACTORS))
+            return rows if scales is None else make_scaled(rows, stored(ROPE_SCALES))
         length = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
         (rows,) = cache_views(cache, length, [arguments["k_rope"]], arguments)
-        if factors is not None:
-            rows = make_scaled(rows, factors_view(factors, cache, arguments, of_values=False))
+        if scales is not None:
+            rows = make_scaled(rows, scales_view(scales, cache, arguments, of_values=False))
         return make_columns(rows, cache_columns - ROPE_COLUMNS, ROPE_COLUMNS)
 
     q_nope, q_rope, k_nope = (scaled(name) for name in ("q_nope", "q_rope", "k_nope"))
     k_rope = rope()
-    if (of_keys := ROW_FACTORS["k_nope"]) in of_rows:
+    if (of_keys := ROW_SCALES["k_nope"]) in of_rows:
         k_rope = make_scaled(k_rope, of_rows[of_keys])
     return make_mla(
         (q_nope, q_rope, k_nope, k_rope, scaled("v")),

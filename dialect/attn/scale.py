@@ -1,4 +1,4 @@
-"""The largest scale of scores; names and blocks of the factors of 8-bit operands. No MLIR."""
+"""The largest scale of scores; names and blocks of the scales of 8-bit operands. No MLIR."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ DESCALES = (
 
 
 class ScaleBlock(NamedTuple):
-    """The elements of a head that share a factor.
+    """The elements of a head that share a scale.
 
     Attributes:
       rows: neighbouring positions; 0 for all of a sequence.
@@ -23,5 +23,5 @@ class ScaleBlock(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether a sequence has a single factor for each head."""
+        """Whether a sequence has a single scale for each head."""
         return not self.rows

@@ -489,18 +489,18 @@ def cache_views(
     return views
 
 
-def factors_view(factors: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
-    """Builds the view of a cache's factors per position, with the sequences of the cache.
+def scales_view(scales: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
+    """Builds the view of a cache's scales per position, with the sequences of the cache.
 
     Args:
-      factors: as they are stored.
+      scales: as they are stored.
       indices: as in `views_of`.
-      of_values: whether they are the factors of v.
+      of_values: whether they are the scales of v.
     """
     if cache.own_scale_table:
-        view = PagedOp(factors, indices[SCALE_TABLE], paged_type(factors)).view
+        view = PagedOp(scales, indices[SCALE_TABLE], paged_type(scales)).view
     else:
-        view = _found(factors, cache, indices, of_values=of_values)
+        view = _found(scales, cache, indices, of_values=of_values)
     if cache.padded:
         view = TrimmedOp(view, indices["leftpad"], _view_like(view)).view
     return view

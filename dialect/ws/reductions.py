@@ -205,7 +205,7 @@ class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
 class RepeatOp(WS.Operation, name="repeat", traits=[Pure]):
     """Repeats each column in its place, [R, c] to [R, C]: column j of the result is column j c / C.
 
-    A number for each run of neighbouring columns, such as their factor, is then in the threads that
+    A number for each run of neighbouring columns, such as their scale, is then in the threads that
     have elements of the run, and in no other.
 
     Operands:
@@ -217,7 +217,7 @@ class RepeatOp(WS.Operation, name="repeat", traits=[Pure]):
     Memory effects: none. Hardware: any.
 
     Example:
-      %factors = "ws.repeat"(%two) : (!ws.frag<vector<64x2xf32>>) -> !ws.frag<vector<64x64xf32>>
+      %scales = "ws.repeat"(%two) : (!ws.frag<vector<64x2xf32>>) -> !ws.frag<vector<64x64xf32>>
     """
 
     runs: ext.Operand[FragmentType]

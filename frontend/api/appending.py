@@ -321,7 +321,7 @@ def _check_measured(tensors: _Tensors, kind: Cache, *, is_slots: bool) -> None:
     """
     if tensors.new_dtype not in WIDE_DTYPES:
         raise SpecError(
-            f"k_new is {tensors.new_dtype}, k_scale has factors of positions, which are found from "
+            f"k_new is {tensors.new_dtype}, k_scale has scales of positions, which are found from "
             f"tokens of 16 bits: pass {' or '.join(WIDE_DTYPES)}"
         )
     if is_slots and kind.own_scale_table:

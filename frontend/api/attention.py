@@ -123,9 +123,9 @@ def attention(call: AttentionCall) -> Plan:
         modifiers see positions; masks are then not aligned at the end. For shards of sequences,
         which need not overlap: a query that sees none of the keys gives 0 and an LSE of -inf.
         q_offset from -2^29 to 2^29, k_offset from 0. Kernels read them: new values compile nothing.
-      head_offset: modifiers get h + head_offset, for shards of heads; 0 to 65536. Sinks and factors
+      head_offset: modifiers get h + head_offset, for shards of heads; 0 to 65536. Sinks and scales
         are those of the heads of the call, which is the same without modifiers.
-      q_descale, k_descale, v_descale: f32, factors of the elements of 8-bit operands: of one
+      q_descale, k_descale, v_descale: f32, scales of the elements of 8-bit operands: of one
         element, [kv_heads] or [batch, kv_heads]. Required for 8 bits, and refused otherwise.
       query_tiles, tile_order: see `MhaSpec`; by default one query tile if all rows fit it, and an
         order that follows from the mask.
@@ -258,7 +258,7 @@ def planned(
     Args:
       model: the caller's array, whose library and device results get; its view is the operand q.
       operands: q, k and v, for which `spec` was made.
-      extra: other arguments of the kernel by name: offsets, factors of 8-bit operands, lists of
+      extra: other arguments of the kernel by name: offsets, scales of 8-bit operands, lists of
         blocks, tensors that the modifier reads.
       lengths: the lengths of the sequences; by default those of the operands.
       choice: of the schedule; by default the one for this request and these sizes.

@@ -28,7 +28,7 @@ NAMES = {"k": "k_scale", "v": "v_scale"}
 
 @dataclass(frozen=True)
 class PositionScales:
-    """The factors of the positions of a cache.
+    """The scales of the positions of a cache.
 
     Attributes:
       scales: those of k and of v, [pages, page, heads, groups] or [rows, positions, heads, groups].
@@ -85,7 +85,7 @@ def position_scales(
             scales = _split_both(scales["k"], layout)
     for operand, name in NAMES.items():
         if operand not in scales:
-            raise SpecError(f"{name} is missing: keys and values both have factors of positions")
+            raise SpecError(f"{name} is missing: keys and values both have scales of positions")
         if len(scales[operand].shape) != POOL_RANK:
             raise SpecError(f"{name} must be {layout}, got {list(scales[operand].shape)}")
     if isinstance(cache, PagedKV) and cache.layout == "HND":
@@ -104,7 +104,7 @@ def position_scales(
         )
     if rows[0] > 1 and kind.padded:
         raise SpecError(
-            f"leftpad is for factors of each position, k_scale is of {rows[0]} neighbouring ones"
+            f"leftpad is for scales of each position, k_scale is of {rows[0]} neighbouring ones"
         )
     layout_of_cache = dataclasses.replace(
         kind,
@@ -118,7 +118,7 @@ def position_scales(
 
 
 def _split_both(both: TensorView, layout: str) -> dict[str, TensorView]:
-    """The factors of k and v, taken from one array of both."""
+    """The scales of k and v, taken from one array of both."""
     if len(both.shape) != POOL_RANK + 1 or both.shape[1] != BOTH:
         expected = layout.replace("pages,", "pages, 2,")
         raise SpecError(f"k_scale must be {expected} without v_scale, got {list(both.shape)}")
@@ -126,7 +126,7 @@ def _split_both(both: TensorView, layout: str) -> dict[str, TensorView]:
 
 
 def _checked(operand_name: str, scale: TensorView, operand: TensorView, layout: str) -> TensorView:
-    """Checks the dtype and the groups of one operand's factors, and returns them in layout NHD."""
+    """Checks the dtype and the groups of one operand's scales, and returns them in layout NHD."""
     name, shape = NAMES[operand_name], list(scale.shape)
     if operand.dtype not in NARROW_DTYPES:
         raise SpecError(
@@ -152,7 +152,7 @@ def _checked(operand_name: str, scale: TensorView, operand: TensorView, layout: 
 def _check_extents(
     operand_name: str, scale: TensorView, operand: TensorView, kind: Cache, *, has_table: bool
 ) -> None:
-    """Refuses factors whose extents are not those of the operand."""
+    """Refuses scales whose extents are not those of the operand."""
     name, extents, expected = NAMES[operand_name], tuple(scale.shape[:2]), tuple(operand.shape[:2])
     is_divided = expected[1] % extents[1] == 0 if extents[1] else not expected[1]
     if not kind.page_size and (extents[0] != expected[0] or not is_divided):

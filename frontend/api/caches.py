@@ -166,9 +166,7 @@ def _paged(cache: PagedKV) -> Cached:
         scales, layout = of_positions.scales, of_positions.kind
         arrays |= of_positions.arrays(batch, 1 if kind == CSR else columns)
     elif cache.scale_table is not None:
-        raise SpecError(
-            "scale_table is for factors of positions, which k_scale and v_scale are not"
-        )
+        raise SpecError("scale_table is for scales of positions, which k_scale and v_scale are not")
     if columns * page_size > MAX_I32:
         raise SpecError(
             f"{listing} has {columns} pages of {page_size}: a sequence has at most {MAX_I32} "

@@ -1,4 +1,4 @@
-"""The factors of 8-bit operands: from arguments of `attention` to the tables that kernels read."""
+"""The scales of 8-bit operands: from arguments of `attention` to the tables that kernels read."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def descales_of(
     v_descale: Any,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorView]:
-    """Tables [1 or batch, 1 or kv_heads] of f32 by name, or factors of positions.
+    """Tables [1 or batch, 1 or kv_heads] of f32 by name, or scales of positions.
 
     Args:
       spec: the request.
       batch: number of sequences.
-      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads]; or factors
+      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads]; or scales
         of positions, which have been checked with the cache.
       names: the caller's name of an argument, if it differs.
 
@@ -58,7 +58,7 @@ def table_of(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> Te
     """One array as a table [1 or batch, 1 or kv_heads]; raises as `descales_of`."""
     if value is None:
         raise SpecError(
-            f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
+            f"{name} is missing: {dtype} operands need their scales, 1.0 where there are none"
         )
     allowed = f"f32 of one element, [{kv_heads}] or [{batch}, {kv_heads}]"
     table = view(dense_on_host(value, name), name)
@@ -79,7 +79,7 @@ def table_of(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> Te
 
 
 def _check_numbers(table: TensorView, name: str) -> None:
-    """Refuses factors that are not finite and above 0; negative ones would reverse the scores."""
+    """Refuses scales that are not finite and above 0; negative ones would reverse the scores."""
     numbers = host_array(table)
     wrong = numbers[~(np.isfinite(numbers) & (numbers >= F32_TINY))]
     if wrong.size:
@@ -93,9 +93,9 @@ def check_scaled(
     scale: float,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuses factors whose product with the scale of the scores leaves float32.
+    """Refuses scales whose product with the scale of the scores leaves float32.
 
-    Kernels multiply scores by the scale times the factor of Q, times that of K.
+    Kernels multiply scores by the scale times the scale of Q, times that of K.
 
     Args:
       tables: those of `descales_of`; numbers on a GPU are not checked.
@@ -109,12 +109,12 @@ def check_scaled(
         table = tables[name]
         if table.device != "cpu" or not table.has_memory or table.empty:
             return
-        if len(table.shape) > 2:  # factors of positions, of which not all are used
+        if len(table.shape) > 2:  # scales of positions, of which not all are used
             continue
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
             raise SpecError(
-                f"{names.get(name, name)} makes factors of scores from {product.min():.4g} to "
+                f"{names.get(name, name)} makes scales of scores from {product.min():.4g} to "
                 f"{product.max():.4g} with "
                 f"scale = {scale:.4g}: they must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
             )
@@ -123,7 +123,7 @@ def check_scaled(
 def scale_tables(
     scales: tuple[object, object] | None, dtype: str, batch: int, heads: int
 ) -> dict[str, TensorView]:
-    """The factors of a cache of 8 bits as tables [1 or batch, 1 or heads] of f32, by name.
+    """The scales of a cache of 8 bits as tables [1 or batch, 1 or heads] of f32, by name.
 
     Args:
       scales: k_scale and v_scale of the cache: of one element, [heads] or [batch, heads].

@@ -84,7 +84,7 @@ def run_attention(
 ) -> Trial:
     """Runs an attention bundle on standard normal operands and judges every element.
 
-    The manifest says what it has to compute. Factors of 8-bit operands are 1; integers that a score
+    The manifest says what it has to compute. Scales of 8-bit operands are 1; integers that a score
     modifier reads are small, and truth values random.
 
     Args:

@@ -47,12 +47,12 @@ class MlaSpec(GroupedRequest):
         those of nope, where each of `bf16` beside `e4m3` counts twice.
       v_head_dim: columns of v and O, a multiple of 8, of 16 for `e4m3`, up to 256; `nope_dim` when
         left out.
-      dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`; or `e4m3`, with factors of f32:
+      dtype: of the operands: `bf16` or `f16`, as of `MhaSpec`; or `e4m3`, with scales of f32:
         `q_descale` of each position and head, `k_descale` of each position, `v_descale` of each
         sequence and head.
       rope_dtype: of k_rope: `dtype`, as when left out; or `e4m3` where that is `bf16`; or, of
         q_rope as well, `bf16` where that is `e4m3`.
-      rope_factors: whether `k_rope_descale` has a factor of f32 for each position of k_rope of 8
+      rope_factors: whether `k_rope_descale` has a scale of f32 for each position of k_rope of 8
         bits that is a tensor. Those of a cache are a property of that.
       mask: which keys a query sees; `full()` when left out.
       query_tiles, tile_order: as of `MhaSpec`.
@@ -103,7 +103,7 @@ class MlaSpec(GroupedRequest):
 
     @property
     def has_helper(self) -> bool:
-        """Whether warps of the kernel widen rope, or read factors of keys."""
+        """Whether warps of the kernel widen rope, or read scales of keys."""
         return NARROW in (self.dtype, self.rope_dtype)
 
     @property
@@ -149,7 +149,7 @@ class MlaSpec(GroupedRequest):
         return ROPE_COLUMNS if self.rope_alone else ROW_COLUMNS
 
     def _check_rope(self) -> None:
-        """Refuses dtypes of rope without a kernel, and factors where it has none.
+        """Refuses dtypes of rope without a kernel, and scales where it has none.
 
         Raises:
           SpecError: names the option and what is allowed.
@@ -170,17 +170,15 @@ class MlaSpec(GroupedRequest):
             raise SpecError(f"rope_factors must be False but for k_rope of {NARROW} as a tensor")
         if self.cache is not None and self.cache.scale_dtype:
             if not is_narrow:
-                raise SpecError(f"cache of k_rope of {self.rope_dtype} must have no factors")
+                raise SpecError(f"cache of k_rope of {self.rope_dtype} must have no scales")
             if self.cache.scale_rows > 1:
                 rows = self.cache.scale_rows
-                raise SpecError(
-                    f"cache of k_rope must have factors of each position, got of {rows}"
-                )
+                raise SpecError(f"cache of k_rope must have scales of each position, got of {rows}")
             total = self.cache_columns
             columns = total // self.cache.k_groups
             if (total - ROPE_COLUMNS) // columns != (total - 1) // columns:
                 raise SpecError(
-                    f"cache of k_rope must have one factor for its {ROPE_COLUMNS} columns of rope, "
+                    f"cache of k_rope must have one scale for its {ROPE_COLUMNS} columns of rope, "
                     f"got {self.cache.k_groups} for {total}"
                 )
         what = "q_nope" if self.has_wide_rope else "k_rope"

@@ -124,7 +124,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
                 f"lengths must be those of the cache's sequences, got {self.lengths.tensors}"
             )
         if self.cache is not None and self.cache.scale_dtype:
-            raise SpecError("cache must have no factors of positions")
+            raise SpecError("cache must have no scales of positions")
         if self.partial and (self.joined or self.sinks):
             other = "joined parts" if self.joined else "sinks, which belong to what combines them"
             raise SpecError(f"partial results exclude {other}")

@@ -212,11 +212,11 @@ def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
             f"{shown(value.scale_dtype, 40)}"
         )
     if value.own_scale_table and not (value.scale_dtype and value.page_size):
-        raise SpecError("scale_table of a cache is for factors of positions in pages")
+        raise SpecError("scale_table of a cache is for scales of positions in pages")
     rows = value.scale_rows
     if rows != 1 and (not value.scale_dtype or value.padded or rows < 1 or value.page_size % rows):
         raise SpecError(
-            "scale_rows of a cache must divide its pages, for factors of positions without "
+            "scale_rows of a cache must divide its pages, for scales of positions without "
             f"padding, got {shown(rows, 40)} for page_size {value.page_size}"
         )
     return value

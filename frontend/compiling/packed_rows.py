@@ -33,7 +33,7 @@ class PackedRequest(Request):
 
     Args:
       kv_format: how rows of the cache are stored, see `attn_mlir.dialect.attn.latent_formats`.
-      kv_group: columns that share a factor, where these have a tensor of their own; None without.
+      kv_group: columns that share a scale, where these have a tensor of their own; None without.
       kv_page: rows of a page of the cache, where the format needs it; else None.
     """
 
@@ -63,7 +63,7 @@ class PackedRequest(Request):
                 f"head_dim must be {stored.columns} with kv_format {self.kv_format!r}, got "
                 f"{columns}"
             )
-        may_group = stored is not None and stored.factors.place == "outside"
+        may_group = stored is not None and stored.scales.place == "outside"
         if self.kv_group is not None and not may_group:
             raise SpecError(
                 f"kv_group must be None with kv_format {self.kv_format!r}, got {self.kv_group}"
@@ -86,14 +86,14 @@ class PackedRequest(Request):
         stored = None if self.is_narrow else FORMATS.get(self.kv_format)
         if stored is None or self.kv_group is None:
             return stored
-        return stored.with_factors(self.kv_group)
+        return stored.with_scales(self.kv_group)
 
     @property
     def narrow_rows(self) -> Fp8Rows | None:
         """How rows are stored in 8 bits, where they are widened."""
         if self.form is None:
             return None
-        return Fp8Rows(self.form.factors.group or self.form.narrow, self.form.scaled_columns)
+        return Fp8Rows(self.form.scales.group or self.form.narrow, self.form.scaled_columns)
 
     @property
     def format_words(self) -> list[str]:

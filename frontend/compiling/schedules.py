@@ -27,7 +27,7 @@ from attn_mlir.schedules.policy.tiling import (
 
 
 def check_stored(spec: MhaOptions) -> None:
-    """Refuses keys and values of a dtype, or with factors, that no kernel reads.
+    """Refuses keys and values of a dtype, or with scales, that no kernel reads.
 
     Raises:
       SpecError: names the option.
@@ -41,13 +41,13 @@ def check_stored(spec: MhaOptions) -> None:
     if spec.cache is None or not spec.cache.scale_dtype:
         return
     if spec.kv_dtype not in NARROW_DTYPES:
-        raise SpecError(f"factors of positions are for keys of 8 bits, got {spec.kv_dtype}")
+        raise SpecError(f"scales of positions are for keys of 8 bits, got {spec.kv_dtype}")
     v_head_dim = spec.v_head_dim or spec.head_dim
     check_scale_groups(spec.cache, {"head_dim": spec.head_dim, "v_head_dim": v_head_dim})
 
 
 def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
-    """Refuses factors of positions in groups that no kernel reads.
+    """Refuses scales of positions in groups that no kernel reads.
 
     Args:
       columns: of keys and of values, under the names of these options.
@@ -59,7 +59,7 @@ def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
     for name, (size, count) in operands:
         groups = getattr(cache, name)
         if not has_scale_groups(count, groups):
-            reason = f"factors of a row are {SCALE_GROUPS}"
+            reason = f"scales of a row are {SCALE_GROUPS}"
             raise SpecError(no_kernel(f"{name} {groups}", reason, context=f"for {size} {count}"))
 
 

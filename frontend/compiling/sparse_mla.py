@@ -46,7 +46,7 @@ class SparseMlaSpec(PackedRequest):
       heads: query heads: multiples of 8 up to 64, and multiples of 64.
       head_dim: columns of a query and of a row of the cache, 576 or 512.
       dtype: of q and of both products: `bf16`; `f16` for a cache of f16; or `e4m3` for one of
-        kv_format `e4m3` without factors.
+        kv_format `e4m3` without scales.
       out_dtype: of O: `bf16`, `f16` or `f32`; when left out `dtype`, or `bf16` for `e4m3`.
       topk_length: whether lists have lengths of their own.
       sinks: whether heads have sinks.

@@ -157,7 +157,7 @@ class MhaSpec(MhaOptions):
 
     @property
     def _has_position_scales(self) -> bool:
-        """Whether every position of the cache has factors of its own."""
+        """Whether every position of the cache has scales of its own."""
         return self.cache is not None and bool(self.cache.scale_dtype)
 
     @property
@@ -172,7 +172,7 @@ class MhaSpec(MhaOptions):
 
     @property
     def descales(self) -> tuple[str, ...]:
-        """Names of the factors of operands of 8 bits."""
+        """Names of the scales of operands of 8 bits."""
         if self.kv_dtype not in NARROW_DTYPES:
             return ()
         return DESCALES if self.is_narrow else DESCALES[1:]
@@ -217,7 +217,7 @@ class MhaSpec(MhaOptions):
         return workspace(policy.workspace(self.facts, self.query_tiles))
 
     def _descale(self, name: str) -> Operand:
-        """The factors of one operand: a table, or those of positions."""
+        """The scales of one operand: a table, or those of positions."""
         q, k, _ = DESCALES
         if self.cache is None or not self.cache.scale_dtype or name == q:
             return table(name, "f32", 2)

@@ -21,7 +21,7 @@ from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash.head_sizes import are_whole, in_whole_heads
-from attn_mlir.flash.lengths import batch_of, distance, factor, shape_of_rank, with_slopes
+from attn_mlir.flash.lengths import batch_of, descale, distance, shape_of_rank, with_slopes
 from attn_mlir.flash.options import (
     OF_PACKED,
     OF_PACKED_KEYS,
@@ -66,7 +66,7 @@ def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTI
         sinks: the same.
       num_splits: number of parts of the keys; 0 chooses. One part where no kernel has so many.
       sm_margin: multiprocessors that the call leaves free, see `attention`.
-      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`; 1 if None. Those
+      q_descale, k_descale, v_descale: scales of 8-bit operands, see `attention`; 1 if None. Those
         of operands of 16 bits are not looked at.
       return_lse: also return LSE, [batch, heads, sq]; [heads, total_q] for queries by offsets.
         return_softmax_lse: the same.
@@ -84,8 +84,8 @@ def attend(operands: Operands, given: Mapping[str, Any], options: Options = OPTI
     if not are_whole(q, k, v):
         named = {"q": q, "k": k, "v": v}
         return in_whole_heads(lambda whole, x: attend(whole, x, options), named, given)
-    given = {**given, "k_descale": factor(given.get("k_descale"), k)}
-    given["v_descale"] = factor(given.get("v_descale"), v)
+    given = {**given, "k_descale": descale(given.get("k_descale"), k)}
+    given["v_descale"] = descale(given.get("v_descale"), v)
     return _attend(attention, operands, k, given, options)
 
 
@@ -106,7 +106,7 @@ def _attend(
       lengths: [batch], keys of each sequence; None where `given` has them.
     """
     q, ours = operands[0], options.ours(given)
-    others: dict[str, Any] = {"q_descale": factor(given.get("q_descale"), q)}
+    others: dict[str, Any] = {"q_descale": descale(given.get("q_descale"), q)}
     if (slopes := given.get("alibi_slopes")) is not None:
         lengths_given = ours if lengths is None else {**ours, "seqused_k": lengths}
         others["score_mod"] = with_slopes(ours["score_mod"], slopes, distance(q, k, lengths_given))
@@ -189,8 +189,11 @@ def flash_attn_varlen_func(
     if lengths is None and offsets is not None:
         shape_of_rank("cu_seqlens_k", offsets, 1)
         lengths, called["seqused"] = offsets[1:] - offsets[:-1], "cu_seqlens_k"
-    factors = {"k_scale": options.pop("k_descale", None), "v_scale": options.pop("v_descale", None)}
-    scales = {name: factor(x, k if name == "k_scale" else v) for name, x in factors.items()}
+    given_scales = {
+        "k_scale": options.pop("k_descale", None),
+        "v_scale": options.pop("v_descale", None),
+    }
+    scales = {name: descale(x, k if name == "k_scale" else v) for name, x in given_scales.items()}
     cache = PagedKV(k, v, table, lengths, **scales)
     paged = renamed(attention, **called)
     if options.get("alibi_slopes") is not None and lengths is None:

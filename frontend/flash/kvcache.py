@@ -13,7 +13,7 @@ from attn_mlir.flash.lengths import (
     batch_of,
     check_extents,
     counts,
-    factor,
+    descale,
     rows_of,
     shape_of_rank,
     with_slopes,
@@ -121,7 +121,7 @@ def flash_attn_with_kvcache(
       max_seqlen_q: no sequence has more queries; see `attention`.
       rotary_seqlens: [batch] i32: the rows of the first new tokens, in place of cache_seqlens; not
         looked at without rotary_cos.
-      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`; 1 if None. Those
+      q_descale, k_descale, v_descale: scales of 8-bit operands, see `attention`; 1 if None. Those
         of operands of 16 bits are not looked at.
       softmax_scale, causal, window_size, softcap: see `flash_attn_func`.
       attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
@@ -205,7 +205,7 @@ def flash_attn_with_kvcache(
         table = rows_of(table, "cache_batch_idx", cache_batch_idx)
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
-        scales = {"k_scale": factor(k_descale, k_cache), "v_scale": factor(v_descale, v_cache)}
+        scales = {"k_scale": descale(k_descale, k_cache), "v_scale": descale(v_descale, v_cache)}
         if table is not None:
             return PagedKV(k_cache, v_cache, table, seqused, counts_new=counts_new, **scales)
         rows = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
@@ -230,7 +230,7 @@ def flash_attn_with_kvcache(
     others = {
         "score_mod": score_mod,
         "mask_mod": hidden,
-        "q_descale": factor(options.get("q_descale"), q),
+        "q_descale": descale(options.get("q_descale"), q),
     }
     run = called_in_parts(OF_CACHES, prepare, q, cache, given=options, **others)
     if k is not None:

@@ -113,11 +113,11 @@ def is_narrow(operand: Any) -> bool:
     return "float8" in str(getattr(operand, "dtype", ""))
 
 
-def factor(value: Any, operand: Any) -> Any:
-    """The factor of an operand's elements as `attention` has it.
+def descale(value: Any, operand: Any) -> Any:
+    """The scale of an operand's elements as `attention` has it.
 
     As in FlashAttention it is 1 where an operand of 8 bits comes without one, and nothing is made
-    of a factor of 16 bits.
+    of the scale of an operand of 16 bits.
     """
     if not is_narrow(operand):
         return None

@@ -155,7 +155,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           q: [batch * q_len_per_req, num_qo_heads, head_dim].
           paged_kv_cache: [pages, 2, page, num_kv_heads, head_dim] (NHD) or [pages, 2, num_kv_heads,
             page, head_dim] (HND), or a pair of tensors without the 2.
-          q_scale, k_scale, v_scale: factors; numbers, or for 8-bit operands tensors as of
+          q_scale, k_scale, v_scale: scales; numbers, or for 8-bit operands tensors as of
             `attention`.
           out: memory for O; lse: for LSE, f32.
           sinks: [num_qo_heads], see `attention`; they count in LSE here.

@@ -56,7 +56,7 @@ def mask_of(causal: object, window_left: object, window_right: object = None) ->
 
 
 def number(name: str, value: object, otherwise: float) -> float:
-    """A factor, or what it is when left out.
+    """A scale, or what it is when left out.
 
     Raises:
       SpecError: no number.

@@ -287,7 +287,7 @@ class Problem:
 
         Args:
           q: [tokens, heads, head_dim].
-          k, v: of `attention`; a cache holds its own factors.
+          k, v: of `attention`; a cache holds its own scales.
           options: `return_lse`, `sinks`, `out` [tokens, heads, v_head_dim], memory for O, and `lse`
             [tokens, heads] f32, memory for LSE, where there are any.
           rows: queries of each sequence, all of them one behind the other; None: see `lengths`.

@@ -62,7 +62,7 @@ def single_prefill_with_kv_cache(
     Args:
       q: [qo_len, num_qo_heads, head_dim_qk].
       k, v: [kv_len, num_kv_heads, head_dim] (NHD) or [num_kv_heads, kv_len, head_dim] (HND).
-      scale_q, scale_k, scale_v: factors; k_scale and v_scale are other names of the last two.
+      scale_q, scale_k, scale_v: scales; k_scale and v_scale are other names of the last two.
       o_dtype: of O.
       custom_mask: [qo_len, kv_len] bool, in the place of `causal`; packed_custom_mask: [bytes] u8,
         the same in bits.

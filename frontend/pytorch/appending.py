@@ -2,7 +2,7 @@
 
 `attn_mlir::append_call` takes the tensors of a cache and of the new tokens, and the options of
 `append_kv`, under their names; `cos`, `sin` and `interleaved` are the parts of `rotary`. It returns
-nothing and declares that it changes keys, values and factors, so that graphs keep it and its order.
+nothing and declares that it changes keys, values and scales, so that graphs keep it and its order.
 The fake kernel plans the call by shapes, strides and dtypes only, and refuses what planning
 refuses.
 """

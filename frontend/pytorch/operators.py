@@ -69,7 +69,7 @@ def _request(
     spec = spec_of(operands, parse_mask(call.mask), return_lse=call.return_lse)
     descales_of(
         spec, operands["q"].shape[0], None, None, None
-    )  # refuses 8 bits, as there are no factors
+    )  # refuses 8 bits, as there are no scales
     check_scale(static_scale(call.scale))
     extents = cast("tuple[int, int, int]", tuple(call.block)) if call.block else None
     spec = dataclasses.replace(spec, modifier=program, block=extents)

@@ -138,7 +138,7 @@ def _advice(dtype: Any) -> str:
     if dtype in (torch.float32, torch.float64):
         return f"{allowed}: convert query, key and value with .to(torch.bfloat16)"
     if dtype in [getattr(torch, ELEMENT_TYPES[name].torch) for name in NARROW]:
-        return f"{allowed}: attn_mlir.attention takes 8 bits, with their factors"
+        return f"{allowed}: attn_mlir.attention takes 8 bits, with their scales"
     return allowed
 
 

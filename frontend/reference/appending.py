@@ -1,7 +1,7 @@
 """The reference for new tokens in a cache: one token after the other, in float64.
 
-If positions have their own factors, these are computed from the tokens: `measured` says which they
-are, and `appended` what the elements are, given the factors that the cache holds.
+If positions have their own scales, these are computed from the tokens: `measured` says which they
+are, and `appended` what the elements are, given the scales that the cache holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Destination(NamedTuple):
       position: its position in the sequence; None if it is not needed.
       k, v: page and offset, or row and position, of its key and of its value; None where they go
         nowhere.
-      k_scale, v_scale: the same for their factors, if positions have their own.
+      k_scale, v_scale: the same for their scales, if positions have their own.
     """
 
     token: tuple[int, ...]
@@ -81,10 +81,10 @@ def measured(
     *positions: Array | None,
     **options: Any,
 ) -> tuple[Array, Array]:
-    """The factors that `append_kv` writes, in float32 and before they are rounded; NaN where none.
+    """The scales that `append_kv` writes, in float32 and before they are rounded; NaN where none.
 
     Of each group of columns the largest element over the largest number of the cache's 8 bits,
-    between 2^-80 and 2^80, or 2^-14 and 2^15 for factors of f16.
+    between 2^-80 and 2^80, or 2^-14 and 2^15 for scales of f16.
 
     Args:
       k_new, v_new, positions, options: as of `tokens_of`.
@@ -244,7 +244,7 @@ def _row_of(
 
 
 def _scale_row_of(cache: PagedKV, b: int, position: int, side: int) -> tuple[int, int] | None:
-    """Page and offset of a position's factors, where their pages are listed apart."""
+    """Page and offset of a position's scales, where their pages are listed apart."""
     scales, table = stored_scales(cache), cache.scale_table
     assert scales is not None
     lines, offsets = scales[side].shape[:2]
@@ -255,7 +255,7 @@ def _scale_row_of(cache: PagedKV, b: int, position: int, side: int) -> tuple[int
 
 
 def _scale(cache: ContiguousKV | PagedKV, name: str, b: int | None, heads: int) -> Array:
-    """The factors of a sequence's heads."""
+    """The scales of a sequence's heads."""
     scale = getattr(cache, name, None)
     if scale is None:
         return np.ones(1)

@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 def sequence_kv(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array, Array]:
     """K and V of sequence b, each [positions, kv_heads, columns], from a cache of numpy arrays.
 
-    Multiplied by their factors, in float64, if each position has its own.
+    Multiplied by their scales, in float64, if each position has its own.
 
     Args:
       cache: entries that the sequence uses must be valid.
@@ -63,7 +63,7 @@ def stored(cache: ContiguousKV | PagedKV) -> tuple[Array, Array]:
 
 
 def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
-    """Factors as views [lines, offsets, heads, groups]; None where positions have none of their
+    """Scales as views [lines, offsets, heads, groups]; None where positions have none of their
     own.
     """
     k, v = cache.k_scale, cache.v_scale
@@ -73,7 +73,7 @@ def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
 
 
 def _positions_per_scale(cache: ContiguousKV | PagedKV) -> int:
-    """Neighbouring positions that share their factors."""
+    """Neighbouring positions that share their scales."""
     scales = stored_scales(cache)
     blocks = 0 if scales is None else scales[0].shape[1]
     return stored(cache)[0].shape[1] // blocks if blocks else 1
@@ -87,7 +87,7 @@ def _by_position(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Arra
 
 
 def _scaled(elements: Array, all_scales: Any, index: tuple[Any, ...]) -> Array:
-    """Elements [positions, heads, columns] at a place, times the factors of positions if any."""
+    """Elements [positions, heads, columns] at a place, times the scales of positions if any."""
     if np.ndim(all_scales) <= elements.ndim:
         return elements
     scales = all_scales[index].astype(np.float64)

@@ -116,7 +116,7 @@ def attention(
       first_batch: number of the first batch entry for modifiers; see `sequences`.
       q_offset, k_offset, head_offset: as in `attn_mlir.attention`; arrays have a number for each
         batch entry from the first one on, see `first_batch`.
-      q_descale, k_descale, v_descale: factors of the operands, as in `attn_mlir.attention`; 1 by
+      q_descale, k_descale, v_descale: scales of the operands, as in `attn_mlir.attention`; 1 by
         default.
 
     Raises:
@@ -146,7 +146,7 @@ def attention(
 
 
 def _descale(name: str, values: Any, k: Array, first_batch: int) -> Array:
-    """Factors of the batch entries of k as [batch, kv_heads] in float64.
+    """Scales of the batch entries of k as [batch, kv_heads] in float64.
 
     Raises:
       SpecError: they are no numbers, or not one for each batch entry and KV head.

@@ -57,7 +57,7 @@ def mla(
       v: [batch, sk, kv_heads, v_head_dim].
       scale: of the scores.
       mask: which keys a query sees; all of them when left out.
-      k_rope_descale: [batch, sk], factors of k_rope.
+      k_rope_descale: [batch, sk], scales of k_rope.
       q_descale: [batch, sq, heads] or [batch, sq], of rows of q_nope and q_rope.
       k_descale: [batch, sk], of positions of k_nope and k_rope.
       v_descale: as of `attention`.
@@ -75,7 +75,7 @@ def mla(
 def _scaled_scores(
     q: Array, k: Array, q_descale: Array | None, k_descale: Array | None
 ) -> ScoreMod | None:
-    """The factors of scores from scales of rows; None without any."""
+    """The scales of scores from scales of rows; None without any."""
     if q_descale is None and k_descale is None:
         return None
     ones = np.ones(1, np.float32)
@@ -94,7 +94,7 @@ def _scaled_scores(
 
 
 def rope_in_bf16(k_rope: Array, dtype: npt.DTypeLike, scales: Array | None) -> Array:
-    """Rope of 8 bits, [batch, sk, 1, columns], times its factors [batch, sk], rounded to `dtype`:
+    """Rope of 8 bits, [batch, sk, 1, columns], times its scales [batch, sk], rounded to `dtype`:
     what a kernel multiplies queries with. Other rope as it is."""
     if k_rope.dtype == dtype or k_rope.dtype.itemsize > np.dtype(dtype).itemsize:
         return k_rope

@@ -70,7 +70,7 @@ class Destination:
       lengths: positions of each sequence, counted from the beginning of its row; None for the
         whole capacity.
       counts_new: whether the lengths include the new tokens.
-      factors: [1 or batch, 1 or heads] that elements are divided by, or None.
+      scale_table: [1 or batch, 1 or heads] that elements are divided by, or None.
       scales: the destination of scales per position, or None.
     """
 
@@ -80,7 +80,7 @@ class Destination:
     starts: Value | None
     lengths: Value | None
     counts_new: bool
-    factors: Value | None
+    scale_table: Value | None
     scales: "Destination | None"
 
     @staticmethod
@@ -95,10 +95,10 @@ class Destination:
             starts=None if padding is None else arguments[padding.counts],
             lengths=None if lengths is None else arguments[lengths.lengths],
             counts_new=lengths is None or not lengths.excludes_queries,
-            factors=cache.scale_table(arguments),
+            scale_table=cache.scale_table(arguments),
             scales=None
             if scales is None
-            else Destination.of(OperandStorage.of(scales.factors), arguments),
+            else Destination.of(OperandStorage.of(scales.scales), arguments),
         )
 
     def _count(self) -> Value:

@@ -80,8 +80,8 @@ def _check(function: Any, op: attn.AppendOp, caches: Sequence[OperandStorage]) -
         if len(op.slots) and set(steps) - {attn.ScaledOp}:
             raise op_error(op, "expects slots of caches as they are stored")
         scales, logical = storage.position_scales, attn.logical_type(storage.operand)
-        if scales is not None and attn.logical_type(scales.factors).shape[2] != logical.shape[2]:
-            raise op_error(op, "expects factors of positions for each head")
+        if scales is not None and attn.logical_type(scales.scales).shape[2] != logical.shape[2]:
+            raise op_error(op, "expects scales of positions for each head")
         is_selected = storage.selection is not None or storage.padding is not None
         if storage.pages is not None and is_selected:
             raise op_error(op, "expects sequences in pages to be neither selected nor trimmed")
@@ -94,7 +94,7 @@ def _arguments(
     pool = caches[0].root.type
     written = [cache.root for cache in caches]
     scales = [cache.position_scales for cache in caches]
-    written += [OperandStorage.of(step.factors).root for step in scales if step is not None]
+    written += [OperandStorage.of(step.scales).root for step in scales if step is not None]
     is_batch = op.k_new.type.rank > 3
     if not pool.is_dynamic_dim(1):
         cache = ("pages", "", "", "")

@@ -64,7 +64,7 @@ def _computed_scales(problem: Problem, of: Destination, chunks: Sequence[Value])
 def _has_scaled_fp8(problem: Problem, of: Destination) -> bool:
     """Whether the cache has scales, and elements of fewer bits than the tokens."""
     kinds = [ir.MemRefType(x.type).element_type for x in (of.tensor, problem.k_new)]
-    return of.factors is not None and ws.element_bits(kinds[0]) < ws.element_bits(kinds[1])
+    return of.scale_table is not None and ws.element_bits(kinds[0]) < ws.element_bits(kinds[1])
 
 
 def _scale_rows(problem: Problem, of: Destination, tile: WorkTile) -> Value:
@@ -72,7 +72,7 @@ def _scale_rows(problem: Problem, of: Destination, tile: WorkTile) -> Value:
 
     def scale_of(row: Value) -> Value:
         sequence = problem.token(tile, row).sequence
-        return b.element(of.factors, [sequence, tile.head])
+        return b.element(of.scale_table, [sequence, tile.head])
 
     return b.broadcast(each_row(problem, scale_of, ir.F32Type.get()), problem.width)
 
@@ -87,5 +87,5 @@ def stored(chunk: Value, scales: Value | None, element: Any) -> Value:
 
 
 def _divided(x: Value, scale: Value) -> Value:
-    """x / factor, rounded once."""
+    """x / scale, rounded once."""
     return arith.DivFOp(x, scale).result

@@ -146,7 +146,7 @@ def _lists(cache: OperandStorage) -> list[Value]:
 def _has_scale_pages(cache: OperandStorage) -> bool:
     """Whether scales of positions have other pages than their elements."""
     step = cache.position_scales
-    return step is not None and _pages(OperandStorage.of(step.factors)) != _pages(cache)
+    return step is not None and _pages(OperandStorage.of(step.scales)) != _pages(cache)
 
 
 def _pages(cache: OperandStorage) -> list[Value]:

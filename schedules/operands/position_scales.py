@@ -51,7 +51,7 @@ class PositionScales:
         """The scales of an operand of attention, as arguments of the kernel; None without any."""
         if (step := storage.position_scales) is None:
             return None
-        storage_of_scales = OperandStorage.of(step.factors)
+        storage_of_scales = OperandStorage.of(step.scales)
         stored = storage_of_scales.keys(arguments[storage_of_scales.root], arguments)
         return cls(stored.tensor, stored.sequences, stored.pages, step.scale_block)
 

@@ -127,7 +127,7 @@ class OperandStorage:
     def scale_table(self, arguments: Arguments) -> Value | None:
         """The scales of each sequence and head, as an argument of the kernel; None without any."""
         tables = [step for step in self.scales if step.scale_block.is_whole]
-        return arguments[tables[0].factors] if tables else None
+        return arguments[tables[0].scales] if tables else None
 
     def is_alike(self, other: "OperandStorage") -> bool:
         """Whether the sequences of both lie alike, each in its own tensor or pages.

@@ -38,9 +38,9 @@ def check_storage(
     check_alike(op, k=k, v=v)
     check_queries(op, "q", q)
     if q.position_scales is not None:
-        raise op_error(op, "expects factors of positions for k and v only")
+        raise op_error(op, "expects scales of positions for k and v only")
     if (k.position_scales is None) != (v.position_scales is None):
-        raise op_error(op, "expects factors of positions for k and v, or for neither")
+        raise op_error(op, "expects scales of positions for k and v, or for neither")
     for name, storage in (("k", k), ("v", v)):
         check_scale_blocks(op, name, storage)
     check_pages(op, k)
@@ -103,7 +103,7 @@ def check_scale_blocks(op: Any, name: str, storage: OperandStorage) -> None:
     """
     if (step := storage.position_scales) is None or step.scale_block.rows == 1:
         return
-    scales_storage = OperandStorage.of(step.factors)
+    scales_storage = OperandStorage.of(step.scales)
     if (
         scales_storage.padding is not None
         or scales_storage.offsets is not None

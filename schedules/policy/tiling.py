@@ -33,7 +33,7 @@ STREAM_STAGES = 3  # key tiles in flight, at least, that a second query tile mus
 STREAM_COLUMNS = 128  # most columns of O in one warp: 64 registers of each thread
 WIDE_PUBLISHED_COLUMNS = 32  # columns published at a time, of an O above `MAX_HEAD_DIM`
 STREAM_STEP = 16  # columns of a warp are a multiple: two products' N of 8
-SCALE_STEP = 32  # columns of K or V that share a factor are a multiple
+SCALE_STEP = 32  # columns of K or V that share a scale are a multiple
 MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_COLUMNS` columns, and above; more would spill
 SCALE_GROUPS = (
     f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_COLUMNS} "
@@ -97,7 +97,7 @@ def packed_heads(target: Target, group: int) -> int:
 
 
 def has_scale_groups(columns: int, groups: int) -> bool:
-    """Whether some kernel takes K or V with `groups` factors per row of `columns` columns."""
+    """Whether some kernel takes K or V with `groups` scales per row of `columns` columns."""
     if groups == 1:
         return True
     most = MAX_SCALE_GROUPS[columns > STREAM_COLUMNS]

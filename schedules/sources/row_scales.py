@@ -62,7 +62,7 @@ class RowScales:
         keys = PositionScales.of(storages["k_nope"], arguments)
         if queries is None or keys is None:
             return None
-        return cls(queries.tensor, keys, vector_ring("factors", tile_n))
+        return cls(queries.tensor, keys, vector_ring("scales", tile_n))
 
     def fill(self, problem: Problem, tile: WorkTile) -> None:
         """The role that reads the scales of keys."""
@@ -108,23 +108,23 @@ def _check(op: attn.MlaOp, storages: Mapping[str, OperandStorage]) -> None:
         ]
         if scaled_operands:
             raise op_error(
-                op, f"expects no factors of {scaled_operands[0]} where k_rope alone has 8 bits"
+                op, f"expects no scales of {scaled_operands[0]} where k_rope alone has 8 bits"
             )
         return
     for operand in ("q", "k"):
         nope, rope = by_operand[f"{operand}_nope"], by_operand[f"{operand}_rope"]
         if (nope is None) != (rope is None) or (nope is not None and nope != rope):
-            raise op_error(op, f"expects the same factors of {operand}_nope and {operand}_rope")
+            raise op_error(op, f"expects the same scales of {operand}_nope and {operand}_rope")
         if nope is None:
             continue
         lies = OperandStorage.of(nope)
         is_alike = lies.is_alike(storages[f"{operand}_nope"])
         if lies.pages is not None or lies.is_part_of_rows or not is_alike:
-            raise op_error(op, f"expects factors of {operand}_nope to be stored as it is")
+            raise op_error(op, f"expects scales of {operand}_nope to be stored as it is")
         if attn.logical_type(nope).shape[3] != 1:
-            raise op_error(op, f"expects one factor of {operand}_nope for all columns of a row")
+            raise op_error(op, f"expects one scale of {operand}_nope for all columns of a row")
     if (by_operand["q_nope"] is None) != (by_operand["k_nope"] is None):
-        raise op_error(op, "expects factors of rows for queries and keys, or for neither")
+        raise op_error(op, "expects scales of rows for queries and keys, or for neither")
 
 
 def _scales(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None:
@@ -137,5 +137,5 @@ def _scales(op: attn.MlaOp, name: str, storage: OperandStorage) -> Value | None:
     rows = steps[0].scale_block.rows
     if rows != (0 if name == "v" else 1):
         kind = "sequences and heads" if name == "v" else "positions"
-        raise op_error(op, f"expects factors of {kind} for {name}")
-    return steps[0].factors
+        raise op_error(op, f"expects scales of {kind} for {name}")
+    return steps[0].scales

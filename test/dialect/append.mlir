@@ -18,16 +18,16 @@ func.func @slots(%k: tensor<?x16x4x64xbf16>, %v: tensor<?x16x4x32xbf16>, %kn: te
 
 // -----
 
-// By positions, into pages of 8 bits with factors, rotated.
+// By positions, into pages of 8 bits with scales, rotated.
 
 // CHECK-LABEL: func.func @positions
 // CHECK: "attn.append"({{.*}}attn.interleaved{{.*}}!attn.view
 func.func @positions(%k: tensor<?x16x4x64xf8E4M3FN>, %kn: tensor<?x4x64xbf16>, %positions: tensor<?xi32>,
                      %sequences: tensor<?xi32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>,
-                     %table: tensor<?x?xi32>, %factors: tensor<?x?xf32>) {
+                     %table: tensor<?x?xi32>, %scales: tensor<?x?xf32>) {
   %pages = "attn.paged"(%k, %table) : (tensor<?x16x4x64xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x16x4x64xf8E4M3FN>>
-  %scaled = "attn.scaled"(%pages, %factors) {block = array<i32: 0, 64>}
+  %scaled = "attn.scaled"(%pages, %scales) {block = array<i32: 0, 64>}
     : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x16x4x64xf8E4M3FN>>, tensor<?x?xf32>)
       -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x16x4x64xf8E4M3FN>>
   "attn.append"(%scaled, %scaled, %kn, %kn, %positions, %sequences, %cos, %sin)

@@ -9,12 +9,12 @@
 // CSE-COUNT-1: "attn.latent_rows"
 // CSE-NOT: "attn.latent_rows"
 func.func @v32(%q: tensor<?x64x576xbf16>, %narrow: tensor<?x512xf8E4M3FN>, %indices: tensor<?x?xi32>, %scale: f32,
-               %factors: tensor<?x4xf32>, %wide: tensor<?x64xbf16>)
+               %scales: tensor<?x4xf32>, %wide: tensor<?x64xbf16>)
     -> (tensor<?x64x512xbf16>, tensor<?x64x512xbf16>) {
-  %kv = "attn.latent_rows"(%narrow, %factors, %wide) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
+  %kv = "attn.latent_rows"(%narrow, %scales, %wide) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<?x512xf8E4M3FN>, tensor<?x4xf32>, tensor<?x64xbf16>)
       -> !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>
-  %again = "attn.latent_rows"(%narrow, %factors, %wide) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
+  %again = "attn.latent_rows"(%narrow, %scales, %wide) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<?x512xf8E4M3FN>, tensor<?x4xf32>, tensor<?x64xbf16>)
       -> !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>
   %o, %lse, %max = "attn.sparse_mla"(%q, %kv, %indices, %scale)
@@ -33,9 +33,9 @@ func.func @v32(%q: tensor<?x64x576xbf16>, %narrow: tensor<?x512xf8E4M3FN>, %indi
 // CHECK-LABEL: func.func @in_pages
 // CSE-LABEL: func.func @in_pages
 // CHECK: "attn.latent_rows"{{.*}} -> !attn.view<tensor<?x512xbf16>, tensor<?x16x448xf8E4M3FN>>
-func.func @in_pages(%narrow: tensor<?x16x448xf8E4M3FN>, %factors: tensor<?x16x8xui8>, %wide: tensor<?x16x64xbf16>)
+func.func @in_pages(%narrow: tensor<?x16x448xf8E4M3FN>, %scales: tensor<?x16x8xui8>, %wide: tensor<?x16x64xbf16>)
     -> !attn.view<tensor<?x512xbf16>, tensor<?x16x448xf8E4M3FN>> {
-  %kv = "attn.latent_rows"(%narrow, %factors, %wide) {group = 64 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
+  %kv = "attn.latent_rows"(%narrow, %scales, %wide) {group = 64 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<?x16x448xf8E4M3FN>, tensor<?x16x8xui8>, tensor<?x16x64xbf16>)
       -> !attn.view<tensor<?x512xbf16>, tensor<?x16x448xf8E4M3FN>>
   func.return %kv : !attn.view<tensor<?x512xbf16>, tensor<?x16x448xf8E4M3FN>>

@@ -37,7 +37,7 @@ func.func @f(%n: tensor<?x512xf8E5M2>, %f: tensor<?x4xf32>, %w: tensor<?x64xbf16
 // -----
 
 func.func @f(%n: tensor<?x512xf8E4M3FN>, %f: tensor<?x4xf16>, %w: tensor<?x64xbf16>) {
-  // expected-error @below {{'attn.latent_rows' op expects factors to be a tensor of f32 or ui8, got tensor<?x4xf16>}}
+  // expected-error @below {{'attn.latent_rows' op expects scales to be a tensor of f32 or ui8, got tensor<?x4xf16>}}
   %rows = "attn.latent_rows"(%n, %f, %w) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<?x512xf8E4M3FN>, tensor<?x4xf16>, tensor<?x64xbf16>) -> !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>
   func.return
@@ -46,7 +46,7 @@ func.func @f(%n: tensor<?x512xf8E4M3FN>, %f: tensor<?x4xf16>, %w: tensor<?x64xbf
 // -----
 
 func.func @f(%n: tensor<?x512xf8E4M3FN>, %f: tensor<?x3xf32>, %w: tensor<?x64xbf16>) {
-  // expected-error @below {{'attn.latent_rows' op expects factors to have 4 columns at least, got tensor<?x3xf32>}}
+  // expected-error @below {{'attn.latent_rows' op expects scales to have 4 columns at least, got tensor<?x3xf32>}}
   %rows = "attn.latent_rows"(%n, %f, %w) {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
     : (tensor<?x512xf8E4M3FN>, tensor<?x3xf32>, tensor<?x64xbf16>) -> !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>
   func.return

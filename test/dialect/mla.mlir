@@ -41,15 +41,15 @@ func.func @same(%q_nope: tensor<?x?x4x128xf16>, %q_rope: tensor<?x?x4x64xf16>, %
   func.return %o, %o1 : tensor<?x?x4x96xf32>, tensor<?x?x4x96xf32>
 }
 
-// Rope of 8 bits under operands of 16, with a factor for each position.
+// Rope of 8 bits under operands of 16, with a scale for each position.
 
 // CHECK-LABEL: func.func @narrow_rope
-// CHECK: %[[SCALED:.*]] = "attn.scaled"(%[[K:.*]], %[[FACTORS:.*]])
+// CHECK: %[[SCALED:.*]] = "attn.scaled"(%[[K:.*]], %[[SCALES:.*]])
 // CHECK: "attn.mla"(%{{.*}}, %{{.*}}, %{{.*}}, %[[SCALED]], %{{.*}}, %{{.*}})
 func.func @narrow_rope(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>,
                        %k_rope: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x4x128xbf16>, %scale: f32,
-                       %factors: tensor<?x?x1x1xf32>) -> tensor<?x?x4x128xbf16> {
-  %k1 = "attn.scaled"(%k_rope, %factors) {block = array<i32: 1, 64>} : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x1xf32>)
+                       %scales: tensor<?x?x1x1xf32>) -> tensor<?x?x4x128xbf16> {
+  %k1 = "attn.scaled"(%k_rope, %scales) {block = array<i32: 1, 64>} : (tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x1xf32>)
     -> !attn.view<tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>>
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k1, %v, %scale) {mask = #attn.null}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>,

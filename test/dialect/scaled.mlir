@@ -1,7 +1,7 @@
 // RUN: %roundtrip | FileCheck %s
 // RUN: attn-opt --cse %s | FileCheck %s --check-prefix=CSE
 
-// Factors of ragged queries and of dense keys; two views of the same are one.
+// Scales of ragged queries and of dense keys; two views of the same are one.
 
 // CHECK-LABEL: func.func @scaled
 // CHECK: %[[ROWS:.*]] = "attn.ragged"
@@ -14,16 +14,16 @@
 // CSE-NOT: "attn.scaled"
 // CSE: return
 func.func @scaled(%q: tensor<?x4x64xf8E4M3FN>, %k: tensor<?x?x2x64xf8E4M3FN>, %offsets: tensor<?xi32>,
-                  %longest: i32, %factors: tensor<?x?xf32>, %scale: f32)
+                  %longest: i32, %scales: tensor<?x?xf32>, %scale: f32)
     -> (tensor<?x4x64xbf16>, tensor<4x?xf32>) {
   %rows = "attn.ragged"(%q, %offsets, %longest) : (tensor<?x4x64xf8E4M3FN>, tensor<?xi32>, i32)
     -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
-  %queries = "attn.scaled"(%rows, %factors) {block = array<i32: 0, 64>}
+  %queries = "attn.scaled"(%rows, %scales) {block = array<i32: 0, 64>}
     : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>, tensor<?x?xf32>)
       -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
-  %keys = "attn.scaled"(%k, %factors) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
+  %keys = "attn.scaled"(%k, %scales) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
-  %values = "attn.scaled"(%k, %factors) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
+  %values = "attn.scaled"(%k, %scales) {block = array<i32: 0, 64>} : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
   %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
@@ -36,16 +36,16 @@ func.func @scaled(%q: tensor<?x4x64xf8E4M3FN>, %k: tensor<?x?x2x64xf8E4M3FN>, %o
   func.return %o, %lse : tensor<?x4x64xbf16>, tensor<4x?xf32>
 }
 
-// Factors of positions, in pages of their own.
+// Scales of positions, in pages of their own.
 
 // CHECK-LABEL: func.func @positions
 // CHECK: %[[F:.*]] = "attn.paged"(%{{.*}}, %{{.*}}) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>
 // CHECK: "attn.scaled"(%{{.*}}, %[[F]]) {block = array<i32: 1, 32>}
-func.func @positions(%pool: tensor<?x16x2x128xf8E4M3FN>, %table: tensor<?x?xi32>, %factors: tensor<?x16x2x4xf16>,
+func.func @positions(%pool: tensor<?x16x2x128xf8E4M3FN>, %table: tensor<?x?xi32>, %scales: tensor<?x16x2x4xf16>,
                      %scale_table: tensor<?x?xi32>) {
   %k = "attn.paged"(%pool, %table) : (tensor<?x16x2x128xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>
-  %f = "attn.paged"(%factors, %scale_table) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>)
+  %f = "attn.paged"(%scales, %scale_table) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>
   %keys = "attn.scaled"(%k, %f) {block = array<i32: 1, 32>}
     : (!attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>,
@@ -54,7 +54,7 @@ func.func @positions(%pool: tensor<?x16x2x128xf8E4M3FN>, %table: tensor<?x?xi32>
   func.return
 }
 
-// Factors of blocks of 64 positions and 128 columns, and of 32 positions of a column.
+// Scales of blocks of 64 positions and 128 columns, and of 32 positions of a column.
 
 // CHECK-LABEL: func.func @blocks
 // CHECK: "attn.scaled"(%{{.*}}, %{{.*}}) {block = array<i32: 64, 128>}

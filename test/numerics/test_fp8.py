@@ -128,7 +128,7 @@ def test_small_probabilities_are_not_lost() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"q_descale": None}, "q_descale is missing: e4m3 operands need their factors"),
+        ({"q_descale": None}, "q_descale is missing: e4m3 operands need their scales"),
         ({"v_descale": None}, "v_descale is missing"),
         ({"k_descale": np.ones(3, np.float32)}, r"k_descale must be f32 .* \[2\] or \[2, 2\], got \[3\]"),
         ({"k_descale": np.ones((2, 1), np.float32)}, r"k_descale must be .*, got \[2, 1\]"),
@@ -137,9 +137,9 @@ def test_small_probabilities_are_not_lost() -> None:
         ({"q_descale": np.float32([1, np.inf])}, "q_descale must be finite .*, got inf"),
         ({"v_descale": np.float32([1e-39])}, "v_descale must be .*, at least 1.175e-38, got"),
         ({"k_descale": np.float32([1, 0, 0, -1])[::-3]}, "k_descale must be finite .*, got -1"),
-        ({"q_descale": np.float32([1e-30]), "scale": 1e-9}, "q_descale makes factors of scores from 1e-39"),
-        ({"k_descale": np.float32([2e-38])}, "k_descale makes factors .* must be from 1.175e-38 to 2e"),
-        ({"k_descale": np.float32([3e38]), "scale": 100.0}, "k_descale makes factors"),
+        ({"q_descale": np.float32([1e-30]), "scale": 1e-9}, "q_descale makes scales of scores from 1e-39"),
+        ({"k_descale": np.float32([2e-38])}, "k_descale makes scales .* must be from 1.175e-38 to 2e"),
+        ({"k_descale": np.float32([3e38]), "scale": 100.0}, "k_descale makes scales"),
         ({"q_descale": 1.0}, "q_descale must be a numpy array"),
         ({"out_dtype": "e4m3"}, "out_dtype 'e4m3' has no kernel: supported are bf16, f16, f32"),
     ],

@@ -44,25 +44,25 @@ def judge(given: dict[str, Any], device: EmulatorDevice = FAIR) -> SparseAttenti
 
 
 def raw(kv_format: str = "v32", rows: int = 48, heads: int = 8, seed: int = 0) -> dict[str, Any]:
-    """A call whose cache has any bytes that are finite: elements of all sizes, factors near to 1."""
+    """A call whose cache has any bytes that are finite: elements of all sizes, scales near to 1."""
     random, form = np.random.default_rng(seed), FORMATS[kv_format]
     kv = random.integers(0, 256, (rows, 1, form.token_bytes), np.uint8)
     kv[np.isin(kv, E4M3_NAN)] = 0
     if form.wide:
         rope = (random.standard_normal((rows, 1, form.wide)) / 4).astype(BF16)
         kv[..., form.wide_at : form.wide_at + 2 * form.wide] = rope.view(np.uint8)
-    if form.factors.place == "row":
-        set_factors(kv, np.exp2(random.uniform(-9, -5, (rows, 4))))
+    if form.scales.place == "row":
+        set_scales(kv, np.exp2(random.uniform(-9, -5, (rows, 4))))
     q = (random.standard_normal((1, heads, form.columns)) / 8).astype(BF16)
     indices = random.integers(0, rows, (1, 64), np.int32)
     return {"q": q, "kv": kv, "indices": indices, "scale": 0.1, "kv_format": kv_format}
 
 
-def set_factors(kv: Any, factors: Any) -> None:
-    """The factors of rows as `v32` has them."""
+def set_scales(kv: Any, scales: Any) -> None:
+    """The scales of rows as `v32` has them."""
     form = FORMATS["v32"]
-    end = form.factors_at + 4 * form.factors.stored
-    kv[:, 0, form.factors_at : end] = np.ascontiguousarray(factors, np.float32).view(np.uint8)
+    end = form.scales_at + 4 * form.scales.stored
+    kv[:, 0, form.scales_at : end] = np.ascontiguousarray(scales, np.float32).view(np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_t2_columns_of_16_bits_behind_those_of_8() -> None:
     judge(given)
 
 
-def test_t12_factors_of_rows_that_do_not_count_are_not_read() -> None:
+def test_t12_scales_of_rows_that_do_not_count_are_not_read() -> None:
     given = raw()
     given["indices"][:, ::2] = -5
     unnamed = np.setdiff1d(np.arange(48), given["indices"])
@@ -194,8 +194,8 @@ def test_t19_bytes_of_8_bits_wait_in_registers(heads: int) -> None:
 
 @pytest.mark.parametrize(("heads", "group"), [(8, 32), (8, 128), (128, 32), (128, 128)])
 @pytest.mark.long("8-128", "128-32")
-def test_t20_factors_follow_the_columns_of_the_row(heads: int, group: int) -> None:
-    """A row of 576 columns has a factor more than its 512 columns of values, where groups are small; in a
+def test_t20_scales_follow_the_columns_of_the_row(heads: int, group: int) -> None:
+    """A row of 576 columns has a scale more than its 512 columns of values, where groups are small; in a
     pair of CTAs the second one's values begin with column 256, and keys come in chunks of 192."""
     given = raw("e4m3", heads=heads, seed=group)
     random = np.random.default_rng(group)
@@ -204,32 +204,32 @@ def test_t20_factors_follow_the_columns_of_the_row(heads: int, group: int) -> No
     judge(given)
 
 
-def test_t25_factors_are_no_powers_of_two() -> None:
+def test_t25_scales_are_no_powers_of_two() -> None:
     given = raw()
-    set_factors(given["kv"], np.full((48, 4), 1.99 / 256))
+    set_scales(given["kv"], np.full((48, 4), 1.99 / 256))
     one = judge(given)
-    set_factors(given["kv"], np.full((48, 4), 1 / 256))
+    set_scales(given["kv"], np.full((48, 4), 1 / 256))
     assert bits(judge(given)) != bits(one)
 
 
-def test_factors_of_any_size() -> None:
+def test_scales_of_any_size() -> None:
     """Of columns that the queries do not look at; values are as large and as small as f32 has them."""
     given, random = raw(), np.random.default_rng(1)
-    factors = np.exp2(random.uniform(-9, -5, (48, 4)))
-    factors[:, 3] = np.exp2(random.integers(-149, 118, 48).astype(np.float64))
-    set_factors(given["kv"], factors)
+    scales = np.exp2(random.uniform(-9, -5, (48, 4)))
+    scales[:, 3] = np.exp2(random.integers(-149, 118, 48).astype(np.float64))
+    set_scales(given["kv"], scales)
     given["q"][..., 384:512] = 0
     judge(given)
 
 
 def test_what_is_no_number_stays_none() -> None:
-    """NaN as a factor of 8 bits, and as an element, of a row that counts: in its columns of O, and in the scores."""
+    """NaN as a scale of 8 bits, and as an element, of a row that counts: in its columns of O, and in the scores."""
     packed = am.pack_latent(np.ones((1, 16, 1, 512), BF16), "model1").kv
     flat = packed.reshape(1, -1, copy=False)
     flat[0, 16 * 576 + 3 * 8 + 2] = 0xFF  # row 3, the third group
     flat[0, 5 * 576 + 7] = 0x7F
     q = np.zeros((2, 8, 512), BF16)
-    for name, row in (("factor", 3), ("element", 5)):
+    for name, row in (("scale", 3), ("element", 5)):
         indices = np.array([[0, row, 1], [0, 1, 2]], np.int32)
         found = attend(
             {"q": q, "kv": packed, "indices": indices, "scale": 1.0, "kv_format": "model1"}

@@ -28,7 +28,7 @@ class Packed:
       lengths: of the sequences.
       page: positions of a page; 0 for sequences in rows of a tensor.
       is_compressed: whether pages are listed in compressed rows.
-      group: columns that share a factor of a tensor.
+      group: columns that share a scale of a tensor.
     """
 
     kv_format: str = "v32"
@@ -122,7 +122,7 @@ def test_every_element_late_and_out_of_order() -> None:
         "pairs in parts",
         "model1",
         "model1 in rows",
-        "factors",
+        "scales",
         "small groups",
         "rope of 16 bits",
     ],
@@ -139,7 +139,7 @@ def test_blocks_that_the_mask_hides_take_nothing(launches: list[Stats]) -> None:
 
 @pytest.mark.long
 def test_pages_that_there_are_not_read_as_zeros(as_on_a_gpu: Callable[[], None]) -> None:
-    """As those of 16 bits: keys of zeros count. Factors of the pool's last page are NaN, which is none of them."""
+    """As those of 16 bits: keys of zeros count. Scales of the pool's last page are NaN, which is none of them."""
     as_on_a_gpu()
     random = np.random.default_rng(0)
     q, rows = normal(random, 1, 1, 16, 576), normal(random, 4, 16, 1, 576)

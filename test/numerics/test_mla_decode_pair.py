@@ -182,8 +182,8 @@ def test_rows_of_8_bits(kv_format: str, group: int | None, parts: int) -> None:
 
 
 @pytest.mark.long
-def test_each_of_two_pools_has_the_kernel_of_its_factors() -> None:
-    """Factors of 64 columns and of 32; and no entry of one of the pools."""
+def test_each_of_two_pools_has_the_kernel_of_its_scales() -> None:
+    """Scales of 64 columns and of 32; and no entry of one of the pools."""
     random, groups, columns = np.random.default_rng(0), (64, 32), 576
     q = (random.standard_normal((1, 1, HEADS, columns)) / 4).astype("bfloat16")
     pools = [(random.standard_normal((2, 8, 1, columns)) / 4).astype("bfloat16") for _ in groups]

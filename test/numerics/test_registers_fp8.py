@@ -17,7 +17,7 @@ from attn_mlir.runtime.emulator.checkers import CheckError
 from attn_mlir.runtime.emulator.emulator import Emulator
 
 DTYPES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
-FACTORS = {"q_descale": np.float32([0.5]), "k_descale": np.float32([1.5]), "v_descale": np.float32([3])}  # fmt: skip
+SCALES = {"q_descale": np.float32([0.5]), "k_descale": np.float32([1.5]), "v_descale": np.float32([3])}  # fmt: skip
 
 
 def operands(
@@ -31,7 +31,7 @@ def operands(
 
 def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
     """What is wrong with O and LSE of a call, or nothing."""
-    options = {**FACTORS, **options}
+    options = {**SCALES, **options}
     kind = "adversarial" if seed else "fair"
     device = EmulatorDevice(kind, seed, multiprocessors=2, target="sm_90a")
     asked = {"schedule": "mha-registers", **options}
@@ -70,20 +70,20 @@ def test_three_groups() -> None:
     ]
     o, lse = np.zeros(q.shape, ml_dtypes.bfloat16), np.zeros((1, 1, 140), np.float32)
     device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
-    factors = {name: number.reshape(1, 1) for name, number in FACTORS.items()}
-    am.Kernel(bundle)(q, k, v, o, lse, *factors.values(), device=device)
-    verdict = check_attention(q, k, v, o, lse, **factors)
+    scales = {name: number.reshape(1, 1) for name, number in SCALES.items()}
+    am.Kernel(bundle)(q, k, v, o, lse, *scales.values(), device=device)
+    verdict = check_attention(q, k, v, o, lse, **scales)
     assert verdict.ok, str(verdict)
 
 
-def test_factors_of_heads_and_tiles_in_turns() -> None:
-    """Two CTAs draw 6 tiles of packed heads; each sequence and head has factors of its own."""
+def test_scales_of_heads_and_tiles_in_turns() -> None:
+    """Two CTAs draw 6 tiles of packed heads; each sequence and head has scales of its own."""
     given = operands("e4m3", 60, 90, 64, 64, heads=2, kv_heads=2, batch=3)
     table = {"q_descale": 0.6, "k_descale": 1.7, "v_descale": 0.1}
     rows = np.linspace(0.5, 2, 6, dtype=np.float32).reshape(3, 2)
-    factors = {name: rows * np.float32(number) for name, number in table.items()}
+    scales = {name: rows * np.float32(number) for name, number in table.items()}
     spread = {"tile_order": "counter", "query_tiles": 1}
-    assert not wrong(*given, 1, mask=am.causal(), **factors, **spread)
+    assert not wrong(*given, 1, mask=am.causal(), **scales, **spread)
 
 
 def test_modifiers_sinks_and_f32() -> None:
@@ -122,13 +122,13 @@ def test_sequences_of_unequal_lengths() -> None:
     device = EmulatorDevice("adversarial", 1, multiprocessors=2, target="sm_90a")
     o, lse = am.attention(
         q[0], k[0], v[0], cu_seqlens_q=ends_q, cu_seqlens_k=ends_k, mask=am.causal(),
-        schedule="mha-registers", return_lse=True, device=device, **FACTORS,
+        schedule="mha-registers", return_lse=True, device=device, **SCALES,
     )  # fmt: skip
     for b in range(2):
         rows, own = slice(*ends_q[b : b + 2]), slice(*ends_k[b : b + 2])
         verdict = check_attention(
             q[:, rows], k[:, own], v[:, own], o[None, rows], lse[None, :, rows],
-            mask=am.causal(), **FACTORS,
+            mask=am.causal(), **SCALES,
         )  # fmt: skip
         assert verdict.ok, str(verdict)
 

@@ -106,7 +106,7 @@ def test_pages_are_rows_elsewhere(size: int) -> None:
 @pytest.mark.long("1310")
 def test_draws(seed: int) -> None:
     """Tables of several sequences with pages in any order, a few rows again and again, sinks, late and out of
-    order; of 8 bits with a factor for 32 columns, and of bf16."""
+    order; of 8 bits with a scale for 32 columns, and of bf16."""
     problem = sparse_draws.drawn(seed)
     assert problem.page and problem.case.distinct and problem.device
     assert not (failure := sparse_draws.DRAWS.failure(seed)), failure

@@ -101,8 +101,8 @@ def test_rows_are_gathered_once_as_key_and_once_as_value(launches: list[Stats]) 
 def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(
     launches: list[Stats], kv_format: str, group: int | None, key: int, value: int
 ) -> None:
-    """Of a block of `v32` each CTA reads 64 rows, 512 + 128 bytes and in four threads four factors, and
-    half of the 512 bytes and of the factors of all 128; and a warp reads the list. Of factors of 32
+    """Of a block of `v32` each CTA reads 64 rows, 512 + 128 bytes and in four threads four scales, and
+    half of the 512 bytes and of the scales of all 128; and a warp reads the list. Of scales of 32
     columns each of four threads reads one for each 64."""
     whole = problem(Case(s_kv=150, topk=2 * BLOCK, heads=HEADS, kv_format=kv_format, group=group))
     whole["indices"] = np.ascontiguousarray(whole["indices"] % 150, np.int32)

@@ -100,7 +100,7 @@ def test_signals_where_products_are_of_8_bits(label: str, signal: str, message: 
 
 
 def test_what_pairs_do_not_take_is_the_work_of_one_cta() -> None:
-    """Factors that would not fit the registers of a thread; no format has so many."""
+    """Scales that would not fit the registers of a thread; no format has so many."""
     spec = SparseMlaSpec(heads=128, kv_format="e4m3", kv_group=32)
     module = str(build_module(make_context(), spec))
     module = module.replace("group = 32", "group = 16").replace("x18xf32", "x36xf32")

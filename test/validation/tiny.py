@@ -24,7 +24,7 @@ SCALE_PTX = """\
 
 .visible .entry scale_rows(
     .param .u64 x, .param .u64 y, .param .u64 x_stride, .param .u64 y_stride,
-    .param .u32 cols, .param .f32 factor)
+    .param .u32 cols, .param .f32 scale)
 .reqntid 128, 1, 1
 {
     .reg .pred %p<3>;
@@ -36,7 +36,7 @@ SCALE_PTX = """\
     ld.param.u64 %rd3, [x_stride];
     ld.param.u64 %rd4, [y_stride];
     ld.param.u32 %r1, [cols];
-    ld.param.f32 %f1, [factor];
+    ld.param.f32 %f1, [scale];
     mov.u32 %r2, %ctaid.x;
     mov.u32 %r3, %tid.x;
     cvt.u64.u32 %rd5, %r2;

@@ -23,7 +23,7 @@ def latent_cached(
       cache: with `k_pages` [pages, page, 1, columns] alone, or `k` [rows, positions, 1, columns]
         and a `v` of None.
       columns: of its rows.
-      may_scale: whether `k_scale` may have a factor for each position of rows of 8 bits.
+      may_scale: whether `k_scale` may have a scale for each position of rows of 8 bits.
 
     Raises:
       SpecError: separate values or scales, other columns or heads, or as `cached`.

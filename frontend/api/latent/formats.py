@@ -30,16 +30,16 @@ class PackedRows(NamedTuple):
 def pack_latent(kv: Any, kv_format: str, *, group: int | None = None) -> PackedRows:
     """Packs rows of latent attention in a format of 8 bits.
 
-    Columns of 8 bits are divided by a factor that a group of them shares, and rounded to e4m3. A
-    factor is the least power of two that brings the largest of its group to 448 or below, 2^-13 at
-    least; this is FlashMLA's rule. Without factors what is larger than 448 becomes 448.
+    Columns of 8 bits are divided by a scale that a group of them shares, and rounded to e4m3. A
+    scale is the least power of two that brings the largest of its group to 448 or below, 2^-13 at
+    least; this is FlashMLA's rule. Without scales what is larger than 448 becomes 448.
 
     Args:
       kv: [s_kv, 1, columns] or [pages, page, 1, columns] of bf16, f16 or f32, in the host's memory:
         512 columns for `model1`, which is in pages, 576 for the others.
       kv_format: `v32`, `model1`, `e4m3` or `e4m3_rope16`; see `sparse_mla`.
-      group: with `e4m3` and `e4m3_rope16` the columns that share a factor, 32, 64, 128, 256, 512 or
-        576; None for rows without factors.
+      group: with `e4m3` and `e4m3_rope16` the columns that share a scale, 32, 64, 128, 256, 512 or
+        576; None for rows without scales.
 
     Raises:
       SpecError: an argument is wrong.
@@ -75,7 +75,7 @@ def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
     scale = None if kv_scale is None else _on_host(view(kv_scale, "kv_scale"), "kv_scale", ("f32",))
     stored = stored_rows(form, data, scale)
     if stored.group is not None:
-        form = form.with_factors(stored.group)
+        form = form.with_scales(stored.group)
     scales_on_host = None if scale is None else host_array(scale)
     with np.errstate(over="ignore"):
         rows = rows_f64(host_array(data, np.dtype(np.uint8)), form, scales_on_host).astype(BF16)
@@ -83,7 +83,7 @@ def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
 
 
 def _form(kv_format: object, group: object) -> LatentFormat:
-    """The format of that name; with a `group`, it has a tensor of factors for so many columns."""
+    """The format of that name; with a `group`, it has a tensor of scales for so many columns."""
     form = FORMATS.get(kv_format) if isinstance(kv_format, str) else None
     if form is None:
         raise SpecError(
@@ -91,14 +91,14 @@ def _form(kv_format: object, group: object) -> LatentFormat:
         )
     if group is None:
         return form
-    if form.factors.place != "outside" or isinstance(group, bool) or group not in GROUPS:
-        allowed = ", ".join(map(str, GROUPS)) if form.factors.place == "outside" else "none"
+    if form.scales.place != "outside" or isinstance(group, bool) or group not in GROUPS:
+        allowed = ", ".join(map(str, GROUPS)) if form.scales.place == "outside" else "none"
         raise SpecError(
             f"group for kv_format {kv_format!r} must be None or one of {allowed}, got "
             f"{shown(group, 40)}"
         )
     assert isinstance(group, int)
-    return form.with_factors(group)
+    return form.with_scales(group)
 
 
 def _on_host(tensor: TensorView, name: str, dtypes: tuple[str, ...]) -> TensorView:

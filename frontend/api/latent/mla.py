@@ -87,7 +87,7 @@ def mla(call: MlaCall) -> Plan:
         k_nope then has at most as many positions as the cache; where k_nope has a dimension for the
         sequence, the cache's `seqused` says how many of them there are.
         Where the other operands are bf16, it may be of e4m3: it is widened to bf16 on the way, on
-        targets with tensor memory. A cache may then have factors of its positions, `k_scale`, of
+        targets with tensor memory. A cache may then have scales of its positions, `k_scale`, of
         which that of rope's columns counts.
       v: [batch, sk, kv_heads, v_head_dim].
       mask: see `masks`; `full()` when left out.
@@ -97,13 +97,13 @@ def mla(call: MlaCall) -> Plan:
       cu_seqlens_k, max_seqlen_k: lengths of k_nope, v and, where it is a tensor, k_rope.
       seqused_k, cache_seqlens, cache_counts_new: of these as well; refused next to a cache, which
         has `seqused`.
-      q_descale, k_descale, v_descale: f32, factors of operands that are all of e4m3, which need
+      q_descale, k_descale, v_descale: f32, scales of operands that are all of e4m3, which need
         them: of each row of q_nope and q_rope, [batch, sq] or [batch, sq, heads], or [total] or
           [total, heads];
         of each position of k_nope and k_rope, [batch, sk] or [total]; of v as of `attention`. Rope
         of bf16 is multiplied by them as well.
-      k_rope_descale: factors of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk],
-        or [total] with `cu_seqlens_k`; 1 when left out. Elements times their factors are rounded to
+      k_rope_descale: scales of the positions of k_rope of e4m3 that is a tensor, f32 [batch, sk],
+        or [total] with `cu_seqlens_k`; 1 when left out. Elements times their scales are rounded to
         bf16.
       kv_format: how the rows of the cache in k_rope are stored, as of `sparse_mla`: `bf16` for rows
         of these columns, also of f16 and e4m3; or `v32`, `model1` or `e4m3_rope16`, with bytes in

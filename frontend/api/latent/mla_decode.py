@@ -82,7 +82,7 @@ def mla_decode(call: MlaDecodeCall) -> Plan:
       num_splits: number of splits of the keys, 1 to 256, which are computed in parallel; 0 chooses
         by the sizes. The same number gives the same bits.
       kv_format, kv_scale: as of `sparse_mla`: how the rows of the cache are stored, with bytes in
-        the place of columns, and their factors. `bf16` is for rows of q's dtype.
+        the place of columns, and their scales. `bf16` is for rows of q's dtype.
       extra_kv: [pages, page, 1, columns], beside indices: further rows, stored as those of the
         cache, with pages of their own size. A query attends to these and to those of the cache at
         once.

@@ -29,7 +29,7 @@ class PackedOperands(NamedTuple):
 
     Attributes:
       operands: views by the names of operands, those of `row_operands`.
-      group: columns that share a factor of a tensor; None without such factors.
+      group: columns that share a scale of a tensor; None without such scales.
       page: rows of a page, if the format needs them; else None.
     """
 
@@ -159,9 +159,9 @@ def stored_rows(
         strides = [step // bytes_at.item_bytes for step in (*steps[:-1], pitch)]
         return bytes_at.reshaped((*shape, columns), (*strides, 1))
 
-    operands, layout, group = {"kv": columns_at("e4m3", 0, form.narrow)}, form.factors, None
+    operands, layout, group = {"kv": columns_at("e4m3", 0, form.narrow)}, form.scales, None
     if layout.place == "row":
-        operands["kv_scale"] = columns_at(layout.dtype, form.factors_at, layout.stored)
+        operands["kv_scale"] = columns_at(layout.dtype, form.scales_at, layout.stored)
     elif page is not None:
         begin = page * form.row_bytes
         operands["kv_scale"] = columns_at(layout.dtype, begin, layout.stored, layout.stored)
@@ -171,7 +171,7 @@ def stored_rows(
         operands["kv_rope"] = columns_at("bf16", form.wide_at, form.wide)
     if layout.place != "outside" and kv_scale is not None:
         raise SpecError(
-            f"{scale_name} must be None: rows of kv_format {form.name!r} hold their factors"
+            f"{scale_name} must be None: rows of kv_format {form.name!r} hold their scales"
         )
     return PackedOperands(operands, group, page)
 

@@ -70,7 +70,7 @@ def row_scales(
     for name, value in descales.items():
         if value is None:
             raise SpecError(
-                f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
+                f"{name} is missing: {dtype} operands need their scales, 1.0 where there are none"
             )
     rows, keys, values = operands["q_nope"], operands["k_nope"], operands["v"]
     heads = rows.shape[-2]

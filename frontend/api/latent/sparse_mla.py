@@ -85,8 +85,8 @@ def sparse_mla(call: SparseMlaCall) -> Plan:
       kv_format: how rows are stored: `bf16`, for rows of q's dtype; FlashMLA's `v32`, 656 bytes for
         d_qk 576, and `model1`, pages of 576 bytes a row and behind them 8 a row, for 512; `e4m3`,
         576 bytes, and `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way,
-        times their factors, unless `q` is of 8 bits as well.
-      kv_scale: with `e4m3` and `e4m3_rope16` the factors of 8-bit columns, [s_kv, n] or
+        times their scales, unless `q` is of 8 bits as well.
+      kv_scale: with `e4m3` and `e4m3_rope16` the scales of 8-bit columns, [s_kv, n] or
         [pages, page, n] of f32: n of 1, 2, 3, 5, 9, 18 or 1, 2, 4, 8, 16, for all columns or every
         512, 256, 128, 64, 32 of them; None for 1. Else None.
       out_dtype: of O: bf16, f16 or f32, in any spelling; when left out that of `out`, else q's, or

@@ -35,7 +35,7 @@ PAIR_WARPS = 4  # of keys, and of values: 20 and 16 loads of a thread are a bloc
 CHUNK = 64  # columns of 16 bits in 128 bytes
 ABSENT_ROW = (1 << 31) - 1  # a row that no cache has
 PAGED_DIMS = 2  # dimensions that the rows of pages run along
-LEAST_POWER = 0x400000  # bits of 2^-127, the smallest factor of 8 bits
+LEAST_POWER = 0x400000  # bits of 2^-127, the smallest scale of 8 bits
 NOT_A_NUMBER = 0x7FC00000  # bits of a NaN
 
 
@@ -249,7 +249,7 @@ def source_of(storage: OperandStorage, arguments: Mapping[Value, Value]) -> Sour
     if (owner := storage.latent_rows) is None:
         return PlainRows(arguments[storage.operand])
     scales, plain = (
-        next((arguments[x] for x in some), None) for some in (owner.factors, owner.wide)
+        next((arguments[x] for x in some), None) for some in (owner.scales, owner.wide)
     )
     return ScaledRows(arguments[owner.narrow], scales, plain, owner.group.value)
 

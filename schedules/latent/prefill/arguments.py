@@ -48,14 +48,14 @@ class OpenedLatent(NamedTuple):
       problem: its problem.
       source: of keys and values; of nope and values if rope is upcast.
       narrow: rope to upcast, or None.
-      factors: scales of rows of queries and keys, or None.
+      scales: scales of rows of queries and keys, or None.
     """
 
     kernel: ws.KernelOp
     problem: Problem
     source: KVSource
     narrow: Fp8Rope | None
-    factors: RowScales | None
+    scales: RowScales | None
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Fp8Rope:
       columns: of rope.
       sequences: its sequences.
       pages: its pages; None without pages.
-      factors: scales of positions; None without any.
+      scales: scales of positions; None without any.
     """
 
     tensor: Value
@@ -50,22 +50,22 @@ class Fp8Rope:
     columns: int
     sequences: KeySequences
     pages: Pages | None
-    factors: PositionScales | None
+    scales: PositionScales | None
 
     @classmethod
     def of(
         cls, storage: OperandStorage, keys: StoredKeys, arguments: Mapping[Value, Value]
     ) -> "Fp8Rope":
         """The operand `k_rope` of `attn.mla`, in a kernel with these arguments."""
-        factors = PositionScales.of(storage, arguments)
+        scales = PositionScales.of(storage, arguments)
         columns, first = attn.logical_type(storage.operand).shape[3], storage.first_column
-        return cls(keys.tensor, first, columns, keys.sequences, keys.pages, factors)
+        return cls(keys.tensor, first, columns, keys.sequences, keys.pages, scales)
 
     def sequences_of(self, tile: WorkTile) -> list[Positions]:
         """The sequence of a work tile in the rows, and in the scales if there are any."""
         operands = [self.sequences]
-        if self.factors is not None:
-            operands.append(self.factors.sequences)
+        if self.scales is not None:
+            operands.append(self.scales.sequences)
         sequences = [some.of(tile.batch, tile.queries) for some in operands]
         return [Positions(x.lead, x.start, tile.keys.length, False) for x in sequences]
 
@@ -74,14 +74,14 @@ class Fp8Rope:
         if self.pages is None:
             return []
         pages = [self._page_of(self.pages, tile, column, count)]
-        if self.factors is not None and self.factors.lists != self.pages.lists:
-            pages += self.factors.read_entries(tile.batch, column, count)
+        if self.scales is not None and self.scales.lists != self.pages.lists:
+            pages += self.scales.read_entries(tile.batch, column, count)
         return pages
 
     def read(
         self, sequences: Sequence[Positions], column: Value, pages: Sequence[Value], count: int
     ) -> list[Value]:
-        """The rows of keys from a column on as they are stored, [count, columns], and their factors
+        """The rows of keys from a column on as they are stored, [count, columns], and their scales
         [count].
 
         Args:
@@ -93,10 +93,10 @@ class Fp8Rope:
         lead = [0, 0] if self.pages is not None else [*rows_at.lead, rows_at.start or 0]
         dims = [0, 1, 3] if self.pages is not None else [len(lead) - 1, len(lead) + 1]
         read = [b.load_rows(self.tensor, rows, self.columns, [*lead, 0, self.first], dims)]
-        if self.factors is not None:
-            group = self.first // self.factors.group
+        if self.scales is not None:
+            group = self.first // self.scales.group
             zero = b.constant(0)
-            read.append(self.factors.load(scales_at[0], column, pages[-1:], count, zero, group))
+            read.append(self.scales.load(scales_at[0], column, pages[-1:], count, zero, group))
         return read
 
     def write(self, read: Sequence[Value], tile: Value, element: Any) -> None:

@@ -93,7 +93,7 @@ class MlaTensor:
             roles = tensor_memory.roles_of(problem, config, storage, source)
             if row_scales is not None:
                 body = partial(row_scales.fill, problem)
-                roles.append(_helper("factors", problem, config, storage, body))
+                roles.append(_helper("scales", problem, config, storage, body))
             b.emit_roles(roles)
         return kernel
 

@@ -32,7 +32,7 @@ class LatentStorage(Storage):
         problem: Problem,
         rope_stages: int,
         stages: Stages,
-        factors: RowScales | None = None,
+        scales: RowScales | None = None,
         *,
         is_widened: bool = False,
     ):
@@ -40,7 +40,7 @@ class LatentStorage(Storage):
         `is_widened`.
         """
         self._rope_stages, self._is_widened = rope_stages, is_widened
-        super().__init__(problem, stages, factors)
+        super().__init__(problem, stages, scales)
 
     def _stage_columns(self, problem: Problem) -> list[range]:
         nope = columns_of(problem.k)
@@ -76,11 +76,11 @@ class TwoRings(Storage):
         problem: Problem,
         value_stages: int,
         stages: Stages,
-        factors: RowScales | None = None,
+        scales: RowScales | None = None,
     ):
         """With `value_stages` slots of values; other arguments are as of `Storage`."""
         self._value_stages = value_stages
-        super().__init__(problem, stages, factors)
+        super().__init__(problem, stages, scales)
 
     def _keys_and_values(
         self, problem: Problem, stage_ranges: list[range]

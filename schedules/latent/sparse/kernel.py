@@ -120,7 +120,7 @@ def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
     """The expected arguments of the function, in order; other tensors of rows follow the scale."""
     parts: dict[str, Any] = {"kv": op.kv}
     if isinstance(rows := op.kv.owner, attn.LatentRowsOp):
-        several = {"kv": [rows.narrow], "kv_scale": rows.factors, "kv_rope": rows.wide}
+        several = {"kv": [rows.narrow], "kv_scale": rows.scales, "kv_rope": rows.wide}
         parts = {name: value for name, values in several.items() for value in values}
     optional = {name: value for name in OPTIONAL for value in getattr(op, name)}
     first = {"q": op.q, "kv": parts.pop("kv"), "indices": op.indices, "scale": op.scale}

@@ -237,23 +237,23 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         r"batch_idx\[1\] is 2: k has rows 0 to 1",
     ),
-    "no factors": (narrow(), {}, "k_scale is missing: e4m3 operands need their factors"),
-    "factors of tokens of 8 bits": (
+    "no scales": (narrow(), {}, "k_scale is missing: e4m3 operands need their scales"),
+    "scales of tokens of 8 bits": (
         narrow(**OWN),
         {"k_new": zeros(2, 2, 2, 64, dtype=E4M3)},
-        "k_new is e4m3, k_scale has factors of positions, which are found from tokens of 16 bits: pass",
+        "k_new is e4m3, k_scale has scales of positions, which are found from tokens of 16 bits: pass",
     ),
-    "slots and pages of factors": (
+    "slots and pages of scales": (
         narrow(**OWN, scale_table=TABLE),
         {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3)},
         "scale_table needs positions, got slot_mapping",
     ),
-    "pages of factors": (
+    "pages of scales": (
         narrow(**OWN, scale_table=np.full((2, 3), 6, np.int32)),
         {},
         r"scale_table\[0, 2\] is 6: k_scale and v_scale have pages 0 to 5",
     ),
-    "factors of sequences": (
+    "scales of sequences": (
         narrow(k_scale=np.ones((2, 2), np.float32), v_scale=np.ones(1, np.float32)),
         {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3)},
         "k_scale and v_scale per sequence need positions, got slot_mapping",

@@ -136,7 +136,7 @@ GIVEN_BACK = {
 }
 LENGTHS = {"cu_seqlens_q": whole(0, 8), "cu_seqlens_k": whole(0, 8)}
 E4M3 = {x: real(1, 8, HEADS, DIM).to(torch.float8_e4m3fn) for x in "qkv"}
-FACTORS = {f"{x}_descale": real(1, dtype=F32) for x in "qkv"}
+SCALES = {f"{x}_descale": real(1, dtype=F32) for x in "qkv"}
 NEW = {"k_new": real(2, HEADS, DIM), "v_new": real(2, HEADS, DIM)}
 MLA = {
     "q_nope": real(1, 8, HEADS, 128), "q_rope": real(1, 8, HEADS, 64), "k_nope": real(1, 8, HEADS, 128),
@@ -159,7 +159,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda **x: am.attention(**dense(), **x),
         {"q_offset": whole(0), "k_offset": whole(0)},
     ),
-    "attention of 8 bits": (am.attention, {**E4M3, **FACTORS}),
+    "attention of 8 bits": (am.attention, {**E4M3, **SCALES}),
     "attention, captured": (
         lambda **x: captured(am.attention, **x),
         {**dense(), "bias": real(HEADS, dtype=F32), "ids": whole(*range(8))},

@@ -83,7 +83,7 @@ WRONG_PAGES = {
     "what is not counted": (
         {"seqused": None, "counts_new": False}, "^counts_new says what seqused counts"),
     "no flag": ({"counts_new": 1}, "^counts_new must be True or False, got 1"),
-    "a table of no factors": ({"scale_table": TABLE}, "^scale_table is for factors of positions"),
+    "a table of no scales": ({"scale_table": TABLE}, "^scale_table is for scales of positions"),
     "no array": ({"k_pages": "pages"}, "^k_pages must be a numpy array or have"),
     "rank of the pool": ({"k_pages": pool(6, 16, 128)}, r"^k_pages must be \[pages, page, heads, D\]"),
     "rank of the pool of values": (
@@ -159,7 +159,7 @@ WRONG_PAGES = {
     "an empty last page": (
         CSR | {"last_page_len": i32(0, 1)}, r"^last_page_len\[0\] is 0: pages have 16 positions"),
     "batch of the last pages": (CSR | {"last_page_len": i32(8)}, "^last_page_len has batch 1, indptr has 2"),
-    "factors of 16 bits": ({"k_scale": np.float32([1])}, "^k_scale is for q, k and v of 8 bits"),
+    "scales of 16 bits": ({"k_scale": np.float32([1])}, "^k_scale is for q, k and v of 8 bits"),
 }  # fmt: skip
 
 

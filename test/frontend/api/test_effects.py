@@ -79,8 +79,8 @@ RAGGED = {
     "max_seqlen_k": 120,
 }
 NARROW = {name: array.astype(E4M3) for name, array in dense().items()}
-FACTORS = {f"{name}_descale": ones(1) for name in "qkv"}
-NARROWED = {**NARROW, **FACTORS}
+SCALES = {f"{name}_descale": ones(1) for name in "qkv"}
+NARROWED = {**NARROW, **SCALES}
 LENGTH_CHANGES = {
     "cu_seqlens_q": Change(i32(0, 3, TOTAL_Q), RAGGED),
     "cu_seqlens_k": Change(i32(0, 31, TOTAL_K), RAGGED),

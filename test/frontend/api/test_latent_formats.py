@@ -40,7 +40,7 @@ def test_unpacked_rows_are_near_to_those_that_were_packed(
     assert found.shape == kv.shape and found.dtype == BF16
     given, got = (x.astype(np.float64).reshape(-1, form.columns) for x in (kv, found))
     assert np.array_equal(given[:, form.narrow :], got[:, form.narrow :])
-    width = group or form.factors.group
+    width = group or form.scales.group
     for first in range(0, form.narrow, width):
         own = slice(first, min(first + width, form.narrow))
         most = np.abs(given[:, own]).max(1, keepdims=True)
@@ -63,11 +63,11 @@ def test_bytes_are_where_flash_mla_has_them() -> None:
     assert (page[2 * 576 + 64 : 2 * 576 + 128].view(E4M3) == E4M3(384)).all()
     assert (page[2 * 576 + 448 : 3 * 576].view(BF16) == BF16(-2)).all()
     least = 127 - 13
-    factors = [least, 127 - 7, least, least, least, least, least, 0]
-    assert page[3 * 576 + 2 * 8 :].tolist() == factors
+    scales = [least, 127 - 7, least, least, least, least, least, 0]
+    assert page[3 * 576 + 2 * 8 :].tolist() == scales
 
 
-def test_without_factors_numbers_end_at_448() -> None:
+def test_without_scales_numbers_end_at_448() -> None:
     kv = np.full((1, 1, 576), -1e4, np.float32)
     packed = am.pack_latent(kv, "e4m3")
     assert packed.kv_scale is None

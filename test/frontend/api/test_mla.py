@@ -44,10 +44,10 @@ def operands(**changed: Any) -> dict[str, Any]:
 
 
 def narrow(**changed: Any) -> dict[str, Any]:
-    """The operands in 8 bits, with their factors."""
+    """The operands in 8 bits, with their scales."""
     given = {x: zeros(*y.shape, dtype=E4M3) for x, y in operands().items() if x != "scale"}
-    factors = {"q_descale": ones(2, 3, 2), "k_descale": ones(2, 40), "v_descale": ones(1)}
-    return given | factors | changed
+    scales = {"q_descale": ones(2, 3, 2), "k_descale": ones(2, 40), "v_descale": ones(1)}
+    return given | scales | changed
 
 
 def pages(**changed: Any) -> am.PagedKV:
@@ -82,55 +82,55 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         | {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3)},
         r"k_rope is e4m3, q_nope is f16: all must be the same, or e4m3 under bf16",
     ),
-    "factors of rope of 16 bits": (
+    "scales of rope of 16 bits": (
         {"k_rope_descale": ones(2, 40)},
         r"k_rope_descale is for k_rope of e4m3, got bf16: leave it out",
     ),
-    "shape of factors of rope": (
+    "shape of scales of rope": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "k_rope_descale": ones(2, 1)},
         r"k_rope_descale must be \[2, 40\] of f32, of each position of k_rope, got \[2, 1\] of f32",
     ),
-    "dtype of factors of rope": (
+    "dtype of scales of rope": (
         {"k_rope": zeros(2, 40, 1, 64, dtype=E4M3), "k_rope_descale": zeros(2, 40)},
         r"k_rope_descale must be \[2, 40\] of f32, of each position of k_rope, got \[2, 40\] of bf16",
     ),
-    "factors of a tensor beside a cache": (
+    "scales of a tensor beside a cache": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3)), "k_rope_descale": ones(2, 40)},
         r"k_rope_descale is for k_rope as a tensor: the cache has k_scale",
     ),
-    "factors of a cache for each head": (
+    "scales of a cache for each head": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), k_scale=ones(1))},
         r"k_scale of a latent cache must be of each position, in pages as k_pages, got shape \[1\]",
     ),
-    "factors of values of a cache": (
+    "scales of values of a cache": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), v_scale=ones(6, 16, 1, 1))},
         r"v_scale must be None: the rows of a latent cache have k_scale",
     ),
-    "factors of other pages": (
+    "scales of other pages": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=E4M3), k_scale=ones(5, 16, 1, 1))},
         r"k_scale has 5 pages, k has 6 \(pass scale_table\?\)",
     ),
-    "factors of rows of 16 bits": (
+    "scales of rows of 16 bits": (
         {"k_descale": ones(2, 40)},
         r"k_descale is for operands of e4m3, got bf16: leave it out",
     ),
-    "no factors of values": (
+    "no scales of values": (
         narrow(v_descale=None),
-        r"v_descale is missing: e4m3 operands need their factors, 1.0 where there are none",
+        r"v_descale is missing: e4m3 operands need their scales, 1.0 where there are none",
     ),
-    "factors of queries": (
+    "scales of queries": (
         narrow(q_descale=ones(2, 3, 1)),
         r"q_descale must be \[2, 3, 2\] of f32, of each position and head of q_nope, got \[2, 3, 1\] of f32",
     ),
-    "factors of queries of a sequence": (
+    "scales of queries of a sequence": (
         narrow(q_descale=ones(2)),
         r"q_descale must be \[2, 3\] of f32, of each position of q_nope, got \[2\] of f32",
     ),
-    "factors of keys": (
+    "scales of keys": (
         narrow(k_descale=ones(2, 2)),
         r"k_descale must be \[2, 40\] of f32, of each position of k_nope, got \[2, 2\] of f32",
     ),
-    "factors of rope under 8 bits": (
+    "scales of rope under 8 bits": (
         narrow(k_rope_descale=ones(2, 40)),
         r"k_rope_descale is for k_rope of e4m3 under bf16: k_descale is of both parts",
     ),
@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"k_rope": am.ContiguousKV(zeros(2, 40, 2, 576), None, None)},
         r"k of a latent cache must have 1 head of 576 columns, got 2 of 576",
     ),
-    "factors of a cache": (
+    "scales of a cache": (
         {"k_rope": pages(k_scale=np.ones(1, np.float32))},
         r"k_scale must be None for a latent cache of 16 bits",
     ),
@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"k_rope": pages(), "kv_format": "v32"},
         r"k_pages must be \[pages, page, 1, 656\] with .* got \[6, 16, 1, 576\]",
     ),
-    "factors of a format": (
+    "scales of a format": (
         {"k_rope": PACKED | {"k_scale": ones(6, 16, 1, 1)}, "kv_format": "e4m3_rope16"},
         r"k_scale must be None for a latent cache of 16 bits",
     ),
@@ -287,9 +287,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         | {"k_rope": PACKED, "kv_format": "e4m3_rope16"},
         r"k_pages is bf16, q_nope is f16: all must be the same",
     ),
-    "several factors of rope alone": (
+    "several scales of rope alone": (
         {"k_rope": pages(k_pages=zeros(6, 16, 1, 64, dtype=E4M3), k_scale=ones(6, 16, 1, 2))},
-        r"cache of k_rope must have one factor for its 64 columns of rope, got 2 for 64",
+        r"cache of k_rope must have one scale for its 64 columns of rope, got 2 for 64",
     ),
     "lengths of a cache": (
         {"k_rope": pages(), "seqused_k": ints(1, 1)},
@@ -351,17 +351,17 @@ def test_rope_of_16_bits_beside_8() -> None:
         plan(**operands(**narrow(**WIDE_ROPE)), device=am.EmulatorDevice(target="sm_90a"))
 
 
-def test_factors_of_rows_are_one_for_each_head() -> None:
+def test_scales_of_rows_are_one_for_each_head() -> None:
     """Whether the caller has one for all heads or not."""
     made = [plan(**operands(**narrow(q_descale=x))).steps[0] for x in (ones(2, 3), ones(2, 3, 2))]
     assert made[0].request == made[1].request
-    factors = [step.arguments["q_descale"] for step in made]
-    assert [x.shape for x in factors] == [(2, 3, 2, 1)] * 2  # pyright: ignore
-    assert [x.strides[2] for x in factors] == [0, 1]  # pyright: ignore
+    scales = [step.arguments["q_descale"] for step in made]
+    assert [x.shape for x in scales] == [(2, 3, 2, 1)] * 2  # pyright: ignore
+    assert [x.strides[2] for x in scales] == [0, 1]  # pyright: ignore
     assert made[0].request.out_dtype == "bf16"  # pyright: ignore
 
 
-def test_factors_of_rope_in_pages_of_their_own() -> None:
+def test_scales_of_rope_in_pages_of_their_own() -> None:
     cache = pages(
         k_pages=zeros(6, 16, 1, 576, dtype=E4M3),
         k_scale=np.ones((9, 16, 1, 2), np.float16),
@@ -373,15 +373,15 @@ def test_factors_of_rope_in_pages_of_their_own() -> None:
         cache=Cache(16, "table", scale_dtype="f16", k_groups=2, v_groups=2, own_scale_table=True),
         return_lse=False,
     )  # fmt: skip
-    factors = step.request.operand("k_rope_descale")
-    assert factors is not None and factors.extents == ("k_rope_descale_0", 16, 1, 2)
+    scales = step.request.operand("k_rope_descale")
+    assert scales is not None and scales.extents == ("k_rope_descale_0", 16, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("name", "bytes_of", "at"), [("e4m3_rope16", 640, 512), ("v32", 656, 528), ("model1", 584, 448)]
 )
 def test_rope_of_packed_rows_is_read_where_it_lies(name: str, bytes_of: int, at: int) -> None:
-    """Of MODEL1's pages the factors lie behind the rows."""
+    """Of MODEL1's pages the scales lie behind the rows."""
     pool = zeros(6, 16, 1, bytes_of, dtype=np.uint8)
     (step,) = plan(**operands(k_rope=pages(k_pages=pool), kv_format=name)).steps
     rope: Any = step.arguments["k_rope"]

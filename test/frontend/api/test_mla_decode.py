@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"cache": pages(v_pages=zeros(6, 16, 1, 512))},
         r"v_pages must be None: the rows of a latent cache hold keys and values",
     ),
-    "factors": (
+    "scales": (
         {"cache": pages(k_scale=np.ones(1, np.float32))},
         r"k_scale must be None for a latent cache of 16 bits",
     ),
@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"cache": pages(k_pages=PACKED), "indices": LISTS, "kv_format": "v32"},
         r"^sm_90a has no kernel: .* rows of 8 bits must be left out",
     ),
-    "factors of 16 bits": (
+    "scales of 16 bits": (
         {"indices": LISTS, "kv_scale": np.ones((6, 16, 1), np.float32)},
         r"kv_scale must be None for kv_format 'bf16'",
     ),
@@ -226,7 +226,7 @@ def test_refused(name: str) -> None:
         ({"lengths": Lengths(used_q=True)}, r"lengths must be those of the cache's sequences"),
         (
             {"cache": Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1)},
-            r"cache must have no factors of positions",
+            r"cache must have no scales of positions",
         ),
         ({"partial": True, "sinks": True}, r"partial results exclude sinks"),
         (

@@ -1,4 +1,4 @@
-"""Factors of positions that do not fit their cache are refused, by the name the caller gave."""
+"""Scales of positions that do not fit their cache are refused, by the name the caller gave."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WRONG = {
     "two dtypes": (paged(v_scale=ones(6, 16, 2, 2, dtype=np.float16)),
                    "^v_scale is f16, k_scale is f32: both must be the same"),
     "rank": (paged(k_scale=ones(6, 16, 2, 2, 1)), r"^k_scale must be \[pages, page, heads, groups\], got"),
-    "of keys alone": (paged(v_scale=None), "^v_scale is missing: keys and values both have factors"),
+    "of keys alone": (paged(v_scale=None), "^v_scale is missing: keys and values both have scales"),
     "a table beside it": (paged(v_scale=ones(2, 2)), r"^v_scale must be \[pages, page, heads, groups\], got"),
     "pages of another size": (paged(k_scale=ones(6, 5, 2, 2)), "^k_scale has pages of 5 positions, k has pages of 16"),
     "pages of more": (paged(k_scale=ones(6, 32, 2, 2)), "^k_scale has pages of 32 positions, k has pages of 16"),
@@ -65,7 +65,7 @@ WRONG = {
     "rows of more": (rows(k_scale=ones(2, 24, 2, 1)), "^v_scale is of 1 neighbouring positions, k_scale of 2"),
     "padding before blocks": (
         rows(k_scale=ones(2, 24, 2, 1), v_scale=ones(2, 24, 2, 1), leftpad=np.zeros(2, np.int32)),
-        "^leftpad is for factors of each position, k_scale is of 2 neighbouring ones",
+        "^leftpad is for scales of each position, k_scale is of 2 neighbouring ones",
     ),
     "other pages": (paged(v_scale=ones(7, 16, 2, 2)), r"^v_scale has 7 pages, v has 6 \(pass scale_table\?\)"),
     "heads": (paged(v_scale=ones(6, 16, 1, 2)), "^v_scale has 1 heads, v has 2"),
@@ -86,7 +86,7 @@ WRONG = {
     "a page that is none": (paged(scale_table=TABLE + 1, seqused=np.array([40, 48], np.int32)),
                             r"^scale_table\[1, 2\] is 6: k_scale and v_scale have pages 0 to 5"),
     "a table of tables": (paged(k_scale=ones(1), v_scale=ones(1), scale_table=TABLE),
-                          "^scale_table is for factors of positions"),
+                          "^scale_table is for scales of positions"),
     "rows": (rows(k_scale=ones(3, 48, 2, 1)), "^k_scale has 3 rows of 48 positions, k has 2 of 48"),
     "in one array": (paged(k_pages=ones(6, 2, 16, 2, 64, dtype=E4M3), v_pages=None, v_scale=None),
                      r"^k_scale must be \[pages, 2, page, heads, groups\] without v_scale, got"),
@@ -149,7 +149,7 @@ def test_layouts_are_strides() -> None:
     ("fields", "message"),
     [
         ({"scale_dtype": "f64", "k_groups": 1, "v_groups": 1}, "^scale_dtype of a cache must be one of f32"),
-        ({"own_scale_table": True}, "^scale_table of a cache is for factors of positions"),
+        ({"own_scale_table": True}, "^scale_table of a cache is for scales of positions"),
         ({"scale_dtype": "f32", "k_groups": 1, "v_groups": 3}, "^v_groups 3 has no kernel for v_head_dim 64"),
         (
             {"scale_dtype": "f32", "k_groups": 1, "v_groups": 1, "scale_rows": 3},

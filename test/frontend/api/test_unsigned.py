@@ -49,7 +49,7 @@ CALLS: dict[str, Callable[[], Plan]] = {
         zeros(1, 1, 1, 64),
         am.ContiguousKV(*[zeros(2, 16, 1, 64)] * 2, u32(9), batch_idx=u32(1), leftpad=u32(2)),
     ),
-    "tables of factors": lambda: am.plan(
+    "tables of scales": lambda: am.plan(
         np.zeros((2, 1, 8, 64), BF16),
         am.PagedKV(
             np.zeros((6, 16, 1, 64), ml_dtypes.float8_e4m3fn),
@@ -76,7 +76,7 @@ COUNTS = {
     "ragged": 3,
     "compressed rows": 3,
     "rows of a tensor": 3,
-    "tables of factors": 2,
+    "tables of scales": 2,
     "lists": 2,
     "slots": 1,
 }

@@ -253,7 +253,7 @@ def test_names_are_no_words_of_sentences() -> None:
     narrow: Any = [x.astype(ml_dtypes.float8_e4m3fn) for x in (QUERIES, K_ROWS, V_ROWS)]
     one, large = np.ones(1, np.float32), np.full(1, 2.0**100, np.float32)
     message = (
-        r"^k_descale makes factors of scores from 1.6.*e\+60 to .* with softmax_scale = 1.268e\+30"
+        r"^k_descale makes scales of scores from 1.6.*e\+60 to .* with softmax_scale = 1.268e\+30"
     )
     with pytest.raises(SpecError, match=message):
         flash_attn_with_kvcache(

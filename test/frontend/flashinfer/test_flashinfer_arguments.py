@@ -195,7 +195,7 @@ def test_functions_break_the_graphs_of_the_compiler() -> None:
     ],
 )
 def test_single_sequences_are_refused(function: str, given: dict[str, Any], message: str) -> None:
-    """Factors have other names in prefill, and messages name what was passed."""
+    """Scales have other names in prefill, and messages name what was passed."""
     keys = torch.zeros(16, 2, 64).half()
     call = getattr(flashinfer, f"single_{function}_with_kv_cache")
     with pytest.raises(SpecError, match=message):
@@ -203,7 +203,7 @@ def test_single_sequences_are_refused(function: str, given: dict[str, Any], mess
 
 
 @pytest.mark.parametrize("name", ["scale_q", "scale_k", "scale_v"])
-def test_tables_of_factors_are_named_as_they_were_given(name: str) -> None:
+def test_tables_of_scales_are_named_as_they_were_given(name: str) -> None:
     bits = Q.float().to(torch.float8_e4m3fn), torch.zeros(16, 2, 64).to(torch.float8_e4m3fn)
     with pytest.raises(SpecError, match=rf"^{name} must be f32 of one element, \[2\] or"):
         flashinfer.single_prefill_with_kv_cache(

@@ -247,7 +247,7 @@ def test_forward_has_scores_of_its_own(kind: str, asked: Asked) -> None:
     assert asked["mask"] == am.sliding_window(3, 0 if causal else None)
 
 
-def test_forward_counts_factors(asked: Asked) -> None:
+def test_forward_counts_scales(asked: Asked) -> None:
     wrapper, operands = planned("decode")
     wrapper.forward(*operands, q_scale=2.0, k_scale=3.0)
     assert asked["scale"] == pytest.approx(6 * DIM**-0.5)

@@ -342,7 +342,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: at.scaled_dot_product_attention(*(x.to(torch.float8_e5m2) for x in operands())),
-        "attn_mlir.attention takes 8 bits, with their factors",
+        "attn_mlir.attention takes 8 bits, with their scales",
     ),
     (
         lambda: at.scaled_dot_product_attention(*(x.to_sparse() for x in operands())),

@@ -257,20 +257,20 @@ def test_the_yardstick_of_mla_has_the_mask() -> None:
     assert np.array_equal(found.o[:, 0], v[:, 0].astype(found.o.dtype))
 
 
-def test_factors_of_queries_in_mla_are_of_rows_or_of_rows_and_heads() -> None:
+def test_scales_of_queries_in_mla_are_of_rows_or_of_rows_and_heads() -> None:
     random = np.random.default_rng(0)
     nope, rope, v = (random.standard_normal((1, 3, 2, 8)).astype(np.float16) for _ in range(3))
-    factors = np.array([[1.0, 2.0, 4.0]], np.float32)
+    scales = np.array([[1.0, 2.0, 4.0]], np.float32)
     found = [
         mla_yardstick(nope, rope, nope, rope[:, :, :1], v, scale=0.25, q_descale=given).o
-        for given in (factors, np.repeat(factors[..., None], 2, axis=2))
+        for given in (scales, np.repeat(scales[..., None], 2, axis=2))
     ]
     assert np.array_equal(*found)
 
 
 @pytest.mark.parametrize("name", ["q_descale", "k_descale", "v_descale"])
-def test_the_judge_counts_the_factors_that_it_is_given(name: str) -> None:
-    """Truth and yardstick of a call with a factor of 2 are those of operands that are twice as large."""
+def test_the_judge_counts_the_scales_that_it_is_given(name: str) -> None:
+    """Truth and yardstick of a call with a scale of 2 are those of operands that are twice as large."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 5, 2, 16)).astype(np.float32) for _ in range(3))
     given = {"q": q, "k": k, "v": v}

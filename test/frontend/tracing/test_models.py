@@ -105,7 +105,7 @@ class Windows(nn.Module):
 
 
 class Decayed(nn.Module):
-    """Decay by distance, in the score and as a factor, with a rate per head."""
+    """Decay by distance, in the score and as a scale, with a rate per head."""
 
     def __init__(self) -> None:
         super().__init__()

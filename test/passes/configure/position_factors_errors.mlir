@@ -1,6 +1,6 @@
 // RUN: attn-opt --split-input-file --verify-diagnostics --attn-configure %s
 
-// Factors of positions are for keys and values of 8 bits, both of them, where keys stream.
+// Scales of positions are for keys and values of 8 bits, both of them, where keys stream.
 
 // Elements of 16 bits.
 

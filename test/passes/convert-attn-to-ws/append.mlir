@@ -45,23 +45,23 @@ func.func @offsets(%k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %kn: te
 // Halves that are rotated are pairs of fragments, angles rows of tensors; 8 bits are divided and rounded last.
 
 // CHECK-LABEL: "ws.kernel"
-// CHECK: ^bb0(%{{.*}}, %[[COS:[^:]+]]: memref<?x32xf32>, %[[SIN:[^:]+]]: memref<?x32xf32>, %[[FACTORS:[^:]+]]: memref<?x?xf32>):
+// CHECK: ^bb0(%{{.*}}, %[[COS:[^:]+]]: memref<?x32xf32>, %[[SIN:[^:]+]]: memref<?x32xf32>, %[[SCALES:[^:]+]]: memref<?x?xf32>):
 // CHECK-COUNT-2: "ws.load_rows"(%[[COS]]
 // CHECK-NOT: "ws.load_rows"(%[[COS]]
 // CHECK-COUNT-2: "ws.load_rows"(%[[SIN]]
 // CHECK: math.fma
-// CHECK: "ws.element"(%[[FACTORS]],
+// CHECK: "ws.element"(%[[SCALES]],
 // CHECK: arith.divf
 // CHECK: arith.truncf %{{.*}} : f32 to f8E4M3FN
 // CHECK: "ws.store_rows"
 func.func @rotated(%k: tensor<?x16x2x80xf8E4M3FN>, %v: tensor<?x16x2x80xf8E4M3FN>, %kn: tensor<?x?x2x80xbf16>,
                    %vn: tensor<?x?x2x80xbf16>, %positions: tensor<?x?xi32>, %table: tensor<?x?xi32>,
-                   %cos: tensor<?x32xf32>, %sin: tensor<?x32xf32>, %factors: tensor<?x?xf32>) {
+                   %cos: tensor<?x32xf32>, %sin: tensor<?x32xf32>, %scales: tensor<?x?xf32>) {
   %k0 = "attn.paged"(%k, %table) : (tensor<?x16x2x80xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>
   %v0 = "attn.paged"(%v, %table) : (tensor<?x16x2x80xf8E4M3FN>, tensor<?x?xi32>)
     -> !attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>
-  %k1 = "attn.scaled"(%k0, %factors) {block = array<i32: 0, 80>} : (!attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>, tensor<?x?xf32>)
+  %k1 = "attn.scaled"(%k0, %scales) {block = array<i32: 0, 80>} : (!attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x2x80xf8E4M3FN>, tensor<?x16x2x80xf8E4M3FN>>
   "attn.append"(%k1, %v0, %kn, %vn, %positions, %cos, %sin)
     {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 0, 0, 2>}

@@ -97,8 +97,8 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     // expected-error @below {{'tensor.rank' op is not element-wise, so a score_mod cannot hold it}}
     %n = tensor.rank %t : tensor<?xf32>
     %rows = arith.index_cast %n : index to i32
-    %factor = arith.sitofp %rows : i32 to f32
-    %y = arith.mulf %score, %factor : f32
+    %scale = arith.sitofp %rows : i32 to f32
+    %y = arith.mulf %score, %scale : f32
     "attn.yield"(%y) : (f32) -> ()
   }) {mask = #attn.null, attn.config = {}}
     : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
@@ -116,8 +116,8 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     // expected-error @below {{'tensor.dim' op expects a constant dimension}}
     %n = tensor.dim %t, %axis : tensor<?xf32>
     %rows = arith.index_cast %n : index to i32
-    %factor = arith.sitofp %rows : i32 to f32
-    %y = arith.mulf %score, %factor : f32
+    %scale = arith.sitofp %rows : i32 to f32
+    %y = arith.mulf %score, %scale : f32
     "attn.yield"(%y) : (f32) -> ()
   }) {mask = #attn.null, attn.config = {}}
     : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
@@ -321,12 +321,12 @@ func.func @f(%q: tensor<?x?x1x64xbf16>, %k: tensor<?x?x1x576xbf16>, %v: tensor<?
 
 // -----
 
-// Factors that 16 positions share, where sequences may begin within 16.
+// Scales that 16 positions share, where sequences may begin within 16.
 
-func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xf8E4M3FN>, %scale: f32, %factors: tensor<?x?x2x1xf32>,
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xf8E4M3FN>, %scale: f32, %scales: tensor<?x?x2x1xf32>,
              %padding: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
   %rows = "attn.trimmed"(%k, %padding) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
-  %own = "attn.trimmed"(%factors, %padding) : (tensor<?x?x2x1xf32>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x1xf32>, tensor<?x?x2x1xf32>>
+  %own = "attn.trimmed"(%scales, %padding) : (tensor<?x?x2x1xf32>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x1xf32>, tensor<?x?x2x1xf32>>
   %keys = "attn.scaled"(%rows, %own) {block = array<i32: 16, 64>} : (!attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>, !attn.view<tensor<?x?x2x1xf32>, tensor<?x?x2x1xf32>>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
   // expected-error @below {{'attn.mha' op expects sequences of k to begin with a block of 16 positions}}
   %o, %lse = "attn.mha"(%q, %keys, %keys, %scale) ({

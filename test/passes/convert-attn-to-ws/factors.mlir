@@ -1,6 +1,6 @@
 // RUN: attn-opt %s --split-input-file --attn-configure --convert-attn-to-ws --cse | FileCheck %s
 
-// Factors are read once per work tile, in front of the loop over key tiles.
+// Scales are read once per work tile, in front of the loop over key tiles.
 
 // CHECK: ^bb0(%{{.*}}: memref<?x?x4x64xf8E5M2>, %{{.*}}: memref<?x?x2x64xf8E5M2>, %{{.*}}: memref<?x?x2x64xf8E5M2>, %{{.*}}: memref<?x?x4x64xbf16>, %[[SCALE:.*]]: f32, %[[QF:.*]]: memref<?x?xf32>, %[[KF:.*]]: memref<?x?xf32>, %[[VF:.*]]: memref<?x?xf32>):
 // CHECK: %[[Q:.*]] = "ws.element"(%[[QF]], %[[B:.*]], %[[H:.*]])
@@ -13,7 +13,7 @@
 // CHECK: %[[V:.*]] = "ws.element"(%[[VF]], %[[B]], %[[H]])
 // CHECK: arith.divf %[[V]], %{{.*}} : f32
 // CHECK: label_name = "softmax"
-func.func @factors(%q: tensor<?x?x4x64xf8E5M2>, %k: tensor<?x?x2x64xf8E5M2>, %v: tensor<?x?x2x64xf8E5M2>, %scale: f32,
+func.func @scales(%q: tensor<?x?x4x64xf8E5M2>, %k: tensor<?x?x2x64xf8E5M2>, %v: tensor<?x?x2x64xf8E5M2>, %scale: f32,
                    %qf: tensor<?x?xf32>, %kf: tensor<?x?xf32>, %vf: tensor<?x?xf32>) -> tensor<?x?x4x64xbf16> {
   %queries = "attn.scaled"(%q, %qf) {block = array<i32: 0, 64>} : (tensor<?x?x4x64xf8E5M2>, tensor<?x?xf32>)
     -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>

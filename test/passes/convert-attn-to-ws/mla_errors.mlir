@@ -57,14 +57,14 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
 }
 
-// Factors that no kernel multiplies by.
+// Scales that no kernel multiplies by.
 
 // -----
 
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32, %x: tensor<?x?x4x1xf32>)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %q_nope_v = "attn.scaled"(%q_nope, %x) {block = array<i32: 1, 128>} : (tensor<?x?x4x128xbf16>, tensor<?x?x4x1xf32>) -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
-  // expected-error @below {{'attn.mla' op expects the same factors of q_nope and q_rope}}
+  // expected-error @below {{'attn.mla' op expects the same scales of q_nope and q_rope}}
   %o, %lse = "attn.mla"(%q_nope_v, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.null, attn.config = {}}
     : (!attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -76,7 +76,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %q_nope_v = "attn.scaled"(%q_nope, %x) {block = array<i32: 1, 128>} : (tensor<?x?x4x128xbf16>, tensor<?x?x4x1xf32>) -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
   %q_rope_v = "attn.scaled"(%q_rope, %x) {block = array<i32: 1, 64>} : (tensor<?x?x4x64xbf16>, tensor<?x?x4x1xf32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
-  // expected-error @below {{'attn.mla' op expects factors of rows for queries and keys, or for neither}}
+  // expected-error @below {{'attn.mla' op expects scales of rows for queries and keys, or for neither}}
   %o, %lse = "attn.mla"(%q_nope_v, %q_rope_v, %k_nope, %k_rope, %v, %scale) {mask = #attn.null, attn.config = {}}
     : (!attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>, !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -88,7 +88,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %q_nope_v = "attn.scaled"(%q_nope, %x) {block = array<i32: 1, 64>} : (tensor<?x?x4x128xbf16>, tensor<?x?x4x2xf32>) -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
   %q_rope_v = "attn.scaled"(%q_rope, %x) {block = array<i32: 1, 32>} : (tensor<?x?x4x64xbf16>, tensor<?x?x4x2xf32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
-  // expected-error @below {{'attn.mla' op expects one factor of q_nope for all columns of a row}}
+  // expected-error @below {{'attn.mla' op expects one scale of q_nope for all columns of a row}}
   %o, %lse = "attn.mla"(%q_nope_v, %q_rope_v, %k_nope, %k_rope, %v, %scale) {mask = #attn.null, attn.config = {}}
     : (!attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>, !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -99,7 +99,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32, %x: tensor<?x?xf32>)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %k_nope_v = "attn.scaled"(%k_nope, %x) {block = array<i32: 0, 128>} : (tensor<?x?x4x128xbf16>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
-  // expected-error @below {{'attn.mla' op expects factors of positions for k_nope}}
+  // expected-error @below {{'attn.mla' op expects scales of positions for k_nope}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope_v, %k_rope, %v, %scale) {mask = #attn.null, attn.config = {}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -110,7 +110,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
 func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32, %x: tensor<?x?x4x1xf32>)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %v_v = "attn.scaled"(%v, %x) {block = array<i32: 1, 128>} : (tensor<?x?x4x128xbf16>, tensor<?x?x4x1xf32>) -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
-  // expected-error @below {{'attn.mla' op expects factors of sequences and heads for v}}
+  // expected-error @below {{'attn.mla' op expects scales of sequences and heads for v}}
   %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v_v, %scale) {mask = #attn.null, attn.config = {}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -122,7 +122,7 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
   %q_nope_v = "attn.scaled"(%q_nope, %x) {block = array<i32: 1, 128>} : (tensor<?x?x4x128xbf16>, tensor<?x?x4x1xf32>) -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
   %q_rope_v = "attn.scaled"(%q_rope, %x) {block = array<i32: 1, 64>} : (tensor<?x?x4x64xbf16>, tensor<?x?x4x1xf32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
-  // expected-error @below {{'attn.mla' op expects no factors of q_nope where k_rope alone has 8 bits}}
+  // expected-error @below {{'attn.mla' op expects no scales of q_nope where k_rope alone has 8 bits}}
   %o, %lse = "attn.mla"(%q_nope_v, %q_rope_v, %k_nope, %k_rope, %v, %scale) {mask = #attn.null, attn.config = {}}
     : (!attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>, !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>

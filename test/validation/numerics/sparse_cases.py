@@ -170,7 +170,7 @@ def rows_of(given: dict[str, Any]) -> NDArray[Any]:
     scale = given.get("kv_scale")
     if scale is not None:
         groups = {form.groups(group): group for group in reversed(GROUPS)}
-        form = form.with_factors(groups[scale.shape[-1]])
+        form = form.with_scales(groups[scale.shape[-1]])
     return rows_f64(given["kv"], form, scale)
 
 
