@@ -86,7 +86,7 @@ def _barriers(kernel: ws.KernelOp) -> list[dict[str, Any]]:
             placed = ir.DictAttr(op.operation.attributes["ws.plan"])
             for side in sides(op):
                 begin = ir.IntegerAttr(placed[side]).value
-                count = kind.stages * kind.ways
+                count = kind.stages * kind.instances
                 runs.append({"name": f"{op.label} {side}", "begin": begin, "count": count})
     return runs
 

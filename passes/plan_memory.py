@@ -22,7 +22,7 @@ from attn_mlir.errors import ResourceError
 from attn_mlir.passes.analysis.protocol.skeleton import (
     Process,
     Step,
-    fixed_way,
+    fixed_instance,
     processes,
     steps,
 )
@@ -51,7 +51,7 @@ class Item:
       space: shared or tensor.
       extent: bytes of one slot, or its columns of tensor memory.
       step: from the begin of a slot to that of the next one.
-      count: slots in all ways.
+      count: slots in all instances.
       alignment: of the first slot, in bytes or columns.
       lender: the declaration of the ring whose place it borrows; None for a place of its own.
       first: where the first slot begins in the lender's place.
@@ -175,10 +175,10 @@ def placed_item(op: Any) -> Item | None:
     """The memory that a declaration needs; None for an operation that declares none."""
     if isinstance(op, ws.AllocRingOp):
         kind = ws.RingType(op.ring.type)
-        value, count = op.ring, kind.stages * kind.ways
+        value, count = op.ring, kind.stages * kind.instances
     elif isinstance(op, ws.AllocBufferOp):
         kind = ws.BufferType(op.buffer.type)
-        value, count = op.buffer, kind.ways
+        value, count = op.buffer, kind.instances
     else:
         return None
     if kind.tile is None:  # tokens have barriers alone
@@ -212,33 +212,35 @@ def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
 
 
 def _are_alike(a: Item, b: Item) -> bool:
-    """Whether two rings have the same number of ways, above 1, of the same size."""
+    """Whether two rings have the same number of instances, above 1, of the same size."""
     are_rings = isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)
-    return are_rings and _ways(a) == _ways(b) > 1 and a.total == b.total
+    return are_rings and _instances(a) == _instances(b) > 1 and a.total == b.total
 
 
-def _ways(item: Item) -> int:
-    return ws.RingType(item.value.type).ways
+def _instances(item: Item) -> int:
+    return ws.RingType(item.value.type).instances
 
 
 def _collide(a: Item, at: int, b: Item, there: int, traces: Sequence[Trace]) -> bool:
     """Whether two items that are in use together would overlap at these offsets.
 
-    Alike rings may overlap if each way of one is done before the same way of the other begins.
+    Alike rings may overlap if each instance of one is done before that of the other begins.
     """
     if at + a.total <= there or there + b.total <= at:
         return False
     if at != there or not _are_alike(a, b):
         return True
-    return any(_meet(a, b, traces, (way, way)) for way in range(_ways(a)))
+    return any(_meet(a, b, traces, (instance, instance)) for instance in range(_instances(a)))
 
 
-def _meet(a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | None = None) -> bool:
+def _meet(
+    a: Item, b: Item, traces: Sequence[Trace], instances: tuple[int, int] | None = None
+) -> bool:
     """Whether two items, or rings at their places, are in use at the same time in some run; a
     buffer is always in use.
 
     Args:
-      ways: compare one way of `a` with one of `b`; all of them by default.
+      instances: compare one instance of `a` with one of `b`; all of them by default.
     """
     if not (isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)):
         return True
@@ -246,7 +248,9 @@ def _meet(a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | Non
     if not any(_is_used(trace, ours) and _is_used(trace, theirs) for trace in traces):
         return True
     return not any(
-        all(precedes(trace, *pair, ways) for trace in traces for pair in product(first, second))
+        all(
+            precedes(trace, *pair, instances) for trace in traces for pair in product(first, second)
+        )
         for first, second in ((ours, theirs), (theirs, ours))
     )
 
@@ -273,20 +277,22 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     expects them.
 
     Raises:
-      VerifyError: the number differs between ways or CTAs, though the plan has one for all.
+      VerifyError: the number differs between instances or CTAs, though the plan has one for all.
     """
-    arrived: dict[tuple[str, int, int, int, str], int] = {}  # step, way, CTA, process and agent
+    arrived: dict[
+        tuple[str, int, int, int, str], int
+    ] = {}  # step, instance, CTA, process and agent
     for number, process in enumerate(members):
         for step in steps(process):
             if step.ring == ring and step.by:
                 lists = ring.owner.full_at if step.kind == "commit" else ring.owner.empty_at
                 count = _arrivals_of(process, step)
-                way = fixed_way(process, step)
+                instance = fixed_instance(process, step)
                 is_bytes = step.kind == "commit" and step.by == "copy_engine"
                 is_once = is_bytes and ws.announces_at_once(step.slot.owner)
                 for rank in lists[process.rank]:
                     if not is_once or rank == process.rank:
-                        arrived[step.kind, way, rank, number, step.by] = count
+                        arrived[step.kind, instance, rank, number, step.by] = count
     return _one_number(ring, arrived, "commit"), _one_number(ring, arrived, "release")
 
 
@@ -308,16 +314,16 @@ def _one_number(ring: Any, arrived: dict[tuple[str, int, int, int, str], int], k
     the same number wherever there are any.
     """
     totals: dict[tuple[int, int], int] = {}
-    for (step, way, rank, _, _), count in arrived.items():
+    for (step, instance, rank, _, _), count in arrived.items():
         if step == kind:
-            totals[way, rank] = totals.get((way, rank), 0) + count
+            totals[instance, rank] = totals.get((instance, rank), 0) + count
     first, *others = sorted(totals) or [(0, 0)]
     expected = totals.get(first, 0)
     for place in others:
         if totals[place] != expected:
             what, mine, theirs = "CTA", place[1], first[1]
             if place[0] != first[0]:
-                what, mine, theirs = "way", place[0], first[0]
+                what, mine, theirs = "instance", place[0], first[0]
             raise op_error(
                 ring.owner,
                 f"expects as many arrivals in every {what}: {kind}s of {what} {mine} have "

@@ -2,7 +2,7 @@
 
 Six things are checked; an error names the role and the operation:
 
-1. Counts. For all sizes, in every work tile, each consumer of a ring way waits as often as its
+1. Counts. For all sizes, in every work tile, each consumer of a ring instance waits as often as its
    slots are committed; every acquired slot is committed, and every slot waited for is released.
 2. Turns. Slots are handed over in the order in which they were taken.
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides

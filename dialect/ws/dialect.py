@@ -3,8 +3,8 @@
 Nothing here depends on a target. A tile lies in a memory space ("shared" or "tensor"). A fragment
 is a tile in the registers of the threads of one role, in a layout that the lowering chooses, so a
 kernel never indexes it. A pending fragment is the result of a product that is not complete yet. A
-ring is a buffer of several stages with a full and an empty barrier for each. `ways` is the number
-of parallel instances of a ring or buffer, such as one per query tile.
+ring is a buffer of several stages with a full and an empty barrier for each. `instances` is the
+number of parallel instances of a ring or buffer, such as one per query tile.
 """
 
 from collections.abc import Sequence
@@ -150,13 +150,13 @@ class PendingType(WS.Type, name="pending"):
 class RingType(WS.Type, name="ring"):
     """`!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 2>`: slots with barriers.
 
-    Three slots of one tile type (`stages`) in each of two parallel instances (`ways`). The slots of
+    Three slots of one tile type (`stages`) in each of two parallel `instances`. The slots of
     `!ws.ring<none, 1, 2>` have no memory: they are tokens, whose handover orders what roles do.
     """
 
     slot: Any
     stage_count: Any
-    way_count: Any
+    instance_count: Any
 
     @property
     def slot_type(self) -> Any:
@@ -175,7 +175,7 @@ class RingType(WS.Type, name="ring"):
         return ir.IntegerAttr(self.params[1]).value
 
     @property
-    def ways(self) -> int:
+    def instances(self) -> int:
         """Parallel instances."""
         return ir.IntegerAttr(self.params[2]).value
 
@@ -187,11 +187,11 @@ class RingType(WS.Type, name="ring"):
 class BufferType(WS.Type, name="buffer"):
     """`!ws.buffer<!ws.tile<vector<128x64xf32>, "tensor">, 2>`: tiles without barriers.
 
-    Two tiles of one type (`ways`), guarded by the handover of some ring.
+    Two tiles of one type (`instances`), guarded by the handover of some ring.
     """
 
     slot: Any
-    way_count: Any
+    instance_count: Any
 
     @property
     def tile(self) -> TileType:
@@ -199,7 +199,7 @@ class BufferType(WS.Type, name="buffer"):
         return TileType(ir.TypeAttr(self.params[0]).value)
 
     @property
-    def ways(self) -> int:
+    def instances(self) -> int:
         """Number of tiles."""
         return ir.IntegerAttr(self.params[1]).value
 
@@ -250,16 +250,18 @@ def pending_type(fragment: FragmentType) -> PendingType:
     return PendingType.get(fragment)
 
 
-def ring_type(tile: TileType | None, *, stages: int, ways: int = 1) -> RingType:
+def ring_type(tile: TileType | None, *, stages: int, instances: int = 1) -> RingType:
     """Builds a checked ring type, of tokens if `tile` is None; raises SpecError for a count below
     1.
     """
-    return RingType.get(tile or ir.NoneType.get(), _count(stages, "stages"), _count(ways, "ways"))
+    return RingType.get(
+        tile or ir.NoneType.get(), _count(stages, "stages"), _count(instances, "instances")
+    )
 
 
-def buffer_type(tile: TileType, *, ways: int = 1) -> BufferType:
+def buffer_type(tile: TileType, *, instances: int = 1) -> BufferType:
     """Builds a checked buffer type; raises SpecError for a count below 1."""
-    return BufferType.get(tile, _count(ways, "ways"))
+    return BufferType.get(tile, _count(instances, "instances"))
 
 
 def element_bits(element: Any) -> int:

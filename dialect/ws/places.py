@@ -69,9 +69,9 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
     which is n equal parts: what is in the place can be handed over part by part.
 
     Operands:
-      lender: a ring with its own place, in the same memory, with as many ways, whose stages divide
-        those of this ring. In tensor memory its slots have the same rows. Row r of both is the same
-        lane, so a thread that has read its rows of one may write those of the other without waiting
+      lender: a ring with its own place, in the same memory, with as many instances, whose stages
+        divide those of this ring. In tensor memory its slots have the same rows. Row r of both is
+        the same lane, so a thread that has read its rows of one may write those of the other without waiting
         for other threads; in shared memory it has to hear of them.
 
     Attributes:
@@ -102,11 +102,11 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
         outer, inner = RingType(op.lender.type), RingType(op.ring.type)
         if outer.tile is None:
             return fail(op, f"expects a lender that has memory, got {outer}")
-        if outer.ways != inner.ways or inner.stages % outer.stages:
+        if outer.instances != inner.instances or inner.stages % outer.stages:
             return fail(
                 op,
-                f"expects a multiple of the lender's {outer.stages} stages and as many ways, "
-                f"{outer.ways}, got {inner.stages} and {inner.ways}",
+                f"expects a multiple of the lender's {outer.stages} stages and as many instances, "
+                f"{outer.instances}, got {inner.stages} and {inner.instances}",
             )
         misfit = _misfit(outer.tile, inner.tile, inner.stages // outer.stages, op.offset)
         if misfit:
@@ -175,7 +175,7 @@ def overlaps(op: AllocRingOp) -> "Iterator[tuple[AllocRingOp, tuple[tuple[int, .
 
 
 def _slots(op: AllocRingOp) -> list[range]:
-    """The bytes or columns of a ring's slots, counted from the first one of the lender's way."""
+    """The bytes or columns of a ring's slots, counted from the first of the lender's instance."""
     is_inside = isinstance(op, AllocInsideOp)
     kind = RingType(op.ring.type)
     outer = RingType(op.lender.type).tile if is_inside else kind.tile

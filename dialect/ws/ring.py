@@ -157,18 +157,18 @@ class AtOp(WS.Operation, name="at", traits=[Pure]):
 
     Operands:
       buffer: the tiles.
-      way: i32, the number of the tile.
+      instance: i32, the number of the tile.
 
     Memory effects: none. Hardware: that of the tile's space.
 
     Example:
-      %o = "ws.at"(%buffer, %way)
+      %o = "ws.at"(%buffer, %instance)
         : (!ws.buffer<!ws.tile<vector<128x64xf32>, "tensor">, 2>, i32)
           -> !ws.tile<vector<128x64xf32>, "tensor">
     """
 
     buffer: ext.Operand[BufferType]
-    way: ext.Operand[I32]
+    instance: ext.Operand[I32]
     tile: ext.Result[TileType]
 
     @staticmethod
@@ -197,24 +197,24 @@ def _check_handover(op: Any, opener: Any, allowed: Sequence[str]) -> bool:
 
 
 class AcquireOp(WS.Operation, name="acquire"):
-    """Producer: blocks until the next slot of way `way` is empty and returns it.
+    """Producer: blocks until the next slot of an instance is empty and returns it.
 
     For rings without empty barriers it does not block, since the role has waited for another ring.
 
     Operands:
       ring: the ring.
-      way: i32, the number of the ring's instance.
+      instance: i32, the number of the ring's instance.
 
     Memory effects: waits for an mbarrier, takes a slot. Hardware: mbarriers, sm_90 on.
 
     Example:
-      %slot = "ws.acquire"(%ring, %way)
+      %slot = "ws.acquire"(%ring, %instance)
         : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
           -> !ws.tile<vector<128x64xbf16>, "shared">
     """
 
     ring: ext.Operand[RingType]
-    way: ext.Operand[I32]
+    instance: ext.Operand[I32]
     slot: ext.Result[TileType | ir.NoneType]
 
     @staticmethod
@@ -236,7 +236,7 @@ class CommitOp(WS.Operation, name="commit"):
     `tensor_core` needs sm_100.
 
     Example:
-      %slot = "ws.acquire"(%ring, %way)
+      %slot = "ws.acquire"(%ring, %instance)
         : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
           -> !ws.tile<vector<128x64xbf16>, "shared">
       "ws.commit"(%slot) {by = "copy_engine"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
@@ -253,23 +253,23 @@ class CommitOp(WS.Operation, name="commit"):
 
 
 class WaitOp(WS.Operation, name="wait"):
-    """Consumer: blocks until the next slot of way `way` is full and returns it.
+    """Consumer: blocks until the next slot of an instance is full and returns it.
 
     Operands:
       ring: the ring.
-      way: i32, the number of the ring's instance.
+      instance: i32, the number of the ring's instance.
 
     Memory effects: waits for an mbarrier; makes the producer's writes visible. Hardware: mbarriers,
     sm_90 on.
 
     Example:
-      %slot = "ws.wait"(%ring, %way)
+      %slot = "ws.wait"(%ring, %instance)
         : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
           -> !ws.tile<vector<128x64xbf16>, "shared">
     """
 
     ring: ext.Operand[RingType]
-    way: ext.Operand[I32]
+    instance: ext.Operand[I32]
     slot: ext.Result[TileType | ir.NoneType]
 
     @staticmethod
@@ -291,7 +291,7 @@ class ReleaseOp(WS.Operation, name="release"):
     sm_100.
 
     Example:
-      %slot = "ws.wait"(%ring, %way)
+      %slot = "ws.wait"(%ring, %instance)
         : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
           -> !ws.tile<vector<128x64xbf16>, "shared">
       "ws.release"(%slot) {by = "tensor_core"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
@@ -325,7 +325,7 @@ class BehindOp(WS.Operation, name="behind"):
     on.
 
     Example:
-      %slot = "ws.acquire"(%ring, %way) : (!ws.ring<none, 1, 2>, i32) -> none
+      %slot = "ws.acquire"(%ring, %instance) : (!ws.ring<none, 1, 2>, i32) -> none
       "ws.commit"(%slot) {by = "threads"} : (none) -> ()
       %later = "ws.behind"(%offset, %slot)
         : (!ws.frag<vector<128xf32>>, none) -> !ws.frag<vector<128xf32>>

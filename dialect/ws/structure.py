@@ -144,7 +144,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
     Attributes:
       label_name: the role's name in messages, traces and maps.
       warps: first warp and number of warps.
-      groups: number of groups, which run the same code on different ways of rings and buffers.
+      groups: number of groups, which run the same code on different instances of rings and buffers.
       lanes: threads per warp that run the region, 32 or 1.
       registers: registers per thread, a multiple of 8 in 24..256; 0 keeps those of the launch.
       ranks (optional): the CTAs of a cluster that run this role; by default all.

@@ -138,7 +138,7 @@ class ClaimOp(WS.Operation, name="claim"):
     Memory effects: cancels a CTA of the launch, writes the slot asynchronously. Hardware: sm_100.
 
     Example:
-      %slot = "ws.acquire"(%ring, %way)
+      %slot = "ws.acquire"(%ring, %instance)
         : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
           -> !ws.tile<vector<4xi32>, "shared">
       "ws.claim"(%slot) : (!ws.tile<vector<4xi32>, "shared">) -> ()
@@ -169,12 +169,12 @@ class DrawOp(WS.Operation, name="draw"):
     Example:
       "ws.tiles"(%blocks, %section) ({
       ^bb0(%block: i32):
-        %ask = "ws.acquire"(%ring, %way)
+        %ask = "ws.acquire"(%ring, %instance)
           : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
             -> !ws.tile<vector<4xi32>, "shared">
         "ws.draw"(%ask, %counter) : (!ws.tile<vector<4xi32>, "shared">, memref<1xi32>) -> ()
         "ws.commit"(%ask) {by = "threads"} : (!ws.tile<vector<4xi32>, "shared">) -> ()
-        %slot = "ws.wait"(%ring, %way)
+        %slot = "ws.wait"(%ring, %instance)
           : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
             -> !ws.tile<vector<4xi32>, "shared">
         "ws.next_tile"(%slot) : (!ws.tile<vector<4xi32>, "shared">) -> ()
@@ -214,7 +214,7 @@ class NextTileOp(WS.Operation, name="next_tile"):
     Example:
       "ws.tiles"(%blocks) ({
       ^bb0(%block: i32):
-        %slot = "ws.wait"(%ring, %way)
+        %slot = "ws.wait"(%ring, %instance)
           : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
             -> !ws.tile<vector<4xi32>, "shared">
         "ws.next_tile"(%slot) : (!ws.tile<vector<4xi32>, "shared">) -> ()

@@ -3,7 +3,7 @@
     python examples/products/registers.py [FILE]
 
 A tile of C is the work of two groups of threads, half of its rows each, which share B. The roles,
-and the rings between them, of which those of a group are ways:
+and the rings between them, of which those of a group are instances:
 
 ```text
 load ──a, b──► multiply ──out──► leave

@@ -235,12 +235,12 @@ def landing(
     return found
 
 
-def way_of(low: Lowering, ways: Sequence[int]) -> Value:
-    """The way that this group uses, given the ways of all groups."""
-    value: Value = constant(ways[0])
-    for group, way in enumerate(ways):
-        if way != ways[0]:
-            value = select(compare("eq", low.active.group, group), constant(way), value)
+def instance_of(low: Lowering, instances: Sequence[int]) -> Value:
+    """The instance that this group uses, given those of all groups."""
+    value: Value = constant(instances[0])
+    for group, instance in enumerate(instances):
+        if instance != instances[0]:
+            value = select(compare("eq", low.active.group, group), constant(instance), value)
     return value
 
 

@@ -59,12 +59,12 @@ from .clusters import (
     arrive_expecting,
     by_rank,
     in_role,
+    instance_of,
     is_own,
     landing,
     mask_of,
     only_in,
     release_to_cluster,
-    way_of,
 )
 from .followed import issuing, meet_behind_reads
 from .slot_users import (
@@ -99,7 +99,7 @@ class RingState:
         self.offset = numbers["offset"]
         self.slot_step = numbers["slot_step"]
         self.full_count = numbers["full_count"]
-        count = self.kind.stages * self.kind.ways
+        count = self.kind.stages * self.kind.instances
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
         self.empty: BarrierRun | None = None  # there are none where slots are known to be empty
         if "empty" in numbers:
@@ -111,10 +111,10 @@ class RingState:
         is_over = any(map(any, by_engine[1:]))  # another ring, whose slots an engine accesses
         self.filled_by_engine, self.read_by_engine = (x or is_over for x in by_engine[0])
 
-    def index(self, way: Value, stage: Value) -> Value:
-        """i32: the number of a slot among the stages of all ways."""
+    def index(self, instance: Value, stage: Value) -> Value:
+        """i32: the number of a slot among the stages of all instances."""
         stages = self.kind.stages
-        return INT.add(INT.mul(way, stages), stage) if stages > 1 else way
+        return INT.add(INT.mul(instance, stages), stage) if stages > 1 else instance
 
     def wait(self, barriers: BarrierRun, number: Value, parity: Value) -> None:
         """Blocks until the phase of this parity (0 or 1) of a full or empty barrier has
@@ -209,7 +209,7 @@ def _fence_once(low: Lowering) -> None:
 def cursor_key(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[Any, ...]:
     """What the cursor is found by that an operation takes slots with."""
     side = PRODUCER if isinstance(op, ws.AcquireOp) else CONSUMER
-    return op.ring, low.ways[op.slot], side
+    return op.ring, low.instances[op.slot], side
 
 
 def first_parity(op: ws.AcquireOp | ws.WaitOp) -> int:
@@ -239,7 +239,7 @@ def _take_slot(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[RingState, 
     ring: RingState = low[op.ring]
     turn = low.active.iteration
     stage, parity = take(low, op) if turn is None else turn.taken[op.slot]
-    index = ring.index(low[op.way], stage)
+    index = ring.index(low[op.instance], stage)
     tile = ring.kind.tile
     memory = low.tile_at(tile, ring.offset, index, ring.slot_step) if tile is not None else None
     return ring, Slot(ring, memory, index), parity
@@ -291,13 +291,13 @@ def _arm(low: Lowering, ring: RingState, slot: Slot, loads: Sequence[Any]) -> No
 
 def drain(low: Lowering) -> None:
     """Waits until the last slots that this CTA acquired are empty, if other CTAs signal that."""
-    for (ring_value, ways, side), cursor in low.active.cursors.items():
+    for (ring_value, instances, side), cursor in low.active.cursors.items():
         ring: RingState = low[ring_value]
         if side == PRODUCER and ring.empty is not None and any(ws.crossing(ring.empty_at)):
-            way = way_of(low, ways)
+            instance = instance_of(low, instances)
             for _ in range(ring.kind.stages):
                 stage, parity = cursor.take()
-                ring.wait(ring.empty, ring.index(way, stage), parity)
+                ring.wait(ring.empty, ring.index(instance, stage), parity)
 
 
 def landing_bytes(load: Any) -> int:
@@ -442,7 +442,7 @@ def _alloc_buffer(low: Lowering, op: ws.AllocBufferOp) -> None:
 @lowers(ws.AtOp)
 def _at(low: Lowering, op: ws.AtOp) -> None:
     offset, step = low[op.buffer]
-    low[op.tile] = low.tile_at(ws.TileType(op.tile.type), offset, low[op.way], step)
+    low[op.tile] = low.tile_at(ws.TileType(op.tile.type), offset, low[op.instance], step)
 
 
 @lowers(ws.BarrierOp)

@@ -30,7 +30,7 @@ class RingHandle(Protocol):
 
     Attributes:
       op: the operation that allocates it.
-      full: the barriers of full slots of all ways, contiguous.
+      full: the barriers of full slots of all instances, contiguous.
       full_at: for each rank, the CTAs at whose full barriers a commit arrives.
       is_crossing: whether commits or releases arrive at barriers of other CTAs.
     """
@@ -102,7 +102,7 @@ class Slot:
     Attributes:
       ring: the ring's memory and barriers.
       memory: the slot's memory; None for a token.
-      index: i32, number of the slot among the ring's stages of all ways.
+      index: i32, number of the slot among the ring's stages of all instances.
       is_armed: whether `ws.acquire` expects the bytes of all copies at the full barrier; otherwise
         each copy expects its own bytes, and `ws.commit` arrives.
       arrives_with_copy: whether the only copy into it also arrives at the full barrier.

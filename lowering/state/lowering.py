@@ -20,7 +20,7 @@ from attn_mlir.passes.check_scalars import check_name
 from ..layouts import Layout
 from .accesses import Accesses
 from .handles import BranchedIteration, CopyGroup, NextTile, Slot, SlotCursor, TileRef
-from .instances import ways_of
+from .instances import instances_of
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .tensors import View, end_of, view_of
 
@@ -40,7 +40,7 @@ class RoleState:
     Attributes:
       op: the role.
       group: i32, number of the role's group that this warp belongs to.
-      cursors: stack cells with stage and phase, by ring, ways of the groups and side.
+      cursors: stack cells with stage and phase, by ring, instances of the groups and side.
       thread: i32, the number of this thread in its group.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
       accesses: what its threads have done in tensor memory.
@@ -74,7 +74,7 @@ class Lowering:
         self.layouts = layouts
         self._views: dict[Value, View] = {}
         self.signature = Signature(kernel)
-        self.ways = ways_of(kernel)
+        self.instances = instances_of(kernel)
         self.arguments: dict[Parameter, Value] = {}
         self.cta_count = ws.cta_count(kernel)
         self.smem: Value = None

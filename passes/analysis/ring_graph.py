@@ -59,7 +59,9 @@ def _edges(op: Any, producers: tuple[str, ...], consumers: tuple[str, ...]) -> R
         holds = "x".join(map(str, tile.shape)) + f" {tile.element}"
         space = tile.space
     inside = op.declared_lender.label if isinstance(op, ws.AllocInsideOp) else ""
-    return RingEdges(op.label, holds, space, kind.stages, kind.ways, producers, consumers, inside)
+    return RingEdges(
+        op.label, holds, space, kind.stages, kind.instances, producers, consumers, inside
+    )
 
 
 def _label(ring: Any) -> str:

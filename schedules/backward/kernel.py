@@ -164,7 +164,7 @@ def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorag
     roles = [
         b.Role(
             "attend",
-            work(lambda tile, way: attend(gradients, storage, tile, way)),
+            work(lambda tile, instance: attend(gradients, storage, tile, instance)),
             warps=groups * WARPGROUP_WARPS,
             groups=groups,
             registers=config.attend_registers,

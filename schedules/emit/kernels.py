@@ -140,7 +140,7 @@ class Ring:
         known_empty: bool = False,
     ):
         self.tile = ir.NoneType.get() if tile is None else tile
-        kind = ws.ring_type(tile, stages=stages, ways=instances)
+        kind = ws.ring_type(tile, stages=stages, instances=instances)
         label = ir.StringAttr.get(name)
         if inside is None:
             op = ws.AllocRingOp(label, kind)
@@ -191,7 +191,7 @@ class Buffer:
 
     def __init__(self, name: str, tile: ws.TileType, *, instances: int = 1):
         self.tile = tile
-        kind = ws.buffer_type(tile, ways=instances)
+        kind = ws.buffer_type(tile, instances=instances)
         self.value = ws.AllocBufferOp(ir.StringAttr.get(name), kind).buffer
 
     def at(self, instance: Value | int = 0) -> Value:

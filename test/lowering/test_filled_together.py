@@ -329,7 +329,7 @@ def turns(*, ordered: bool) -> str:
     %v = "ws.at"(%shared, %c0) : (!buffer, i32) -> !vector
     """
 
-    def loop(way: str, operand: str, following: str) -> str:
+    def loop(instance: str, operand: str, following: str) -> str:
         work = f"""%old = "ws.load"(%v) : (!vector) -> !row
       %new = "ws.map"(%old) ({{
       ^bb0(%e: f32, %i: i32):
@@ -339,17 +339,17 @@ def turns(*, ordered: bool) -> str:
       "ws.store"(%new, %v) : (!row, !vector) -> ()
       """
         if ordered:
-            work = f"{taken(way, 'given', work)}\n{passed(following, 'mine')}"
+            work = f"{taken(instance, 'given', work)}\n{passed(following, 'mine')}"
         return f"scf.for %t = %c0 to %three step %c1 : i32 {{ {work} }}\n"
 
-    def taken(way: str, name: str, work: str = "") -> str:
-        return f"""%{name} = "ws.wait"(%turn, {way}) : (!ring, i32) -> none
+    def taken(instance: str, name: str, work: str = "") -> str:
+        return f"""%{name} = "ws.wait"(%turn, {instance}) : (!ring, i32) -> none
       {work}
       "ws.release"(%{name}) {{by = "threads"}} : (none) -> ()
       """
 
-    def passed(way: str, name: str) -> str:
-        return f"""%{name} = "ws.acquire"(%turn, {way}) : (!ring, i32) -> none
+    def passed(instance: str, name: str) -> str:
+        return f"""%{name} = "ws.acquire"(%turn, {instance}) : (!ring, i32) -> none
       "ws.commit"(%{name}) {{by = "threads"}} : (none) -> ()
       """
 

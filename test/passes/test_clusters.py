@@ -183,7 +183,7 @@ def test_another_cta_s_barrier_counts_as_many_arrivals_in_every_turn(
     assert [ws.announces_at_once(acquire) for acquire in acquires] == told
 
 
-def test_a_way_is_the_same_in_every_cta() -> None:
+def test_an_instance_is_the_same_in_every_cta() -> None:
     module = ir.Module.parse(
         """
 !ring = !ws.ring<none, 1, 2>
@@ -204,5 +204,7 @@ def test_a_way_is_the_same_in_every_cta() -> None:
     )
     kernel = kernel_of(module)
     (ring,) = [op.ring for op in kernel.body.blocks[0].operations if isinstance(op, ws.AllocRingOp)]
-    with pytest.raises(VerifyError, match="expects a way that is constant or the role's group"):
+    with pytest.raises(
+        VerifyError, match="expects an instance that is constant or the role's group"
+    ):
         arrivals(ring, processes(kernel))

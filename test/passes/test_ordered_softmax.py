@@ -25,13 +25,13 @@ def built(configure: str) -> Any:
 
 
 def longest(module: Any) -> Callable[[str, int, str, str], list[Any]]:
-    """What finds the events of the run with the most of them: by ring, way, kind and role."""
+    """What finds the events of the run with the most of them: by ring, instance, kind and role."""
     (kernel,) = ir.get_ops_of_type(module, ws.KernelOp)
     trace = max(prove(kernel), key=lambda trace: sum(map(len, trace.events.values())))
     rings = {key[0].owner.label: key[0] for key in trace.events}
 
-    def found(ring: str, way: int, kind: str, who: str) -> list[Any]:
-        events = trace.events[rings[ring], way]
+    def found(ring: str, instance: int, kind: str, who: str) -> list[Any]:
+        events = trace.events[rings[ring], instance]
         return [event for event in events if (event.kind, event.who) == (kind, who)]
 
     return found
@@ -41,8 +41,8 @@ def longest(module: Any) -> Callable[[str, int, str, str], list[Any]]:
 def test_a_group_reads_scores_when_the_other_one_has_handed_p_over(is_ordered: bool) -> None:
     module = built("ordered-softmax=true" if is_ordered else "")
     found = longest(module)
-    commits = [found("p", way, "commit", f"softmax[{way}]") for way in (0, 1)]
-    waits = [found("s", way, "wait", f"softmax[{way}]") for way in (0, 1)]
+    commits = [found("p", instance, "commit", f"softmax[{instance}]") for instance in (0, 1)]
+    waits = [found("s", instance, "wait", f"softmax[{instance}]") for instance in (0, 1)]
     assert len(waits[0]) == len(waits[1]) > 4
     behind = zip(waits[1], commits[0], strict=True)
     assert all(wait.knows(commit) for wait, commit in behind) == is_ordered
@@ -55,10 +55,10 @@ def test_a_group_that_waits_in_front_of_its_first_turn_stops_all(
 ) -> None:
     kept = softmax._await_other_group  # pyright: ignore[reportPrivateUsage]
 
-    def in_front(storage: Any, way: Any, *, group: int) -> None:
+    def in_front(storage: Any, instance: Any, *, group: int) -> None:
         if group == 1:
-            kept(storage, way, group=0)
-            kept(storage, way, group=1)
+            kept(storage, instance, group=0)
+            kept(storage, instance, group=1)
 
     monkeypatch.setattr(softmax, "_await_other_group", in_front)
     (kernel,) = ir.get_ops_of_type(module := built("ordered-softmax=true"), ws.KernelOp)
@@ -70,9 +70,9 @@ def test_a_group_that_waits_in_front_of_its_first_turn_stops_all(
 def test_a_group_that_does_not_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = softmax._await_other_group  # pyright: ignore[reportPrivateUsage]
 
-    def once(storage: Any, way: Any, *, group: int) -> None:
+    def once(storage: Any, instance: Any, *, group: int) -> None:
         if group == 1:
-            kept(storage, way, group=group)
+            kept(storage, instance, group=group)
 
     monkeypatch.setattr(softmax, "_await_other_group", once)
     (kernel,) = ir.get_ops_of_type(module := built("ordered-softmax=true"), ws.KernelOp)

@@ -90,7 +90,7 @@ def planned_for_hopper(configure: str) -> dict[str, Region]:
 
 @pytest.mark.parametrize("groups", [2, 3])
 def test_the_output_of_a_group_lies_where_its_queries_were(groups: int) -> None:
-    """Groups that attend by themselves finish one after the other: each has its own way of both."""
+    """Groups that attend by themselves finish one after the other: each has its own instance of both."""
     regions = planned_for_hopper(f"q-tiles={groups}")
     q, out = regions["q"], regions["out"]
     assert (q.begin, q.end) == (out.begin, out.end)
@@ -98,7 +98,7 @@ def test_the_output_of_a_group_lies_where_its_queries_were(groups: int) -> None:
     assert all(r.end <= q.begin or q.end <= r.begin for r in kept)
 
 
-def test_ways_in_turns_have_places_of_their_own() -> None:
+def test_instances_in_turns_have_places_of_their_own() -> None:
     """A CTA that works on several tiles loads the next queries while it stores."""
     regions = planned_for_hopper("tile-order=persistent")
     q, out = regions["q"], regions["out"]
@@ -122,7 +122,10 @@ def test_q_and_the_output_share_bytes_where_the_first_queries_see_nothing(
 def test_tensor_memory_is_disjoint(head_dim: int) -> None:
     regions = planned(head_dim, NullMask())
     scores, weights = regions["s"], regions.pop("p")
-    assert (weights.begin, weights.end) == (scores.begin, scores.end - 64)  # the last way's half
+    assert (weights.begin, weights.end) == (
+        scores.begin,
+        scores.end - 64,
+    )  # the last instance's half
     tensor = sorted((r.begin, r.end) for r in regions.values() if r.space == "tensor")
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(tensor))
     assert sum(end - begin for begin, end in tensor) == 2 * 128 + 2 * head_dim <= TENSOR_LIMIT

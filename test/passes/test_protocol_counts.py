@@ -139,17 +139,21 @@ def test_promises_are_kept_apart() -> None:
     assert halved("floordivsi").count("commit") != halved("floordivsi", PLAIN).count("commit")
 
 
-def test_a_group_uses_its_way() -> None:
-    kernel = Kernel(role("fill", fill("a", way="%g"), first=0, warps=2, groups=2, lanes=32), ways=2)
+def test_a_group_uses_its_instance() -> None:
+    kernel = Kernel(
+        role("fill", fill("a", instance="%g"), first=0, warps=2, groups=2, lanes=32), instances=2
+    )
     assert [member.label for member in kernel.members] == ["fill[0]", "fill[1]"]
     for number, member in enumerate(kernel.members):
         found = Counting(kernel.op, member).steps()
-        assert [way for _, way, _ in found] == [number, number]
+        assert [instance for _, instance, _ in found] == [number, number]
 
 
-def test_a_way_must_be_known() -> None:
-    kernel = Kernel(role("fill", fill("a", way="%m"), first=0))
-    with pytest.raises(VerifyError, match="expects a way that is constant or the role's group"):
+def test_an_instance_must_be_known() -> None:
+    kernel = Kernel(role("fill", fill("a", instance="%m"), first=0))
+    with pytest.raises(
+        VerifyError, match="expects an instance that is constant or the role's group"
+    ):
         kernel.count("acquire")
 
 

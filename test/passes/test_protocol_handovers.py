@@ -129,7 +129,7 @@ def test_arrivals_count_the_threads_of_one_group(
     kernel = Kernel(
         role("fill", fill("a", commit, "%g"), first=0, warps=8, groups=2, lanes=32),
         role("use", use("a", release, "%g"), first=8, warps=4, groups=2, lanes=32),
-        ways=2,
+        instances=2,
     )
     assert arrivals(kernel.rings["a"], kernel.members) == expected
 
@@ -143,23 +143,25 @@ def test_arrivals_of_several_consumers_add_up() -> None:
     assert arrivals(kernel.rings["a"], kernel.members) == (1, 129)
 
 
-def test_every_way_has_as_many_arrivals() -> None:
-    """Way 0 goes to 128 threads, way 1 to one: one number for all ways would hang."""
+def test_every_instance_has_as_many_arrivals() -> None:
+    """Instance 0 goes to 128 threads, instance 1 to one: one number for all instances would hang."""
     kernel = Kernel(
-        role("fill", fill("a") + fill("a", way="%c1"), first=0),
+        role("fill", fill("a") + fill("a", instance="%c1"), first=0),
         role("many", use("a"), first=4, warps=4, lanes=32),
-        role("one", use("a", way="%c1"), first=1),
-        ways=2,
+        role("one", use("a", instance="%c1"), first=1),
+        instances=2,
     )
     kernel.run()
     with pytest.raises(
         VerifyError,
-        match="many arrivals in every way: releases of way 1 have 1, those of way 0 128",
+        match="many arrivals in every instance: releases of instance 1 have 1, those of instance 0 128",
     ):
         arrivals(kernel.rings["a"], kernel.members)
 
 
-def test_a_way_that_the_call_decides_is_refused_by_the_plan() -> None:
-    kernel = Kernel(role("fill", fill("a", way="%m"), first=0), role("use", use("a"), first=1))
-    with pytest.raises(VerifyError, match="expects a way that is constant or the role's group"):
+def test_an_instance_that_the_call_decides_is_refused_by_the_plan() -> None:
+    kernel = Kernel(role("fill", fill("a", instance="%m"), first=0), role("use", use("a"), first=1))
+    with pytest.raises(
+        VerifyError, match="expects an instance that is constant or the role's group"
+    ):
         arrivals(kernel.rings["a"], kernel.members)

@@ -144,16 +144,16 @@ def test_what_takes_turns_to_be_heard_of_is_not_left_out() -> None:
 
     Who waits for whom is the same from turn 2 on.
     """
-    ways = [(ring, f"%c{way}") for way in range(2) for ring in "abc"]
-    filled = [fill(ring, way=way) for ring, way in ways[1:]]
-    used = [use(ring, way=way) for ring, way in ways[1:]]
+    instances = [(ring, f"%c{instance}") for instance in range(2) for ring in "abc"]
+    filled = [fill(ring, instance=instance) for ring, instance in instances[1:]]
+    used = [use(ring, instance=instance) for ring, instance in instances[1:]]
     loops = map(turns, ["%m"] * 6, [a + b for a, b in zip([*filled, ""], ["", *used], strict=True)])
     before = [use("a"), *[""] * 5]
-    behind = [*[""] * 5, fill("c", way="%c2")]
+    behind = [*[""] * 5, fill("c", instance="%c2")]
     bodies = map("".join, zip(before, loops, behind, strict=True))
     texts = (role(f"role{n}", body, first=n + 1) for n, body in enumerate(bodies))
-    ends = fill("a") + use("c", way="%c2")
-    kernel = Kernel(role("ends", ends, first=0), *texts, ways=3)
+    ends = fill("a") + use("c", instance="%c2")
+    kernel = Kernel(role("ends", ends, first=0), *texts, instances=3)
     network = Network(kernel.members)
 
     def is_known(m: int) -> bool:

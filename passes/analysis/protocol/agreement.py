@@ -1,7 +1,7 @@
 """Whether the roles of a kernel take the steps of each ring equally often, for all sizes.
 
-What is compared is a formula per process, ring way and kind of step (`counts`). In a cluster it is
-compared at the barriers of each CTA: with who signals them, from whatever CTA.
+It compares a formula per process, ring instance and kind of step (`counts`). In a cluster it
+is compared at the barriers of each CTA: with who signals them, from whatever CTA.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ Calls = Iterator[tuple[Sizes, Sequence[Sizes]]]
 def check_counts(
     kernel: ws.KernelOp, members: Sequence[Process], calls: Callable[[], Calls]
 ) -> None:
-    """Compares how often all processes take each step, per ring way and CTA of a cluster.
+    """Compares how often all processes take each step, per ring instance and CTA of a cluster.
 
     Args:
       kernel: the kernel.
@@ -32,26 +32,26 @@ def check_counts(
       VerifyError: on the ring, with the roles.
     """
     counts = [(process, Counting(kernel, process).steps()) for process in members]
-    ways: dict[tuple[Any, int], None] = {}
+    instances: dict[tuple[Any, int], None] = {}
     for _, counted in counts:
-        ways.update({(ring, way): None for ring, way, _ in counted})
-    for ring, way in ways:
-        _check_ways(ring, way)
-        found = _Counts(ring, way, counts)
+        instances.update({(ring, instance): None for ring, instance, _ in counted})
+    for ring, instance in instances:
+        _check_instances(ring, instance)
+        found = _Counts(ring, instance, counts)
         for rank in range(ws.cta_count(kernel)):
             found.check_ends(rank)
         for process in members:
-            _check_agents(ring, way, process)
+            _check_agents(ring, instance, process)
         for rank in range(ws.cta_count(kernel)):
             found.check_numbers(rank, calls)
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """The formulas of one ring way: how often each process takes each kind of step."""
+    """The formulas of one ring instance: how often each process takes each kind of step."""
 
     ring: Any
-    way: int
+    instance: int
     counts: Sequence[tuple[Process, dict[tuple[Any, int, str], Sum]]]
 
     def of(self, kind: str) -> list[tuple[Process, Sum]]:
@@ -59,7 +59,7 @@ class _Counts:
 
         In a cluster, a process whose formula is 0 for its own rank is left out.
         """
-        key = (self.ring, self.way, kind)
+        key = (self.ring, self.instance, kind)
         found = [(process, steps[key]) for process, steps in self.counts if key in steps]
         is_alone = ws.cta_count(self.ring.owner) == 1
         return [(process, total) for process, total in found if total or is_alone]
@@ -82,12 +82,12 @@ class _Counts:
         """Checks that slots which a CTA waits for are filled,
         and that filled slots are waited for.
         """
-        ring, way = self.ring, self.way
-        label = f"{ring.owner.label}[{way}]" + _where(ring, rank)
+        ring, instance = self.ring, self.instance
+        label = f"{ring.owner.label}[{instance}]" + _where(ring, rank)
         committed, waited = self._filling(rank), self._in("wait", rank)
         is_read = bool(self.of("wait"))
         if waited or committed or not is_read:
-            _check_producers(ring, label, way, [process for process, _ in committed])
+            _check_producers(ring, label, instance, [process for process, _ in committed])
             if not waited:
                 raise op_error(
                     ring.owner, f"needs a role that reads slots of ring {label}, got none"
@@ -105,15 +105,15 @@ class _Counts:
 
     def check_numbers(self, rank: int, calls: Callable[[], Calls]) -> None:
         """Checks that every step is taken as often as commits arrive at a CTA's barriers."""
-        ring, way = self.ring, self.way
+        ring, instance = self.ring, self.instance
         committed, waited = self._filling(rank), self._in("wait", rank)
         released = self._in("release", rank)
         keepers = [p.label for p, _ in waited if p not in [q for q, _ in released]]
         if keepers:
             raise op_error(
                 ring.owner,
-                f"needs a release of ring {ring.owner.label}[{way}] by role {', '.join(keepers)}, "
-                "which waits for its slots",
+                f"needs a release of ring {ring.owner.label}[{instance}] by role "
+                f"{', '.join(keepers)}, which waits for its slots",
             )
         filling = [process for process, _ in committed]
         acquired = [(process, n) for process, n in self.of("acquire") if process in filling]
@@ -123,7 +123,9 @@ class _Counts:
             for kind, found in steps_of.items():
                 for process, total in found:
                     if start and total != start[0][1]:
-                        raise _Mismatch(ring, way, kind, *start[0], process, total).error(calls())
+                        raise _Mismatch(ring, instance, kind, *start[0], process, total).error(
+                            calls()
+                        )
 
 
 def _where(ring: Any, rank: int) -> str:
@@ -131,8 +133,8 @@ def _where(ring: Any, rank: int) -> str:
     return f" in CTA {rank}" if ws.cta_count(ring.owner) > 1 else ""
 
 
-def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Process]) -> None:
-    """Checks that one role fills the slots of a way,
+def _check_producers(ring: Any, label: str, instance: int, committing: Sequence[Process]) -> None:
+    """Checks that one role fills the slots of an instance,
     or exactly the producers that the ring states.
     """
     stated = ring.owner.producers
@@ -146,7 +148,7 @@ def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Proce
                 f"got {names}",
             )
         return
-    agents = [a for process in by_name.values() for a in _agents(ring, way, process, "commit")]
+    agents = [a for process in by_name.values() for a in _agents(ring, instance, process, "commit")]
     if sorted(agents) != sorted(stated):
         found = ", ".join(agents) or "none"
         raise op_error(
@@ -156,22 +158,22 @@ def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Proce
         )
 
 
-def _check_agents(ring: Any, way: int, process: Process) -> None:
+def _check_agents(ring: Any, instance: int, process: Process) -> None:
     """Checks that a process always hands over by the same agent, as barriers expect one count."""
     for kind in ("commit", "release"):
-        agents = _agents(ring, way, process, kind)
+        agents = _agents(ring, instance, process, kind)
         if len(agents) > 1:
             raise op_error(
                 ring.owner,
-                f"expects role {process.label} to {kind} slots of ring {ring.owner.label}[{way}] "
-                f"by one agent, got {', '.join(agents)}",
+                f"expects role {process.label} to {kind} slots of ring "
+                f"{ring.owner.label}[{instance}] by one agent, got {', '.join(agents)}",
             )
 
 
-def _agents(ring: Any, way: int, process: Process, kind: str) -> list[str]:
-    """The agents by which a process commits or releases slots of a ring way."""
+def _agents(ring: Any, instance: int, process: Process, kind: str) -> list[str]:
+    """The agents by which a process commits or releases slots of a ring instance."""
     mine = (s for s in steps(process) if s.ring == ring and s.kind == kind)
-    return sorted({step.by for step in mine if step.way.of(process.place) == way})
+    return sorted({step.by for step in mine if step.instance.of(process.place) == instance})
 
 
 _NEEDED = {
@@ -185,10 +187,10 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class _Mismatch:
-    """A role that takes a step of a ring way more or less often than commits fill its slots."""
+    """A role that takes a step of a ring instance more or less often than commits fill slots."""
 
     ring: Any
-    way: int
+    instance: int
     kind: str
     producer: Process
     filled: Sum
@@ -199,7 +201,7 @@ class _Mismatch:
         """The error: counts of one call where the formulas differ, with the formulas as notes."""
         step, verb = _NEEDED[self.kind]
         filler, name = self.producer.label, self.process.label
-        label = f"{self.ring.owner.label}[{self.way}]"
+        label = f"{self.ring.owner.label}[{self.instance}]"
         needs = f"needs {step} by role {name} for each commit of ring {label} by role {filler}"
         if not {*self.filled, *self.total} - {()}:
             return op_error(
@@ -223,11 +225,14 @@ class _Mismatch:
 
     def _count(self, process: Process, kind: str, sizes: Sizes) -> int:
         found = tally(process.body, {**sizes, **process.place})
-        return found[kind, self.ring, self.way]
+        return found[kind, self.ring, self.instance]
 
 
-def _check_ways(ring: Any, way: int) -> None:
-    ways = ws.RingType(ring.type).ways
-    if not 0 <= way < ways:
+def _check_instances(ring: Any, instance: int) -> None:
+    instances = ws.RingType(ring.type).instances
+    if not 0 <= instance < instances:
         label = ring.owner.label
-        raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses way {way}")
+        raise op_error(
+            ring.owner,
+            f"ring {label} has instances 0..{instances - 1}, a role uses instance {instance}",
+        )

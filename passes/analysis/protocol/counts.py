@@ -26,7 +26,7 @@ class Counting:
         self._sums = Sums(known, {*sizes(kernel), *COORDINATES})
 
     def steps(self) -> dict[tuple[Any, int, str], Sum]:
-        """Number of acquires, commits, waits and releases per ring and way, in one work tile."""
+        """Acquires, commits, waits and releases per ring and instance, in one work tile."""
         found: dict[tuple[Any, int, str], Sum] = {}
         self._collect(self._process.body, constant(1), found)
         return found
@@ -50,7 +50,7 @@ class Counting:
                 case Meeting():
                     pass
                 case Step():
-                    key = (node.ring, self._way(node), node.kind)
+                    key = (node.ring, self._instance(node), node.kind)
                     found[key] = add(found.get(key, Counter()), times)
 
     def _branch(
@@ -79,10 +79,10 @@ class Counting:
             quantity = self._sum(expr[1])
         return self._sum(expr), quantity
 
-    def _way(self, step: Step) -> int:
-        total = self._sum(step.way.expr)
+    def _instance(self, step: Step) -> int:
+        total = self._sum(step.instance.expr)
         if set(total) - {()}:
-            raise op_error(step.op, "expects a way that is constant or the role's group")
+            raise op_error(step.op, "expects an instance that is constant or the role's group")
         return total[()]
 
     def _sum(self, expr: Expr) -> Sum:

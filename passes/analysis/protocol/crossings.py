@@ -15,10 +15,10 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 
-from .skeleton import Process, Step, fixed_way, steps
+from .skeleton import Process, Step, fixed_instance, steps
 
 Value = Any
-Key = tuple[Any, int]  # ring (SSA value) and way
+Key = tuple[Any, int]  # ring (SSA value) and instance
 Ranks = frozenset[int]
 
 _ALONE: Ranks = frozenset({0})
@@ -39,7 +39,7 @@ class Crossings:
             for step in steps(process):
                 found = {"commit": self._fillers, "acquire": self._takers, "wait": self._readers}
                 if step.kind in found:
-                    key = (step.ring, fixed_way(process, step))
+                    key = (step.ring, fixed_instance(process, step))
                     found[step.kind].setdefault(key, {})[process.label] = process
                 if not self.is_alone and step.kind in ("acquire", "wait"):
                     touched = (process.label, step.kind, step.ring)

@@ -21,18 +21,18 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import ws
 
 from .crossings import Crossings, Key
-from .skeleton import Process, Step, fixed_way, steps
+from .skeleton import Process, Step, fixed_instance, steps
 
 Value = Any
 
 
 class Overlap(NamedTuple):
-    """A ring way that overlaps another one, in one CTA.
+    """A ring instance that overlaps another one, in one CTA.
 
     Attributes:
-      key: the ring and the way.
-      slots: for each slot of the other ring way, the slots that overlap it.
-      fillers, readers: the processes that use slots of the ring way there.
+      key: the ring and the instance.
+      slots: for each slot of the other ring instance, the slots that overlap it.
+      fillers, readers: the processes that use slots of the ring instance there.
     """
 
     key: Key
@@ -51,7 +51,7 @@ class Places:
         for process in members:
             for step in steps(process):
                 if step.kind in ("acquire", "wait") and self.uses(step.slot):
-                    key = (step.ring, fixed_way(process, step))
+                    key = (step.ring, fixed_instance(process, step))
                     found = self._taken.setdefault((key, step.kind), {})
                     found.setdefault(process.label, (process, step))
 
@@ -59,16 +59,16 @@ class Places:
         """What a process has to know of that acquires a slot; nothing where it does not use it."""
         if step.kind != "acquire" or not self.uses(step.slot):
             return
-        way = fixed_way(process, step)
+        instance = fixed_instance(process, step)
         for other, slots in ws.overlaps(step.ring.owner):
-            key = (other.ring, way)
+            key = (other.ring, instance)
             for rank in sorted(self._crossings.touched(process, step)):
                 fillers, readers = (self._in(rank, key, kind) for kind in ("acquire", "wait"))
                 if fillers:
                     yield Overlap(key, slots, fillers, readers)
 
     def _in(self, rank: int, key: Key, kind: str) -> tuple[str, ...]:
-        """The processes that use slots of a ring way in the memory of a CTA."""
+        """The processes that use slots of a ring instance in the memory of a CTA."""
         taken = self._taken.get((key, kind), {})
         touched = self._crossings.touched
         return tuple(label for label, found in taken.items() if rank in touched(*found))

@@ -1,4 +1,4 @@
-"""Where processes meet: the ring ways of a kernel, and each step of a process with all that it
+"""Where processes meet: the ring instances of a kernel, and each step of a process with all that it
 looks at there.
 """
 
@@ -11,7 +11,7 @@ from attn_mlir.dialect import ws
 from .clocks import Clock, Tick
 from .crossings import Crossings, Key, Ranks
 from .places import Places
-from .skeleton import Process, Step, fixed_way, steps
+from .skeleton import Process, Step, fixed_instance, steps
 from .trace import Event
 
 ENGINES = ("tensor_core", "thread_copies", "copy_engine")  # their work has components of its own
@@ -19,7 +19,7 @@ ENGINES = ("tensor_core", "thread_copies", "copy_engine")  # their work has comp
 
 @dataclass(eq=False)
 class Side:
-    """One kind of step that one process takes at a ring way.
+    """One kind of step that one process takes at a ring instance.
 
     Attributes:
       who: label of the process.
@@ -33,12 +33,12 @@ class Side:
 
 
 @dataclass(eq=False)
-class RingWay:
-    """One way of a ring, in all CTAs of a cluster.
+class RingInstance:
+    """One instance of a ring, in all CTAs of a cluster.
 
     Attributes:
-      key: the ring and the way.
-      stages: slots of the way.
+      key: the ring and the instance.
+      stages: slots of the instance.
       is_shared: whether its slots overlap those of other rings.
       is_known_empty: whether slots are acquired without a wait for their release.
       is_in_lanes: whether each row of a slot is a lane of tensor memory, which one thread uses.
@@ -74,17 +74,17 @@ Seen = tuple[
 
 
 class Neighbour(NamedTuple):
-    """A ring way over whose slots a step fills its own, in one CTA.
+    """A ring instance over whose slots a step fills its own, in one CTA.
 
     Attributes:
-      at: the ring way.
-      slots: for each slot of the step's ring way, those that overlap it.
+      at: the ring instance.
+      slots: for each slot of the step's ring instance, those that overlap it.
       begun: the acquires of who fills slots there.
       done: commits of these, and releases of who reads there, each with what the process may still
         do before it.
     """
 
-    at: RingWay
+    at: RingInstance
     slots: tuple[tuple[int, ...], ...]
     begun: tuple[Side, ...]
     done: tuple[tuple[str, Side], ...]
@@ -104,7 +104,7 @@ class Port:
 
     Attributes:
       step: the step.
-      at: the ring way.
+      at: the ring instance.
       mine: what the process has done there by such steps.
       component: of clocks, in which the step is an event.
       slot: number of its slot among those of the process.
@@ -114,13 +114,13 @@ class Port:
         it is filled, with filling it before it is read.
       advanced: in a cluster, who has to have gone on to this phase of the barriers that the step
         signals.
-      neighbours: the ring ways over whose slots it fills its own.
+      neighbours: the ring instances over whose slots it fills its own.
       copied: where the slot is copied to other CTAs: the slot filled there by number, and who waits
         for it.
     """
 
     step: Step
-    at: RingWay
+    at: RingInstance
     mine: Side
     component: int
     slot: int
@@ -136,13 +136,13 @@ class Ports:
     """All steps of the processes of a kernel.
 
     Attributes:
-      ways: the ring ways.
+      instances: the ring instances.
       crossings, places: what the steps have to know besides.
       component_count: of clocks.
     """
 
     def __init__(self, members: Sequence[Process]):
-        self.ways: dict[Key, RingWay] = {}
+        self.instances: dict[Key, RingInstance] = {}
         self.crossings = Crossings(members)
         self.places = Places(members, self.crossings)
         self._components: dict[object, int] = {}
@@ -166,21 +166,21 @@ class Ports:
         """The ports of a process by step."""
         return self._of[process.label]
 
-    def at(self, key: Key) -> RingWay:
-        """A ring way, by ring and way."""
-        if key not in self.ways:
+    def at(self, key: Key) -> RingInstance:
+        """A ring instance, by ring and instance."""
+        if key not in self.instances:
             op, kind = key[0].owner, ws.RingType(key[0].type)
-            self.ways[key] = RingWay(
+            self.instances[key] = RingInstance(
                 key,
                 kind.stages,
                 is_shared=any(ws.overlaps(op)),
                 is_known_empty=op.is_known_empty,
                 is_in_lanes=kind.tile is not None and kind.tile.space == "tensor",
             )
-        return self.ways[key]
+        return self.instances[key]
 
     def _port(self, process: Process, step: Step, slot: int) -> Port:
-        key = (step.ring, fixed_way(process, step))
+        key = (step.ring, fixed_instance(process, step))
         at, label = self.at(key), process.label
         component = self._component(process, step, key)
         touched = self.crossings.touched(process, step)
@@ -206,7 +206,7 @@ class Ports:
 
     def _component(self, process: Process, step: Step, key: Key) -> int:
         """Threads, products and copies of threads complete in order; transfers only those of one
-        ring way that are waited for one after the other."""
+        ring instance that are waited for one after the other."""
         agent = step.by if step.by in ENGINES else "threads"
         where = (key, step.kind) if agent == "copy_engine" else ()
         name = (process.label, agent, *where)
@@ -231,6 +231,6 @@ class Ports:
 
     def _copied(self, process: Process, step: Step, slots: Mapping[Any, int]) -> Any:
         for taken, to in self.crossings.copied_across(step.slot, process.rank):
-            there = self.at((taken.ring, fixed_way(process, taken)))
+            there = self.at((taken.ring, fixed_instance(process, taken)))
             for rank, who in self.crossings.waiting_where(there.key, to):
                 yield slots[taken.slot], (rank, (there.side("wait", who),))

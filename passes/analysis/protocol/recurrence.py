@@ -4,9 +4,10 @@ After each round of all processes the state of a run is compared with an earlier
 if
 
 1. every process is at the same place of its program, with fewer turns left in one loop at most;
-2. ring ways are alike: the sides of a way are as far from one another, and at the same stage where
-   slots of other rings overlap its own; processes hold the same slots; and either each slot that
-   may be asked for has been taken before, in both, or no step has been taken between them;
+2. ring instances are alike: the sides of an instance are as far from one another, and at the same
+   stage where slots of other rings overlap its own; processes hold the same slots; and either each
+   slot that may be asked for has been taken before, in both, or no step has been taken between
+   them;
 3. counts of events are in the same order: of two counts of one component, either can be looked at,
    if one is smaller, equal or larger in the earlier state, it is so in the later one. What can be
    looked at is what a process that has not ended knows, what handovers pass on that are still to be
@@ -35,7 +36,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from .clocks import Clock, Clocks
-from .ports import Port, RingWay, Side
+from .ports import Port, RingInstance, Side
 from .runner import Runner
 
 Path = tuple[int, ...]  # numbers of items, from the outside in, that lead to a loop in a program
@@ -54,8 +55,8 @@ class Skip(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What is compared of two states whose processes are at the same places and whose ring ways are
-    alike.
+    """What is compared of two states whose processes are at the same places and whose ring
+    instances are alike.
 
     Attributes:
       left: for each process, the turns left in the loops where it is.
@@ -78,7 +79,7 @@ class Recurrence:
         self._clocks = clocks
         self._runners = runners
         taken = [(runner, port) for runner in runners for port in runner.ports()]
-        self._ways = _ways([port for _, port in taken])
+        self._instances = _instances([port for _, port in taken])
         self._held = [
             (runner.slots, port.slot, port.mine)
             for runner, port in taken
@@ -101,7 +102,7 @@ class Recurrence:
             return None
         key = (
             tuple(tuple((id(f.body), f.at) for f in runner.frames) for runner in runners),
-            tuple(way.distances() for way in self._ways),
+            tuple(instance.distances() for instance in self._instances),
             tuple(max(slots[slot] - len(side.ticks), -1) for slots, slot, side in self._held),
             tuple(_ahead(slots[slot], side) for slots, slot, side in self._copied),
         )
@@ -133,8 +134,8 @@ class Recurrence:
     def _counts(self) -> list[Clock]:
         """All counts that can be looked at; an event is the clock that knows of it alone."""
         found = [clock for runner in self._runners for clock in runner.clocks()]
-        for way in self._ways:
-            found += way.counts()
+        for instance in self._instances:
+            found += instance.counts()
         for slots, slot, side in self._copied:
             if 0 <= slots[slot] < len(side.ticks):
                 found.append(side.ticks[slots[slot]])
@@ -142,15 +143,15 @@ class Recurrence:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """A ring way, with the sides that take part in a run.
+class _Instance:
+    """A ring instance, with the sides that take part in a run.
 
     Attributes:
-      at: the ring way.
+      at: the ring instance.
       sides: with their kinds of step.
     """
 
-    at: RingWay
+    at: RingInstance
     sides: list[tuple[str, Side]]
 
     def distances(self) -> tuple[int, ...]:
@@ -184,13 +185,14 @@ class _Way:
         return min((len(side.ticks) for mine, side in self.sides if mine == kind), default=0)
 
 
-def _ways(taken: Sequence[Port]) -> list[_Way]:
-    """The ring ways of a network, with the sides of the steps that a run takes."""
-    ways: dict[RingWay, dict[Side, str]] = {}
+def _instances(taken: Sequence[Port]) -> list[_Instance]:
+    """The ring instances of a network, with the sides of the steps that a run takes."""
+    instances: dict[RingInstance, dict[Side, str]] = {}
     for port in taken:
-        ways.setdefault(port.at, {})[port.mine] = port.step.kind
+        instances.setdefault(port.at, {})[port.mine] = port.step.kind
     return [
-        _Way(way, [(kind, side) for side, kind in sides.items()]) for way, sides in ways.items()
+        _Instance(instance, [(kind, side) for side, kind in sides.items()])
+        for instance, sides in instances.items()
     ]
 
 

@@ -4,9 +4,9 @@ have to know.
 Happens-before is tracked with vector clocks (`clocks`). Each role has a component. So have the
 products and the thread copies that a role issues, which complete in order (a commit of copies waits
 for all before it). Transfers of the copy engine complete in any order, but who waits for those of
-one ring way has waited for the earlier ones: these have a component for each ring way. What one
-thread of a role has done says nothing about the role's other threads, until a handover by all of
-them has come back from another role.
+one ring instance has waited for the earlier ones: these have a component for each ring instance.
+The work of one thread of a role says nothing about the role's other threads, until a handover by
+all of them has come back from another role.
 
 In a cluster it is checked what one CTA does to another (`crossings`). Where slots overlap those of
 other rings it is checked who may still use these (`places`). Slots that are known to be empty are
@@ -236,17 +236,17 @@ class Runner:
         """Checks that a slot is known to be released, since acquiring it waits for nothing."""
         for side in port.heard:
             if not self._knows_in_order(port, side, reused):
-                ring, way = port.at.key
+                ring, instance = port.at.key
                 raise self._misses(
                     port,
-                    f"takes a slot of ring {ring.owner.label}[{way}], which has no empty "
+                    f"takes a slot of ring {ring.owner.label}[{instance}], which has no empty "
                     f"barriers, that role {side.who} may not have released",
                 )
 
     def _check_place(self, port: Port, turn: int, neighbour: Neighbour) -> None:
         """Checks that slots which overlap the one that is to be filled are not in use."""
         mine, theirs = (
-            f"{ring.owner.label}[{way}]" for ring, way in (port.at.key, neighbour.at.key)
+            f"{ring.owner.label}[{instance}]" for ring, instance in (port.at.key, neighbour.at.key)
         )
         for last in neighbour.turns(turn % port.at.stages):
             for use, side in neighbour.done:
@@ -334,5 +334,5 @@ def _steps(body: Program) -> Iterator[Step]:
 
 
 def _of(port: Port, rank: int) -> str:
-    ring, way = port.at.key
-    return f" of ring {ring.owner.label}[{way}] in CTA {rank}"
+    ring, instance = port.at.key
+    return f" of ring {ring.owner.label}[{instance}] in CTA {rank}"

@@ -63,8 +63,8 @@ class Network:
         Raises:
           VerifyError: processes wait for one another, or hand slots over out of turn.
         """
-        for way in self.ports.ways.values():
-            way.begin()
+        for instance in self.ports.instances.values():
+            instance.begin()
         self._counts[:] = [0] * self.ports.component_count
         for runner, body in zip(self._runners, self.programs(sizes, tiles), strict=True):
             runner.begin(body)
@@ -75,7 +75,11 @@ class Network:
         stuck = [runner for runner in self._runners if runner.blocked_on is not None]
         if stuck:
             raise self._deadlock(stuck, [{**sizes, **tile} for tile in tiles])
-        happened = {key: way.events for key, way in self.ports.ways.items() if way.events}
+        happened = {
+            key: instance.events
+            for key, instance in self.ports.instances.items()
+            if instance.events
+        }
         return Trace(defaultdict(list, happened), self.clocks)
 
     def _deadlock(self, stuck: Sequence[Runner], call: Sequence[Sizes]) -> Exception:

@@ -45,7 +45,7 @@ class Step:
     Attributes:
       kind: acquire, commit, wait or release.
       ring: the ring's SSA value.
-      way: computes the way.
+      instance: computes the instance.
       slot: SSA value of the slot, the same for both ends of a pair.
       by: who completes a commit or release; empty otherwise.
       op: the operation, for messages.
@@ -53,7 +53,7 @@ class Step:
 
     kind: str
     ring: Value
-    way: Formula
+    instance: Formula
     slot: Value
     by: str
     op: Any
@@ -170,12 +170,12 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
     for op in operations:
         if isinstance(op, ws.AcquireOp | ws.WaitOp):
             kind = "acquire" if isinstance(op, ws.AcquireOp) else "wait"
-            nodes.append(Step(kind, op.ring, formulas(op.way), op.slot, "", op))
+            nodes.append(Step(kind, op.ring, formulas(op.instance), op.slot, "", op))
         elif isinstance(op, ws.CommitOp | ws.ReleaseOp):
             opener = op.slot.owner
             kind = "commit" if isinstance(op, ws.CommitOp) else "release"
-            way = formulas(opener.way)
-            nodes.append(Step(kind, opener.ring, way, op.slot, op.by.value, op))
+            instance = formulas(opener.instance)
+            nodes.append(Step(kind, opener.ring, instance, op.slot, op.by.value, op))
         elif isinstance(op, ws.BarrierOp):
             nodes.append(Meeting())
         elif isinstance(op, ws.TilesOp):
@@ -258,16 +258,16 @@ def steps(process: Process) -> Iterator[Step]:
                 pass
 
 
-def fixed_way(process: Process, step: Step) -> int:
-    """The way of a step, which may depend on the group's number alone.
+def fixed_instance(process: Process, step: Step) -> int:
+    """The instance of a step, which may depend on the group's number alone.
 
     Raises:
       VerifyError: it is not known before the kernel runs.
     """
     try:
-        return step.way.of({GROUP: process.group})
+        return step.instance.of({GROUP: process.group})
     except KeyError:
-        message = "expects a way that is constant or the role's group"
+        message = "expects an instance that is constant or the role's group"
         raise op_error(step.op, message) from None
 
 
@@ -358,12 +358,12 @@ def step_count(nodes: Sequence[Node], sizes: Sizes) -> int:
 
 
 def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]]:
-    """How often each kind of step happens to each ring way, in one work tile."""
+    """How often each kind of step happens to each ring instance, in one work tile."""
     found: Counter[tuple[str, Value, int]] = Counter()
     for node in nodes:
         match node:
             case Step():
-                found[node.kind, node.ring, node.way.of(sizes)] += 1
+                found[node.kind, node.ring, node.instance.of(sizes)] += 1
             case Tiles(body=body):
                 found += tally(body, sizes)
             case Branch(condition=condition, then=then, otherwise=otherwise):

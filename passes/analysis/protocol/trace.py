@@ -1,4 +1,4 @@
-"""What happened in a run: the steps at each ring way,
+"""What happened in a run: the steps at each ring instance,
 and which of them had happened before which.
 """
 
@@ -33,10 +33,10 @@ class Event(NamedTuple):
 
 @dataclass
 class Trace:
-    """One finished run: the events of each ring way, in the order of the simulation.
+    """One finished run: the events of each ring instance, in the order of the simulation.
 
     Attributes:
-      events: by ring way; none where nothing happened.
+      events: by ring instance; none where nothing happened.
       clocks: what is computed with the run's clocks.
     """
 
@@ -44,18 +44,20 @@ class Trace:
     clocks: Clocks
 
 
-def precedes(trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None = None) -> bool:
+def precedes(
+    trace: Trace, first: Any, second: Any, instances: tuple[int, int] | None = None
+) -> bool:
     """Whether ring `first` is no longer used when ring `second` is first acquired, in every CTA.
 
     Args:
       trace: a finished simulation.
       first, second: rings (SSA values).
-      ways: compare one way of `first` with one of `second`; all of them by default.
+      instances: compare one instance of `first` with one of `second`; all of them by default.
     """
-    of_first, of_second = (None, None) if ways is None else ways
+    of_first, of_second = (None, None) if instances is None else instances
 
-    def is_of(key: Key, ring: Any, way: int | None) -> bool:
-        return key[0] == ring and way in (None, key[1])
+    def is_of(key: Key, ring: Any, instance: int | None) -> bool:
+        return key[0] == ring and instance in (None, key[1])
 
     join, covers = trace.clocks.join, trace.clocks.covers
     before: dict[Ranks, Clock] = {}  # by the CTAs whose slots were used

@@ -103,7 +103,7 @@ def roles_of(
     roles = [
         b.Role(
             "attend",
-            work(lambda tile, way: attend(problem, storage, tile, way)),
+            work(lambda tile, instance: attend(problem, storage, tile, instance)),
             warps=groups * WARPGROUP_WARPS,
             groups=groups,
             registers=config.attend_registers,

@@ -23,7 +23,7 @@ func.func @f(%s: !ws.ring<none, 1, 2>) {
 // Slot by slot.
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects a multiple of the lender's 1 stages and as many ways, 2, got 1 and 1}}
+  // expected-error @below {{'ws.alloc_inside' op expects a multiple of the lender's 1 stages and as many instances, 2, got 1 and 1}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 1>
   func.return
 }
@@ -31,7 +31,7 @@ func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 2, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects a multiple of the lender's 2 stages and as many ways, 2, got 3 and 2}}
+  // expected-error @below {{'ws.alloc_inside' op expects a multiple of the lender's 2 stages and as many instances, 2, got 3 and 2}}
   %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 2, 2>) -> !ws.ring<!ws.tile<vector<128x32xbf16>, "tensor">, 3, 2>
   func.return
 }

@@ -74,8 +74,8 @@ func.func @together() {
 // CHECK-LABEL: func.func @token
 // CHECK: %[[S:.*]] = "ws.acquire"(%{{.*}}, %{{.*}}) : (!ws.ring<none, 1 : i64, 2 : i64>, i32) -> none
 // CHECK: "ws.commit"(%[[S]]) {by = "threads"} : (none) -> ()
-func.func @token(%r: !ws.ring<none, 1, 2>, %way: i32) {
-  %s = "ws.acquire"(%r, %way) : (!ws.ring<none, 1, 2>, i32) -> none
+func.func @token(%r: !ws.ring<none, 1, 2>, %instance: i32) {
+  %s = "ws.acquire"(%r, %instance) : (!ws.ring<none, 1, 2>, i32) -> none
   "ws.commit"(%s) {by = "threads"} : (none) -> ()
   func.return
 }

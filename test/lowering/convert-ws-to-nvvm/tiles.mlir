@@ -79,8 +79,8 @@
     "ws.store"(%g0, %left) : (!g, !p) -> ()
     %g2 = "ws.load"(%right) : (!p) -> !g
     %m5 = arith.constant 1005 : i32
-    %way = "ws.at"(%b, %g) : (!b, i32) -> !t
-    "ws.store"(%f, %way) : (!f, !t) -> ()
+    %instance = "ws.at"(%b, %g) : (!b, i32) -> !t
+    "ws.store"(%f, %instance) : (!f, !t) -> ()
     %g3 = "ws.load"(%left) : (!p) -> !g
     %m6 = arith.constant 1006 : i32
     scf.for %i = %zero to %one step %one : i32 {

@@ -296,13 +296,13 @@
 
 // -----
 
-// A way that the ring does not have.
+// An instance that the ring does not have.
 
 !t = !ws.tile<vector<8x64xbf16>, "shared">
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r has ways 0..0, a role uses way 1}}
+  // expected-error @below {{'ws.alloc_ring' op ring r has instances 0..0, a role uses instance 1}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):

@@ -15,7 +15,7 @@ from attn_mlir.passes.analysis.protocol.trace import Trace, precedes
 
 HEADER = """
 !t = !ws.tile<vector<8x64xbf16>, "shared">
-!ring = !ws.ring<!t, {stages}, {ways}>
+!ring = !ws.ring<!t, {stages}, {instances}>
 "ws.kernel"() ({{
 ^bb0(%x: memref<?x?x4xbf16>):
   %a = "ws.alloc_ring"() {{label_name = "a"{producers}}} : () -> !ring
@@ -51,18 +51,18 @@ def role(
 NUMBERS = itertools.count()  # slots are named apart
 
 
-def fill(ring: str, by: str = "copy_engine", way: str = "%c0") -> str:
+def fill(ring: str, by: str = "copy_engine", instance: str = "%c0") -> str:
     """A slot of a ring is acquired and committed."""
     slot = f"%s{next(NUMBERS)}"
-    return f"""{slot} = "ws.acquire"(%{ring}, {way}) : (!ring, i32) -> !t
+    return f"""{slot} = "ws.acquire"(%{ring}, {instance}) : (!ring, i32) -> !t
     "ws.commit"({slot}) {{by = "{by}"}} : (!t) -> ()
     """
 
 
-def use(ring: str, by: str = "threads", way: str = "%c0") -> str:
+def use(ring: str, by: str = "threads", instance: str = "%c0") -> str:
     """A slot of a ring is waited for and released."""
     slot = f"%s{next(NUMBERS)}"
-    return f"""{slot} = "ws.wait"(%{ring}, {way}) : (!ring, i32) -> !t
+    return f"""{slot} = "ws.wait"(%{ring}, {instance}) : (!ring, i32) -> !t
     "ws.release"({slot}) {{by = "{by}"}} : (!t) -> ()
     """
 
@@ -88,7 +88,7 @@ class Kernel:
         self,
         *roles: str,
         stages: int = 1,
-        ways: int = 1,
+        instances: int = 1,
         producers: str = "",
         ctas: int = 1,
         inside: str = "",
@@ -99,7 +99,7 @@ class Kernel:
         if inside:
             body = TAKEN.sub(USED, body)
         text = HEADER.format(
-            stages=stages, ways=ways, roles=body, producers=stated, ctas=ctas, **others
+            stages=stages, instances=instances, roles=body, producers=stated, ctas=ctas, **others
         )
         self.module = ir.Module.parse(text, make_context())
         (self.op,) = ir.get_ops_of_type(self.module, ws.KernelOp)
@@ -107,10 +107,10 @@ class Kernel:
         self.rings = {op.label: op.ring for op in declared if isinstance(op, ws.AllocRingOp)}
         self.members = processes(self.op)
 
-    def count(self, kind: str, ring: str = "a", way: int = 0) -> str:
+    def count(self, kind: str, ring: str = "a", instance: int = 0) -> str:
         """How often the first process does a step, as text."""
         found = Counting(self.op, self.members[0]).steps()
-        return sums.text(found[self.rings[ring], way, kind])
+        return sums.text(found[self.rings[ring], instance, kind])
 
     def run(self, **sizes: int) -> Trace:
         return Network(self.members).run({"m": 0, "n": 0, **sizes})
