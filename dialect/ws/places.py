@@ -71,8 +71,8 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
     Operands:
       lender: a ring with its own place, in the same memory, with as many instances, whose stages
         divide those of this ring. In tensor memory its slots have the same rows. Row r of both is
-        the same lane, so a thread that has read its rows of one may write those of the other without waiting
-        for other threads; in shared memory it has to hear of them.
+        the same lane, so a thread that has read its rows of one may write those of the other
+        without waiting for other threads; in shared memory it has to hear of them.
 
     Attributes:
       label_name, producers, known_empty, full_at, empty_at: as in `ws.alloc_ring`.
