@@ -10,7 +10,7 @@ from typing import ClassVar
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import LINE_BYTES, Target, line_of_rows, shared_tile_bytes
-from attn_mlir.element_types import NARROW, type_bits
+from attn_mlir.element_types import NARROW, WIDE, type_bits
 from attn_mlir.schedules.attention.tensor_memory.policy import (
     TENSOR_MEMORY_KNOBS,
     chosen_knobs,
@@ -30,6 +30,7 @@ from attn_mlir.schedules.policy.knobs import (
     Setting,
     at_least,
     multiple_of,
+    one_of,
 )
 from attn_mlir.schedules.policy.refusal import DoesNotFit, Mismatch
 from attn_mlir.schedules.policy.tiling import (
@@ -220,10 +221,11 @@ class LatentWarpgroupPolicy(Policy):
         return True
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As with tensor memory; rope is of 16 bits."""
+        """As with tensor memory; all operands are of 16 bits."""
         if rope_of(facts).k_type in NARROW:
             return Mismatch("k_rope of 8 bits", "left out", None)
-        return LATENT.mismatch(facts, target)
+        is_wide = ("q_nope's element type", facts.q_type, one_of(*WIDE))
+        return first_mismatch([is_wide]) or LATENT.mismatch(facts, target)
 
     def sized(self, facts: Facts, call: Call) -> Knobs:
         """As with tensor memory."""

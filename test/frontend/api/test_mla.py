@@ -12,7 +12,7 @@ import attn_mlir as am
 from attn_mlir.api.latent.mla import plan
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import AttnError, SpecError
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 WIDE = {"q_nope": 128, "q_rope": 64, "k_nope": 128, "v": 128}  # columns
@@ -349,6 +349,15 @@ def test_rope_of_16_bits_beside_8() -> None:
     assert step.request.rope_alone and step.request.rope_dtype == "bf16"  # pyright: ignore
     with pytest.raises(SpecError, match="q_nope is e4m3: on sm_90a it must be bf16, f16"):
         plan(**operands(**narrow(**WIDE_ROPE)), device=am.EmulatorDevice(target="sm_90a"))
+
+
+@pytest.mark.parametrize("rope", [{"rope_dtype": "bf16"}, {"rope_dim": 32, "rope_dtype": "bf16"}])
+def test_8_bits_are_refused_by_the_schedule_in_registers(rope: dict[str, Any]) -> None:
+    """Rope of 16 bits beside e4m3: the refusal names the argument, before anything is planned."""
+    spec = am.MlaSpec(**{"heads": 2, "nope_dim": 128, "rope_dim": 64, "dtype": "e4m3"} | rope)
+    reason = "mla-registers: q_nope's element type must be bf16 or f16, got e4m3"
+    with pytest.raises(AttnError, match=f"has no kernel: {reason}"):
+        am.compile(spec, target="sm_90a")
 
 
 def test_scales_of_rows_are_one_for_each_head() -> None:
