@@ -25,8 +25,10 @@ def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
       allowed: names that have a kernel.
 
     Raises:
-      SpecError: not one of these.
+      SpecError: not one of these, or of the other byte order.
     """
+    if not getattr(dtype, "isnative", True):
+        raise SpecError(f"{argument} {shown(dtype)} is of the other order of bytes")
     spellings = [dtype] if isinstance(dtype, str) else [getattr(dtype, "name", None)]
     spellings += [getattr(dtype, "__name__", None), shown(dtype)]
     for text in spellings:

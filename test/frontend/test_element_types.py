@@ -83,6 +83,29 @@ def test_the_driver_knows_what_maps_copy() -> None:
         assert hasattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
 
 
+OTHER_ORDER: dict[str, Any] = {
+    "dtype": lambda x: am.mha(heads=2, head_dim=64, dtype=x),
+    "kv_dtype": lambda x: am.mha(heads=2, head_dim=64, kv_dtype=x),
+    "rope_dtype": lambda x: am.MlaSpec(heads=2, nope_dim=64, rope_dim=64, rope_dtype=x),
+    "out_dtype": lambda x: am.attention(*[np.ones(SHAPE, np.float16)] * 3, out_dtype=x),
+    "dq_dtype": lambda x: am.attention_backward(
+        *[np.ones(SHAPE, np.float16)] * 4,
+        np.ones((1, 2, 128), np.float32),
+        np.ones(SHAPE, np.float16),
+        dq_dtype=x,
+    ),
+}
+
+
+@pytest.mark.parametrize("argument", OTHER_ORDER)
+@pytest.mark.parametrize("kind", ["f2", "f4"])
+def test_dtypes_of_the_other_order_of_bytes_are_refused(argument: str, kind: str) -> None:
+    """Each has the name of the native one: no array of it is one that a kernel reads or writes."""
+    swapped = np.dtype(kind).newbyteorder("S")
+    with pytest.raises(SpecError, match=f"^{argument} dtype.* is of the other order of bytes$"):
+        OTHER_ORDER[argument](swapped)
+
+
 def test_products_are_of_16_and_of_8_bits() -> None:
     assert (WIDE, NARROW) == (("bf16", "f16"), ("e4m3", "e5m2"))
 
