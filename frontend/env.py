@@ -215,3 +215,9 @@ def log(level: str, text: str) -> None:
     """
     if LOG_LEVELS.index(level) >= LOG_LEVELS.index(settings().log):
         print(f"attn-mlir: {text}", file=sys.stderr)
+
+
+@functools.lru_cache(maxsize=256)
+def log_once(level: str, text: str) -> None:
+    """As `log`, for a line that repeated calls would repeat: the first one writes it."""
+    log(level, text)

@@ -76,12 +76,12 @@ def called_in_parts(
 ) -> Any:  # fmt: skip
     """`options.call`, with one part of the keys where no kernel has the number that was asked for.
 
-    FlashAttention takes `num_splits` as a hint. The log says where it is not followed.
+    FlashAttention takes `num_splits` as a hint. The log says once where it is not followed.
     """
     try:
         return options.call(function, *operands, given=given, **others)
     except SplitError as error:
-        env.log("info", f"{error}; the keys are not split")
+        env.log_once("info", f"{error}; the keys are not split")
         return options.call(function, *operands, given={**given, "num_splits": 1}, **others)
 
 
