@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -47,6 +48,18 @@ def check_one_library(arrays: Mapping[str, Any]) -> None:
                 f"{name} is of {library} on {where}, {first} of {other} on {there}: they are "
                 "computed with at once"
             )
+
+
+def padded(array: Any, step: int) -> Any:
+    """The array, or a copy of it with zeros behind, up to a multiple of `step` columns."""
+    missing = -array.shape[-1] % step
+    if not missing:
+        return array
+    name = library_of(array)
+    module: Any = sys.modules[name]
+    if name == "torch":
+        return module.nn.functional.pad(array, (0, missing))
+    return module.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
 
 
 def in_i32(array: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ from attn_mlir.arrays import check_memory, on_stream
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.errors import SpecError
 from attn_mlir.flash.lengths import is_narrow
-from attn_mlir.library import check_one_library, library_of
+from attn_mlir.library import check_one_library, padded
 from attn_mlir.runtime.call.tensors import shape_of, view
 
 STEP_BYTES = 16  # the unit of copies
@@ -65,7 +64,7 @@ def in_whole_heads(
     scale, stream = given.get("softmax_scale"), given.get("stream")
     with on_stream(stream, q):
         step = _step(tuple(operands.values()))
-        whole: Any = tuple(_padded(x, step) for x in operands.values())
+        whole: Any = tuple(padded(x, step) for x in operands.values())
     scale = size**-0.5 if scale is None else scale
     o, others = call(whole, {**given, "softmax_scale": scale, "out": None}), ()
     if isinstance(o, tuple):
@@ -81,15 +80,3 @@ def in_whole_heads(
 def _step(operands: tuple[Any, ...]) -> int:
     """What head sizes are multiples of."""
     return STEP_BYTES if any(map(is_narrow, operands)) else STEP_BYTES // 2
-
-
-def _padded(array: Any, step: int) -> Any:
-    """The array, or a copy of it with zeros up to a multiple of `step` columns."""
-    missing = -array.shape[-1] % step
-    if not missing:
-        return array
-    library = library_of(array)
-    module: Any = sys.modules[library]
-    if library == "torch":
-        return module.nn.functional.pad(array, (0, missing))
-    return module.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attn_mlir import env
+from attn_mlir import env, library
 from attn_mlir.api.copyable import misfit
 from attn_mlir.runtime.call.tensors import view
 
@@ -30,5 +30,4 @@ def readable(name: str, tensor: Any) -> Any:
 
 def padded(tensor: Any) -> Any:
     """[..., head_dim] with zeros behind, up to a head size that kernels have."""
-    missing = -tensor.shape[-1] % HEAD_DIM_STEP
-    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
+    return library.padded(tensor, HEAD_DIM_STEP)

@@ -72,7 +72,7 @@ ALLOWED = {
     "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
     "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
-    "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
+    "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library tracing",
     "torch": f"{LEAVES} adapters api block_masks mods pytorch runtime trace",
     "transformers": "calls errors masks mods pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
