@@ -52,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))
     add_doctor(commands.add_parser("doctor", help="check the installation and the GPU's speed"))
     _add_demo(commands.add_parser("demo", help="compile, run, compare, and show what was built"))
-    args = parser.parse_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        chosen = commands.choices.get(args.command, parser)
+        chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.version:
         from attn_mlir._version import __version__
 

@@ -57,6 +57,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "attn-mlir 0.1.0\n"
 
 
+@pytest.mark.parametrize("arguments", [["compile"], ["run", "x.attn"], ["demo"], ["info"], []])
+def test_unknown_flags(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A flag that a command lacks is refused with the usage of that command."""
+    with pytest.raises(SystemExit) as left:
+        cli.main([*arguments, "--foo", "--bar=2"])
+    said = capsys.readouterr().err
+    assert left.value.code == 2
+    assert said.startswith(f"usage: {' '.join(['attn-mlir', *arguments[:1]])} [-h]")
+    assert said.endswith("error: unrecognized arguments: --foo --bar=2\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
