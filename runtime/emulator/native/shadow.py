@@ -84,6 +84,171 @@ def _argument(number: int) -> str:
     return load_field(f"a{number}", "ptr", "%arguments", 8 * number)
 
 
+def _loop(name: str, index: str, count: str, body: str, *, before: str, after: str) -> str:
+    """A loop over `%index` from 0 up to below `%count`, begun by a branch to `%{name}s`.
+
+    Args:
+      body: of one turn; goes on by a branch to `%{name}_next`.
+      before, after: the blocks that the loop is entered from and left to.
+    """
+    return f"""
+{name}s:
+  %{index} = phi i64 [ 0, %{before} ], [ %{index}.next, %{name}_next ]
+  %{index}.more = icmp ult i64 %{index}, %{count}
+  br i1 %{index}.more, label %{name}, label %{after}
+{name}:{body}{name}_next:
+  %{index}.next = add i64 %{index}, 1
+  br label %{name}s
+"""
+
+
+def _all(function: str, arguments: str, count: str, test: str) -> str:
+    """A function that returns whether `%k`, as `test` computes it from `%i`, is true for all of
+    `%count` indices.
+    """
+    body = f"""
+{test}
+  br i1 %k, label %one_next, label %no
+"""
+    return f"""
+define internal i1 @{function}({arguments}) {{
+entry:
+  br label %ones
+{_loop("one", "i", count, body, before="entry", after="yes")}
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""
+
+
+_IS_FIRST = _all(
+    "is_first",
+    "ptr %data, i64 %at, i1 %narrow, i64 %address",
+    "at",
+    """  %b = call i64 @address_of(ptr %data, i64 %i, i1 %narrow)
+  %k = icmp ne i64 %b, %address""",
+)
+_ARE_EQUAL = _all(
+    "are_equal",
+    "ptr %a, ptr %b, i64 %count",
+    "count",
+    """  %p = getelementptr i8, ptr %a, i64 %i
+  %q = getelementptr i8, ptr %b, i64 %i
+  %v = load i8, ptr %p
+  %w = load i8, ptr %q
+  %k = icmp eq i8 %v, %w""",
+)
+
+
+_LOOK_GRANULE = """
+  %g = add i64 %first, %k
+  %w.p = getelementptr i64, ptr %writes, i64 %g
+  %w = load i64, ptr %w.p
+  %r.p = getelementptr i64, ptr %reads, i64 %g
+  %r = load i64, ptr %r.p
+  %w.known = call i1 @is_known(i64 %w, i64 %own, ptr %known, i64 %actors)
+  %r.known = call i1 @is_known(i64 %r, i64 %own, ptr %known, i64 %actors)
+  %both = and i1 %w.known, %r.known
+  br i1 %both, label %ordered, label %refuse
+ordered:
+  br i1 %is_load, label %look_granule_next, label %look_store
+look_store:
+  %ew.p = getelementptr i64, ptr %earlier_writes, i64 %g
+  %ew = load i64, ptr %ew.p
+  %er.p = getelementptr i64, ptr %earlier_reads, i64 %g
+  %er = load i64, ptr %er.p
+  %signs = or i64 %ew, %er
+  %rows_there = icmp slt i64 %signs, 0
+  br i1 %rows_there, label %refuse, label %agreement
+agreement:
+  ; A store of the same bytes by the last writer may agree with it.
+  %writer = lshr i64 %w, 32
+  %s.p = getelementptr i8, ptr %sizes, i64 %g
+  %s = load i8, ptr %s.p
+  %again = icmp eq i64 %writer, %own
+  %alike = icmp eq i8 %s, %kind
+  %may_agree = and i1 %again, %alike
+  br i1 %may_agree, label %bytes, label %look_granule_next
+bytes:
+  %blind = icmp eq ptr %host, null
+  br i1 %blind, label %refuse, label %compare
+compare:
+  %within = shl i64 %k, %shift
+  %place = add i64 %address, %within
+  %there = getelementptr i8, ptr %host, i64 %place
+  %row = mul i64 %j, %width
+  %column = add i64 %row, %within
+  %new = getelementptr i8, ptr %values, i64 %column
+  %equal = call i1 @are_equal(ptr %there, ptr %new, i64 %size)
+  br i1 %equal, label %refuse, label %look_granule_next
+"""
+_LOOK_LANE = """
+  %address = call i64 @address_of(ptr %addresses, i64 %j, i1 %narrow)
+  %offset = sub i64 %address, %base
+  %odd = and i64 %offset, %low
+  %aligned = icmp eq i64 %odd, 0
+  %first = lshr i64 %offset, %shift
+  %inside = icmp ule i64 %first, %room
+  %alone = call i1 @is_first(ptr %addresses, i64 %j, i1 %narrow, i64 %address)
+  %g0 = and i1 %aligned, %inside
+  %g1 = and i1 %g0, %alone
+  %lane.p = getelementptr i64, ptr %lanes, i64 %j
+  %lane = load i64, ptr %lane.p
+  %own = add i64 %actor, %lane
+  br i1 %g1, label %look_granules, label %refuse
+"""
+_PUT_GRANULE = """
+  %pg = add i64 %pfirst, %pk
+  %pr.p = getelementptr i64, ptr %reads, i64 %pg
+  br i1 %is_load, label %put_load, label %put_store
+put_load:
+  store i64 %cell, ptr %pr.p
+  br label %put_granule_next
+put_store:
+  %pr = load i64, ptr %pr.p
+  %pw.p = getelementptr i64, ptr %writes, i64 %pg
+  %pw = load i64, ptr %pw.p
+  %pew.p = getelementptr i64, ptr %earlier_writes, i64 %pg
+  %per.p = getelementptr i64, ptr %earlier_reads, i64 %pg
+  %ps.p = getelementptr i8, ptr %sizes, i64 %pg
+  store i64 %pr, ptr %per.p
+  store i64 %pw, ptr %pew.p
+  store i64 0, ptr %pr.p
+  store i64 %cell, ptr %pw.p
+  store i8 %kind, ptr %ps.p
+  br label %put_granule_next
+"""
+_PUT_LANE = """
+  %paddress = call i64 @address_of(ptr %addresses, i64 %pj, i1 %narrow)
+  %poffset = sub i64 %paddress, %base
+  %pfirst = lshr i64 %poffset, %shift
+  %plane.p = getelementptr i64, ptr %lanes, i64 %pj
+  %plane = load i64, ptr %plane.p
+  %pown = add i64 %actor, %plane
+  %phigh = shl i64 %pown, 32
+  %cell = or i64 %phigh, %step
+  br label %put_granules
+"""
+
+
+def _each_granule(name: str, prefix: str, lane: str, granule: str, *, after: str) -> str:
+    """Code for each granule of each lane: what `lane` computes of it first, then `granule`."""
+    granules = _loop(
+        f"{name}_granule",
+        f"{prefix}k",
+        "each",
+        granule,
+        before=f"{name}_lane",
+        after=f"{name}_lane_next",
+    )
+    return _loop(f"{name}_lane", f"{prefix}j", "count", lane + granules, before=name, after=after)
+
+
+_LOOK = _each_granule("look", "", _LOOK_LANE, _LOOK_GRANULE, after="put")
+_PUT = _each_granule("put", "p", _PUT_LANE, _PUT_GRANULE, after="end")
+
 RECORDER = f"""
 define internal ptr @data_of(ptr %o, ptr %type, ptr %dtype, i32 %rank) {{
 {load_field("t", "ptr", "%o", TYPE)}
@@ -128,26 +293,7 @@ long:
 }}
 
 ; Whether no lane before this one has its address.
-define internal i1 @is_first(ptr %data, i64 %at, i1 %narrow, i64 %address) {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %other ]
-  %more = icmp ult i64 %i, %at
-  br i1 %more, label %one, label %yes
-one:
-  %b = call i64 @address_of(ptr %data, i64 %i, i1 %narrow)
-  %same = icmp eq i64 %b, %address
-  br i1 %same, label %no, label %other
-other:
-  %next = add i64 %i, 1
-  br label %loop
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}}
-
+{_IS_FIRST}
 ; Whether a cell is that of one actor, whose step is known or which is the accessor itself.
 define internal i1 @is_known(i64 %cell, i64 %own, ptr %known, i64 %actors) {{
   %actor = lshr i64 %cell, 32
@@ -166,29 +312,7 @@ no:
   ret i1 false
 }}
 
-define internal i1 @are_equal(ptr %a, ptr %b, i64 %count) {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %same ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %yes
-one:
-  %p = getelementptr i8, ptr %a, i64 %i
-  %q = getelementptr i8, ptr %b, i64 %i
-  %v = load i8, ptr %p
-  %w = load i8, ptr %q
-  %k = icmp eq i8 %v, %w
-  br i1 %k, label %same, label %no
-same:
-  %next = add i64 %i, 1
-  br label %loop
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}}
-
+{_ARE_EQUAL}
 define internal i64 @integer_of(ptr %integer, ptr %object) {{
   %v = call i64 %integer(ptr %object)
   ret i64 %v
@@ -259,123 +383,10 @@ look:
   %element8 = phi i64 [ 0, %sizes_fit ], [ %element, %values_array ]
   %kind = trunc i64 %element8 to i8
   br label %look_lanes
-look_lanes:
-  %j = phi i64 [ 0, %look ], [ %j.next, %look_done ]
-  %j.more = icmp ult i64 %j, %count
-  br i1 %j.more, label %look_lane, label %put
-look_lane:
-  %address = call i64 @address_of(ptr %addresses, i64 %j, i1 %narrow)
-  %offset = sub i64 %address, %base
-  %odd = and i64 %offset, %low
-  %aligned = icmp eq i64 %odd, 0
-  %first = lshr i64 %offset, %shift
-  %inside = icmp ule i64 %first, %room
-  %alone = call i1 @is_first(ptr %addresses, i64 %j, i1 %narrow, i64 %address)
-  %g0 = and i1 %aligned, %inside
-  %g1 = and i1 %g0, %alone
-  %lane.p = getelementptr i64, ptr %lanes, i64 %j
-  %lane = load i64, ptr %lane.p
-  %own = add i64 %actor, %lane
-  br i1 %g1, label %look_granules, label %refuse
-look_granules:
-  %k = phi i64 [ 0, %look_lane ], [ %k.next, %look_next ]
-  %k.more = icmp ult i64 %k, %each
-  br i1 %k.more, label %look_granule, label %look_done
-look_granule:
-  %g = add i64 %first, %k
-  %w.p = getelementptr i64, ptr %writes, i64 %g
-  %w = load i64, ptr %w.p
-  %r.p = getelementptr i64, ptr %reads, i64 %g
-  %r = load i64, ptr %r.p
-  %w.known = call i1 @is_known(i64 %w, i64 %own, ptr %known, i64 %actors)
-  %r.known = call i1 @is_known(i64 %r, i64 %own, ptr %known, i64 %actors)
-  %both = and i1 %w.known, %r.known
-  br i1 %both, label %ordered, label %refuse
-ordered:
-  br i1 %is_load, label %look_next, label %look_store
-look_store:
-  %ew.p = getelementptr i64, ptr %earlier_writes, i64 %g
-  %ew = load i64, ptr %ew.p
-  %er.p = getelementptr i64, ptr %earlier_reads, i64 %g
-  %er = load i64, ptr %er.p
-  %signs = or i64 %ew, %er
-  %rows_there = icmp slt i64 %signs, 0
-  br i1 %rows_there, label %refuse, label %agreement
-agreement:
-  ; A store of the same bytes by the last writer may agree with it.
-  %writer = lshr i64 %w, 32
-  %s.p = getelementptr i8, ptr %sizes, i64 %g
-  %s = load i8, ptr %s.p
-  %again = icmp eq i64 %writer, %own
-  %alike = icmp eq i8 %s, %kind
-  %may_agree = and i1 %again, %alike
-  br i1 %may_agree, label %bytes, label %look_next
-bytes:
-  %blind = icmp eq ptr %host, null
-  br i1 %blind, label %refuse, label %compare
-compare:
-  %within = shl i64 %k, %shift
-  %place = add i64 %address, %within
-  %there = getelementptr i8, ptr %host, i64 %place
-  %row = mul i64 %j, %width
-  %column = add i64 %row, %within
-  %new = getelementptr i8, ptr %values, i64 %column
-  %equal = call i1 @are_equal(ptr %there, ptr %new, i64 %size)
-  br i1 %equal, label %refuse, label %look_next
-look_next:
-  %k.next = add i64 %k, 1
-  br label %look_granules
-look_done:
-  %j.next = add i64 %j, 1
-  br label %look_lanes
-
+{_LOOK}
 put:
   br label %put_lanes
-put_lanes:
-  %pj = phi i64 [ 0, %put ], [ %pj.next, %put_done ]
-  %pj.more = icmp ult i64 %pj, %count
-  br i1 %pj.more, label %put_lane, label %end
-put_lane:
-  %paddress = call i64 @address_of(ptr %addresses, i64 %pj, i1 %narrow)
-  %poffset = sub i64 %paddress, %base
-  %pfirst = lshr i64 %poffset, %shift
-  %plane.p = getelementptr i64, ptr %lanes, i64 %pj
-  %plane = load i64, ptr %plane.p
-  %pown = add i64 %actor, %plane
-  %phigh = shl i64 %pown, 32
-  %cell = or i64 %phigh, %step
-  br label %put_granules
-put_granules:
-  %pk = phi i64 [ 0, %put_lane ], [ %pk.next, %put_next ]
-  %pk.more = icmp ult i64 %pk, %each
-  br i1 %pk.more, label %put_granule, label %put_done
-put_granule:
-  %pg = add i64 %pfirst, %pk
-  %pr.p = getelementptr i64, ptr %reads, i64 %pg
-  br i1 %is_load, label %put_load, label %put_store
-put_load:
-  store i64 %cell, ptr %pr.p
-  br label %put_next
-put_store:
-  %pr = load i64, ptr %pr.p
-  %pw.p = getelementptr i64, ptr %writes, i64 %pg
-  %pw = load i64, ptr %pw.p
-  %pew.p = getelementptr i64, ptr %earlier_writes, i64 %pg
-  %per.p = getelementptr i64, ptr %earlier_reads, i64 %pg
-  %ps.p = getelementptr i8, ptr %sizes, i64 %pg
-  store i64 %pr, ptr %per.p
-  store i64 %pw, ptr %pew.p
-  store i64 0, ptr %pr.p
-  store i64 %cell, ptr %pw.p
-  store i8 %kind, ptr %ps.p
-  br label %put_next
-put_next:
-  %pk.next = add i64 %pk, 1
-  br label %put_granules
-put_done:
-  %pj.next = add i64 %pj, 1
-  br label %put_lanes
-
+{_PUT}
 end:
   %true = call ptr @give(ptr %yes)
   ret ptr %true
