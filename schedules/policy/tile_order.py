@@ -10,13 +10,14 @@ sequence as the longest one needs, and most of them may be empty. The order `rag
 out; it begins with the last blocks, whatever the mask.
 """
 
+import functools
+
 from attn_mlir.dialect.attn.masks import INTS, Mask
 
-BLOCK_ROWS, TILE_COLUMNS = (
-    256,
-    128,
-)  # of the sample; counts of other block sizes grow where these do
+# of the sample; counts of other block sizes grow where these do
+BLOCK_ROWS, TILE_COLUMNS = 256, 128
 SAMPLE_BLOCKS = 64  # a sequence of 16384 tokens
+CACHED_MASKS = 256  # whose samples are remembered: one takes as long as all else of a call's choice
 
 
 def tile_counts(mask: Mask) -> list[int]:
@@ -37,6 +38,7 @@ def default_order(mask: Mask, *, is_ragged: bool = False) -> str:
     return "last_first" if grows(mask) else "single"
 
 
+@functools.lru_cache(maxsize=CACHED_MASKS)
 def grows(mask: Mask) -> bool:
     """Whether later blocks of queries meet more key tiles, and never fewer."""
     counts = tile_counts(mask)
