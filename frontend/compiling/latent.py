@@ -10,7 +10,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
-from attn_mlir.compiling.schedules import check_order, check_output, check_qk_stages
+from attn_mlir.compiling.schedules import check_output, check_pins
 from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
@@ -128,11 +128,7 @@ class MlaSpec(GroupedRequest):
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
         self._check_rope()
-        sizes = {"nope_dim": self.nope_dim, "nope_dim + rope_dim": columns}
-        if self.rope_dtype == NARROW != self.dtype:  # rope has slots of its own
-            del sizes["nope_dim + rope_dim"]
-        check_order(self)
-        check_qk_stages(self.num_qk_stages, self.dtype, sizes)
+        check_pins(self)
         if self.cache is None:
             if self.rope_alone:
                 raise SpecError("rope_alone is of the rows of a cache, which is None")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from attn_mlir.compiling import options
@@ -13,8 +13,6 @@ from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.coordinates import NO_OFFSETS, Offsets
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.runtime.call.scalars import flag
-from attn_mlir.schedules.policy.base import Policy
-from attn_mlir.schedules.policy.registry import named, unnamed
 
 
 def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
@@ -49,10 +47,3 @@ class MhaOptions(GroupedRequest):
         read=options.offsets_of,
     )
     partial: bool = option(converter=partial(flag, "partial"), default=False)
-
-    @cached_property
-    def policy(self) -> Policy:
-        """The policy of its schedule, or of the default one."""
-        if self.schedule is None:
-            return unnamed(self.operation)
-        return named(self.operation, self.schedule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
@@ -19,9 +19,8 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import full
 from attn_mlir.runtime.call.scalars import flag, integer
-from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.registry import combining, named
+from attn_mlir.schedules.policy.registry import combining
 
 HEAD_STEP = 8
 MAX_HEADS = 1024
@@ -135,11 +134,6 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
                 "partial results"
             )
 
-    @cached_property
-    def policy(self) -> Policy | None:
-        """The policy of its schedule; None without one."""
-        return None if self.schedule is None else named(self.operation, self.schedule)
-
     @property
     def combines_splits(self) -> bool:
         """Whether the kernel combines splits itself."""
@@ -186,7 +180,7 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
         names = ("indices", "topk_length", "sinks", "joined", "partial")
         words = (
             "" if self.indices else self.mask_name,
-            "" if self.policy is None else self.policy.suffix,
+            self.schedule_word,
             *(name for name in names if getattr(self, name)),
             cache,
             self.lengths.short_name,

@@ -88,7 +88,7 @@ def query_tiles(value: object) -> int:
     """Query tiles of a CTA.
 
     Raises:
-      SpecError: neither 1 nor 2, nor 4, which one schedule has (`schedules.check_query_tiles`).
+      SpecError: neither 1 nor 2, nor 4, which one schedule has (its policy).
     """
     return _number("query_tiles", value, KEYS_IN_ROWS_TILES, "1, 2")
 

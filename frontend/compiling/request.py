@@ -16,12 +16,15 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
+from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import Knobs
+from attn_mlir.schedules.policy.registry import named
 
 T = TypeVar("T")
 A = TypeVar("A")
 
-_WRITTEN, _READ, _CHECK = "written", "read", "check"  # keys of a field's metadata
+_WRITTEN, _READ, _CHECK, _KNOB = "written", "read", "check", "knob"  # keys of a field's metadata
 
 
 def option(
@@ -30,6 +33,7 @@ def option(
     default: Any = dataclasses.MISSING,
     written: Callable[[Any], object] = lambda value: value,
     read: Callable[[Any], object] = lambda value: value,
+    knob: str | None = None,
 ) -> Any:
     """A field of a request.
 
@@ -39,10 +43,10 @@ def option(
         value in `Request.completed`, if any.
       written: converts a value to JSON.
       read: converts that JSON to an argument of the converter.
+      knob: the knob of policies that it pins, by name; None or False leaves the knob to the policy.
     """
-    return dataclasses.field(
-        default=default, metadata={_CHECK: converter, _WRITTEN: written, _READ: read}
-    )
+    metadata = {_CHECK: converter, _WRITTEN: written, _READ: read, _KNOB: knob}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -75,10 +79,28 @@ class Request(ABC):
         """`problem`, computed once."""
         return self.problem()
 
+    @functools.cached_property
+    def pins(self) -> Knobs:
+        """The knobs that options pin, by their names in policies."""
+        values = ((x.metadata[_KNOB], getattr(self, x.name)) for x in _options(type(self)))
+        return {knob: value for knob, value in values if knob and value not in (None, False)}
+
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
-        """Options for `attn-configure`."""
-        return {}
+        """The same as options for `attn-configure`."""
+        pairs = ((knob.replace("_", "-"), value) for knob, value in self.pins.items())
+        return {name: "true" if value is True else value for name, value in pairs}
+
+    @functools.cached_property
+    def policy(self) -> Policy | None:
+        """The policy of the schedule that it names; None where it names none."""
+        name: str | None = getattr(self, "schedule", None)
+        return None if name is None else named(self.operation, name)
+
+    @property
+    def schedule_word(self) -> str:
+        """The word of that schedule in the name of the kernel."""
+        return "" if self.policy is None else self.policy.suffix
 
     @abstractmethod
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -108,6 +130,16 @@ class Request(ABC):
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    def derived(self, **options: object) -> Self:
+        """The same with other options: canonical ones that are known to go with the rest.
+
+        A policy's choice is, so that the request for its kernel is not checked once more.
+        """
+        made = object.__new__(type(self))
+        kept = {field.name: getattr(self, field.name) for field in _options(type(self))}
+        vars(made).update(kept | options)
+        return made
 
     def operand(self, name: str) -> Operand | None:
         """The operand of that name; None if the kernel has none."""

@@ -10,17 +10,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from attn_mlir.compiling.schedules import check_target
+from attn_mlir.compiling.schedules import refuse
 from attn_mlir.compiling.sequences import GroupedRequest, SequenceRequest
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
-from attn_mlir.errors import SpecError, no_kernel
+from attn_mlir.errors import SpecError
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.choice import Choice
-from attn_mlir.schedules.policy.registry import choose, named
+from attn_mlir.schedules.policy.registry import choose, pins_mismatch
 from attn_mlir.schedules.policy.tiling import STREAM_KEYS
 
 GroupedT = TypeVar("GroupedT", bound=GroupedRequest)
@@ -41,16 +41,10 @@ def choice_of(
       SpecError: no schedule has a kernel.
       TargetError: no such chip.
     """
-    target = target_named(machine.target or DEFAULT_TARGET)
-    is_cached = spec.cache is not None
-    call = Call(target, machine.multiprocessors, sizes, spec.knobs, cached=is_cached)
-    schedule: str | None = getattr(spec, "schedule", None)
-    if schedule is not None:
-        return Choice(named(spec.operation, schedule), spec.facts, call)
-    if not changed:
-        return choose(spec.facts, call)
-    policy = choose(dataclasses.replace(spec.facts, **changed), call).policy
-    return Choice(policy, spec.facts, call)
+    target, is_cached = target_named(machine.target or DEFAULT_TARGET), spec.cache is not None
+    call = Call(target, machine.multiprocessors, sizes, spec.pins, cached=is_cached)
+    facts = dataclasses.replace(spec.facts, **changed) if changed else spec.facts
+    return Choice(spec.policy or choose(facts, call).policy, spec.facts, call)
 
 
 def attention_choice(
@@ -72,17 +66,18 @@ def attention_choice(
     Raises:
       SpecError: an option that no schedule of the machine supports.
     """
-    target = target_named(machine.target or DEFAULT_TARGET)
-    has_memory = Feature.TENSOR_MEMORY in target.features
-    if has_memory and spec.tile_order == "counter":
-        raise SpecError(no_kernel(target.chip, "it has clc", context="for tile_order counter"))
-    if not has_memory and spec.schedule is not None and Feature.TENSOR_MEMORY in spec.policy.needs:
-        raise SpecError(f"{target.chip} has no schedule {spec.schedule}: it has no tensor memory")
-    check_target(spec, target, spec.tile_order)
+    target, facts, pins = target_named(machine.target or DEFAULT_TARGET), spec.facts, spec.pins
+    policy = spec.policy
+    if policy is not None and Feature.TENSOR_MEMORY in policy.needs - target.features:
+        raise SpecError(f"{target.chip} has no schedule {policy.name}: it has no tensor memory")
+    refuse(target.chip, pins_mismatch(facts, pins, target))
     changed: dict[str, Any] = {"split_size": STREAM_KEYS} if has_split_size else {}
-    if has_block_lists and spec.block is None:
+    if has_block_lists:
         changed["block"] = Block(target.rows_per_product, 1, STREAM_KEYS)
-    return choice_of(spec, sizes, machine, **changed)
+    choice = choice_of(spec, sizes, machine, **changed)
+    if policy is None:
+        refuse(f"schedule {choice.name}", choice.policy.pins_mismatch(facts, target, pins))
+    return choice.with_lists() if has_block_lists else choice
 
 
 def chosen(spec: GroupedT, choice: Choice, **options: Any) -> GroupedT:
@@ -100,7 +95,10 @@ def chosen(spec: GroupedT, choice: Choice, **options: Any) -> GroupedT:
     """
     if choice.policy.suffix:
         options["schedule"] = choice.name
+    if choice.facts.block is not None:
+        options["block"] = tuple(choice.facts.block)
     knobs = choice.sized
     options |= {"query_tiles": knobs.get("q_tiles"), "tile_order": knobs.get("tile_order")}
-    changed = {name: value for name, value in options.items() if getattr(spec, name) != value}
-    return dataclasses.replace(spec, **changed) if changed else spec
+    if spec.pins:  # of which some may not go with what the policy chooses
+        return dataclasses.replace(spec, **options)
+    return spec.derived(**options)

@@ -1,7 +1,4 @@
-"""Checks combinations of options: under any schedule, under one, or on one target.
-
-A schedule assigns the work of a kernel to warps; its policy says which problems it supports.
-"""
+"""Checks combinations of options: those of any schedule, and those that policies know."""
 
 from __future__ import annotations
 
@@ -9,21 +6,16 @@ from collections.abc import Mapping
 
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.mha_options import MhaOptions
-from attn_mlir.compiling.sequences import GroupedRequest
+from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.orders import ANSWERED_ORDERS
-from attn_mlir.dialect.targets.features import Feature
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, Target, target_named
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, no_kernel
-from attn_mlir.schedules.policy.base import first_mismatch
-from attn_mlir.schedules.policy.registry import mismatch
-from attn_mlir.schedules.policy.tiling import (
-    MAX_F32_HEAD_DIM,
-    SCALE_GROUPS,
-    has_scale_groups,
-    row_lines,
-)
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.policy.refusal import Mismatch
+from attn_mlir.schedules.policy.registry import mismatch, pins_mismatch
+from attn_mlir.schedules.policy.tiling import MAX_F32_HEAD_DIM, SCALE_GROUPS, has_scale_groups
 
 
 def check_stored(spec: MhaOptions) -> None:
@@ -99,60 +91,34 @@ def check_lengths(spec: MhaOptions) -> None:
             raise SpecError(f"lists of blocks are for sequences of one length, got {arrays}")
 
 
-def check_schedule(spec: MhaOptions) -> None:
-    """Refuses options without a kernel under the requested schedule, on any target.
+def check_pins(spec: Request) -> None:
+    """Refuses knobs without a kernel on any target, and what the schedule that is named lacks.
 
     Raises:
       SpecError: names the option and what is allowed.
     """
-    if spec.schedule is None:
-        return
-    policy, target = spec.policy, target_named(DEFAULT_TARGET)
-    problem = mismatch(policy, spec.facts, target)
-    if problem is None and spec.knobs:
-        knobs = dict(spec.knobs)
-        if policy.claims.claims_tiles and spec.tile_order in ANSWERED_ORDERS:
-            del knobs["tile_order"]  # the target decides
-        domains = policy.domains(spec.facts, target, {**policy.defaults, **knobs})
-        problem = first_mismatch((n, knobs[n], domains[n]) for n in knobs if n in domains)
-    if problem is not None:
-        raise SpecError(no_kernel(f"schedule {spec.schedule}", str(problem)))
+    policy, pins = spec.policy, dict(spec.pins)
+    if pins.get("tile_order") in ANSWERED_ORDERS and (policy is None or policy.claims.claims_tiles):
+        del pins["tile_order"]  # the target decides
+    if policy is None:
+        refuse(spec.operation, pins_mismatch(spec.facts, pins))
+    else:
+        target = target_named(DEFAULT_TARGET)
+        problem = mismatch(policy, spec.facts, target)
+        refuse(f"schedule {policy.name}", problem or policy.pins_mismatch(spec.facts, target, pins))
 
 
-def check_stages(spec: MhaOptions) -> None:
-    """Refuses stages inside products that a schedule does not have.
-
-    Raises:
-      SpecError: names the option.
-    """
-    for name in _requested_stages(spec):
-        if name not in {knob.name for knob in spec.policy.options}:
-            raise SpecError(f"schedule {spec.schedule} has no {name}: leave it out")
-    check_order(spec)
-    check_qk_stages(spec.num_qk_stages, spec.dtype, {"head_dim": spec.head_dim})
-
-
-def check_qk_stages(count: int | None, dtype: str, sizes: Mapping[str, int]) -> None:
-    """Refuses stages of Q K^T that are no whole lines of 128 bytes.
+def refuse(subject: str, problem: Mismatch | None) -> None:
+    """Raises what is wrong with a request, if anything is.
 
     Args:
-      count: of stages.
-      dtype: of keys.
-      sizes: the columns that may be divided, by name.
+      subject: that has no kernel for it.
 
     Raises:
-      SpecError: none of them can be.
+      SpecError: says what is allowed.
     """
-    if count is None:
-        return
-    bits = 8 if dtype in NARROW_DTYPES else 16
-    lines = {name: row_lines(columns, bits) for name, columns in sizes.items()}
-    if all(n % count for n in lines.values()):
-        got = " and ".join(f"{name} {sizes[name]} with {n}" for name, n in lines.items())
-        raise SpecError(
-            f"num_qk_stages must divide the lines of 128 bytes of a row of keys, got {count} for "
-            f"{got}"
-        )
+    if problem is not None:
+        raise SpecError(no_kernel(subject, str(problem)))
 
 
 def check_query_tiles(spec: MhaOptions) -> None:
@@ -161,43 +127,8 @@ def check_query_tiles(spec: MhaOptions) -> None:
     Raises:
       SpecError: says what is allowed.
     """
-    if (spec.query_tiles or 0) > spec.policy.most_query_tiles:
+    if (spec.query_tiles or 0) > (spec.policy or Policy).most_query_tiles:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
-
-
-def check_target(spec: GroupedRequest, target: Target, tile_order: str | None) -> None:
-    """Refuses options that kernels with accumulators in registers do not have.
-
-    Args:
-      spec: the request.
-      target: the chip.
-      tile_order: the requested one.
-
-    Raises:
-      SpecError: names the option.
-    """
-    if Feature.TENSOR_MEMORY in target.features:
-        return
-    if tile_order == "clc":
-        raise SpecError(no_kernel(target.chip, "leave it out", context="for tile_order clc"))
-    for name in _requested_stages(spec):
-        raise SpecError(no_kernel(target.chip, "leave it out", context=f"with {name}"))
-
-
-def _requested_stages(spec: GroupedRequest) -> list[str]:
-    """The requested options about stages of products and the order of softmax."""
-    stages = [x for x in ("num_qk_stages", "num_pv_stages") if getattr(spec, x) is not None]
-    return [*stages, *(["ordered_softmax"] if spec.ordered_softmax else [])]
-
-
-def check_order(spec: GroupedRequest) -> None:
-    """Refuses an order of softmax groups where there is one group.
-
-    Raises:
-      SpecError: names the option.
-    """
-    if spec.ordered_softmax and spec.query_tiles == 1:
-        raise SpecError("ordered_softmax is for two query tiles, got query_tiles 1")
 
 
 def check_output(out_dtype: str, v_head_dim: int) -> None:

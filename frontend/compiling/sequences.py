@@ -20,9 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.call.scalars import flag, integer
-from attn_mlir.schedules.policy.base import NO_KNOBS
 from attn_mlir.schedules.policy.facts import Scales
-from attn_mlir.schedules.policy.knobs import Knobs
 
 MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
@@ -55,11 +53,6 @@ class SequenceRequest(Request):
     def completed(self) -> Mapping[str, object]:
         """All keys of a sequence."""
         return {"mask": full()}
-
-    @property
-    def knobs(self) -> Knobs:
-        """The knobs that it sets, by their names in policies."""
-        return NO_KNOBS
 
     @property
     def mask_name(self) -> str:
@@ -128,7 +121,7 @@ class HeadsRequest(SequenceRequest):
 
 @request
 class GroupedRequest(HeadsRequest):
-    """A request for attention, and how its kernel goes about it.
+    """A request for attention, of whose kernel a caller may pin some knobs.
 
     Args:
       query_tiles: tiles of queries that a CTA works on.
@@ -143,39 +136,25 @@ class GroupedRequest(HeadsRequest):
       return_lse: whether the kernel takes and writes LSE.
     """
 
-    query_tiles: int | None = option(converter=options.query_tiles, default=None)
+    query_tiles: int | None = option(converter=options.query_tiles, default=None, knob="q_tiles")
     tile_order: str | None = option(
-        converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True), default=None
+        converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True),
+        default=None,
+        knob="tile_order",
     )
     num_qk_stages: int | None = option(
-        converter=partial(options.stage_count, "num_qk_stages"), default=None
+        converter=partial(options.stage_count, "num_qk_stages"), default=None, knob="num_qk_stages"
     )
     num_pv_stages: int | None = option(
-        converter=partial(options.stage_count, "num_pv_stages"), default=None
+        converter=partial(options.stage_count, "num_pv_stages"), default=None, knob="num_pv_stages"
     )
-    ordered_softmax: bool = option(converter=partial(flag, "ordered_softmax"), default=False)
+    ordered_softmax: bool = option(
+        converter=partial(flag, "ordered_softmax"), default=False, knob="ordered_softmax"
+    )
     out_dtype: str = option(
         converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
     )
     return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
-
-    @property
-    def knobs(self) -> Knobs:
-        """Query tiles and the order of work tiles."""
-        knobs = {"q_tiles": self.query_tiles, "tile_order": self.tile_order}
-        return {name: value for name, value in knobs.items() if value is not None}
-
-    @property
-    def schedule_options(self) -> Mapping[str, int | str]:
-        """The requested query tiles, their order and the stages of products."""
-        options = {
-            "q-tiles": self.query_tiles,
-            "tile-order": self.tile_order,
-            "num-qk-stages": self.num_qk_stages,
-            "num-pv-stages": self.num_pv_stages,
-            "ordered-softmax": "true" if self.ordered_softmax else None,
-        }
-        return {name: value for name, value in options.items() if value is not None}
 
 
 def position_scales(cache: Cache | None, columns: int, v_columns: int) -> Scales | None:

@@ -15,7 +15,6 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.policy.registry import named
 
 HEAD_STEP = 8
 TILE_HEADS = 64  # of one CTA
@@ -140,7 +139,7 @@ class SparseMlaSpec(PackedRequest):
         """The dtypes, the heads and their size."""
         words = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         words += [f"pages{self.page_size}"] if self.page_size else []
-        words += [] if self.schedule is None else [named(self.operation, self.schedule).suffix]
+        words += [self.schedule_word] if self.schedule is not None else []
         is_converted = self.out_dtype != (PLAIN if self.is_narrow else self.dtype)
         sizes = [f"o{self.out_dtype}"] if is_converted else []
         sizes += [f"h{self.heads}", f"d{self.head_dim}"]

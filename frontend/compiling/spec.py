@@ -14,10 +14,9 @@ from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 from attn_mlir.compiling.request import request
 from attn_mlir.compiling.schedules import (
     check_lengths,
+    check_pins,
     check_query_tiles,
     check_results,
-    check_schedule,
-    check_stages,
     check_stored,
 )
 from attn_mlir.compiling.sequences import position_scales, table
@@ -148,11 +147,10 @@ class MhaSpec(MhaOptions):
         if self.block is not None:
             self._set("block", options.block(self.block, self.group))
         check_query_tiles(self)
-        check_stages(self)
         check_lengths(self)
         if self.offsets.are_positions:
             shifted(self.mask, 0, 0)
-        check_schedule(self)
+        check_pins(self)
         check_results(self)
 
     @property
@@ -211,9 +209,8 @@ class MhaSpec(MhaOptions):
 
     def _workspace(self) -> tuple[Operand, ...]:
         """Memory in which the kernel combines splits."""
-        policy = self.policy
-        if self.schedule is None:
-            policy = choose(self.facts, Call(target_named(DEFAULT_TARGET))).policy
+        call = Call(target_named(DEFAULT_TARGET))
+        policy = self.policy or choose(self.facts, call).policy
         return workspace(policy.workspace(self.facts, self.query_tiles))
 
     def _descale(self, name: str) -> Operand:
@@ -233,7 +230,7 @@ class MhaSpec(MhaOptions):
             "part" if self.partial else "",
             "joined" if self.joined else "",
             f"by{self.split_size}" if self.split_size is not None else "",
-            self.policy.suffix,
+            self.schedule_word,
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
             "" if self.cache is None else self.cache.short_name,

@@ -197,6 +197,21 @@ class Policy(ABC):
         del facts, target, knobs
         return {}
 
+    def pins_mismatch(
+        self, facts: Facts, target: Target, pins: Knobs, others: Knobs = NO_KNOBS
+    ) -> Mismatch | None:
+        """Why no kernel has these settings of options; None where one may.
+
+        Args:
+          others: settings of further knobs, where they are not the default ones.
+        """
+        options = {knob.name for knob in self.options}
+        for name in pins:
+            if name not in options:
+                return Mismatch(name, "left out", None)
+        domains = self.domains(facts, target, {**self.defaults, **others, **pins})
+        return first_mismatch((n, pins[n], domains[n]) for n in pins if n in domains)
+
     def set(self, facts: Facts, call: Call, asked: Knobs, entries: Knobs) -> Knobs | Mismatch:
         """The settings of a problem that there is a kernel for, or what is wrong with them.
 

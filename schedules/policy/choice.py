@@ -77,6 +77,14 @@ class Choice:
         """
         return self.policy.block(self.facts, self.call, block_lists=True)
 
+    def with_lists(self) -> "Choice":
+        """The same for a kernel that reads lists of its blocks, whose extents the facts then have.
+
+        Raises:
+          SpecError: there is no such kernel.
+        """
+        return replace(self, facts=replace(self.facts, block=self.block()))
+
     def split_refusal(self) -> str:
         """Why there are no kernels with parts of the keys; empty where there are."""
         return self.policy.split_refusal(self.facts)

@@ -7,7 +7,7 @@ asked whether they take a problem.
 import functools
 from collections.abc import Callable
 
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, Target
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, Target, target_named
 from attn_mlir.errors import SpecError, TargetError, no_kernel
 from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
@@ -27,6 +27,7 @@ from attn_mlir.schedules.latent.sparse.policy import SPARSE, SPARSE_PAIR, SPARSE
 from attn_mlir.schedules.policy.base import Call, Policy
 from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import Knobs
 from attn_mlir.schedules.policy.refusal import Mismatch
 
 CACHED_MISMATCHES = 1024  # problems whose mismatches are remembered, each with a schedule
@@ -116,6 +117,23 @@ def able_target(operation: str) -> str:
 def mismatch(policy: Policy, facts: Facts, target: Target) -> Mismatch | None:
     """Why a schedule has no kernel for a problem, kept for calls of the same problem."""
     return policy.mismatch(facts, target)
+
+
+def pins_mismatch(facts: Facts, pins: Knobs, target: Target | None = None) -> Mismatch | None:
+    """Why no schedule of an operation has a kernel with these settings; None where one has.
+
+    Args:
+      pins: settings of knobs that a request asks for.
+      target: the chip; None for any.
+    """
+    if not pins:
+        return None
+    policies = sorted(of_operation(facts.operation), key=lambda policy: policy.suffix)
+    if target is not None:
+        policies = [policy for policy in policies if policy.needs <= target.features]
+    chip = target or target_named(DEFAULT_TARGET)
+    found = [policy.pins_mismatch(facts, chip, pins) for policy in policies]
+    return None if None in found or not found else found[0]
 
 
 def choose(

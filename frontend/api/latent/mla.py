@@ -18,7 +18,7 @@ from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, refused_dtype
 from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
 from attn_mlir.compiling.routes import choice_of, chosen
-from attn_mlir.compiling.schedules import check_target
+from attn_mlir.compiling.schedules import refuse
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import PLAIN
@@ -28,6 +28,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.schedules.policy.registry import pins_mismatch
 
 CALLED = {"q": "q_nope", "k": "k_nope"}  # names of queries and keys in messages about lengths
 
@@ -154,7 +155,8 @@ def mla(call: MlaCall) -> Plan:
     }
     spec = _spec_of(operands, lengths, options)
     chip = target_named(target)
-    check_target(spec, chip, call.tile_order)
+    claimed = {"tile_order": call.tile_order} if call.tile_order == "clc" else {}
+    refuse(target, pins_mismatch(spec.facts, {**spec.pins, **claimed}, chip))
     if Feature.TENSOR_MEMORY not in chip.features and spec.has_helper:
         allowed = ", ".join(WIDE_DTYPES)
         name, dtype = ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)

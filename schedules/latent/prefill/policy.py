@@ -21,7 +21,7 @@ from attn_mlir.schedules.attention.warpgroups.policy import (
     warpgroup_domains,
     warpgroup_knobs,
 )
-from attn_mlir.schedules.policy.base import Call, Claims, Policy, first_mismatch
+from attn_mlir.schedules.policy.base import NO_KNOBS, Call, Claims, Policy, first_mismatch
 from attn_mlir.schedules.policy.facts import Facts, Rope
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -158,6 +158,15 @@ class LatentPolicy(Policy):
             ("v_head_dim", facts.v_head_dim, multiple_of(128 // bits, most=MAX_HEAD_DIM)),
         ]
         return super().mismatch(facts, target) or first_mismatch(checks)
+
+    def pins_mismatch(
+        self, facts: Facts, target: Target, pins: Knobs, others: Knobs = NO_KNOBS
+    ) -> Mismatch | None:
+        """As of every policy, with rope behind nope or, as 8 bits always have it, in a ring."""
+        ring = {**others, "rope_stages": 1}
+        found = super().pins_mismatch(facts, target, pins, ring)
+        is_apart = found is None or has_narrow_rope(facts)
+        return found if is_apart else super().pins_mismatch(facts, target, pins, others)
 
     def sized(self, facts: Facts, call: Call) -> Knobs:
         """Query tiles by the number of rows; one where CTAs claim work tiles and warps help."""

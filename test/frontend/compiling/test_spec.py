@@ -73,28 +73,34 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"ordered_softmax": 1}, "ordered_softmax must be True or False, got 1"),
         (
             {"ordered_softmax": True, "query_tiles": 1},
-            "ordered_softmax is for two query tiles, got query_tiles 1",
+            "mha has no kernel: ordered_softmax must be 0 with one query tile, got True",
         ),
         (
             {"ordered_softmax": True, "schedule": "mha-streaming"},
-            "schedule mha-streaming has no ordered_softmax: leave it out",
+            "schedule mha-streaming has no kernel: ordered_softmax must be left out",
         ),
         ({"num_pv_stages": 0}, "num_pv_stages must be 1, 2, 4 or None, got 0"),
         (
             {"num_pv_stages": 2, "schedule": "mha-swapped"},
-            "schedule mha-swapped has no num_pv_stages: leave it out",
+            "schedule mha-swapped has no kernel: num_pv_stages must be left out",
         ),
         ({"num_qk_stages": 2.0}, "num_qk_stages must be 1, 2, 4 or None, got 2.0"),
         (
             {"num_qk_stages": 4},
-            "num_qk_stages must divide the lines of 128 bytes of a row of keys, got 4 for head_dim "
-            "128 with 2",
+            "mha has no kernel: num_qk_stages must be a divisor of the 2 lines of 128 bytes of 128 "
+            "columns of keys, got 4",
         ),
-        ({"num_qk_stages": 2, "dtype": "e4m3"}, "got 2 for head_dim 128 with 1"),
-        ({"num_qk_stages": 2, "head_dim": 192}, "got 2 for head_dim 192 with 3"),
+        (
+            {"num_qk_stages": 2, "dtype": "e4m3"},
+            "a divisor of the 1 lines .* of 128 columns of keys, got 2",
+        ),
+        (
+            {"num_qk_stages": 2, "head_dim": 192},
+            "a divisor of the 3 lines .* of 192 columns of keys, got 2",
+        ),
         (
             {"num_qk_stages": 1, "schedule": "mha-streaming"},
-            "schedule mha-streaming has no num_qk_stages: leave it out",
+            "schedule mha-streaming has no kernel: num_qk_stages must be left out",
         ),
         ({"tile_order": "zigzag"}, "tile_order must be one of single, .* or None, got 'zigzag'"),
         ({"tile_order": "ragged"}, "tile_order ragged needs queries by cu_seqlens_q, got none"),
