@@ -171,8 +171,12 @@ def attention(call: AttentionCall) -> Plan:
     operands = {name: view(value, name) for name, value in {"q": call.q, **sources}.items()}
     lengths = sequence_lengths(operands, call, cache=cache)
     offsets = offsets_of(call.q_offset, call.k_offset, call.head_offset, lengths.sizes["batch"])
+    mask, mask_mod, lists = call.mask, call.mask_mod, dict[str, object]()
     if call.block_mask is not None:
+        from attn_mlir.block_masks.blocks import mask_of, of_call
+
         offsets = offsets_of_blocks(call.block_mask, offsets)
+        mask = mask_of(call.block_mask, mask, mask_mod)
     mods = call.score_mod, call.mask_mod, getattr(call.block_mask, "mask_mod", None)
     if not any(mod is not None for mod in mods):
         offsets = offsets.without_heads()
@@ -182,22 +186,21 @@ def attention(call: AttentionCall) -> Plan:
         for name in ("return_lse", "schedule", "query_tiles", "tile_order")
     }
     knobs["offsets"] = offsets.kinds
-    spec = spec_of(operands, call.mask, out_dtype=out_dtype, lengths=lengths, **knobs)
+    spec = spec_of(operands, mask, out_dtype=out_dtype, lengths=lengths, **knobs)
     caller_descales = (call.q_descale, k_descale, v_descale)
     descales = descales_of(spec, lengths.sizes["batch"], *caller_descales, lengths.names)
     if call.sinks is not None:
         checked_array("sinks", call.sinks, (spec.heads,), "f32", "bf16", "f16")
-    mask_mod, lists = call.mask_mod, dict[str, object]()
     machine = machine_of(call.device, operands["q"]).without(call.sm_margin)
-    if call.block_mask is not None:
-        from attn_mlir.block_masks.blocks import of_call
-
-        spec, mask_mod, lists = of_call(
-            call.block_mask, spec, mask_mod, call.mask, call.q, operands, machine
-        )
     choice = attention_choice(
-        spec, lengths.sizes, machine, has_split_size=call.split_size is not None
+        spec,
+        lengths.sizes,
+        machine,
+        has_split_size=call.split_size is not None,
+        has_block_lists=call.block_mask is not None,
     )
+    if call.block_mask is not None:
+        mask_mod, lists = of_call(call.block_mask, spec, choice, call.q, operands)
     split = _split(call, choice)
     kernel_sinks = call.sinks if split is None or split.in_kernel else None
     modifier, captured = trace(call.score_mod, mask_mod, kernel_sinks)

@@ -6,7 +6,6 @@ evaluates the predicate in these only.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
 from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, blocks_of_lists, check_block_size
-from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.coordinates import OFFSETS
@@ -27,7 +25,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.tensors import TensorView
-from attn_mlir.runtime.kernel import Machine
+from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.trace import MaskMod
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
@@ -336,29 +334,14 @@ def _by_kinds(
     return visible if inner is None else visible & ((kind == FULL) | inner(b, h, q, k))
 
 
-def of_call(
-    block_mask: BlockMask,
-    spec: MhaSpec,
-    mask_mod: MaskMod | None,
-    mask: Mask | None,
-    model: object,
-    operands: Mapping[str, TensorView],
-    machine: Machine,
-) -> tuple[MhaSpec, MaskMod | None, dict[str, Any]]:
-    """Applies a block mask to a call.
+def mask_of(block_mask: BlockMask, mask: Mask | None, mask_mod: MaskMod | None) -> Mask:
+    """The closed form of the mask of a call with a block mask.
 
     Args:
-      spec: the request without the block mask.
-      mask_mod, mask: the call's other masks: those that the block mask was made of, or None.
-      model: the caller's array for q.
-      machine: the machine that the call runs on.
-
-    Returns:
-      The request with its kernel, the predicate for partly visible blocks, and the kernel's lists
-      by name.
+      mask, mask_mod: the call's other masks: those that the block mask was made of, or None.
 
     Raises:
-      SpecError: no block mask, one for other sizes, or other masks than it was made of.
+      SpecError: no block mask, or other masks than it was made of.
     """
     if not isinstance(cast(object, block_mask), BlockMask):
         raise SpecError(f"block_mask must be made by block_mask(...), got {shown(block_mask)}")
@@ -371,31 +354,40 @@ def of_call(
                 f"{name} and block_mask exclude each other: the blocks that it calls full are not "
                 f"tested, so make the block mask with this {name}"
             )
+    return block_mask.mask
+
+
+def of_call(
+    block_mask: BlockMask,
+    spec: MhaSpec,
+    choice: Choice,
+    model: object,
+    operands: Mapping[str, TensorView],
+) -> tuple[MaskMod | None, dict[str, Any]]:
+    """Applies a block mask to a call.
+
+    Args:
+      spec: the request.
+      choice: for it, of a kernel that reads lists.
+      model: the caller's array for q.
+
+    Returns:
+      The predicate for partly visible blocks, and the kernel's lists by name.
+
+    Raises:
+      SpecError: a block mask for other sizes, or a call whose sequences have lengths.
+    """
     if spec.cache is not None:
         raise SpecError("block_mask is for sequences of one length, got a cache")
     if spec.lengths != DENSE:
         arrays = ", ".join(spec.lengths.tensors)
         raise SpecError(f"block_mask is for sequences of one length, got {arrays} as well")
-    q, k = operands["q"], operands["k"]
+    q, block = operands["q"], choice.listed_block
     batch, sq, heads, _ = q.shape
-    block_mask.check_call(batch, heads, sq, k.shape[1])
-    spec, block = with_block(spec, sq, machine)
+    block_mask.check_call(batch, heads, sq, operands["k"].shape[1])
     location = f"{type(model).__module__} {q.place}"
     lists = block_mask.placed(block, location, lambda array: put_like(model, q, array))
-    spec = dataclasses.replace(spec, mask=block_mask.mask)
-    return spec, block_mask.mask_mod_of(block), dict(zip(BLOCK_LISTS, lists, strict=True))
-
-
-def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block]:
-    """The request with a kernel that reads block lists, and their block size.
-
-    Raises:
-      SpecError: there is no such kernel.
-    """
-    choice = attention_choice(spec, {"sq": sq}, machine, has_block_lists=True)
-    block = choice.block()
-    schedule = choice.name if choice.policy.suffix else spec.schedule
-    return dataclasses.replace(spec, schedule=schedule, block=block), block
+    return block_mask.mask_mod_of(block), dict(zip(BLOCK_LISTS, lists, strict=True))
 
 
 def _merged(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 
 from attn_mlir.api.attention import spec_of
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.block_masks.blocks import BlockMask, block_mod, joins_blocks, of_call, with_block
+from attn_mlir.block_masks.blocks import BlockMask, block_mod, joins_blocks, mask_of, of_call
+from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
@@ -66,16 +67,17 @@ def call(
     block: Sequence[int] = ()
     if blocks is not None:
         operands = {name: described(x, name) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
-        spec = spec_of(operands, parse_mask(mask))
-        machine = machine_of(None, operands["q"])
         if isinstance(blocks, BlockMask):
             if blocks.offsets:
                 raise SpecError("block_mask has offsets: pass it to attn_mlir.attention")
-            spec, mask_mod, arrays = of_call(blocks, spec, mask_mod, None, q, operands, machine)
+            mask = str(mask_of(blocks, None, mask_mod))
+        spec, machine = spec_of(operands, parse_mask(mask)), machine_of(None, operands["q"])
+        choice = attention_choice(spec, sizes, machine, has_block_lists=True)
+        block = choice.listed_block
+        if isinstance(blocks, BlockMask):
+            mask_mod, arrays = of_call(blocks, spec, choice, q, operands)
             lists = [as_tensor(array, 4) for array in arrays.values()]
-            mask, block = str(spec.mask), spec.block or ()
         else:
-            _, block = with_block(spec, sq, machine)
             mask_mod, lists = _block_lists(Listing(*blocks), mask_mod, sizes, block)
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)

@@ -85,6 +85,12 @@ class Choice:
         """
         return replace(self, facts=replace(self.facts, block=self.block()))
 
+    @property
+    def listed_block(self) -> Block:
+        """The extents of the blocks that lists name, for a kernel that reads lists."""
+        assert self.facts.block is not None
+        return self.facts.block
+
     def split_refusal(self) -> str:
         """Why there are no kernels with parts of the keys; empty where there are."""
         return self.policy.split_refusal(self.facts)

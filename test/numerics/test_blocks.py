@@ -11,7 +11,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.block_masks.blocks import Block, Lists, with_block
+from attn_mlir.block_masks.blocks import Block, Lists
+from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.call.tensors import view
@@ -84,7 +85,7 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
     o, lse = am.attention(q, k, v, block_mask=blocks, return_lse=True, device=device, **options)
     spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=HEAD_DIM)
     machine = machine_of(device, view(q, "q"))
-    _, block = with_block(spec, sq, machine)
+    block = attention_choice(spec, {"sq": sq}, machine, has_block_lists=True).listed_block
     rows = target_named(machine.target or DEFAULT_TARGET).rows_per_product
     assert product_counts == [products_of(blocks.lists(block), block, heads, rows)]
     masks = {"mask": blocks.mask, "mask_mod": blocks.mask_mod}

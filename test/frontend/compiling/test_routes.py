@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.block_masks.blocks import with_block
 from attn_mlir.compiling.routes import attention_choice, chosen
 from attn_mlir.compiling.splits import split_count
 from attn_mlir.dialect.targets.limits import target_named
@@ -258,7 +257,11 @@ def test_lists_of_blocks_on_hopper() -> None:
     for head_dim, heads, block in ((64, (4, 4), (128, 1, 128)), (256, (8, 1), (16, 8, 64))):
         spec = am.mha(heads=heads[0], kv_heads=heads[1], head_dim=head_dim)
         for sq in (1, 4096):
-            found, blocks = with_block(spec, sq, machine)
-            assert (found.schedule, found.block, tuple(blocks)) == ("mha-registers", block, block)
-    narrow, _ = with_block(am.mha(heads=1, head_dim=64, dtype="e4m3"), 4096, machine)
+            choice = attention_choice(spec, {"sq": sq}, machine, has_block_lists=True)
+            assert (choice.name, choice.listed_block) == ("mha-registers", block)
+    spec = am.mha(heads=1, head_dim=64, dtype="e4m3")
+    choice = attention_choice(
+        spec, {"batch": 1, "sq": 4096, "sk": 9}, machine, has_block_lists=True
+    )
+    narrow = chosen(spec, choice)
     assert (narrow.schedule, narrow.block) == ("mha-registers", (128, 1, 128))
