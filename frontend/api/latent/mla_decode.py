@@ -220,9 +220,7 @@ def _planned(call: MlaDecodeCall, pools: Sequence[CachePool], shared: Mapping[st
     machine = machine_of(call.device, q).without(call.sm_margin)
     changed = {"partial": True} if len(pools) > 1 else {}  # partial results of each pool
     choices = [choice_of(x.spec, x.sizes, machine, **changed) for x in pools]
-    specs = [
-        dataclasses.replace(x.spec, schedule=y.name) for x, y in zip(pools, choices, strict=True)
-    ]
+    specs = [x.spec.derived(schedule=y.name) for x, y in zip(pools, choices, strict=True)]
     pools = [dataclasses.replace(x, spec=y) for x, y in zip(pools, specs, strict=True)]
     splits = check_num_splits(call.num_splits, len(pools))
     counts = [split_count(splits, choice) for choice in choices]
@@ -237,7 +235,7 @@ def _planned(call: MlaDecodeCall, pools: Sequence[CachePool], shared: Mapping[st
     if len(pools) > 1 or (counts[0] > 1 and not spec.combines_splits):
         steps, memory = _combined(pools, shared, results, counts)
     else:
-        spec = dataclasses.replace(spec, joined=counts[0] > 1)
+        spec = spec.derived(joined=counts[0] > 1)
         extents = {"splits": counts[0], "tiles": choices[0].work_tiles()}
         memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
         views = {x.name: PlanView(x.name, x.shape) for x in (*results, *memory)}
@@ -269,7 +267,7 @@ def _combined(
     arguments = {name: value for name, value in shared.items() if name != "sinks"}
     steps, first = list[Step](), 0
     for pool, count in zip(pools, counts, strict=True):
-        spec = dataclasses.replace(pool.spec, partial=True, sinks=False)
+        spec = pool.spec.derived(partial=True, sinks=False)
         rows = count * batch
         views = {"o": memory[0].range(0, first, rows), "lse": memory[1].range(1, first, rows)}
         steps.append(Step(spec, {**arguments, **pool.rows, **pool.arrays, **views}, pool.names))

@@ -265,3 +265,18 @@ def test_lists_of_blocks_on_hopper() -> None:
     )
     narrow = chosen(spec, choice)
     assert (narrow.schedule, narrow.block) == ("mha-registers", (128, 1, 128))
+
+
+def test_kernels_that_calls_choose_pass_the_checks_of_a_request() -> None:
+    """Which `chosen` leaves out."""
+    q, k = (np.zeros((1, n, 2, 64), np.float16) for n in (300, 4096))
+    blocks = am.block_mask(None, None, None, 300, 4096, mask=am.causal())
+    calls: list[dict[str, Any]] = [
+        {"num_splits": 3, "sinks": np.zeros(2, np.float32)},
+        {"split_size": 512, "mask_mod": lambda b, h, q, k: q > k},
+        {"block_mask": blocks},
+        {"query_tiles": 1, "tile_order": "persistent"},
+    ]
+    for target, call in product(("sm_90a", "sm_100a"), calls):
+        for step in am.plan(q, k, k, device=am.EmulatorDevice(target=target), **call).steps:
+            assert dataclasses.replace(step.request) == step.request
