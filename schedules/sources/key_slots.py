@@ -16,9 +16,10 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect.targets.limits import LINE_BYTES
 
 from .. import emit as b
-from ..core.problem import Problem, Value, WorkTile
+from ..core.problem import Problem, Value
 from ..core.tile_rows import product_operands
 from .kv_source import KEYS, ROPE, KVSource
+from .paged_rows import CopiedTile
 
 
 class KeyStage(NamedTuple):
@@ -100,13 +101,10 @@ class KeySlots:
     def fill(
         self,
         source: KVSource,
-        tile: WorkTile,
-        first_column: Value,
-        entries: Sequence[Value],
-        *,
+        tile: CopiedTile,
         after: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """Acquires slots and copies the tile from a key on into them; as `KVSource.load`.
+        """Acquires slots and copies the tile into them; as `KVSource.load`.
 
         Args:
           after: emits code after the copies of a stage, given its number.
@@ -114,10 +112,10 @@ class KeySlots:
         for number, stage in enumerate(self._stages[: self.filled]):
             slot = stage.ring.acquire()
             if stage.is_rope:
-                source.load(ROPE, slot, tile, first_column, entries)
+                source.load(ROPE, slot, tile)
             else:
                 target, column = self._tile(stage, slot), stage.columns.start
-                source.load(KEYS, target, tile, first_column, entries, column=column)
+                source.load(KEYS, target, tile, column=column)
             b.commit(slot, "copy_engine")
             after(number)
 

@@ -1,6 +1,6 @@
 """Sources of the tiles of keys and values, or of other columns of a work tile."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ from ..core.problem import Problem, Value, WorkTile
 from ..operands.pages import Pages
 from ..operands.storage import StoredKeys
 from .lookahead import each_iteration
-from .paged_rows import PagedRows
+from .paged_rows import CopiedTile, PagedRows
 
 Operand = Literal["keys", "values", "rope", "queries", "output_gradients"]
 KEYS: Operand = "keys"
@@ -28,6 +28,7 @@ class KVSource(Protocol):
     `read_entries` reads the page entries of a tile before its copies wait for their slots.
     """
 
+    @abstractmethod
     def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
         """The page entries of tile `index`, i32 each; any values past the last tile.
 
@@ -35,22 +36,11 @@ class KVSource(Protocol):
         """
         ...
 
-    def load(
-        self,
-        operand: Operand,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        entries: Sequence[Value],
-        *,
-        is_whole: bool = False,
-        column: int = 0,
-    ) -> None:
-        """Fills a ring slot [tile_n, columns] with the keys or values from `first_column` on.
+    @abstractmethod
+    def load(self, operand: Operand, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
+        """Fills a ring slot [tile_n, columns] with the keys or values of a tile.
 
         Args:
-          entries: the result of `read_entries`.
-          is_whole: whether all of these rows exist.
           column: first column of the rows that the slot holds.
         """
         ...
@@ -81,19 +71,23 @@ class StreamedKV(Protocol):
     by_threads: ClassVar[bool]
 
     @property
+    @abstractmethod
     def box_rows(self) -> int:
         """Rows of each copy into a slot."""
         ...
 
     @property
+    @abstractmethod
     def lists(self) -> tuple[Value, ...]:
         """The index arrays that locate keys and values."""
         ...
 
+    @abstractmethod
     def fetch(self, tile: WorkTile, first_column: Value) -> None:
         """Prefetches keys and values from `first_column` on to L2, unless an index locates them."""
         ...
 
+    @abstractmethod
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
         """Fills the rings with the key tiles of a work tile, in the order K(0) V(0) K(1) V(1) ...
 
@@ -111,45 +105,13 @@ class Filled(NamedTuple):
     columns: int
 
 
-class CopiedKV(ABC):
+class CopiedKV(KVSource, StreamedKV):
     """Keys and values in boxes of the copy engine: a `KVSource` and a `StreamedKV`."""
 
     by_threads: ClassVar[bool] = False
 
     def __init__(self, problem: Problem):
         self._problem = problem
-
-    @property
-    @abstractmethod
-    def box_rows(self) -> int:
-        """As of `StreamedKV`."""
-
-    @property
-    @abstractmethod
-    def lists(self) -> tuple[Value, ...]:
-        """As of `StreamedKV`."""
-
-    @abstractmethod
-    def fetch(self, tile: WorkTile, first_column: Value) -> None:
-        """As of `StreamedKV`."""
-
-    @abstractmethod
-    def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:
-        """As of `KVSource`."""
-
-    @abstractmethod
-    def load(
-        self,
-        operand: Operand,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        entries: Sequence[Value],
-        *,
-        is_whole: bool = False,
-        column: int = 0,
-    ) -> None:
-        """As of `KVSource`."""
 
     def fill(self, rings: Streamed, tile: WorkTile, begin: Callable[[], None]) -> None:
         """One thread starts the copies; index arrays are read two key tiles ahead."""
@@ -185,11 +147,10 @@ class CopiedKV(ABC):
             return self.read_entries(tile, tiles, index)
 
         def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
-            column = tiles.first_column(index)
+            copied = CopiedTile(tile, tiles.first_column(index), entries, is_whole)
             for operand, ring, columns in operands:
                 slot = ring.acquire()
-                box = as_filled(slot, config.tile_n, columns, problem.stored)
-                self.load(operand, box, tile, column, entries, is_whole=is_whole)
+                self.load(operand, as_filled(slot, config.tile_n, columns, problem.stored), copied)
                 b.commit(slot, "copy_engine")
 
         each_iteration(tiles, read_entries if self.lists else None, fill, begin)
@@ -226,23 +187,13 @@ class TensorRows(CopiedKV):
         """Nothing has to be read."""
         return []
 
-    def load(
-        self,
-        operand: Operand,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        entries: Sequence[Value],
-        *,
-        is_whole: bool = False,
-        column: int = 0,
-    ) -> None:
+    def load(self, operand: Operand, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
         """Copies a box of an operand; past the end of the sequence, and past the head size,
         it is zero.
         """
-        _, rows = self._problem.sequences(tile)
-        head, row = self._problem.column_head(tile), len(rows.lead)
-        coords = [*rows.lead, rows.row(first_column), head, column]
+        _, rows = self._problem.sequences(tile.work)
+        head, row = self._problem.column_head(tile.work), len(rows.lead)
+        coords = [*rows.lead, rows.row(tile.first_column), head, column]
         b.copy_in(rows.within(self._tensors[operand], row), slot, coords, [row, row + 2])
 
 
@@ -282,33 +233,18 @@ class PagedKV(CopiedKV):
         entries = self._keys.read_entries(tile, column)
         return entries if self._are_together else entries + self._values.read_entries(tile, column)
 
-    def load(
-        self,
-        operand: Operand,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        entries: Sequence[Value],
-        *,
-        is_whole: bool = False,
-        column: int = 0,
-    ) -> None:
+    def load(self, operand: Operand, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
         """Copies boxes of K, whole ones, or of V that end with the sequence."""
-        head = self._head(tile)
+        head, entries = (lambda: self._problem.column_head(tile.work)), tile.entries
         if operand == KEYS:
-            entries = entries[: self._keys.copies]
-            self._keys.load(
-                slot, tile, head, first_column, entries, is_whole=is_whole, column=column
-            )
+            keys = tile._replace(entries=entries[: self._keys.copies])
+            self._keys.load(slot, keys, head, column=column)
             return
-        values, entries = self._values, entries[-self._values.copies :]
-        if is_whole:
-            values.load(slot, tile, head, first_column, entries, is_whole=True)
+        values = tile._replace(entries=entries[-self._values.copies :])
+        if tile.is_whole:
+            self._values.load(slot, values, head)
         else:
-            values.load_until_end(slot, tile, head, first_column, entries)
-
-    def _head(self, tile: WorkTile) -> Callable[[], Value]:
-        return lambda: self._problem.column_head(tile)
+            self._values.load_until_end(slot, values, head)
 
 
 def copied_kv(problem: Problem, keys: StoredKeys, values: StoredKeys) -> CopiedKV:

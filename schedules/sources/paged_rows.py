@@ -1,6 +1,7 @@
 """Key tiles of rows that lie in the pages of a pool, one copy for each page."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
@@ -11,6 +12,22 @@ from ..operands.pages import Pages, page_size
 
 ROW_DIM, COLUMN_DIM = 1, 3  # of a pool [pages, page, heads, columns]
 Head = Callable[[], Value | int]
+
+
+class CopiedTile(NamedTuple):
+    """A tile of keys, values or other columns of a work tile, which is copied into slots.
+
+    Attributes:
+      work: the work tile.
+      first_column: the first of these columns: of keys the first key.
+      entries: its page entries; none of tensors.
+      is_whole: whether all of these columns exist.
+    """
+
+    work: WorkTile
+    first_column: Value
+    entries: Sequence[Value]
+    is_whole: bool = False
 
 
 class PagedRows:
@@ -42,40 +59,27 @@ class PagedRows:
         numbers = (b.INT.add(first, number) for number in range(self.copies))
         return [self._pages.entry(tile.batch, number) for number in numbers]
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        head: Head,
-        first_key: Value,
-        entries: Sequence[Value],
-        *,
-        is_whole: bool = False,
-        column: int = 0,
-    ) -> None:
+    def load(self, slot: Value, tile: CopiedTile, head: Head, *, column: int = 0) -> None:
         """Copies whole boxes, whatever is behind the end of the sequence.
 
         Args:
           slot: [rows of a tile, columns], or its boxes side by side: [rows of a box, boxes x
             columns].
+          tile: with what `read_entries` found.
           head: emits the number of the pool's head.
-          entries: what `read_entries` found.
-          is_whole: all of these keys exist.
           column: of the rows at which those of the slot begin.
         """
         pool = self._pages.pool
-        for number, entry in enumerate(entries):
-            left = None if is_whole else self._left(tile, first_key, number)
+        for number, entry in enumerate(tile.entries):
+            left = None if tile.is_whole else self._left(tile, number)
             page = self._page(entry, left)
-            self._copy(pool, slot, head, number, page, first_key, column=column)
+            self._copy(pool, slot, head, number, page, tile.first_column, column=column)
 
-    def load_until_end(
-        self, slot: Value, tile: WorkTile, head: Head, first_key: Value, entries: Sequence[Value]
-    ) -> None:
+    def load_until_end(self, slot: Value, tile: CopiedTile, head: Head) -> None:
         """Copies boxes that end with the sequence, and are zero behind it; arguments as `load`."""
-        pool = self._pages.pool
-        for number, entry in enumerate(entries):
-            left = self._left(tile, first_key, number)
+        pool, first_key = self._pages.pool, tile.first_column
+        for number, entry in enumerate(tile.entries):
+            left = self._left(tile, number)
             page, count = self._page(entry, left), b.extent(pool, 0)
             begins, ends = b.compare("sge", page, 0), b.compare("slt", page, count)
             with b.either(arith.AndIOp(begins, ends).result) as (is_there, is_not):
@@ -86,9 +90,10 @@ class PagedRows:
                 with is_not:
                     self._copy(pool, slot, head, number, count, first_key)
 
-    def _left(self, tile: WorkTile, first_key: Value, number: int) -> Value:
+    def _left(self, tile: CopiedTile, number: int) -> Value:
         """Positions of the sequence from a copy's first on."""
-        return b.INT.sub(tile.keys.length, b.INT.add(first_key, number * self.box_rows))
+        first = b.INT.add(tile.first_column, number * self.box_rows)
+        return b.INT.sub(tile.work.keys.length, first)
 
     def _page(self, entry: Value, left: Value | None) -> Value:
         """The page of a copy: a number outside the pool where there is nothing to read."""

@@ -1,12 +1,12 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from .. import emit as b
 from ..core.problem import Problem, Value, WorkTile
 from .key_slots import KeySlots
 from .kv_source import VALUES, KVSource, Streamed, StreamedKV
+from .paged_rows import CopiedTile
 from .query_slots import QuerySlots
 
 
@@ -37,20 +37,21 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
     """
     tiles = problem.column_tiles(tile)
 
-    def fill_values(column: Value, entries: Sequence[Value]) -> None:
+    def fill_values(copied: CopiedTile) -> None:
         slot = storage.v.acquire()
-        source.load(VALUES, values_in(problem, slot), tile, column, entries)
+        source.load(VALUES, values_in(problem, slot), copied)
         b.commit(slot, "copy_engine")
 
     def iteration(index: Value, *entries: Value) -> list[Value]:
-        column = tiles.first_column(index)
-        storage.keys.fill(source, tile, column, entries)
-        fill_values(column, entries)
+        copied = CopiedTile(tile, tiles.first_column(index), entries)
+        storage.keys.fill(source, copied)
+        fill_values(copied)
         return source.read_entries(tile, tiles, b.INT.add(index, 1)) if entries else []
 
     with b.when(tiles.any()):
         first = tiles.first_column(0)
         entries = source.read_entries(tile, tiles, 0)
+        copied = CopiedTile(tile, first, entries)
         queries = storage.queries
         interleaved = storage.keys.filled if queries.count > 1 else 0
 
@@ -59,10 +60,10 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
             if number < interleaved:
                 queries.fill(tile, 0, [number])
 
-        storage.keys.fill(source, tile, first, entries, after=fill_queries)
+        storage.keys.fill(source, copied, after=fill_queries)
         for q_tile in range(problem.config.q_tiles):
             queries.fill(tile, q_tile, range(0 if q_tile else interleaved, queries.count))
-        fill_values(first, entries)
+        fill_values(copied)
         following = source.read_entries(tile, tiles, b.constant(1)) if entries else []
         b.loop(1, tiles.count, following, iteration)
 

@@ -1,12 +1,11 @@
 """Boxes of the rows of a latent cache: columns of some keys of a sequence, in a tensor or pages."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.operands.pages import Pages
-from attn_mlir.schedules.sources.paged_rows import PagedRows
+from attn_mlir.schedules.sources.paged_rows import CopiedTile, PagedRows
 
 
 class RowBoxes(Protocol):
@@ -16,20 +15,10 @@ class RowBoxes(Protocol):
         """The page-table entries of the box that begins with a key; any for keys past the end."""
         ...
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_key: Value,
-        column: Value | int,
-        entries: Sequence[Value],
-        *,
-        ends: bool,
-    ) -> None:
-        """Fills a ring slot from the row of a key and a column on.
+    def load(self, slot: Value, tile: CopiedTile, column: Value | int, *, ends: bool) -> None:
+        """Fills a ring slot from the row of a tile's first key and a column on.
 
         Args:
-          entries: the result of `read_entries`.
           ends: whether rows past the end of the sequence must be zero; else they may be anything.
         """
         ...
@@ -45,23 +34,14 @@ class TensorBoxes:
         """No entries."""
         return []
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_key: Value,
-        column: Value | int,
-        entries: Sequence[Value],
-        *,
-        ends: bool,
-    ) -> None:
+    def load(self, slot: Value, tile: CopiedTile, column: Value | int, *, ends: bool) -> None:
         """One box.
 
         A map that ends with a sequence may have its base before the tensor, where the copy engine
         reads a box that is outside altogether (see `PagedRows`): such a box is taken past the end
         of the whole tensor.
         """
-        tensor, keys = self._tensor, tile.keys
+        tensor, keys, first_key = self._tensor, tile.work.keys, tile.first_column
         lead, row = keys.lead, len(keys.lead)
 
         def copy(source: Value, first: Value) -> None:
@@ -88,20 +68,11 @@ class PagedBoxes:
         """An entry per copy."""
         return PagedRows(self._pages, self._count).read_entries(tile, first_key)
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_key: Value,
-        column: Value | int,
-        entries: Sequence[Value],
-        *,
-        ends: bool,
-    ) -> None:
+    def load(self, slot: Value, tile: CopiedTile, column: Value | int, *, ends: bool) -> None:
         """A box per page, which ends with the sequence if `ends`."""
         rows = PagedRows(self._pages, self._count, first_column=column)
         load = rows.load_until_end if ends else rows.load
-        load(slot, tile, lambda: 0, first_key, entries)
+        load(slot, tile, lambda: 0)
 
 
 def boxes_of(problem: Problem, pages: Pages | None, count: int) -> RowBoxes:

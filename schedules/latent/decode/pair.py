@@ -17,6 +17,7 @@ from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.mask import hide_words
 from attn_mlir.schedules.softmax.row import Row
 from attn_mlir.schedules.sources.lookahead import each_iteration
+from attn_mlir.schedules.sources.paged_rows import CopiedTile
 
 from ..common.absorbed_pair import KEY_HALVES, VALUE_COLUMNS, PairStorage, store_output
 from ..common.pair_queries import Heads
@@ -97,10 +98,10 @@ def load_keys(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: Wor
         return boxes.read_entries(tile, first_key(index))
 
     def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
-        key = first_key(index)
+        copied = CopiedTile(tile, first_key(index), entries)
         for column in range(0, problem.columns, storage.slots.chunk):
             slot = storage.k.acquire()
-            boxes.load(slot, tile, key, column, entries, ends=False)
+            boxes.load(slot, copied, column, ends=False)
             b.commit(slot, "copy_engine")
 
     each_iteration(key_tiles, find, fill, lambda: storage.q.load_first(heads))
@@ -125,8 +126,9 @@ def load_values(problem: Problem, storage: PairStorage, boxes: RowBoxes, tile: W
     def fill(index: Value | int, entries: Sequence[Value], *, is_whole: bool) -> None:
         copies = len(entries) // KEY_HALVES
         for half, key in enumerate(first_keys(index)):
-            slot, page_entries = storage.v.acquire(), entries[half * copies : (half + 1) * copies]
-            boxes.load(slot, tile, key, column, page_entries, ends=not is_whole)
+            slot = storage.v.acquire()
+            copied = CopiedTile(tile, key, entries[half * copies : (half + 1) * copies])
+            boxes.load(slot, copied, column, ends=not is_whole)
             b.commit(slot, "copy_engine")
 
     def begin() -> None:

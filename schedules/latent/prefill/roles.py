@@ -9,7 +9,6 @@ copies fill the same bytes as one copy of all columns, and one product of nope +
 the slot.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +19,7 @@ from attn_mlir.schedules.core.tile_rows import column_boxes
 from attn_mlir.schedules.operands.sequences import KeySequences, Shortened
 from attn_mlir.schedules.operands.sequences import Sequence as Positions
 from attn_mlir.schedules.sources.kv_source import KEYS, ROPE, VALUES, Operand, TensorRows
-from attn_mlir.schedules.sources.paged_rows import PagedRows
+from attn_mlir.schedules.sources.paged_rows import CopiedTile, PagedRows
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,8 @@ class Rope(Protocol):
         """The indices to load before a tile is copied, i32 each."""
         ...
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_key: Value,
-        entries: Sequence[Value],
-        *,
-        column: int = 0,
-    ) -> None:
-        """Fills a tile from a key and a column of rope on; rows past the end may be anything."""
+    def load(self, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
+        """Fills a slot with a tile, from a column of rope on; rows past the end may be anything."""
         ...
 
 
@@ -86,17 +77,10 @@ class RopeRows:
         keys = self.sequences.of(tile.batch, tile.queries)
         return [*keys.lead, keys.row(first_key)]
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_key: Value,
-        entries: Sequence[Value],
-        *,
-        column: int = 0,
-    ) -> None:
+    def load(self, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
         """One box."""
-        place = entries or [*tile.keys.lead, tile.keys.row(first_key)]
+        keys = tile.work.keys
+        place = tile.entries or [*keys.lead, keys.row(tile.first_column)]
         row = len(place) - 1
         b.copy_in(self.tensor, slot, [*place, 0, self.first_column + column], [row, row + 2])
 
@@ -115,17 +99,9 @@ class RopePages:
         """An entry per page of the tile."""
         return self.rows.read_entries(tile, first_key)
 
-    def load(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_key: Value,
-        entries: Sequence[Value],
-        *,
-        column: int = 0,
-    ) -> None:
+    def load(self, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
         """A box per page."""
-        self.rows.load(slot, tile, lambda: 0, first_key, entries, column=column)
+        self.rows.load(slot, tile, lambda: 0, column=column)
 
 
 class LatentKV:
@@ -139,27 +115,17 @@ class LatentKV:
         """The entries of rope."""
         return self._rope.read_entries(tile, keys.first_column(index))
 
-    def load(
-        self,
-        operand: Operand,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        entries: Sequence[Value],
-        *,
-        is_whole: bool = False,
-        column: int = 0,
-    ) -> None:
+    def load(self, operand: Operand, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
         """Copies a box of V or of rope, or the boxes of keys that the slot's barrier expects."""
         if operand == ROPE:
-            self._rope.load(slot, tile, first_column, entries, column=column)
+            self._rope.load(slot, tile, column=column)
             return
         if operand == VALUES:
-            self._tensors.load(operand, slot, tile, first_column, entries, is_whole=is_whole)
+            self._tensors.load(operand, slot, tile)
             return
         nope, rope = self._problem.q  # whose columns lie as those of keys do
         for tensor, first, part in column_boxes(slot, (nope, rope), column):
             if tensor is nope:
-                self._tensors.load(KEYS, part, tile, first_column, [], column=first)
+                self._tensors.load(KEYS, part, tile, column=first)
             else:
-                self.load(ROPE, part, tile, first_column, entries, column=first)
+                self.load(ROPE, part, tile, column=first)
