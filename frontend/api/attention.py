@@ -290,8 +290,9 @@ def planned(
     kernel = chosen(
         spec, choice.in_parts(0 if split is None else split.count), **modified, **split_options
     )
-    sizes = named_extents(spec, operands)
-    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
+    whole = spec if kernel.partial else kernel  # whose results are those of the call
+    sizes = named_extents(whole, operands)
+    results = [Allocation.of(x, sizes) for x in whole.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], external=caller_o)
     arguments = {**operands, **lengths.arrays, **lengths.scalars, **extra}
     arguments["scale"] = check_scale(scale, spec.head_dim)

@@ -82,8 +82,8 @@ class Request(ABC):
     @functools.cached_property
     def pins(self) -> Knobs:
         """The knobs that options pin, by their names in policies."""
-        values = ((x.metadata[_KNOB], getattr(self, x.name)) for x in _options(type(self)))
-        return {knob: value for knob, value in values if knob and value not in (None, False)}
+        values = ((knob, getattr(self, name)) for knob, name in _knobs(type(self)))
+        return {knob: value for knob, value in values if value not in (None, False)}
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
@@ -136,6 +136,8 @@ class Request(ABC):
 
         A policy's choice is, so that the request for its kernel is not checked once more.
         """
+        if all(getattr(self, name) == value for name, value in options.items()):
+            return self
         made = object.__new__(type(self))
         kept = {field.name: getattr(self, field.name) for field in _options(type(self))}
         vars(made).update(kept | options)
@@ -183,6 +185,12 @@ class Request(ABC):
 def _options(cls: type) -> tuple[dataclasses.Field[Any], ...]:
     """The fields of a request that are options."""
     return tuple(field for field in dataclasses.fields(cls) if _CHECK in field.metadata)
+
+
+@functools.cache
+def _knobs(cls: type) -> tuple[tuple[str, str], ...]:
+    """The knobs that options of a request pin, each with the name of its option."""
+    return tuple((x.metadata[_KNOB], x.name) for x in _options(cls) if x.metadata[_KNOB])
 
 
 def option_names(cls: type[Request]) -> tuple[str, ...]:

@@ -205,6 +205,8 @@ class Policy(ABC):
         Args:
           others: settings of further knobs, where they are not the default ones.
         """
+        if not pins:
+            return None
         options = {knob.name for knob in self.options}
         for name in pins:
             if name not in options:

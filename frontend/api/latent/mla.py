@@ -155,13 +155,14 @@ def mla(call: MlaCall) -> Plan:
     }
     spec = _spec_of(operands, lengths, options)
     chip = target_named(target)
-    claimed = {"tile_order": call.tile_order} if call.tile_order == "clc" else {}
+    pins = {x: y for x in ("query_tiles", "tile_order") if (y := getattr(call, x)) is not None}
+    claimed = {name: order for name, order in pins.items() if order == "clc"}
     refuse(target, pins_mismatch(spec.facts, {**spec.pins, **claimed}, chip))
     if Feature.TENSOR_MEMORY not in chip.features and spec.has_helper:
         allowed = ", ".join(WIDE_DTYPES)
         name, dtype = ("q_nope", spec.dtype) if spec.has_wide_rope else ("k_rope", spec.rope_dtype)
         raise SpecError(f"{name} is {dtype}: on {target} it must be {allowed}")
-    spec = dataclasses.replace(spec, query_tiles=call.query_tiles, tile_order=call.tile_order)
+    spec = dataclasses.replace(spec, **pins) if pins else spec
     spec = chosen(spec, choice_of(spec, lengths.sizes, machine))
     arguments = {**operands, **scales, **lengths.arrays, **lengths.scalars}
     arguments["scale"] = model_scale(call.scale)
