@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from attn_mlir.api.array_checks import checked_array
@@ -29,14 +30,29 @@ from attn_mlir.schedules.policy.registry import able_target
 
 MODIFIERS = ("score_mod", "mask_mod", "block_mask", "sinks")  # whose gradients no kernel computes
 DELTA = "delta"  # the workspace
+OPERAND_GRADIENTS = ("dq", "dk", "dv")
 
 
 class Gradients(NamedTuple):
-    """The gradients of the operands of attention, each of the shape and dtype of its operand."""
+    """The gradients of what a call of attention is given, each of the shape and dtype of that.
+
+    Attributes:
+      dq, dk, dv: of its operands.
+      dsinks: of the logits of sinks; None without any.
+      captured: of tensors that `score_mod` captures, by the names that were asked for.
+    """
 
     dq: Any
     dk: Any
     dv: Any
+    dsinks: Any = None
+    captured: Mapping[str, Any] = MappingProxyType({})
+
+
+def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> Gradients:
+    """The results of a plan, in the order of the launches, by their names."""
+    del options
+    return Gradients(*results)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +85,7 @@ class AttentionBackwardCall(SequenceArguments, _BackwardOperands):
     stream: object | None = None
 
 
-@declared_by(AttentionBackwardCall, returns=Gradients)
+@declared_by(AttentionBackwardCall, returns=_gradients)
 def attention_backward(call: AttentionBackwardCall) -> Plan:
     """The gradients of q, k and v of `attention`, from the gradient of its output.
 
@@ -93,9 +109,9 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       device, stream: as of `attention`.
 
     Returns:
-      Gradients (dq, dk, dv) of the shapes and dtypes of q, k and v, in q's kind of array. A query
-      that sees no key, and a key that no query sees, have gradients of 0. Rows of no sequence are
-      not written.
+      Gradients(dq, dk, dv, dsinks, captured) in q's kind of array; dq, dk and dv of the shapes and
+      dtypes of q, k and v. A query that sees no key, and a key that no query sees, have gradients
+      of 0. Rows of no sequence are not written.
 
     Raises:
       SpecError: an argument is wrong, or has no kernel; nothing was launched.
@@ -132,7 +148,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     launches += [Step(x, {y.name: arguments[y.name] for y in x.operands}) for x in steps]
     return Plan(
         launches,
-        [results[name] for name in Gradients._fields],
+        [results[name] for name in OPERAND_GRADIENTS],
         [delta],
         call.q,
         views["q"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -21,10 +21,11 @@ BY_POSITION = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 P = ParamSpec("P")
 C = TypeVar("C")
+Returns = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
 
 def declared_by(
-    call: Callable[P, C], *, returns: Callable[..., Any] | None = None
+    call: Callable[P, C], *, returns: Returns | None = None
 ) -> Callable[[Callable[[C], Plan]], Callable[P, Any]]:
     """Makes a public function of one that plans a declared call: it plans and runs.
 
@@ -32,7 +33,8 @@ def declared_by(
 
     Args:
       call: a frozen dataclass, whose fields are the function's parameters.
-      returns: makes what the function returns of the plan's results, where that is no tuple.
+      returns: makes what the function returns, where that is no tuple, of the plan's results and
+        the arguments that the call names.
     """
 
     def public(function: Callable[[C], Plan]) -> Callable[P, Any]:
@@ -55,9 +57,7 @@ def declared_by(
     return public
 
 
-def _carried_out(
-    planner: Callable[P, Plan], returns: Callable[..., Any] | None
-) -> Callable[P, Any]:
+def _carried_out(planner: Callable[P, Plan], returns: Returns | None) -> Callable[P, Any]:
     """A function that plans and runs, with the name, signature and docstring of the planner."""
     cached = CachingPlanner(planner)
 
@@ -68,7 +68,7 @@ def _carried_out(
         except TypeError:
             check_options(planner, options)
             raise
-        return found if returns is None else returns(*found)
+        return found if returns is None else returns(found, options)
 
     return _with_signature(outside_graphs(call), planner, Any)
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from attn_mlir.api.attention_backward import MODIFIERS, Gradients, attention_backward
+from attn_mlir.api.attention_backward import (
+    MODIFIERS,
+    OPERAND_GRADIENTS,
+    Gradients,
+    attention_backward,
+)
 from attn_mlir.pytorch.graph_calls import GraphCall
 
 OPERANDS = ("q", "k", "v", "o", "lse", "do")
@@ -12,7 +17,7 @@ OPERANDS = ("q", "k", "v", "o", "lse", "do")
 BACKWARD = GraphCall(
     attention_backward, dict.fromkeys(OPERANDS, "Tensor") | {"mask": "str"}, excluded=MODIFIERS
 )
-attention_backward_call_op = BACKWARD.operator("attention_backward_call", results=Gradients._fields)
+attention_backward_call_op = BACKWARD.operator("attention_backward_call", results=OPERAND_GRADIENTS)
 _in_graph = BACKWARD.in_graph(attention_backward_call_op)
 
 

@@ -188,7 +188,8 @@ def called(
     names += ["dlse"] if any(one.dlse.any() for one in given) else []
     tensors = _stored(request.lengths, given, names)
     results = am.attention_backward(**tensors, mask=request.mask, scale=scale, device=_device(seed))
-    return [x.rows for x in _taken_apart(request.lengths, given, results._asdict())]
+    named = {name: getattr(results, name) for name in ("dq", "dk", "dv")}
+    return [x.rows for x in _taken_apart(request.lengths, given, named)]
 
 
 def judge(
