@@ -22,6 +22,7 @@ _OPERATION_MODULES = (
     "sparse_mla",
     "mla_decode",
     "delta",
+    "slope",
     "gradients",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
@@ -71,6 +72,7 @@ _HOMES = {
     "KeepOp": "keep",
     "OffsetsOp": "offsets",
     "SinkOp": "sink",
+    "SlopeOp": "slope",
     "TileCounterOp": "tile_counter",
     "YieldOp": "yield_",
     "build_module": "builder",

@@ -1,13 +1,23 @@
 """`attn.kv_gradients` and `attn.q_gradients`: gradients of attention from the gradient of O."""
 
+from collections.abc import Callable
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
+from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.join import JoinOp
+from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.offsets import OffsetsOp
+from attn_mlir.dialect.attn.region import argument_types, inside, region_misfit
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.sink import SinkOp
+from attn_mlir.dialect.attn.slope import SlopeOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
+from attn_mlir.dialect.attn.tile_counter import TileCounterOp
+from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.element_types import WIDE_MLIR
 
 _OPERANDS: dict[str, Axes] = {
@@ -68,9 +78,23 @@ def _mask_rule(op: Any) -> Mask:
     return attr_to_mask(op.mask)
 
 
+def _hides_scores(op: Any) -> bool:
+    """Whether the score modifier holds an `attn.keep`."""
+    return bool(inside(op, KeepOp))
+
+
 def _verify(op: Any) -> bool:
     """Checks operand and result types, the mask and the agreement of the shapes."""
-    if misfit := _type_misfit(op) or _shape_misfit(op) or mask_misfit(op.mask):
+    return _report(op, _type_misfit(op) or _shape_misfit(op) or mask_misfit(op.mask))
+
+
+def _verify_region(op: Any) -> bool:
+    """Checks the score modifier, if there is one."""
+    return _report(op, _region_misfit(op) if op.score_mod.blocks else "")
+
+
+def _report(op: Any, misfit: str) -> bool:
+    if misfit:
         op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
     return not misfit
 
@@ -78,9 +102,10 @@ def _verify(op: Any) -> bool:
 class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
     """The gradients of k and v of attention, given that of its output:
 
-        p[i, j] = e^(scale x q[i] . k[j] - lse[i]) where i sees j, else 0
+        p[i, j] = e^(mod(scale x q[i] . k[j]) - lse[i]) where i sees j, else 0
+        ds[i, j] = p[i, j] (do[i] . v[j] - delta[i]) slope[i, j], and 0 where p is
         dv[j] = sum_i p[i, j] do[i]
-        dk[j] = scale x sum_i p[i, j] (do[i] . v[j] - delta[i]) q[i]
+        dk[j] = scale x sum_i ds[i, j] q[i]
 
     with the sums over the queries of all heads that share a key-value head. A key that no query
     sees has gradients of 0.
@@ -106,10 +131,12 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
       mask: which keys a row sees, as of `attn.mha`.
       attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
 
+    Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep` and at most one `attn.slope`.
+
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
 
     Example:
-      %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+      %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
         : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
            tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
           -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>)
@@ -125,17 +152,19 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
     delta: ext.Operand[Any]
     scale: ext.Operand[Any]
     mask: Any
+    score_mod: ext.Region
 
     heads, kv_heads = property(_heads), property(_kv_heads)
     head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
     element_type, mask_rule = property(_element_type), property(_mask_rule)
-    verify_invariants = _verify
+    hides_scores = property(_hides_scores)
+    verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
 class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
-    """The gradient of q of attention, given that of its output; p as of `attn.kv_gradients`:
+    """The gradient of q of attention, given that of its output; ds as of `attn.kv_gradients`:
 
-        dq[i] = scale x sum_j p[i, j] (do[i] . v[j] - delta[i]) k[j]
+        dq[i] = scale x sum_j ds[i, j] k[j]
 
     A query that sees no key has a gradient of 0.
 
@@ -143,12 +172,12 @@ class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
       dq: [batch, sq, heads, head_dim], element type of q; stored as q is: [total, heads, head_dim]
         for ragged queries. Rows for which there is no query are not written.
 
-    Operands and attributes: as of `attn.kv_gradients`.
+    Operands, attributes and region: as of `attn.kv_gradients`.
 
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
 
     Example:
-      %dq = "attn.q_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+      %dq = "attn.q_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
         : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
            tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
           -> tensor<?x?x16x128xbf16>
@@ -163,31 +192,48 @@ class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
     delta: ext.Operand[Any]
     scale: ext.Operand[Any]
     mask: Any
+    score_mod: ext.Region
 
     heads, kv_heads = property(_heads), property(_kv_heads)
     head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
     element_type, mask_rule = property(_element_type), property(_mask_rule)
-    verify_invariants = _verify
+    hides_scores = property(_hides_scores)
+    verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
-def make_kv_gradients(*operands: ir.Value, mask: Mask) -> KvGradientsOp:
+def make_kv_gradients(
+    *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
+) -> KvGradientsOp:
     """Builds an `attn.kv_gradients` at the insertion point, whose results lie as k and v do.
 
     Args:
       operands: q, k, v, do, lse, delta and scale, shaped as `KvGradientsOp` says.
       mask: which keys each row sees.
+      score_mod: builds the modified score from (score, batch, head, q, k), and its slope.
     """
     _, k, v, *_ = operands
-    return KvGradientsOp(stored_type(k), stored_type(v), *operands, mask_to_attr(mask))
+    kinds = stored_type(k), stored_type(v)
+    return _modified(KvGradientsOp(*kinds, *operands, mask_to_attr(mask)), score_mod)
 
 
-def make_q_gradients(*operands: ir.Value, mask: Mask) -> QGradientsOp:
+def make_q_gradients(
+    *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
+) -> QGradientsOp:
     """Builds an `attn.q_gradients` at the insertion point, whose result lies as q does.
 
     Args:
-      operands, mask: as of `make_kv_gradients`.
+      operands, mask, score_mod: as of `make_kv_gradients`.
     """
-    return QGradientsOp(stored_type(operands[0]), *operands, mask_to_attr(mask))
+    op = QGradientsOp(stored_type(operands[0]), *operands, mask_to_attr(mask))
+    return _modified(op, score_mod)
+
+
+def _modified(op: Any, score_mod: Callable[..., ir.Value] | None) -> Any:
+    """The operation with a score modifier, if there is one."""
+    if score_mod is not None:
+        with ir.InsertionPoint(block := op.score_mod.blocks.append(*argument_types())):
+            YieldOp(score_mod(*block.arguments))
+    return op
 
 
 def _axes(op: Any) -> dict[str, Axes]:
@@ -233,3 +279,13 @@ def _shape_misfit(op: Any) -> str:
         if heads % kv_heads
         else ""
     )
+
+
+def _region_misfit(op: Any) -> str:
+    """The error in the score modifier; "" if none."""
+    if misfit := region_misfit(op.score_mod):
+        return misfit
+    if others := inside(op, (SinkOp, BlocksOp, JoinOp, TileCounterOp, OffsetsOp)):
+        return f"no '{others[0].OPERATION_NAME}' in score_mod"
+    count = len(inside(op, SlopeOp))
+    return f"at most one 'attn.slope' in score_mod, got {count}" if count > 1 else ""

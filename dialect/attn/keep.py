@@ -4,6 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.parents import parent_misfit
 
 
 class KeepOp(AttnDialect.Operation, name="keep"):
@@ -25,16 +26,8 @@ class KeepOp(AttnDialect.Operation, name="keep"):
 
     def verify_invariants(self) -> bool:
         """Checks the type of the condition and that an `attn` operation encloses it."""
-        if str(self.condition.type) != "i1":
-            self.location.emit_error(
-                f"'attn.keep' op expects a condition of type i1, got {self.condition.type}"
-            )
-            return False
-        parent = self.operation.parent
-        if parent is None or not parent.name.startswith("attn."):
-            got = "nothing" if parent is None else f"'{parent.name}'"
-            self.location.emit_error(
-                f"'attn.keep' op expects to be inside an attn operation, is inside {got}"
-            )
-            return False
-        return True
+        kind = self.condition.type
+        misfit = "" if str(kind) == "i1" else f"a condition of type i1, got {kind}"
+        if misfit := misfit or parent_misfit(self):
+            self.location.emit_error(f"'attn.keep' op expects {misfit}")
+        return not misfit

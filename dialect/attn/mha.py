@@ -14,6 +14,7 @@ from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.masks.shifted import shifted
 from attn_mlir.dialect.attn.offsets import OffsetsOp
+from attn_mlir.dialect.attn.region import region_misfit
 from attn_mlir.dialect.attn.shapes import rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
@@ -279,18 +280,9 @@ def _check_mask(op: MhaOp) -> None:
 
 def _check_score_mod(op: MhaOp) -> None:
     """One block of (f32, i32, i32, i32, i32) that yields an f32; one sink, one pair of lists."""
-    count = len(op.score_mod.blocks)
-    if count != 1:
-        raise _Invalid(f"score_mod to have one block, got {count}")
+    if misfit := region_misfit(op.score_mod):
+        raise _Invalid(misfit)
     block = op.score_mod.blocks[0]
-    got = [str(argument.type) for argument in block.arguments]
-    if got != ["f32", "i32", "i32", "i32", "i32"]:
-        raise _Invalid(f"score_mod arguments (f32, i32, i32, i32, i32), got ({', '.join(got)})")
-    last = list(block.operations)[-1]
-    if not isinstance(last, YieldOp):
-        raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
-    if str(last.value.type) != "f32":
-        raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
     for kind in (SinkOp, BlocksOp, JoinOp, TileCounterOp, OffsetsOp):
         count = sum(isinstance(inner, kind) for inner in block.operations)
         if count > 1:

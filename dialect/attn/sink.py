@@ -4,6 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.parents import parent_misfit
 
 
 class SinkOp(AttnDialect.Operation, name="sink"):
@@ -24,16 +25,8 @@ class SinkOp(AttnDialect.Operation, name="sink"):
 
     def verify_invariants(self) -> bool:
         """Checks the type of the logit and that an `attn` operation encloses it."""
-        if str(self.logit.type) != "f32":
-            self.location.emit_error(
-                f"'attn.sink' op expects a logit of type f32, got {self.logit.type}"
-            )
-            return False
-        parent = self.operation.parent
-        if parent is None or not parent.name.startswith("attn."):
-            got = "nothing" if parent is None else f"'{parent.name}'"
-            self.location.emit_error(
-                f"'attn.sink' op expects to be inside an attn operation, is inside {got}"
-            )
-            return False
-        return True
+        kind = self.logit.type
+        misfit = "" if str(kind) == "f32" else f"a logit of type f32, got {kind}"
+        if misfit := misfit or parent_misfit(self):
+            self.location.emit_error(f"'attn.sink' op expects {misfit}")
+        return not misfit

@@ -4,6 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.parents import parent_misfit
 
 
 class YieldOp(AttnDialect.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
@@ -21,11 +22,6 @@ class YieldOp(AttnDialect.Operation, name="yield", traits=[ir.IsTerminatorTrait]
 
     def verify_invariants(self) -> bool:
         """Checks that an `attn` operation encloses the yield."""
-        parent = self.operation.parent
-        if parent is None or not parent.name.startswith("attn."):
-            got = "nothing" if parent is None else f"'{parent.name}'"
-            self.location.emit_error(
-                f"'attn.yield' op expects to be inside an attn operation, is inside {got}"
-            )
-            return False
-        return True
+        if misfit := parent_misfit(self):
+            self.location.emit_error(f"'attn.yield' op expects {misfit}")
+        return not misfit

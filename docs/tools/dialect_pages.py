@@ -32,6 +32,7 @@ _CONTINUED = re.compile(
 _IN_A_MODIFIER = (
     "attn.yield",
     "attn.keep",
+    "attn.slope",
     "attn.sink",
     "attn.blocks",
     "attn.join",

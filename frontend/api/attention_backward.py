@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from attn_mlir.api.array_checks import checked_array
-from attn_mlir.api.attention import check_scale, spec_of
+from attn_mlir.api.attention import check_captured, check_scale, spec_of
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
@@ -22,13 +22,15 @@ from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.masks import Mask
+from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import check_devices
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.schedules.policy.registry import able_target
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 
-MODIFIERS = ("score_mod", "mask_mod", "block_mask", "sinks")  # whose gradients no kernel computes
+MODIFIERS = ("block_mask", "sinks")  # whose gradients no kernel computes
 DELTA = "delta"  # the workspace
 OPERAND_GRADIENTS = ("dq", "dk", "dv")
 
@@ -68,8 +70,8 @@ class _BackwardOperands:
     _: KW_ONLY
     dlse: Any = None
     mask: Mask | None = None
-    score_mod: Any = None
-    mask_mod: Any = None
+    score_mod: ScoreMod | None = None
+    mask_mod: MaskMod | None = None
     block_mask: Any = None
     sinks: Any = None
     scale: float | None = None
@@ -101,8 +103,9 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         gradients are those of the keys of this one.
       do: as o: the gradient of O.
       dlse: as lse: the gradient of LSE; 0 if None. That of a row that sees no key does not count.
-      mask, scale: as in that call.
-      score_mod, mask_mod, block_mask, sinks: None: there are no gradients through them yet.
+      mask, score_mod, mask_mod, scale: as in that call. The derivative of the modifier is made of
+        its program (`trace`).
+      block_mask, sinks: None: there are no gradients through them yet.
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: True: no kernel has results that depend on timing.
@@ -127,13 +130,17 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     _check_dtypes(call, attention)
     _check_rows(views, attention)
     check_devices(views)
+    modifier, captured = trace(call.score_mod, call.mask_mod)
+    for mod in (call.score_mod, call.mask_mod):
+        check_extents(mod, {**lengths.sizes, "heads": attention.heads})
+    check_captured(captured, lengths.sizes)
     for name in ("q", "k", "v", "o", "do"):
         check_copyable(views[name], name)
     options = {
         x.name: getattr(attention, x.name)
         for x in dataclasses.fields(KvGradientsSpec)
         if x.name != "cache"
-    }
+    } | {"modifier": modifier}
     steps = [KvGradientsSpec(**options), QGradientsSpec(**options)]
     machine = _machine(call, views["q"], steps[0].operation)
     chosen = [choice_of(spec, lengths.sizes, machine) for spec in steps]
@@ -142,7 +149,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     results = {x.name: Allocation.of(x, extents) for x in outputs}
     delta = Allocation(DELTA, "f32", views["lse"].shape)
     scale = check_scale(call.scale, attention.head_dim)
-    arguments = {**views, **lengths.arrays, **lengths.scalars, "scale": scale}
+    arguments = {**views, **lengths.arrays, **lengths.scalars, **captured, "scale": scale}
     arguments |= {name: PlanView(name, x.shape) for name, x in {**results, DELTA: delta}.items()}
     launches = [_delta(views, attention)]
     launches += [Step(x, {y.name: arguments[y.name] for y in x.operands}) for x in steps]

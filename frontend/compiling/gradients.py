@@ -9,13 +9,16 @@ from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
+from attn_mlir.compiling.mha_options import MODIFIER
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
 from attn_mlir.compiling.request import Request, option, request
-from attn_mlir.compiling.sequences import HeadsRequest
+from attn_mlir.compiling.sequences import HeadsRequest, table
 from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.attn.programs.derivative import differentiated
+from attn_mlir.dialect.attn.programs.program import CapturedTensor, Program
 from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.call.scalars import integer
-from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.facts import Facts, Modifier
 
 _DTYPE = partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES)
 
@@ -88,6 +91,8 @@ class GradientsRequest(HeadsRequest):
       head_dim: elements per head of Q and K, a multiple of 8.
       v_head_dim: elements per head of V and O; `head_dim` when left out.
       dtype: of Q, K, V, the gradient of O and the results: `bf16` or `f16`.
+      modifier: the traced program of the attention's score modifier and predicate, as of `MhaSpec`;
+        its tensors are passed with every call.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -100,13 +105,14 @@ class GradientsRequest(HeadsRequest):
         converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
     )
     dtype: str = option(converter=_DTYPE, default="bf16")
+    modifier: Program | None = MODIFIER
 
     def completed(self) -> Mapping[str, object]:
         """Values of the size of keys."""
         return {**super().completed(), "v_head_dim": self.head_dim}
 
     def check_together(self) -> None:
-        """Refuses groups of unequal sizes, and caches.
+        """Refuses groups of unequal sizes, caches, and modifiers without a derivative.
 
         Raises:
           SpecError: names the option.
@@ -114,10 +120,14 @@ class GradientsRequest(HeadsRequest):
         self.check_heads()
         if self.cache is not None:
             raise SpecError(no_kernel("cache", "gradients are of keys in tensors of their own"))
+        if self.modifier is not None:
+            differentiated(self.modifier)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Q, K, V, the gradient of O, two numbers of each row, the scale; results and lengths."""
+        """Q, K, V, the gradient of O, two numbers of each row, the scale; results, lengths and
+        what the modifier reads.
+        """
         *lead, rows = self.rows_q
         queries = (*self.rows_q, self.heads, self.head_dim)
         keys = (*self.rows_k, self.kv_heads, self.head_dim)
@@ -132,13 +142,20 @@ class GradientsRequest(HeadsRequest):
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *(Operand(name, self.dtype, results[name], "out") for name in self.results),
             *self.index_operands,
+            *(table(x.name, x.dtype, x.rank) for x in self._read),
         )
+
+    @property
+    def _read(self) -> tuple[CapturedTensor, ...]:
+        """The tensors that the modifier reads."""
+        return () if self.modifier is None else self.modifier.tensors
 
     @property
     def kernel_name(self) -> str:
         """What is static."""
         words = (
             self.mask_name,
+            "mod" if self.modifier is not None else "",
             self.lengths.short_name,
             self.dtype,
             f"h{self.heads}k{self.kv_heads}",
@@ -160,6 +177,7 @@ class GradientsRequest(HeadsRequest):
             mask=self.mask,
             ragged_q=self.lengths.ragged_q,
             padded_q=self.lengths.used_q and not self.lengths.ragged_q,
+            modifier=Modifier.of(self.modifier),
         )
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -173,7 +191,13 @@ class GradientsRequest(HeadsRequest):
         )
         rest = (arguments[name] for name in ("lse", "delta", "scale"))
         make = {"kv_gradients": make_kv_gradients, "q_gradients": make_q_gradients}
-        op = make[self.operation](*stored, *rest, mask=self.mask)
+        modifier, score_mod = self.modifier, None
+        if modifier is not None:
+            from attn_mlir.dialect.attn.programs.expression import emit_derivative
+
+            tensors = [arguments[x.name] for x in modifier.tensors]
+            score_mod = lambda *at: emit_derivative(modifier, at, tensors)  # noqa: E731
+        op = make[self.operation](*stored, *rest, mask=self.mask, score_mod=score_mod)
         return {name: getattr(op, name) for name in self.results}
 
 
@@ -182,7 +206,8 @@ class KvGradientsSpec(GradientsRequest):
     """The gradients of keys and values; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, mask, lengths, cache: as of `GradientsRequest`.
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, mask, lengths, cache: as of
+        `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -197,7 +222,8 @@ class QGradientsSpec(GradientsRequest):
     """The gradient of queries; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, mask, lengths, cache: as of `GradientsRequest`.
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, mask, lengths, cache: as of
+        `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.

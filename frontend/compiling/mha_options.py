@@ -20,6 +20,15 @@ def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
     return partial(dtype_name, argument=name, allowed=allowed)
 
 
+MODIFIER: Any = option(
+    converter=options.modifier,
+    default=None,
+    written=lambda modifier: modifier.canonical(),
+    read=options.modifier_of,
+)
+"""A traced score modifier, as an option."""
+
+
 @request
 class MhaOptions(GroupedRequest):
     """The options of `MhaSpec`, whose docstring says what each means."""
@@ -28,12 +37,7 @@ class MhaOptions(GroupedRequest):
     v_head_dim: int = option(converter=options.unchecked, default=None)
     dtype: str = option(converter=_dtype("dtype", DTYPES), default="bf16")
     kv_dtype: str = option(converter=_dtype("kv_dtype", DTYPES), default=None)
-    modifier: Program | None = option(
-        converter=options.modifier,
-        default=None,
-        written=lambda modifier: modifier.canonical(),
-        read=options.modifier_of,
-    )
+    modifier: Program | None = MODIFIER
     schedule: str | None = option(converter=partial(options.schedule, "mha"), default=None)
     block: tuple[int, int, int] | None = option(
         converter=options.unchecked, default=None, written=list, read=tuple

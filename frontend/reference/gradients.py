@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.dialect.attn.programs.derivative import Derivative, differentiated
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
-from attn_mlir.reference.mha import blocks, check_operands
+from attn_mlir.reference.mha import HIDDEN_BELOW, blocks, check_operands
+from attn_mlir.reference.modifier import Modifier
+from attn_mlir.reference.offsets import NO_OFFSETS
+from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
 
 class AttentionGradients(NamedTuple):
-    """The gradients of q, k and v, each of the shape of its operand."""
+    """The gradients of what attention is given, each of the shape of that.
+
+    Attributes:
+      dq, dk, dv: of q, k and v.
+      dsinks: of the sinks; None without any.
+      captured: of tensors that `score_mod` captures, by name.
+    """
 
     dq: Array
     dk: Array
     dv: Array
+    dsinks: Array | None = None
+    captured: Mapping[str, Array] = MappingProxyType({})
 
 
 def attention_backward_f64(
@@ -32,22 +46,33 @@ def attention_backward_f64(
     *,
     dlse: Array | None = None,
     mask: Mask | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    sinks: Array | None = None,
+    captured: Sequence[str] = (),
     scale: float | None = None,
 ) -> AttentionGradients:
     """The formula of `attn_mlir.attention_backward`, whatever the operands' dtype:
 
-        p[i, j] = e^(scale x q[i] . k[j] - lse[i]) where i sees j, else 0
-        delta[i] = o[i] . do[i] - dlse[i], and 0 where LSE is -inf
-        ds[i, j] = p[i, j] (do[i] . v[j] - delta[i])
+        z[i, j] = mod(scale x q[i] . k[j])
+        e[i, j] = e^(z[i, j] - lse[i]) where i sees j, else 0
+        p[i, j] = e[i, j] / (1 + e^(sink - lse[i]))
+        dz[i, j] = p[i, j] (do[i] . v[j] - o[i] . do[i]) + e[i, j] dlse[i]
+        ds[i, j] = dz[i, j] x mod'[i, j], and 0 where p is
         dq = scale x ds k        dk = scale x ds^T q        dv = p^T do
+        dsinks = -sum of (o[i] . do[i]) / (1 + e^(lse[i] - sink)) over the rows of a head
+
+    without the parts of rows whose LSE is -inf.
 
     Args:
-      q, k, v, mask, scale: as of `attention_f64`.
+      q, k, v, mask, score_mod, mask_mod, sinks, scale: as of `attention_f64`.
       o, lse: as that returns them, in any precision.
       do, dlse: as o and lse: their gradients; that of the LSE is 0 if None.
+      captured: names of tensors that `score_mod` captures, whose gradients are wanted.
 
     Raises:
-      SpecError: as `attention_f64`, or a result or gradient of another shape than its own.
+      SpecError: as `attention_f64`, a result or gradient of another shape than its own, or a
+        modifier without a derivative.
     """
     factor = check_operands(q, k, v, mask, scale)
     dlse = np.zeros(np.shape(lse)) if dlse is None else dlse
@@ -57,15 +82,83 @@ def attention_backward_f64(
         if np.shape(array) != shape:
             raise SpecError(f"{name} must be {list(shape)}, got {list(np.shape(array))}")
     q, k, v, o, do, lse, dlse = (x.astype(np.float64) for x in (q, k, v, o, do, lse, dlse))
-    delta = np.where(lse == -np.inf, 0.0, (o * do).sum(3).transpose(0, 2, 1) - dlse)
-    found = AttentionGradients(*map(np.zeros_like, (q, k, v)))
+    is_empty = lse == -np.inf
+    sums, dlse = (o * do).sum(3).transpose(0, 2, 1), np.where(is_empty, 0.0, dlse)
+    taken, dsinks = np.zeros(lse.shape), None  # by the sink, of the weight of each row
+    if sinks is not None:
+        logits = np.asarray(sinks, np.float64)[:, None]
+        with np.errstate(over="ignore"):
+            taken = np.where(is_empty, 0.0, 1 / (1 + np.exp(lse - logits)))
+        dsinks = -(taken * sums).sum((0, 2))
+    modified = _Modified(Modifier.of(score_mod, mask_mod, None), captured)
+    dq, dk, dv = map(np.zeros_like, (q, k, v))
     for b, h, i, visible in blocks(q, k, [mask or full()] * len(q)):
         g = h // (q.shape[2] // k.shape[2])
+        scores = factor * q[b, i, h] @ k[b, :, g].T
+        z, visible = modified.scores(scores, visible, b, h, i.start)
         with np.errstate(over="ignore", invalid="ignore"):
-            weights = np.exp(factor * q[b, i, h] @ k[b, :, g].T - lse[b, h, i, None])
-        p = np.where(visible, weights, 0.0)
-        ds = p * (do[b, i, h] @ v[b, :, g].T - delta[b, h, i, None])
-        found.dq[b, i, h] = factor * ds @ k[b, :, g]
-        found.dk[b, :, g] += factor * ds.T @ q[b, i, h]
-        found.dv[b, :, g] += p.T @ do[b, i, h]
-    return found
+            e = np.where(visible, np.exp(z - lse[b, h, i, None]), 0.0)
+        p = e * (1 - taken[b, h, i, None])
+        dz = p * (do[b, i, h] @ v[b, :, g].T - sums[b, h, i, None]) + e * dlse[b, h, i, None]
+        ds = modified.through(scores, dz, e, b, h, i.start)
+        dq[b, i, h] = factor * ds @ k[b, :, g]
+        dk[b, :, g] += factor * ds.T @ q[b, i, h]
+        dv[b, :, g] += p.T @ do[b, i, h]
+    return AttentionGradients(dq, dk, dv, dsinks, modified.captured)
+
+
+class _Modified:
+    """A score modifier with its derivatives, evaluated block by block.
+
+    Attributes:
+      captured: the gradients of the tensors that are asked for, so far.
+    """
+
+    def __init__(self, modifier: Modifier, names: Sequence[str]):
+        self._modifier = modifier
+        self._derivative: Derivative | None = None
+        if modifier.program is not None:
+            self._derivative = differentiated(modifier.program)
+        for name in names:
+            if name not in modifier.tensors:
+                raise SpecError(f"captured names {name!r}, which score_mod does not capture")
+        self.captured = {name: np.zeros(modifier.tensors[name].shape) for name in names}
+
+    def scores(
+        self, scores: Array, visible: Array, b: int, h: int, row: int
+    ) -> tuple[Array, Array]:
+        """The modified scores, and which are visible."""
+        modified = self._modifier(scores, b, h, row, NO_OFFSETS)
+        if modified is None:
+            return scores, visible
+        z = np.broadcast_to(modified.score, scores.shape)
+        return z, visible & modified.kept & ~(z < HIDDEN_BELOW)
+
+    def through(self, scores: Array, dz: Array, weights: Array, b: int, h: int, row: int) -> Array:
+        """The gradients of scores, given those of modified ones; adds to those of tensors."""
+        if self._derivative is None:
+            return dz
+        found = self._derivative
+
+        def value(node: int) -> Array:
+            part = Modifier(found.program(node), self._modifier.tensors)
+            modified = part(scores, b, h, row, NO_OFFSETS)
+            assert modified is not None
+            return np.broadcast_to(modified.score, scores.shape)
+
+        def times(node: int) -> Array:
+            with np.errstate(invalid="ignore"):
+                return np.where(weights == 0, 0.0, dz * value(node))
+
+        for read in found.reads:
+            name = found.tensors[read.tensor].name
+            if name not in self.captured:
+                continue
+            into = self.captured[name]
+            places = [value(x).astype(np.int64) for x in found.nodes[read.node].args]
+            inside = [
+                np.clip(np.where(x < 0, x + n, x), 0, n - 1)
+                for x, n in zip(places, into.shape, strict=True)
+            ]
+            np.add.at(into, tuple(inside), times(read.adjoint))
+        return times(found.slope)

@@ -26,6 +26,9 @@ class Offsets:
         return shifted(mask, self.q, self.k) if self.are_positions else mask
 
 
+NO_OFFSETS = Offsets(0, 0, 0, are_positions=False)
+
+
 def offsets_of(
     q_offset: Any, k_offset: Any, head_offset: int, *, batch: int, first_batch: int
 ) -> list[Offsets]:

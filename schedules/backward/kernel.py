@@ -27,7 +27,7 @@ from attn_mlir.schedules.backward.roles import GradientStorage, attend, load, st
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
-from attn_mlir.schedules.core.modifier import Unmodified
+from attn_mlir.schedules.core.modifier import modifier_of
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, LSE_DIMS, QUERY_DIMS, opened, over_tiles
 from attn_mlir.schedules.operands.scales import OperandScales
@@ -149,7 +149,7 @@ def gradients_kernel(
             stored=op.element_type,
             output=op.element_type,
             mask=op.mask_rule,
-            modifier=Unmodified(),
+            modifier=modifier_of(op, captured),
             make_column_tiles=MaskTiles,
             config=config,
             direction=direction,

@@ -9,7 +9,7 @@ issue S = X U^T        K Q^T           Q K^T
 issue dP = Y V^T       V dO^T          dO V^T
 await S                P = 2^(c S - LSE), 0 where hidden
 issue dY += P V        dV += P dO      -
-await dP               dS = P (dP - delta)
+await dP               dS = P slope (dP - delta)
 issue dX += dS U       dK += dS Q      dQ += dS K
 await both
 ```
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients, Named
+from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, numbers_of
 from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
@@ -102,7 +103,9 @@ class _Steps:
     def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, group: Value):
         self._problem, self._storage, self._group = problem, storage, group
         self._row0 = problem.first_position(tile, group)
-        self._scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
+        to_log2 = b.f32_constant(LOG2E)
+        is_scaled = problem.modifier.changes  # else its scores are raw
+        self._scale_log2 = to_log2 if is_scaled else b.fmul(problem.scale, to_log2)
         self._take = storage.numbers.of_tile(tile, self._row0)
         self._stationary = [ring.wait(group) for ring in storage.stationary]
 
@@ -142,11 +145,12 @@ class _Steps:
         weights = self._weights(
             masked_scores(problem, tile, scores, test, tiles, index, row0, scale)
         )
+        factors = times_slope(problem, tile, scores, weights, tiles, index, row0)
         second_products = [
             self._added(accumulators, weights, second) for accumulators in second_gradient
         ]
         weight_gradients = b.wait_product(raw[1], newest=len(second_products))
-        first_product = self._added(gradient, self._gradients(weights, weight_gradients), first)
+        first_product = self._added(gradient, self._gradients(factors, weight_gradients), first)
         second_done = [b.wait_product(product, newest=1) for product in second_products]
         b.release(second, "warps")
         gradient = b.wait_product(first_product)
@@ -174,13 +178,13 @@ class _Steps:
         columns = self._problem.config.tile_n
         return b.exp2_tile(exponents, period=0, count=0, begin=0, end=columns)
 
-    def _gradients(self, weights: Value, gradients: Value) -> Value:
-        """dS, without the scale: P (dP - delta)."""
+    def _gradients(self, factors: Value, gradients: Value) -> Value:
+        """dS, without the scale: factors (dP - delta)."""
 
-        def element(weight: Value, gradient: Value, delta: Value) -> Value:
-            return b.fmul(weight, b.fsub(gradient, delta))
+        def element(factor: Value, gradient: Value, delta: Value) -> Value:
+            return b.fmul(factor, b.fsub(gradient, delta))
 
-        return b.map_elements(element, weights, gradients, self._take(DELTA))
+        return b.map_elements(element, factors, gradients, self._take(DELTA))
 
 
 def store_gradients(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:

@@ -17,7 +17,7 @@ from attn_mlir.schedules.operands.storage import (
 from attn_mlir.schedules.policy.facts import Facts, Fp8Rows, Rope, Scales
 from attn_mlir.schedules.policy.facts import Modifier as ModifierFacts
 
-from .modifier import Modifier
+from .modifier import Modifier, modifier_of
 
 Value = Any
 
@@ -56,6 +56,11 @@ def _attention(op: attn.MhaOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts
         scales=_scales(op.k, op.v),
         indexed_rows=has_indirect_rows(op.k),
     )
+
+
+def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
+    modifier = modifier_of(op, {})
+    return replace(_attention(op), modifier=ModifierFacts(modifier.reads, modifier.gathers))
 
 
 def _mha(op: attn.MhaOp) -> Facts:
@@ -185,8 +190,8 @@ _FACTS: dict[type[Any], Any] = {
     attn.AppendOp: _append,
     attn.CombineOp: _combine,
     attn.DeltaOp: _delta,
-    attn.KvGradientsOp: _attention,
-    attn.QGradientsOp: _attention,
+    attn.KvGradientsOp: _gradients,
+    attn.QGradientsOp: _gradients,
 }
 
 

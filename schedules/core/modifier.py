@@ -5,7 +5,8 @@ from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
-from attn_mlir.dialect.attn import KeepOp, SinkOp
+from attn_mlir.dialect.attn import KeepOp, SinkOp, SlopeOp
+from attn_mlir.dialect.attn.region import inside
 from attn_mlir.dialect.diagnostics import op_error
 
 from .. import emit as b
@@ -24,9 +25,14 @@ class Modifier:
       readings: number of those indexed by both query and key.
       gathers: whether an index combines query and key, as a distance does.
       has_sink: each row also sees a sink, a key without a value.
+      has_slope: the derivative by the score is not 1 (`attn.slope`).
     """
 
-    def __init__(self, op: attn.MhaOp, captured: Mapping[Value, Value]):
+    def __init__(
+        self,
+        op: attn.MhaOp | attn.KvGradientsOp | attn.QGradientsOp,
+        captured: Mapping[Value, Value],
+    ):
         """Prepares the region for use in a kernel.
 
         Args:
@@ -49,9 +55,8 @@ class Modifier:
         of_both = by_q & by_k
         self.gathers = any(of_both & some for some in chosen)
         self.changes = self._result != score or score in needed
-        sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
-        self._sink = sinks[0] if sinks else None
-        self.has_sink = bool(sinks)
+        self._sink, self._slope = (next(iter(inside(op, kind)), None) for kind in (SinkOp, SlopeOp))
+        self.has_sink, self.has_slope = self._sink is not None, self._slope is not None
 
     def __call__(
         self, score: Value, batch: Value, head: Value, q: Value, k: Value, *, masked: bool
@@ -81,6 +86,16 @@ class Modifier:
         assert self._sink is not None
         (logit,) = self._values([self._sink.logit], (None, batch, head, q, None))
         return logit
+
+    def slope(self, score: Value, batch: Value, head: Value, q: Value, k: Value) -> Value:
+        """The derivative by the score, which is multiplied by the scale, at the insertion point.
+
+        Raises:
+          VerifyError: the region holds something that is not element-wise.
+        """
+        assert self._slope is not None
+        (slope,) = self._values([self._slope.value], (score, batch, head, q, k))
+        return slope
 
     @property
     def _result(self) -> Value:
@@ -129,8 +144,15 @@ class Unmodified(Modifier):
     """The modifier of an operation that changes no score."""
 
     def __init__(self) -> None:
-        self.changes = self.hides = self.has_sink = False
-        self.readings, self.gathers = 0, False
+        self.changes = self.hides = self.has_sink = self.has_slope = False
+        self.reads, self.readings, self.gathers = 0, 0, False
+
+
+def modifier_of(
+    op: attn.KvGradientsOp | attn.QGradientsOp, captured: Mapping[Value, Value]
+) -> Modifier:
+    """The modifier of an operation whose region may be empty; arguments as of `Modifier`."""
+    return Modifier(op, captured) if op.score_mod.blocks else Unmodified()
 
 
 def _copied(op: Any, values: Mapping[Value, Value]) -> Value:

@@ -246,6 +246,23 @@ class Problem:
             return tile.column_head
         return self.rows.kv_head(tile.head)
 
+    def coordinates(
+        self, tile: WorkTile, row0: Value, column0: Value, row: Value, column: Value
+    ) -> tuple[Value, Value, Value]:
+        """The head, query and key of a score of a tile of scores, as a modifier sees them.
+
+        Args:
+          row0, column0: positions of the tile's first row and column.
+          row, column: of the score in the tile.
+        """
+        rows = self.rows
+        position, column = b.INT.add(row0, rows.position(row)), b.INT.add(column0, column)
+        q, k = self.direction.ordered(position, column)
+        of_rows, of_columns = (lambda: rows.head(tile.head, row)), (lambda: self.column_head(tile))
+        of_queries, _ = self.direction.ordered(of_rows, of_columns)
+        head = of_queries()
+        return (head, q, k) if tile.shift is None else tile.shift.coordinates(head, q, k)
+
     def over_column_heads(
         self,
         tile: WorkTile,

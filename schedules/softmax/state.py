@@ -5,6 +5,7 @@ Pure functions over fragments, used by every schedule; `row` has the formulas fo
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from attn_mlir.dialect import ws
@@ -16,6 +17,7 @@ from ..core.problem import Problem, Value, WorkTile
 from .mask import hide
 from .row import Row
 from .row import is_large as is_too_coarse
+from .scores import map_scores
 
 TOTAL_COLUMNS = 8  # partial sums of a row: each thread of a quad has its own
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
@@ -54,8 +56,15 @@ def masked_scores(
     if column != 0:
         column0 = b.INT.add(column0, column)
     if modifier.changes or masked:
-        before_modifier = scale if modifier.changes else None
-        scores = _modified(problem, scores, before_modifier, tile, row0, column0, masked=masked)
+        scores = map_scores(
+            partial(modifier, masked=masked),
+            problem,
+            tile,
+            scores,
+            row0,
+            column0,
+            scale if modifier.changes else None,
+        )
     if test is not None:
         scores = hide(problem, tile, scores, test, row0, column0)
     return scores
@@ -223,32 +232,6 @@ def weights_of(
 def is_beyond(largest: Value, limit: Value) -> Value:
     """i1: largest > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
     return b.fcompare("UGT", largest, limit)
-
-
-def _modified(
-    problem: Problem,
-    scores: Value,
-    scale: Value | None,
-    tile: WorkTile,
-    row0: Value,
-    column0: Value,
-    *,
-    masked: bool,
-) -> Value:
-    """Applies the modifier to each score, multiplied by `scale` first unless that is None."""
-
-    def element(score: Value, row: Value, column: Value) -> Value:
-        scaled_score = score if scale is None else b.fmul(score, scale)
-        queries = problem.rows
-        q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
-        head = queries.head(tile.head, row)
-        if tile.shift is not None:
-            head, q, k = tile.shift.coordinates(head, q, k)
-        return problem.modifier(scaled_score, tile.batch, head, q, k, masked=masked)
-
-    bits = ws.element_bits(problem.element)
-    at_a_time = problem.config.scores_at_a_time(problem.modifier, bits)
-    return b.map_coordinates(element, scores, at_a_time=at_a_time)
 
 
 def store_lse(

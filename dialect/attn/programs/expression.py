@@ -5,6 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.keep import KeepOp
+from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import (
     ARGUMENTS,
     COMPARISONS,
@@ -13,6 +14,7 @@ from attn_mlir.dialect.attn.programs.program import (
     never_negative,
 )
 from attn_mlir.dialect.attn.sink import SinkOp
+from attn_mlir.dialect.attn.slope import SlopeOp
 from attn_mlir.dialect.scalars import fdiv
 
 Value = Any
@@ -71,15 +73,40 @@ def emit_program(program: Program, arguments: Sequence[Value], tensors: Sequence
     Returns:
       The modified score; `attn.keep` and `attn.sink` operations have been emitted.
     """
-    emitter = _Emitter(program, arguments, tensors)
-    values: list[Value] = []
-    for node in program.nodes:
-        values.append(emitter.emit(node, [values[number] for number in node.args]))
+    values = _values(program.nodes, arguments, tensors)
     for number in program.keeps:
         KeepOp(values[number])
     if program.sink is not None:
         SinkOp(values[program.sink])
     return values[program.score]
+
+
+def emit_derivative(
+    program: Program, arguments: Sequence[Value], tensors: Sequence[Value]
+) -> Value:
+    """As `emit_program`, with `attn.slope` where the derivative by the score is not 1.
+
+    Raises:
+      SpecError: the score depends on an operation that has no derivative.
+    """
+    derivative = differentiated(program)
+    values = _values(derivative.nodes, arguments, tensors)
+    for number in program.keeps:
+        KeepOp(values[number])
+    if not derivative.is_shift:
+        SlopeOp(values[derivative.slope])
+    return values[derivative.score]
+
+
+def _values(
+    nodes: Sequence[Node], arguments: Sequence[Value], tensors: Sequence[Value]
+) -> list[Value]:
+    """The values of all nodes, emitted in order."""
+    emitter = _Emitter(nodes, arguments, tensors)
+    values: list[Value] = []
+    for node in nodes:
+        values.append(emitter.emit(node, [values[number] for number in node.args]))
+    return values
 
 
 def _type(name: str) -> Any:
@@ -98,11 +125,11 @@ def _constant(kind: Any, value: Any) -> Value:
 class _Emitter:
     """Emits nodes one by one."""
 
-    def __init__(self, program: Program, arguments: Sequence[Value], tensors: Sequence[Value]):
+    def __init__(self, nodes: Sequence[Node], arguments: Sequence[Value], tensors: Sequence[Value]):
         self._arguments: dict[str, Value] = dict(zip(ARGUMENTS, arguments, strict=True))
         self._tensors = tensors
-        self._nodes = program.nodes
-        self._never_negative = never_negative(program.nodes)
+        self._nodes = nodes
+        self._never_negative = never_negative(nodes)
 
     def emit(self, node: Node, args: Sequence[Value]) -> Value:
         """The value of one node."""

@@ -80,8 +80,8 @@ def function(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"score_mod": function}, "score_mod has no kernel"),
-        ({"mask_mod": function}, "mask_mod has no kernel"),
+        ({"score_mod": function}, "function returns nothing"),
+        ({"mask_mod": lambda b, h, q, k: q}, "returns an integer, a mask_mod returns a"),
         ({"block_mask": am.block_mask(lambda b, h, q, k: q >= k, 2, 4, 5, 7)}, "block_mask has no"),
         ({"sinks": np.ones(4, np.float32)}, "sinks has no kernel"),
         ({"deterministic": False}, "deterministic False has no kernel: none has results that dep"),
@@ -136,29 +136,49 @@ def test_sequences_without_queries_or_keys(sq: int, sk: int) -> None:
     assert not any(np.asarray(x, np.float32).any() for x in found[:3])
 
 
-def test_the_formula_is_the_derivative() -> None:
+BIAS, TABLE = normal(2, 4, 3, dtype=np.float64), normal(5, dtype=np.float64)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "modified": {
+        "score_mod": lambda s, b, h, q, k: np.tanh(s * TABLE[q - k]) * BIAS[h, q, k],
+        "mask_mod": lambda b, h, q, k: q + k != 3,
+    },
+    "sinks": {"sinks": normal(2, dtype=np.float64)},
+}
+
+
+@pytest.mark.parametrize("named", OPTIONS)
+def test_the_formula_is_the_derivative(named: str) -> None:
     """Against central differences, with queries that see no key and a gradient of the LSE."""
     shapes = {"q": (1, 4, 2, 3), "k": (1, 3, 1, 3), "v": (1, 3, 1, 2)}
     operands = {name: normal(*shape, dtype=np.float64) for name, shape in shapes.items()}
     do, dlse = normal(1, 4, 2, 2, dtype=np.float64), normal(1, 2, 4, dtype=np.float64)
-    options: dict[str, Any] = {"mask": am.causal(), "scale": 0.7}
+    options: dict[str, Any] = {"mask": am.causal(), "scale": 0.7, **OPTIONS[named]}
 
-    def loss(**changed: Any) -> float:
-        made = attention_f64(**{**operands, **changed}, **options)
+    def loss() -> float:
+        made = attention_f64(**operands, **options)
         return float(
             (made.o * do).sum() + dlse[np.isfinite(made.lse)] @ made.lse[np.isfinite(made.lse)]
         )
 
     made = attention_f64(**operands, **options)
     assert np.isinf(made.lse).any()
-    found = attention_backward_f64(**operands, o=made.o, lse=made.lse, do=do, dlse=dlse, **options)
+    captured = {"BIAS": BIAS, "TABLE": TABLE} if named == "modified" else {}
+    results = {"o": made.o, "lse": made.lse, "do": do, "dlse": dlse}
+    found = attention_backward_f64(**operands, **results, **options, captured=list(captured))
+    gradients = {**dict(zip(operands, found, strict=False)), **found.captured}
+    gradients |= {"sinks": found.dsinks} if "sinks" in options else {}
+    inputs = {**operands, **captured, **{x: options[x] for x in gradients if x == "sinks"}}
     step = 1e-6
-    for (name, x), gradient in zip(operands.items(), found, strict=True):
+    for name, x in inputs.items():
         for place in np.ndindex(x.shape):
-            by = np.zeros_like(x)
-            by[place] = step
-            slope = (loss(**{name: x + by}) - loss(**{name: x - by})) / (2 * step)
-            assert slope == pytest.approx(gradient[place], abs=1e-8), name
+            values, kept = list[float](), x[place]
+            for by in (step, -step):
+                x[place] = kept + by  # the array that the modifier captures
+                values.append(loss())
+            x[place] = kept
+            slope = (values[0] - values[1]) / (2 * step)
+            assert slope == pytest.approx(gradients[name][place], abs=1e-8), name
 
 
 def test_the_formula_refuses_what_does_not_belong() -> None:

@@ -22,7 +22,7 @@
 func.func @dense(%q: tensor<?x?x16x64xbf16>, %k: tensor<?x?x4x64xbf16>, %v: tensor<?x?x4x64xbf16>,
     %do: tensor<?x?x16x64xbf16>, %lse: tensor<?x16x?xf32>, %delta: tensor<?x16x?xf32>, %scale: f32)
     -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>) {
-  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.null}
+  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.null}
     : (tensor<?x?x16x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x16x64xbf16>,
        tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
       -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>)

@@ -5,7 +5,7 @@
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>,
     %do: tensor<?x?x4x64xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32)
     -> tensor<?x?x2x64xbf16> {
-  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x4x64xbf16>,
        tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>)
   // expected-error @below {{'func.return' op expects to return dk and dv of the attn.kv_gradients}}
@@ -22,7 +22,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
   %ks = "attn.selected"(%k, %rows) : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
   %vs = "attn.selected"(%v, %rows) : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
   // expected-error @below {{'attn.kv_gradients' op expects k to be no cache: neither paged, selected nor trimmed}}
-  %dk, %dv = "attn.kv_gradients"(%q, %ks, %vs, %do, %lse, %delta, %scale) {mask = #attn.causal}
+  %dk, %dv = "attn.kv_gradients"(%q, %ks, %vs, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
     : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>,
        tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32)
       -> (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>)

@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 import attn_mlir as am
 from attn_mlir.compiling.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.attn.programs.derivative import differentiated
+from attn_mlir.dialect.attn.programs.evaluation import evaluate
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.lowering.compile import compile_request
 from attn_mlir.masks import Mask
 from attn_mlir.reference import attention_backward_f64, attention_f64
 from attn_mlir.reference.mha import visible_keys
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.trace import Recorded
 from attn_mlir.validation.numerics.mha_check import poisoned
 
 TARGET = "sm_90a"
@@ -40,6 +44,7 @@ def gradients(
     *,
     lengths: Lengths = DENSE,
     of: Literal["kv", "q"] = "kv",
+    mods: Recorded | None = None,
 ) -> GradientsRequest:
     """A request for the gradients of keys and values, or for those of queries."""
     kind = KvGradientsSpec if of == "kv" else QGradientsSpec
@@ -51,6 +56,7 @@ def gradients(
         mask=mask or am.full(),
         dtype=dtype,
         lengths=lengths,
+        modifier=None if mods is None else mods.program,
     )
 
 
@@ -97,12 +103,14 @@ def draw(
     *,
     offset: float = 0.0,
     with_dlse: bool = True,
+    mods: Recorded | None = None,
 ) -> Sequence:
     """Operands of a sequence, with the results of its attention.
 
     Args:
       offset: is added to all scores about, by a column that queries and keys have in common.
       with_dlse: whether the LSE has a gradient: infinite for rows that see no key.
+      mods: the score modifier of the request, with the tensors that it reads.
     """
     random = np.random.default_rng(seed)
     kind = NUMPY[request.dtype]
@@ -117,7 +125,8 @@ def draw(
     )
     if offset:
         q[..., 0], k[..., 0] = offset / scale, 1.0
-    made = attention_f64(q[None], k[None], v[None], mask=request.mask, scale=scale)
+    options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
+    made = attention_f64(q[None], k[None], v[None], **options)
     lse = made.lse[0].astype(np.float32)
     dlse = random.standard_normal(lse.shape, np.float32) if with_dlse else np.zeros_like(lse)
     if with_dlse:
@@ -125,23 +134,29 @@ def draw(
     return Sequence(q, k, v, made.o[0].astype(kind), do, lse, dlse)
 
 
-def expected(request: GradientsRequest, given: Sequence, scale: float) -> dict[str, Expected]:
+def expected(
+    request: GradientsRequest, given: Sequence, scale: float, mods: Recorded | None = None
+) -> dict[str, Expected]:
     """The gradients of one sequence, by their formula."""
     names = ("q", "k", "v", "o", "lse", "do", "dlse")
     batch = {name: getattr(given, name)[None] for name in names}
-    true = attention_backward_f64(**batch, mask=request.mask, scale=scale)
+    true = attention_backward_f64(**batch, mask=request.mask, scale=scale, score_mod=mods)
     q, k, v, do, o = _wide(request, given.q, given.k, given.v, given.do, given.o)
     visible = visible_keys(request.mask, 0, len(given.q), len(given.q), len(given.k))
     lse, delta = (x.astype(np.float64)[..., None] for x in (given.lse, given.delta))
+    products = scale * np.abs(q) @ np.abs(k).transpose(0, 2, 1)
+    z, slope, spread, kept = _modified(mods, scale * q @ k.transpose(0, 2, 1), EXACT * products)
+    visible = visible & kept
     with np.errstate(over="ignore", invalid="ignore"):
-        p = np.where(visible, np.exp(scale * q @ k.transpose(0, 2, 1) - lse), 0.0)
+        p = np.where(visible, np.exp(z - lse), 0.0)
+    slope, spread, z = (np.where(p == 0, 0.0, x) for x in (slope, spread, z))
     dp, sizes = do @ v.transpose(0, 2, 1), np.abs(do) @ np.abs(v).transpose(0, 2, 1)
     summed_up = np.abs(o * do).sum(2, keepdims=True) + np.abs(delta)
-    ds, about = np.abs(p * (dp - delta)), p * (sizes + summed_up)
+    ds, about = np.abs(slope * p * (dp - delta)), p * (sizes + summed_up)
     unit, least = ROUNDING[request.dtype], np.where(visible, LEAST[request.dtype], 0.0)
     size = np.where(np.isinf(lse), 0, np.abs(lse))
-    exact = EXACT * (1 + size + scale * np.abs(q) @ np.abs(k).transpose(0, 2, 1))
-    inexact = unit * ds + least + exact * about
+    exact = EXACT * (1 + size + np.abs(z) + (np.abs(slope) + spread) * products)
+    inexact = unit * ds + least + (exact * np.abs(slope) + spread) * about
 
     def summed(weights: Array, rows: Array) -> Array:
         found = weights.transpose(0, 2, 1) @ np.abs(rows)
@@ -154,13 +169,48 @@ def expected(request: GradientsRequest, given: Sequence, scale: float) -> dict[s
         "dk": scale * summed(inexact, q),
         "dv": summed((unit + exact) * p + least, do),
     }
-    found = {name: x[0] for name, x in true._asdict().items()}
+    found = {name: getattr(true, name)[0] for name in bounds}
     rounded = {name: unit * np.abs(x) + LEAST[request.dtype] for name, x in found.items()}
     return {name: Expected(x, bounds[name] + rounded[name]) for name, x in found.items()}
 
 
+class _Modified(NamedTuple):
+    """Modified scores, their slopes, by how much these may be wrong, and which are not hidden."""
+
+    z: Array
+    slope: Array
+    spread: Array
+    kept: Array
+
+
+def _modified(mods: Recorded | None, scores: Array, error: Array) -> _Modified:
+    """The modifier of scores [heads, sq, sk] that may be wrong by `error`."""
+    if mods is None:
+        ones = np.ones_like(scores)
+        return _Modified(scores, ones, 0 * ones, ones > 0)
+    derivative, (heads, sq, sk) = differentiated(mods.program), scores.shape
+    at = {"batch": 0, "head": np.arange(heads)[:, None, None]}
+    at |= {"q": np.arange(sq)[:, None], "k": np.arange(sk)}
+
+    def value(program: Program, scores: Array) -> Any:
+        return evaluate(program, {"score": scores, **at}, mods.arrays)
+
+    of_slope = derivative.program(derivative.slope)
+    ends = [value(of_slope, scores + x).score for x in (0, -2 * error, 2 * error)]
+    slope, below, above = (np.broadcast_to(x, scores.shape) for x in ends)
+    with np.errstate(invalid="ignore"):  # an infinity less itself is NaN
+        spread = np.maximum(np.abs(slope - below), np.abs(slope - above))
+    made = value(mods.program, scores)
+    z = np.broadcast_to(made.score, scores.shape)
+    return _Modified(z, slope, spread + EXACT * (1 + np.abs(slope)), made.kept)
+
+
 def run(
-    request: GradientsRequest, given: list[Sequence], scale: float, seed: int = 1
+    request: GradientsRequest,
+    given: list[Sequence],
+    scale: float,
+    seed: int = 1,
+    mods: Recorded | None = None,
 ) -> list[dict[str, Array]]:
     """Launches the kernel; returns the gradients of each sequence, by name.
 
@@ -170,7 +220,9 @@ def run(
     results = {
         name: poisoned(tensors[name[1:]].shape, tensors[name[1:]].dtype) for name in request.results
     }
-    kernel(request).launch({**tensors, **results, "scale": scale}, device=_device(seed))
+    captured = {} if mods is None else mods.arrays
+    arguments = {**tensors, **results, **captured, "scale": scale}
+    kernel(request).launch(arguments, device=_device(seed))
     found = _taken_apart(request.lengths, given, results)
     for one in found:
         for rest in one.rest.values():
@@ -181,13 +233,18 @@ def run(
 
 
 def called(
-    request: GradientsRequest, given: list[Sequence], scale: float, seed: int = 1
+    request: GradientsRequest,
+    given: list[Sequence],
+    scale: float,
+    seed: int = 1,
+    mods: Recorded | None = None,
 ) -> list[dict[str, Array]]:
     """The gradients of each sequence by `am.attention_backward`; sequences lie as of `run`."""
     names = ["q", "k", "v", "o", "lse", "do"]
     names += ["dlse"] if any(one.dlse.any() for one in given) else []
     tensors = _stored(request.lengths, given, names)
-    results = am.attention_backward(**tensors, mask=request.mask, scale=scale, device=_device(seed))
+    options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
+    results = am.attention_backward(**tensors, **options, device=_device(seed))
     named = {name: getattr(results, name) for name in ("dq", "dk", "dv")}
     return [x.rows for x in _taken_apart(request.lengths, given, named)]
 
@@ -199,10 +256,11 @@ def judge(
     seed: int = 1,
     *,
     by: Callable[..., list[dict[str, Array]]] = run,
+    mods: Recorded | None = None,
 ) -> None:
     """Asserts that every element that the kernel, or the call, makes is within its bound."""
-    for one, found in zip(given, by(request, given, scale, seed), strict=True):
-        wanted = expected(request, one, scale)
+    for one, found in zip(given, by(request, given, scale, seed, mods), strict=True):
+        wanted = expected(request, one, scale, mods)
         for name, got in found.items():
             true, bound = wanted[name]
             error = np.abs(got.astype(np.float64) - true)
