@@ -25,6 +25,7 @@ MODULES = (
     "attention.warpgroups.kernel",
     "backward.delta",
     "backward.kernel",
+    "backward.sums",
     "combine.kernel",
     "latent.decode.kernel",
     "latent.decode.kernel_pair",

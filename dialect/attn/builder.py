@@ -50,7 +50,7 @@ def build_module(ctx: ir.Context, request: Request, *, name: str | None = None) 
     with ctx, ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            kind = ir.FunctionType.get([_type(x) for x in given], [_type(x) for x in results])
+            kind = ir.FunctionType.get([type_of(x) for x in given], [type_of(x) for x in results])
             function = func.FuncOp(name or request.kernel_name, kind)
             function.arg_attrs = [_attributes(operand) for operand in given]
             function.result_attrs = ir.ArrayAttr.get([_attributes(x) for x in results])
@@ -61,7 +61,7 @@ def build_module(ctx: ir.Context, request: Request, *, name: str | None = None) 
     return module
 
 
-def _type(operand: Operand) -> ir.Type:
+def type_of(operand: Operand) -> ir.Type:
     """The type of an argument or result."""
     element = ir.Type.parse(ELEMENT_TYPES[operand.dtype].mlir)
     if operand.role == "scalar":
@@ -148,7 +148,7 @@ def emit_combine(
       heads_along_rows: sets `HEADS_ALONG_ROWS`.
     """
     sinks = [arguments["sinks"]] if "sinks" in arguments else []
-    op = CombineOp(_type(o), _type(lse), arguments["parts"], arguments["lses"], sinks)
+    op = CombineOp(type_of(o), type_of(lse), arguments["parts"], arguments["lses"], sinks)
     if heads_along_rows:
         op.operation.attributes[HEADS_ALONG_ROWS] = ir.UnitAttr.get()
     return op
@@ -174,7 +174,7 @@ def emit_sparse_mla(
     operands = [given[name] for name in ("q", "kv", "indices", "scale")]
     names = ("topk_length", "sinks", "page_table", "batch_of_query")
     optional = [[arguments[name]] if name in arguments else [] for name in names]
-    op = SparseMlaOp(*[_type(result) for result in results], *operands, *optional)
+    op = SparseMlaOp(*[type_of(result) for result in results], *operands, *optional)
     if page_size is not None:
         i64 = ir.IntegerType.get_signless(64)
         op.operation.attributes[PAGE_SIZE] = ir.IntegerAttr.get(i64, page_size)

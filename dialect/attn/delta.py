@@ -1,6 +1,6 @@
 """`attn.delta`: a number of each row that its gradients need, from the output and its gradient."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
@@ -44,28 +44,109 @@ class DeltaOp(AttnDialect.Operation, name="delta", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """Checks ranks, element types and the agreement of the shapes."""
-        misfit = f"at most one tensor as dlse, got {len(self.dlse)}" if len(self.dlse) > 1 else ""
-        if misfit := misfit or self._misfit():
-            self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {misfit}")
-        return not misfit
+        return _report(self, _AXES)
 
-    def _misfit(self) -> str:
-        values = {"o": self.o, "do": self.do, "lse": self.lse, "delta": self.delta}
-        values |= dict(zip(("dlse",), self.dlse, strict=False))
-        types = {name: value.type for name, value in values.items()}
-        axes = {name: _ROWS if name in ("o", "do") else _NUMBERS for name in types}
-        if misfit := rank_misfit(types, axes, types):
-            return misfit
-        element = str(self.o.type.element_type)
-        if element not in WIDE_MLIR:
-            return f"o elements of type {', '.join(WIDE_MLIR)}, got {element}"
-        for name, kind in types.items():
-            wanted = element if axes[name] is _ROWS else "f32"
-            if str(kind.element_type) != wanted:
-                return f"{name} elements of type {wanted}, got {kind.element_type}"
-        return shape_misfit(types, axes, ("heads", "v_head_dim"))
+
+class SinkDeltaOp(AttnDialect.Operation, name="sink_delta", traits=[Pure]):
+    """As `attn.delta`, for attention with sinks, of whose rows the sink takes a part:
+
+        taken[i] = 1 / (1 + e^(lse[i] - sink))
+        delta[i] = sum_c o[i, c] x do[i, c]
+        dsinks[i] = -taken[i] x delta[i]
+        weight[i] = lse[i] - ln(1 - taken[i])
+
+    and with a gradient of the LSE, which does not contain the sink:
+
+        delta[i] = (1 - taken[i]) x sum_c o[i, c] x do[i, c] - dlse[i]
+        weight[i] = 1 - taken[i]
+
+    Of a row that sees no key, whose LSE is -inf, a sink takes nothing, and its delta is 0.
+
+    Results:
+      delta: [batch, heads, sq], f32.
+      weight: likewise: the LSE with the sink; with dlse the factor of the weights of the row.
+      dsinks: [batch, sq, heads, 1], f32: the part of each row in the gradient of its head's sink.
+
+    Operands:
+      o, do, lse: as of `attn.delta`.
+      sinks: [heads], bf16, f16 or f32: a logit for each head.
+      dlse: none, or as lse: the gradient of the LSE.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %delta, %weight, %dsinks = "attn.sink_delta"(%o, %do, %lse, %sinks)
+          {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}
+        : (tensor<?x?x16x128xbf16>, tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<16xf32>)
+          -> (tensor<?x16x?xf32>, tensor<?x16x?xf32>, tensor<?x?x16x1xf32>)
+    """
+
+    delta: ext.Result[Any]
+    weight: ext.Result[Any]
+    dsinks: ext.Result[Any]
+    o: ext.Operand[Any]
+    do: ext.Operand[Any]
+    lse: ext.Operand[Any]
+    sinks: ext.Operand[Any]
+    dlse: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        """Checks ranks, element types and the agreement of the shapes."""
+        return _report(self, _SINK_AXES)
+
+
+_AXES: dict[str, Axes] = {
+    **dict.fromkeys(("o", "do"), _ROWS),
+    **dict.fromkeys(("lse", "dlse", "delta"), _NUMBERS),
+}
+_SINK_AXES: dict[str, Axes] = {
+    **_AXES,
+    "weight": _NUMBERS,
+    "sinks": ("heads",),
+    "dsinks": ("batch", "sq", "heads", "1"),
+}
+_SINK_TYPES = ("f32", *WIDE_MLIR)
+
+
+def _report(op: Any, known: Mapping[str, Axes]) -> bool:
+    misfit = f"at most one tensor as dlse, got {len(op.dlse)}" if len(op.dlse) > 1 else ""
+    if misfit := misfit or _misfit(op, known):
+        op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
+    return not misfit
+
+
+def tensors_of(op: DeltaOp | SinkDeltaOp) -> dict[str, ir.Value]:
+    """The operands that an operation has, then its results, by name."""
+    names = ("o", "do", "lse", "sinks", "dlse", "delta", "weight", "dsinks")
+    found = {name: getattr(op, name) for name in names if hasattr(op, name)}
+    found |= dict(zip(("dlse",), op.dlse, strict=False))
+    return found if len(op.dlse) else {name: x for name, x in found.items() if name != "dlse"}
+
+
+def _misfit(op: DeltaOp | SinkDeltaOp, known: Mapping[str, Axes]) -> str:
+    types = {name: value.type for name, value in tensors_of(op).items()}
+    axes = {name: known[name] for name in types}
+    if misfit := rank_misfit(types, axes, types):
+        return misfit
+    element = str(op.o.type.element_type)
+    if element not in WIDE_MLIR:
+        return f"o elements of type {', '.join(WIDE_MLIR)}, got {element}"
+    for name, kind in types.items():
+        allowed = {"sinks": _SINK_TYPES, "o": (element,), "do": (element,)}.get(name, ("f32",))
+        if str(kind.element_type) not in allowed:
+            return f"{name} elements of type {', '.join(allowed)}, got {kind.element_type}"
+    return shape_misfit(types, axes, ("heads", "v_head_dim"))
 
 
 def make_delta(o: ir.Value, do: ir.Value, lse: ir.Value, *dlse: ir.Value) -> DeltaOp:
     """Builds an `attn.delta` at the insertion point; operands as `DeltaOp` says."""
     return DeltaOp(lse.type, o, do, lse, list(dlse))
+
+
+def make_sink_delta(
+    o: ir.Value, do: ir.Value, lse: ir.Value, sinks: ir.Value, *dlse: ir.Value
+) -> SinkDeltaOp:
+    """Builds an `attn.sink_delta` at the insertion point; operands as `SinkDeltaOp` says."""
+    batch, heads, sq = lse.type.shape
+    rows = ir.RankedTensorType.get([batch, sq, heads, 1], lse.type.element_type)
+    return SinkDeltaOp(lse.type, lse.type, rows, o, do, lse, sinks, list(dlse))

@@ -12,6 +12,7 @@ from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.region import argument_types, inside, region_misfit
+from attn_mlir.dialect.attn.row_weights import RowWeightsOp
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.slope import SlopeOp
@@ -131,7 +132,8 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
       mask: which keys a row sees, as of `attn.mha`.
       attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
 
-    Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep` and at most one `attn.slope`.
+    Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep`, and at most one
+      `attn.slope` and one `attn.row_weights`.
 
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
 
@@ -287,5 +289,7 @@ def _region_misfit(op: Any) -> str:
         return misfit
     if others := inside(op, (SinkOp, BlocksOp, JoinOp, TileCounterOp, OffsetsOp)):
         return f"no '{others[0].OPERATION_NAME}' in score_mod"
-    count = len(inside(op, SlopeOp))
-    return f"at most one 'attn.slope' in score_mod, got {count}" if count > 1 else ""
+    for kind in (SlopeOp, RowWeightsOp):
+        if (count := len(inside(op, kind))) > 1:
+            return f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}"
+    return ""

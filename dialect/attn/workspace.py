@@ -1,4 +1,5 @@
-"""The names of the kernel's arguments for `attn.join` and `attn.tile_counter`. Without MLIR."""
+"""The names of the kernel's arguments for operations in a score modifier. Without MLIR."""
 
 WORKSPACE = ("part_sums", "part_extremes", "arrived")
 TILE_COUNTER = "tiles_drawn"
+ROW_WEIGHTS = "row_weights"  # of `attn.row_weights`

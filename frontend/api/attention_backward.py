@@ -14,10 +14,11 @@ from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by
+from attn_mlir.api.row_numbers import SINK_DTYPES, rows_of, sum_of_sinks
 from attn_mlir.arrays import stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
-from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, no_kernel
@@ -30,8 +31,7 @@ from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.schedules.policy.registry import able_target
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
-MODIFIERS = ("block_mask", "sinks")  # whose gradients no kernel computes
-DELTA = "delta"  # the workspace
+MODIFIERS = ("block_mask",)  # whose gradients no kernel computes
 OPERAND_GRADIENTS = ("dq", "dk", "dv")
 
 
@@ -53,8 +53,9 @@ class Gradients(NamedTuple):
 
 def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> Gradients:
     """The results of a plan, in the order of the launches, by their names."""
-    del options
-    return Gradients(*results)
+    dq, dk, dv, *others = results
+    dsinks = others.pop() if options.get("sinks") is not None else None
+    return Gradients(dq, dk, dv, dsinks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       dlse: as lse: the gradient of LSE; 0 if None. That of a row that sees no key does not count.
       mask, score_mod, mask_mod, scale: as in that call. The derivative of the modifier is made of
         its program (`trace`).
-      block_mask, sinks: None: there are no gradients through them yet.
+      sinks: as in that call.
+      block_mask: None: there are no gradients through it yet.
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: True: no kernel has results that depend on timing.
@@ -129,6 +131,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     attention = spec_of(operands, call.mask, lengths=lengths)
     _check_dtypes(call, attention)
     _check_rows(views, attention)
+    if call.sinks is not None:
+        checked_array("sinks", call.sinks, (attention.heads,), *SINK_DTYPES)
     check_devices(views)
     modifier, captured = trace(call.score_mod, call.mask_mod)
     for mod in (call.score_mod, call.mask_mod):
@@ -136,57 +140,37 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     check_captured(captured, lengths.sizes)
     for name in ("q", "k", "v", "o", "do"):
         check_copyable(views[name], name)
-    options = {
-        x.name: getattr(attention, x.name)
-        for x in dataclasses.fields(KvGradientsSpec)
-        if x.name != "cache"
-    } | {"modifier": modifier}
-    steps = [KvGradientsSpec(**options), QGradientsSpec(**options)]
+    shared = [x.name for x in dataclasses.fields(KvGradientsSpec) if hasattr(attention, x.name)]
+    options = {name: getattr(attention, name) for name in shared} | {
+        "modifier": modifier,
+        "row_weights": call.sinks is not None and call.dlse is not None,
+    }
+    steps: list[GradientsRequest] = [KvGradientsSpec(**options), QGradientsSpec(**options)]
     machine = _machine(call, views["q"], steps[0].operation)
     chosen = [choice_of(spec, lengths.sizes, machine) for spec in steps]
     extents = named_extents(steps[0], operands)
     outputs = [x for spec in steps for x in spec.tensors if x.role == "out"]
     results = {x.name: Allocation.of(x, extents) for x in outputs}
-    delta = Allocation(DELTA, "f32", views["lse"].shape)
+    rows = rows_of(views, attention, call.sinks)
     scale = check_scale(call.scale, attention.head_dim)
     arguments = {**views, **lengths.arrays, **lengths.scalars, **captured, "scale": scale}
-    arguments |= {name: PlanView(name, x.shape) for name, x in {**results, DELTA: delta}.items()}
-    launches = [_delta(views, attention)]
+    arguments |= {name: PlanView(name, x.shape) for name, x in results.items()} | rows.arguments
+    launches = [rows.step]
     launches += [Step(x, {y.name: arguments[y.name] for y in x.operands}) for x in steps]
+    made = [results[name] for name in OPERAND_GRADIENTS]
+    if call.sinks is not None:
+        launches.append(sum_of_sinks(rows, attention, arguments))
+        made.append(rows.dsinks)
     return Plan(
         launches,
-        [results[name] for name in OPERAND_GRADIENTS],
-        [delta],
+        made,
+        rows.workspace,
         call.q,
         views["q"],
         call.device,
         stream_of(call.stream, call.device, call.q, views["q"]),
         chosen[0].call.target.chip,
     )
-
-
-def _delta(views: Mapping[str, TensorView], attention: MhaSpec) -> Step:
-    """The launch that makes delta: rows do not depend on each other, so a ragged batch is one
-    sequence.
-    """
-    spec = DeltaSpec(
-        heads=attention.heads,
-        v_head_dim=attention.v_head_dim,
-        dtype=attention.dtype,
-        dlse="f32" if "dlse" in views else None,
-    )
-    given = {x.name: views[x.name] for x in spec.tensors if x.role == "in"}
-    shape = views["lse"].shape
-    if attention.lengths.ragged_q:
-        given = {name: _as_batch(x) for name, x in given.items()}
-        shape = (1, *shape)
-    return Step(spec, {**given, DELTA: PlanView(DELTA, shape)})
-
-
-def _as_batch(tensor: TensorView) -> TensorView:
-    """A tensor as the only one of a batch."""
-    whole = tensor.shape[0] * tensor.strides[0]
-    return tensor.reshaped((1, *tensor.shape), (whole, *tensor.strides))
 
 
 def _machine(call: AttentionBackwardCall, q: TensorView, operation: str) -> Machine:

@@ -16,8 +16,9 @@ from attn_mlir.compiling.sequences import HeadsRequest, table
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import CapturedTensor, Program
+from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
 from attn_mlir.errors import SpecError, no_kernel
-from attn_mlir.runtime.call.scalars import integer
+from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.facts import Facts, Modifier
 
 _DTYPE = partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES)
@@ -93,6 +94,8 @@ class GradientsRequest(HeadsRequest):
       dtype: of Q, K, V, the gradient of O and the results: `bf16` or `f16`.
       modifier: the traced program of the attention's score modifier and predicate, as of `MhaSpec`;
         its tensors are passed with every call.
+      row_weights: whether each query has a factor of its probabilities, as with sinks and a
+        gradient of the LSE.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -106,6 +109,7 @@ class GradientsRequest(HeadsRequest):
     )
     dtype: str = option(converter=_DTYPE, default="bf16")
     modifier: Program | None = MODIFIER
+    row_weights: bool = option(converter=partial(flag, "row_weights"), default=False)
 
     def completed(self) -> Mapping[str, object]:
         """Values of the size of keys."""
@@ -142,6 +146,7 @@ class GradientsRequest(HeadsRequest):
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *(Operand(name, self.dtype, results[name], "out") for name in self.results),
             *self.index_operands,
+            *((Operand(ROW_WEIGHTS, "f32", (*lead, self.heads, rows)),) * self.row_weights),
             *(table(x.name, x.dtype, x.rank) for x in self._read),
         )
 
@@ -156,6 +161,7 @@ class GradientsRequest(HeadsRequest):
         words = (
             self.mask_name,
             "mod" if self.modifier is not None else "",
+            "weighed" if self.row_weights else "",
             self.lengths.short_name,
             self.dtype,
             f"h{self.heads}k{self.kv_heads}",
@@ -191,14 +197,25 @@ class GradientsRequest(HeadsRequest):
         )
         rest = (arguments[name] for name in ("lse", "delta", "scale"))
         make = {"kv_gradients": make_kv_gradients, "q_gradients": make_q_gradients}
-        modifier, score_mod = self.modifier, None
-        if modifier is not None:
-            from attn_mlir.dialect.attn.programs.expression import emit_derivative
-
-            tensors = [arguments[x.name] for x in modifier.tensors]
-            score_mod = lambda *at: emit_derivative(modifier, at, tensors)  # noqa: E731
-        op = make[self.operation](*stored, *rest, mask=self.mask, score_mod=score_mod)
+        region = partial(self._emit_region, arguments) if self._has_region else None
+        op = make[self.operation](*stored, *rest, mask=self.mask, score_mod=region)
         return {name: getattr(op, name) for name in self.results}
+
+    @property
+    def _has_region(self) -> bool:
+        return self.modifier is not None or self.row_weights
+
+    def _emit_region(self, arguments: Mapping[str, Any], *coordinates: Any) -> Any:
+        """What scores and their gradients are, beside products; returns the modified score."""
+        from attn_mlir.dialect.attn import RowWeightsOp
+        from attn_mlir.dialect.attn.programs.expression import emit_derivative
+
+        if self.row_weights:
+            RowWeightsOp(arguments[ROW_WEIGHTS])
+        if self.modifier is None:
+            return coordinates[0]
+        tensors = [arguments[x.name] for x in self._read]
+        return emit_derivative(self.modifier, coordinates, tensors)
 
 
 @request
@@ -206,7 +223,7 @@ class KvGradientsSpec(GradientsRequest):
     """The gradients of keys and values; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, mask, lengths, cache: as of
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, mask, lengths, cache: as of
         `GradientsRequest`.
 
     Raises:
@@ -222,7 +239,7 @@ class QGradientsSpec(GradientsRequest):
     """The gradient of queries; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, mask, lengths, cache: as of
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, mask, lengths, cache: as of
         `GradientsRequest`.
 
     Raises:

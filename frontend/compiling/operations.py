@@ -11,6 +11,7 @@ from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradients
 from attn_mlir.compiling.latent import MlaSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
+from attn_mlir.compiling.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, shown
@@ -25,6 +26,8 @@ OPERATIONS: Mapping[str, type[Request]] = {
         MlaSpec,
         MlaDecodeSpec,
         DeltaSpec,
+        SinkDeltaSpec,
+        SumRowsSpec,
         KvGradientsSpec,
         QGradientsSpec,
     )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LIBRARIES = ("numpy", "torch", "jax", "cupy")  # their functions are called as they are
 RESERVED = {  # arguments and sizes that every kernel has
     *("q", "k", "v", "o", "lse", "scale", "q_descale", "k_descale", "v_descale"),
-    *("do", "delta", "dlse", "dq", "dk", "dv"),
+    *("do", "delta", "dlse", "dq", "dk", "dv", "row_weights"),
     *("block_counts", "block_indices"),
     *("batch", "sq", "sk", "heads", "head_dim"),
 }

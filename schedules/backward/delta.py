@@ -1,4 +1,4 @@
-"""From `attn.delta` to a kernel of threads: a work tile is some rows of one head.
+"""From `attn.delta` and `attn.sink_delta` to a kernel of threads: a work tile is some rows of one head.
 
 The 16-byte units of a row of O and of dO are in adjacent threads, so that accesses are whole lines
 of memory. All of a tile is loaded before it is summed up, which keeps many loads in flight.
@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.attn.delta import tensors_of
 from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.dialect.targets.limits import WARP_THREADS, Target
 from attn_mlir.schedules import emit as b
-from attn_mlir.schedules.backward.policy import DELTA
+from attn_mlir.schedules.backward.policy import DELTA, SINK_DELTA
+from attn_mlir.schedules.backward.sinks import store_with_sinks
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
@@ -32,20 +34,23 @@ class Delta:
     policy: ClassVar[Policy] = DELTA
     operation: ClassVar[type[Any]] = attn.DeltaOp
 
-    def build(self, function: Any, op: attn.DeltaOp, target: Target) -> ws.KernelOp:
-        """Builds the kernel of a function of one `attn.delta`.
+    def build(
+        self, function: Any, op: attn.DeltaOp | attn.SinkDeltaOp, target: Target
+    ) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation, whose results it returns in order.
 
         Raises:
           VerifyError: the function computes something else as well, or mixes up operands.
         """
         operations = list(function.body.blocks[0].operations)
-        if len(operations) != 2 or list(operations[1].operation.operands) != [op.delta]:
+        results = list(op.operation.results)
+        if len(operations) != 2 or list(operations[1].operation.operands) != results:
             names = ", ".join(other.operation.name for other in operations)
-            raise op_error(function, f"expects one attn.delta and its func.return, got {names}")
+            expected = f"one {op.OPERATION_NAME} and its func.return"
+            raise op_error(function, f"expects {expected}, got {names}")
         if list(op.operation.operands) != list(function.arguments):
             raise op_error(op, "expects the function's arguments as its operands, in order")
-        values = {"o": op.o, "do": op.do, "lse": op.lse}
-        values |= {**dict(zip(("dlse",), op.dlse, strict=False)), "delta": op.delta}
+        values = tensors_of(op)
         arguments = [_argument(name, value.type) for name, value in values.items()]
         kernel = b.declare_kernel(function.sym_name.value, arguments)
         with ir.InsertionPoint(kernel.body.blocks[0]):
@@ -54,11 +59,20 @@ class Delta:
         return kernel
 
 
+@register
+class SinkDelta(Delta):
+    """Sums of products along rows that a sink takes a part of."""
+
+    policy: ClassVar[Policy] = SINK_DELTA
+    operation: ClassVar[type[Any]] = attn.SinkDeltaOp
+
+
 def _argument(name: str, kind: Any) -> b.Argument:
-    """The tensor of an operand, or of the result."""
+    """The tensor of an operand, or of a result."""
     memref = ir.MemRefType.get([*kind.shape], kind.element_type)
-    role = "out" if name == "delta" else "in"
-    return b.Argument(name, role, memref, ROW_DIMS if kind.rank == 4 else NUMBER_DIMS)
+    role = "out" if name in ("delta", "weight", "dsinks") else "in"
+    dims = {4: ROW_DIMS, 3: NUMBER_DIMS, 1: ("",)}[kind.rank]
+    return b.Argument(name, role, memref, dims)
 
 
 def _every_tile(tensors: dict[str, Value]) -> None:
@@ -96,6 +110,10 @@ def _tile(
     sums = b.fill([count], b.f32_constant(0.0))
     for pair in zip(*loads, strict=True):
         sums = b.reduce_rows("add", b.map_elements(_product, *pair, element=f32), sums)
+
+    if "sinks" in tensors:
+        store_with_sinks(tensors, place, sums)
+        return
 
     def delta(total: Value, row: Value) -> Value:
         numbers = (tensors[name] for name in ("lse", "dlse") if name in tensors)

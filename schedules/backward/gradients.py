@@ -25,6 +25,7 @@ class Gradients:
       problem: the attention, whose direction says what stands still.
       do: memref as of queries, the gradient of O.
       lse, delta: memrefs [batch, heads, sq], or as queries are stored.
+      weights: likewise, factors of the probabilities of each query; None for 1.
       results: dK and dV, or dQ: memrefs as of what they are gradients of.
     """
 
@@ -32,6 +33,7 @@ class Gradients:
     do: Value
     lse: Value
     delta: Value
+    weights: Value | None
     results: tuple[Value, ...]
 
     def operands(self) -> tuple[tuple[Named, Named], tuple[Named, Named]]:
@@ -63,6 +65,12 @@ class Gradients:
             return b.select(is_empty, b.f32_constant(0.0), b.fmul(lse, b.f32_constant(LOG2E)))
 
         return StoredVector(self.problem, self.lse, math.inf, made)
+
+    def row_weights(self) -> StoredVector | None:
+        """The factors of the probabilities of each query."""
+        if self.weights is None:
+            return None
+        return StoredVector(self.problem, self.weights, 0.0, lambda weight: weight)
 
     def deltas(self) -> StoredVector:
         """What is taken from the gradient of each weight of a query."""

@@ -19,6 +19,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.attn.region import inside
+from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
@@ -127,7 +129,9 @@ def gradients_kernel(
     check_alike(op, q=storages["q"], do=storages["do"])
     check_alike(op, k=storages["k"], v=storages["v"])
     dims = TENSOR_DIMS | {name: RESULT_DIMS[name] for name in results}
-    with opened(function, op, dims, GradientConfig) as (kernel, tensors, captured, config):
+    shared = {ROW_WEIGHTS: LSE_DIMS[attn.stored_type(op.lse).rank]}
+    with opened(function, op, dims, GradientConfig, shared) as opening:
+        kernel, tensors, captured, config = opening
         found = tuple(tensors[name] for name in results)
         problem = Problem(
             q=(tensors["q"],),
@@ -155,7 +159,8 @@ def gradients_kernel(
             direction=direction,
         )
         do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
-        yield kernel, Gradients(problem, do, lse, delta, found)
+        weights = next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None)
+        yield kernel, Gradients(problem, do, lse, delta, weights, found)
 
 
 def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorage) -> list[b.Role]:

@@ -1,5 +1,7 @@
 """What each query has of its own, its LSE and its delta, as a tile of scores needs it.
 
+With sinks and a gradient of the LSE it also has a weight, the factor of its probabilities.
+
 Where queries stand still they belong to rows and are read once. Where keys do, they belong to
 columns and stream as tiles of queries do.
 """
@@ -10,14 +12,19 @@ from typing import Protocol
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.core.problem import Value, WorkTile
-from attn_mlir.schedules.sources.row_vectors import FilledVector, fill_vectors, vector_ring
+from attn_mlir.schedules.sources.row_vectors import (
+    FilledVector,
+    StoredVector,
+    fill_vectors,
+    vector_ring,
+)
 
-LSE, DELTA = 0, 1
-Take = Callable[[int], Value]
+LSE, DELTA, WEIGHT = "lse", "delta", "weight"
+Take = Callable[[str], Value]
 
 
 class Numbers(Protocol):
-    """The LSE and the delta of queries.
+    """The LSE, delta and weight of queries.
 
     Attributes:
       stream: whether a warp has to `fill` rings with them.
@@ -30,13 +37,20 @@ class Numbers(Protocol):
         ...
 
     def of_tile(self, tile: WorkTile, row0: Value) -> Take:
-        """Emits what a work tile begins with; returns what emits LSE or DELTA of a tile of scores,
-        [rows, columns], in the order of these.
+        """Emits what a work tile begins with; returns what emits LSE, WEIGHT or DELTA of a tile of
+        scores, [rows, columns], each once and in this order.
 
         Args:
           row0: position of the first row.
         """
         ...
+
+
+def _vectors(gradients: Gradients) -> dict[str, StoredVector]:
+    """The numbers of queries, by name."""
+    found, weights = {LSE: gradients.exponents()}, gradients.row_weights()
+    found |= {} if weights is None else {WEIGHT: weights}
+    return found | {DELTA: gradients.deltas()}
 
 
 class RowNumbers:
@@ -45,7 +59,7 @@ class RowNumbers:
     stream = False
 
     def __init__(self, gradients: Gradients):
-        self._vectors = gradients.exponents(), gradients.deltas()
+        self._vectors = _vectors(gradients)
         self._config = gradients.problem.config
 
     def fill(self, tile: WorkTile) -> None:
@@ -53,8 +67,8 @@ class RowNumbers:
 
     def of_tile(self, tile: WorkTile, row0: Value) -> Take:
         """As of `Numbers`; reads them from memory."""
-        found = [vector.of_rows(tile, row0) for vector in self._vectors]
-        return lambda number: b.broadcast(found[number], self._config.tile_n)
+        found = {name: vector.of_rows(tile, row0) for name, vector in self._vectors.items()}
+        return lambda name: b.broadcast(found[name], self._config.tile_n)
 
 
 class ColumnNumbers:
@@ -65,11 +79,11 @@ class ColumnNumbers:
     def __init__(self, gradients: Gradients):
         self._problem = gradients.problem
         self._rows = gradients.problem.config.tile_m
-        vectors = ("lse", gradients.exponents()), ("delta", gradients.deltas())
-        width = gradients.problem.config.tile_n
-        self._rings = [vector_ring(name, width) for name, _ in vectors]
-        loads = (vector.of_columns for _, vector in vectors)
-        self._filled = [FilledVector(*x) for x in zip(self._rings, loads, strict=True)]
+        vectors, width = _vectors(gradients), gradients.problem.config.tile_n
+        self._rings = {name: vector_ring(name, width) for name in vectors}
+        self._filled = [
+            FilledVector(self._rings[name], vector.of_columns) for name, vector in vectors.items()
+        ]
 
     def fill(self, tile: WorkTile) -> None:
         """As of `Numbers`."""
@@ -78,8 +92,8 @@ class ColumnNumbers:
     def of_tile(self, tile: WorkTile, row0: Value) -> Take:
         """As of `Numbers`; each is the next of its ring."""
 
-        def take(number: int) -> Value:
-            slot = self._rings[number].wait()
+        def take(name: str) -> Value:
+            slot = self._rings[name].wait()
             found = b.broadcast_down(b.load(slot), self._rows)
             b.release(slot, "warps")
             return found

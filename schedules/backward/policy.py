@@ -72,17 +72,38 @@ class QGradientsPolicy(GradientsPolicy):
     operation: ClassVar[str] = "q_gradients"
 
 
-class DeltaPolicy(Policy):
-    """Sums along rows, by threads alone; the tiles are fixed."""
+class RowsPolicy(Policy):
+    """Numbers of rows, by threads alone; the tiles are fixed."""
 
-    name: ClassVar[str] = "delta"
-    operation: ClassVar[str] = "delta"
     needs: ClassVar[frozenset[Feature]] = frozenset()
-    claims: ClassVar[Claims] = Claims(types=WIDE)
 
     def takes(self, facts: Facts, call: Call) -> bool:
         """Any."""
         return True
 
 
+class DeltaPolicy(RowsPolicy):
+    """Sums along rows."""
+
+    name: ClassVar[str] = "delta"
+    operation: ClassVar[str] = "delta"
+    claims: ClassVar[Claims] = Claims(types=WIDE)
+
+
+class SinkDeltaPolicy(DeltaPolicy):
+    """Sums along rows that a sink takes a part of."""
+
+    name: ClassVar[str] = "sink-delta"
+    operation: ClassVar[str] = "sink_delta"
+
+
+class SumRowsPolicy(RowsPolicy):
+    """Sums of all rows."""
+
+    name: ClassVar[str] = "sum-rows"
+    operation: ClassVar[str] = "sum_rows"
+    claims: ClassVar[Claims] = Claims(types=("f32",))
+
+
+SINK_DELTA, SUM_ROWS = SinkDeltaPolicy(), SumRowsPolicy()
 DELTA, KV_GRADIENTS, Q_GRADIENTS = DeltaPolicy(), KvGradientsPolicy(), QGradientsPolicy()

@@ -21,7 +21,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients, Named
 from attn_mlir.schedules.backward.modified import times_slope
-from attn_mlir.schedules.backward.numbers import DELTA, LSE, numbers_of
+from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT, numbers_of
 from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.row import LOG2E
@@ -35,7 +35,7 @@ class GradientStorage:
     Attributes:
       stationary, streamed: of the two operands of each side.
       results: of the gradients.
-      numbers: the LSE and delta of queries.
+      numbers: the LSE and delta of queries, and with `has_weights` their weights.
       widths: columns of the first and of the second operand.
     """
 
@@ -59,6 +59,7 @@ class GradientStorage:
         self.stationary = rings(stationary, config.tile_m, stages=1, instances=config.q_tiles)
         self.streamed = rings(streamed, config.tile_n, stages=config.kv_stages, instances=1)
         self.numbers = numbers_of(gradients)
+        self.has_weights = gradients.weights is not None
         results = zip(stationary, tiles(config.tile_m), gradients.results, strict=False)
         self.results = [
             b.Ring(f"d{name}", x, instances=config.q_tiles) for (name, _, _), x, _ in results
@@ -107,6 +108,7 @@ class _Steps:
         is_scaled = problem.modifier.changes  # else its scores are raw
         self._scale_log2 = to_log2 if is_scaled else b.fmul(problem.scale, to_log2)
         self._take = storage.numbers.of_tile(tile, self._row0)
+        self._has_weights = storage.has_weights
         self._stationary = [ring.wait(group) for ring in storage.stationary]
 
     def release(self) -> None:
@@ -146,10 +148,13 @@ class _Steps:
             masked_scores(problem, tile, scores, test, tiles, index, row0, scale)
         )
         factors = times_slope(problem, tile, scores, weights, tiles, index, row0)
+        row_weights = self._take(WEIGHT) if self._has_weights else None
+        weights = _times(weights, row_weights)
         second_products = [
             self._added(accumulators, weights, second) for accumulators in second_gradient
         ]
         weight_gradients = b.wait_product(raw[1], newest=len(second_products))
+        weight_gradients = _times(weight_gradients, row_weights)
         first_product = self._added(gradient, self._gradients(factors, weight_gradients), first)
         second_done = [b.wait_product(product, newest=1) for product in second_products]
         b.release(second, "warps")
@@ -185,6 +190,11 @@ class _Steps:
             return b.fmul(factor, b.fsub(gradient, delta))
 
         return b.map_elements(element, factors, gradients, self._take(DELTA))
+
+
+def _times(fragment: Value, factors: Value | None) -> Value:
+    """The product of two fragments; None is 1."""
+    return fragment if factors is None else b.map_elements(b.fmul, fragment, factors)
 
 
 def store_gradients(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:

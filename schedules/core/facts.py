@@ -153,11 +153,11 @@ def _append(op: attn.AppendOp) -> Facts:
     )
 
 
-def _delta(op: attn.DeltaOp) -> Facts:
+def _delta(op: attn.DeltaOp | attn.SinkDeltaOp) -> Facts:
     *_, heads, columns = op.o.type.shape
     element = element_name(op.o.type.element_type)
     return Facts(
-        operation="delta",
+        operation=op.OPERATION_NAME.removeprefix("attn."),
         heads=heads,
         kv_heads=heads,
         head_dim=0,
@@ -165,6 +165,20 @@ def _delta(op: attn.DeltaOp) -> Facts:
         q_type=element,
         kv_type=element,
         out_type="f32",
+    )
+
+
+def _sum_rows(op: attn.SumRowsOp) -> Facts:
+    heads = attn.logical_type(op.rows).shape[2]
+    return Facts(
+        operation="sum_rows",
+        heads=heads,
+        kv_heads=heads,
+        head_dim=0,
+        v_head_dim=1,
+        q_type="f32",
+        kv_type="f32",
+        out_type=element_name(op.sums.type.element_type),
     )
 
 
@@ -190,6 +204,8 @@ _FACTS: dict[type[Any], Any] = {
     attn.AppendOp: _append,
     attn.CombineOp: _combine,
     attn.DeltaOp: _delta,
+    attn.SinkDeltaOp: _delta,
+    attn.SumRowsOp: _sum_rows,
     attn.KvGradientsOp: _gradients,
     attn.QGradientsOp: _gradients,
 }

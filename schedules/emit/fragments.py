@@ -123,6 +123,13 @@ def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
     return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).totals
 
 
+def reduce_columns(kind: str, fragment: Value, init: Value) -> Value:
+    """[columns]: as `reduce_rows`, of each column and its element of `init`."""
+    op = ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type)
+    op.operation.attributes["axis"] = ir.StringAttr.get("rows")
+    return op.totals
+
+
 def reduce_group(kind: str, fragment: Value, init: Value, scratch: Value) -> Value:
     """As `reduce_rows`, of rows whose columns are in several warps, through shared `scratch`."""
     return ws.ReduceGroupOp(fragment, init, scratch, ir.StringAttr.get(kind), init.type).totals

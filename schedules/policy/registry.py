@@ -14,7 +14,13 @@ from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
-from attn_mlir.schedules.backward.policy import DELTA, KV_GRADIENTS, Q_GRADIENTS
+from attn_mlir.schedules.backward.policy import (
+    DELTA,
+    KV_GRADIENTS,
+    Q_GRADIENTS,
+    SINK_DELTA,
+    SUM_ROWS,
+)
 from attn_mlir.schedules.combine.policy import COMBINE
 from attn_mlir.schedules.latent.decode.policy import (
     DECODE,
@@ -49,6 +55,8 @@ POLICIES: list[Policy] = [
     APPEND,
     COMBINE,
     DELTA,
+    SINK_DELTA,
+    SUM_ROWS,
     KV_GRADIENTS,
     Q_GRADIENTS,
 ]

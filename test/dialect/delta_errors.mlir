@@ -52,3 +52,25 @@ func.func @f(%o: tensor<1x8x4x?xbf16>, %lse: tensor<1x4x8xf32>) {
     : (tensor<1x8x4x?xbf16>, tensor<1x8x4x?xbf16>, tensor<1x4x8xf32>) -> tensor<1x4x8xf32>
   func.return
 }
+
+// -----
+
+func.func @f(%o: tensor<1x8x4x64xbf16>, %lse: tensor<1x4x8xf32>, %sinks: tensor<3xf32>) {
+  // expected-error @below {{'attn.sink_delta' op expects heads of sinks to be 4 as in o, got 3}}
+  %delta, %weight, %parts = "attn.sink_delta"(%o, %o, %lse, %sinks)
+      {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}
+    : (tensor<1x8x4x64xbf16>, tensor<1x8x4x64xbf16>, tensor<1x4x8xf32>, tensor<3xf32>)
+      -> (tensor<1x4x8xf32>, tensor<1x4x8xf32>, tensor<1x8x4x1xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%o: tensor<1x8x4x64xbf16>, %lse: tensor<1x4x8xf32>, %sinks: tensor<4xf64>) {
+  // expected-error @below {{'attn.sink_delta' op expects sinks elements of type f32, bf16, f16, got f64}}
+  %delta, %weight, %parts = "attn.sink_delta"(%o, %o, %lse, %sinks)
+      {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}
+    : (tensor<1x8x4x64xbf16>, tensor<1x8x4x64xbf16>, tensor<1x4x8xf32>, tensor<4xf64>)
+      -> (tensor<1x4x8xf32>, tensor<1x4x8xf32>, tensor<1x8x4x1xf32>)
+  func.return
+}

@@ -104,6 +104,7 @@ def draw(
     offset: float = 0.0,
     with_dlse: bool = True,
     mods: Recorded | None = None,
+    sinks: Array | None = None,
 ) -> Sequence:
     """Operands of a sequence, with the results of its attention.
 
@@ -111,6 +112,7 @@ def draw(
       offset: is added to all scores about, by a column that queries and keys have in common.
       with_dlse: whether the LSE has a gradient: infinite for rows that see no key.
       mods: the score modifier of the request, with the tensors that it reads.
+      sinks: [heads], the logits of sinks.
     """
     random = np.random.default_rng(seed)
     kind = NUMPY[request.dtype]
@@ -126,6 +128,7 @@ def draw(
     if offset:
         q[..., 0], k[..., 0] = offset / scale, 1.0
     options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
+    options["sinks"] = sinks
     made = attention_f64(q[None], k[None], v[None], **options)
     lse = made.lse[0].astype(np.float32)
     dlse = random.standard_normal(lse.shape, np.float32) if with_dlse else np.zeros_like(lse)
@@ -135,26 +138,38 @@ def draw(
 
 
 def expected(
-    request: GradientsRequest, given: Sequence, scale: float, mods: Recorded | None = None
+    request: GradientsRequest,
+    given: Sequence,
+    scale: float,
+    mods: Recorded | None = None,
+    sinks: Array | None = None,
 ) -> dict[str, Expected]:
     """The gradients of one sequence, by their formula."""
     names = ("q", "k", "v", "o", "lse", "do", "dlse")
     batch = {name: getattr(given, name)[None] for name in names}
-    true = attention_backward_f64(**batch, mask=request.mask, scale=scale, score_mod=mods)
+    options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
+    true = attention_backward_f64(**batch, **options, sinks=sinks)
     q, k, v, do, o = _wide(request, given.q, given.k, given.v, given.do, given.o)
     visible = visible_keys(request.mask, 0, len(given.q), len(given.q), len(given.k))
-    lse, delta = (x.astype(np.float64)[..., None] for x in (given.lse, given.delta))
+    is_empty = np.isinf(given.lse)[..., None]
+    lse, dlse = (x.astype(np.float64)[..., None] for x in (given.lse, given.dlse))
+    logits = np.full(request.heads, -np.inf) if sinks is None else sinks.astype(np.float64)
+    with np.errstate(over="ignore"):
+        kept_of_row = np.where(is_empty, 1.0, 1 / (1 + np.exp(logits[:, None, None] - lse)))
+    dlse = np.where(is_empty, 0.0, dlse)
     products = scale * np.abs(q) @ np.abs(k).transpose(0, 2, 1)
     z, slope, spread, kept = _modified(mods, scale * q @ k.transpose(0, 2, 1), EXACT * products)
     visible = visible & kept
     with np.errstate(over="ignore", invalid="ignore"):
-        p = np.where(visible, np.exp(z - lse), 0.0)
-    slope, spread, z = (np.where(p == 0, 0.0, x) for x in (slope, spread, z))
+        e = np.where(visible, np.exp(z - lse), 0.0)
+    p = kept_of_row * e
+    slope, spread, z = (np.where(e == 0, 0.0, x) for x in (slope, spread, z))
     dp, sizes = do @ v.transpose(0, 2, 1), np.abs(do) @ np.abs(v).transpose(0, 2, 1)
-    summed_up = np.abs(o * do).sum(2, keepdims=True) + np.abs(delta)
-    ds, about = np.abs(slope * p * (dp - delta)), p * (sizes + summed_up)
+    delta, summed_up = ((o * do).sum(2, keepdims=True), np.abs(o * do).sum(2, keepdims=True))
+    ds = np.abs(slope * (p * (dp - delta) + e * dlse))
+    about = p * (sizes + 2 * summed_up) + 2 * e * np.abs(dlse)
     unit, least = ROUNDING[request.dtype], np.where(visible, LEAST[request.dtype], 0.0)
-    size = np.where(np.isinf(lse), 0, np.abs(lse))
+    size = np.where(is_empty, 0, np.abs(lse)) + (0 if sinks is None else np.abs(logits).max())
     exact = EXACT * (1 + size + np.abs(z) + (np.abs(slope) + spread) * products)
     inexact = unit * ds + least + (exact * np.abs(slope) + spread) * about
 
@@ -216,7 +231,7 @@ def run(
 
     Sequences lie in a batch, or one after the other where the request has offsets of rows.
     """
-    tensors = _stored(request.lengths, given, ("q", "k", "v", "do", "lse", "delta"))
+    tensors = stored(request.lengths, given, ("q", "k", "v", "do", "lse", "delta"))
     results = {
         name: poisoned(tensors[name[1:]].shape, tensors[name[1:]].dtype) for name in request.results
     }
@@ -238,12 +253,14 @@ def called(
     scale: float,
     seed: int = 1,
     mods: Recorded | None = None,
+    sinks: Array | None = None,
 ) -> list[dict[str, Array]]:
     """The gradients of each sequence by `am.attention_backward`; sequences lie as of `run`."""
     names = ["q", "k", "v", "o", "lse", "do"]
     names += ["dlse"] if any(one.dlse.any() for one in given) else []
-    tensors = _stored(request.lengths, given, names)
+    tensors = stored(request.lengths, given, names)
     options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
+    options["sinks"] = sinks
     results = am.attention_backward(**tensors, **options, device=_device(seed))
     named = {name: getattr(results, name) for name in ("dq", "dk", "dv")}
     return [x.rows for x in _taken_apart(request.lengths, given, named)]
@@ -257,10 +274,11 @@ def judge(
     *,
     by: Callable[..., list[dict[str, Array]]] = run,
     mods: Recorded | None = None,
+    **options: Any,
 ) -> None:
     """Asserts that every element that the kernel, or the call, makes is within its bound."""
-    for one, found in zip(given, by(request, given, scale, seed, mods), strict=True):
-        wanted = expected(request, one, scale, mods)
+    for one, found in zip(given, by(request, given, scale, seed, mods, **options), strict=True):
+        wanted = expected(request, one, scale, mods, **options)
         for name, got in found.items():
             true, bound = wanted[name]
             error = np.abs(got.astype(np.float64) - true)
@@ -271,7 +289,7 @@ def _device(seed: int) -> EmulatorDevice:
     return EmulatorDevice("adversarial", seed, multiprocessors=2, target=TARGET, check="all")
 
 
-def _stored(lengths: Lengths, given: list[Sequence], names: Iterable[str]) -> dict[str, Any]:
+def stored(lengths: Lengths, given: list[Sequence], names: Iterable[str]) -> dict[str, Any]:
     """The arguments for these tensors of all sequences, with their lengths."""
     ragged = {"q": lengths.ragged_q, "k": lengths.ragged_k}
     used = {"q": lengths.used_q, "k": lengths.used_k}
@@ -299,7 +317,7 @@ class _Apart(NamedTuple):
 def _taken_apart(
     lengths: Lengths, given: list[Sequence], results: Mapping[str, Array]
 ) -> list[_Apart]:
-    """Results of all sequences, as `_stored` lays these out, for each sequence."""
+    """Results of all sequences, as `stored` lays these out, for each sequence."""
     found = [_Apart({}, {}) for _ in given]
     for name, x in results.items():
         is_of_q = name == "dq"

@@ -1,0 +1,87 @@
+"""Gradients of attention with sinks, and of the sinks, on the emulator."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.row_sums import SumRowsSpec
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.lowering.compile import compile_request
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics import gradients as cases
+from attn_mlir.validation.numerics.gradients import NUMPY, called, draw, gradients
+
+RAGGED = Lengths(ragged_q=True, ragged_k=True)
+USED = Lengths(used_q=True, used_k=True)
+judge = partial(cases.judge, by=called)
+
+
+def logits(heads: int, about: float, dtype: str = "f32") -> Any:
+    kind = {**NUMPY, "f32": np.float32}[dtype]
+    return (about + np.random.default_rng(1).standard_normal(heads)).astype(kind)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lengths", "about", "with_dlse"),
+    [
+        ([(100, 70)], DENSE, 1.0, False),
+        ([(100, 70)], DENSE, 1.0, True),
+        ([(70, 70)], DENSE, 200.0, True),
+        ([(70, 70)], DENSE, -200.0, False),
+        ([(0, 30), (90, 70), (20, 5)], RAGGED, 2.0, True),
+    ],
+    ids=["lse", "weights", "all taken", "none taken", "ragged"],
+)
+@pytest.mark.long("all taken", "none taken")
+def test_operands(
+    sizes: list[tuple[int, int]], lengths: Lengths, about: float, with_dlse: bool
+) -> None:
+    """The sink within the LSE or, with a gradient of that, as a factor of rows."""
+    request, sinks = gradients(2, 1, 64, 64, am.causal(), lengths=lengths), logits(2, about)
+    made = [
+        draw(request, *x, 0.125, n, with_dlse=with_dlse, sinks=sinks) for n, x in enumerate(sizes)
+    ]
+    judge(request, made, 0.125, sinks=sinks)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lengths"), [("f32", DENSE), ("bf16", RAGGED), ("f16", USED)], ids=str
+)
+def test_sinks(dtype: str, lengths: Lengths) -> None:
+    """In their own dtype; what is behind the rows of sequences does not count."""
+    request, sinks = gradients(3, 1, 64, 64, am.causal(), lengths=lengths), logits(3, 1.0, dtype)
+    sizes = (70, 70) if lengths == DENSE else (40, 70)
+    given = [draw(request, n, n, 0.125, n, sinks=sinks) for n in sizes]
+    device = EmulatorDevice("adversarial", 1, multiprocessors=2, target=cases.TARGET, check="all")
+    tensors = cases.stored(lengths, given, ["q", "k", "v", "o", "lse", "do", "dlse"])
+    found = am.attention_backward(**tensors, mask=am.causal(), sinks=sinks, device=device)
+    names = ("q", "k", "v", "o", "lse", "do", "dlse")
+    true = sum(
+        am.reference.attention_backward_f64(
+            *(getattr(one, name)[None] for name in names[:-1]), mask=am.causal(), sinks=sinks
+        ).dsinks
+        for one in given
+    )
+    unit = {"f32": 2.0**-24, "bf16": 2.0**-9, "f16": 2.0**-12}[dtype]
+    size = sum(np.abs(one.o.astype(np.float64) * one.do).sum((0, 2)) for one in given)
+    assert found.dsinks.dtype == sinks.dtype
+    error = np.abs(found.dsinks.astype(np.float64) - true)
+    assert np.all(error <= unit * np.abs(true) + cases.EXACT * size)
+
+
+@pytest.mark.parametrize("of_sequences", [False, True])
+@pytest.mark.parametrize("of_heads", [False, True])
+def test_sums(of_heads: bool, of_sequences: bool) -> None:
+    spec = SumRowsSpec(heads=3, of_heads=of_heads, of_sequences=of_sequences)
+    rows = np.random.default_rng(0).standard_normal((2, 600, 3, 1), np.float32)
+    axes = (1, *([] if of_sequences else [0]), *([] if of_heads else [2]))
+    true = rows[..., 0].astype(np.float64).sum(axes, keepdims=True)[:, 0]
+    sums = np.full(true.shape, np.nan, np.float32)
+    device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
+    am.load(compile_request(spec)).launch({"rows": rows, "sums": sums}, device=device)
+    assert np.abs(sums - true).max() < 1e-4
