@@ -19,7 +19,13 @@ from attn_mlir.api.latent import mla as dense
 from attn_mlir.api.latent import mla_decode as decoding
 from attn_mlir.api.latent import sparse_mla as sparse
 from attn_mlir.caches import CACHES
-from attn_mlir.runtime.call.torch_tensors import is_compiling, is_fake, is_tensor, is_tracing
+from attn_mlir.runtime.call.torch_tensors import (
+    is_compiling,
+    is_fake,
+    is_tensor,
+    is_tracing,
+    wants_gradient,
+)
 
 P = ParamSpec("P")
 
@@ -27,6 +33,7 @@ P = ParamSpec("P")
 def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
     """A function of `api`, in whose place tracers of PyTorch see the operator for it."""
     name = function.__name__
+    is_attention = name == "attention"
 
     @functools.wraps(function, updated=())
     def call(*arguments: P.args, **options: P.kwargs) -> Any:
@@ -34,6 +41,10 @@ def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
             from attn_mlir.pytorch.in_graphs import IN_GRAPHS
 
             return IN_GRAPHS[name](*arguments, **options)
+        if is_attention and wants_gradient((*arguments, *options.values())):
+            from attn_mlir.pytorch.autograd import trained
+
+            return trained(*arguments, **options)
         return function(*arguments, **options)
 
     attributes = vars(function)

@@ -3,9 +3,9 @@ operators.
 
 Tensors have PyTorch's layout, [batch, heads, sequence, head_dim]; those that no kernel can read
 where they lie are copied, others are not, and head sizes are filled up to multiples of 8. Results
-are views of memory with the layout [batch, sequence, heads, head_dim]. Forward only. CUDA tensors
-run on their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the
-graph.
+are views of memory with the layout [batch, sequence, heads, head_dim]. Autograd gets the gradients
+of query, key and value where there are kernels. CUDA tensors run on their GPU, CPU tensors on the
+emulator. Under `torch.compile` the functions stay in the graph.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from attn_mlir.api.attention import check_scale
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
+from attn_mlir.pytorch.autograd import check_attention, check_unmodified
 from attn_mlir.pytorch.batching import register_rules
 from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.elements import added, visible
@@ -26,7 +27,14 @@ from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.kernel_options import check_kernel_options
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.readable import padded
-from attn_mlir.pytorch.shapes import Operands, at_tracing_time, check_argument, checked, fold
+from attn_mlir.pytorch.shapes import (
+    Operands,
+    at_tracing_time,
+    check_argument,
+    checked,
+    fold,
+    wants_gradient,
+)
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.torch_tensors import is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
@@ -66,7 +74,7 @@ def scaled_dot_product_attention(
       [..., heads, sq, v_head_dim].
 
     Raises:
-      SpecError: an argument is wrong, or has no kernel: dropout, gradients, other dtypes.
+      SpecError: an argument is wrong, or has no kernel: dropout, other dtypes.
     """
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
@@ -174,8 +182,14 @@ def _attend(
     elif not (torch.compiler.is_dynamo_compiling() and isinstance(scale, float)):
         scale = check_scale(scale)  # a number in a graph may change: the operator checks it
     width = value.shape[-1]
+    is_trained = wants_gradient(query, key, value)
+    if is_trained:
+        check_unmodified(**mods, block_mask=blocks)
+        return_lse = True
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
     if mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
+        if is_trained and not torch.compiler.is_dynamo_compiling():
+            check_attention({"query": q, "key": k, "value": v}, mask, scale)
         o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse)
     else:
         in_graph = torch.compiler.is_dynamo_compiling() and not isinstance(blocks, BlockMask)

@@ -2,7 +2,7 @@
 
 Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names,
 that a window of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy.
-Forward only.
+Autograd of PyTorch gets the gradients of q, k and v.
 """
 
 from attn_mlir.flash.functions import (

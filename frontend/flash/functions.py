@@ -36,7 +36,7 @@ from attn_mlir.flash.rotary import full_like
 from attn_mlir.flash.table import BY_NAME, BY_POSITION, NEUTRAL, OF_PARTS
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import as_int, flag, integer
-from attn_mlir.runtime.call.tensors import TensorView, view
+from attn_mlir.runtime.call.tensors import TensorView, shape_of, view
 from attn_mlir.runtime.kernel import DeviceChoice
 
 IN_PAGES = {
@@ -348,7 +348,7 @@ def flash_attn_combine(
 def _unpacked(packed: Any, name: str, rank: int) -> tuple[Any, ...]:
     """The parts of a packed array, which lie along the third axis from behind."""
     count = len(name)
-    shape = view(packed, name).shape
+    shape = shape_of(packed, name, has_gradient=True)
     if len(shape) != rank or shape[-3] != count:
         axes = "batch, sequence" if rank == 5 else "total"
         raise SpecError(f"{name} must be [{axes}, {count}, heads, head_dim], got {list(shape)}")
@@ -357,7 +357,7 @@ def _unpacked(packed: Any, name: str, rank: int) -> tuple[Any, ...]:
 
 def _split_heads(packed: Any, num_heads_q: object) -> tuple[Any, ...]:
     """q, k and v of an array that has their heads one after the other."""
-    shape, heads = view(packed, "qkv").shape, as_int(num_heads_q)
+    shape, heads = shape_of(packed, "qkv", has_gradient=True), as_int(num_heads_q)
     if len(shape) != 4 or heads is None or not 0 < heads < shape[2] or (shape[2] - heads) % 2:
         raise SpecError(
             "num_heads_q must leave an even number of heads of qkv [batch, sequence, num_heads_q "

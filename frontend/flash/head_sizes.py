@@ -51,11 +51,11 @@ def in_whole_heads(
     q, _, v = operands.values()
     name_q, name_k, _ = operands
     check_one_library(operands)
-    shapes = {name: shape_of(x, name) for name, x in operands.items()}
+    shapes = {name: shape_of(x, name, has_gradient=True) for name, x in operands.items()}
     size, found = shapes[name_q][-1], shapes[name_k][-1]
     if size != found:
         raise SpecError(f"{name_k} has {found} elements per head, {name_q} has {size}")
-    out, columns = given.get("out"), shape_of(v, "v")[-1]
+    out, columns = given.get("out"), v.shape[-1]
     if out is not None:
         dtype = view(q, name_q).dtype
         dtype = "bf16" if dtype in NARROW_DTYPES else dtype

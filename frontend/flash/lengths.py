@@ -22,7 +22,7 @@ def shape_of_rank(name: str, array: Any, rank: int) -> tuple[int, ...]:
     Raises:
       SpecError: no array, or one of another rank.
     """
-    shape = shape_of(array, name)
+    shape = shape_of(array, name, has_gradient=True)  # what takes the array checks that
     if len(shape) != rank:
         raise SpecError(f"{name} must be an array of rank {rank}, got shape {list(shape)}")
     return shape

@@ -8,9 +8,10 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
 from attn_mlir.pytorch.attention_call import ATTENTION, EAGER, attention_call_op, modified_call
+from attn_mlir.pytorch.autograd import check_unmodified, trained
 from attn_mlir.pytorch.graph import traced_call
 from attn_mlir.pytorch.planned import OUTPUT_DTYPES, breaks
-from attn_mlir.pytorch.shapes import at_tracing_time
+from attn_mlir.pytorch.shapes import at_tracing_time, wants_gradient
 from attn_mlir.runtime.call.torch_tensors import is_transformed
 
 torch: Any = importlib.import_module("torch")
@@ -19,11 +20,14 @@ torch: Any = importlib.import_module("torch")
 def attention_in_graph(*arguments: Any, **options: Any) -> Any:
     """Attention as an operator in a graph; arguments that no graph can hold break the graph."""
     named = ATTENTION.by_name(arguments, options)
+    is_trained = wants_gradient(*(named.get(name) for name in ATTENTION.differentiable))
     if breaks(named, *EAGER) or (isinstance(named.get("k"), CACHES) and "v" in named):
-        return attention(*arguments, **options)
+        return (trained if is_trained else attention)(*arguments, **options)
     return_lse = bool(named.pop("return_lse", False))
     mods = {name: named.pop(name, None) for name in ("score_mod", "mask_mod")}
-    flat: dict[str, Any] = {**ATTENTION.flattened(named), "return_lse": return_lse}
+    if is_trained:
+        check_unmodified(**mods)
+    flat: dict[str, Any] = {**ATTENTION.flattened(named), "return_lse": return_lse or is_trained}
     if not any(mod is not None for mod in mods.values()):
         o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **flat})
     elif not torch.compiler.is_dynamo_compiling():  # modifiers are traced once, by us

@@ -13,6 +13,7 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
+from attn_mlir.pytorch.autograd import register
 from attn_mlir.pytorch.call import as_tensor
 from attn_mlir.pytorch.graph_calls import GraphCall
 from attn_mlir.pytorch.planned import ViewOf
@@ -43,7 +44,11 @@ class AttentionCall(GraphCall):
 EAGER = ("block_mask", "q_offset", "k_offset")  # arguments that break the graph of a call
 
 ATTENTION = AttentionCall(
-    attention, OPERANDS, cache="k", excluded=(*EAGER, "score_mod", "mask_mod")
+    attention,
+    OPERANDS,
+    cache="k",
+    excluded=(*EAGER, "score_mod", "mask_mod"),
+    differentiable=("q", "k", "v"),
 )
 
 
@@ -70,4 +75,12 @@ def modified_call(
     return attention_call_op(q, k, v, read, modifier, mask, cache, **options)
 
 
+def _call_of(*inputs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The operands and the options of a call of the operator, of which gradients are wanted."""
+    named = dict(zip(ATTENTION.arguments, inputs, strict=True))
+    options = ATTENTION.unflattened(lambda tensor, _: tensor, named)
+    return [options.pop(name, None) for name in ("q", "k", "v")], options
+
+
 attention_call_op = ATTENTION.operator("attention_call", results=("o", "lse"))
+register(attention_call_op, _call_of)

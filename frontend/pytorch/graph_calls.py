@@ -43,6 +43,7 @@ class GraphCall:
       excluded: the function's arguments that are no options of the operator.
       extra: options that the function has under no name of its own.
       only_caches: whether a call without a cache is no operator.
+      differentiable: arguments whose gradients autograd gets.
       options: all options, None when left out, likewise.
     """
 
@@ -54,6 +55,7 @@ class GraphCall:
     excluded: Sequence[str] = ()
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
     only_caches: bool = False
+    differentiable: Sequence[str] = ()
     names: tuple[str, ...] = field(init=False)
     options: Mapping[str, str] = field(init=False)
 
@@ -104,7 +106,7 @@ class GraphCall:
             arguments["out_dtype"] = dtype_name(arguments["out_dtype"], "out_dtype", OUT_DTYPES)
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor):
-                check_argument(name, value)
+                check_argument(name, value, has_gradient=name in self.differentiable)
         return arguments
 
     def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:

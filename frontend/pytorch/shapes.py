@@ -74,7 +74,7 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        check_argument(name, tensor)
+        check_argument(name, tensor, has_gradient=True)
         if tensor.dim() < 2:
             raise SpecError(f"{name} must be [..., sequence, head_dim], got {list(tensor.shape)}")
         tensors[name] = tensor = _autocast(tensor)
@@ -95,26 +95,34 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     return tensors["query"], tensors["key"], tensors["value"]
 
 
-def check_argument(name: str, tensor: Any) -> None:
+def check_argument(name: str, tensor: Any, *, has_gradient: bool = False) -> None:
     """Refuses a tensor that is not what its memory holds, or of which a derivative is wanted.
 
     PyTorch's compiler traces this, and `described` sees the tensors again when it runs a fake
     kernel.
 
+    Args:
+      has_gradient: whether autograd gets the gradient of this argument.
+
     Raises:
       SpecError: names the argument, and says what it is and what to pass.
     """
     if not torch.compiler.is_dynamo_compiling():
-        check_tensor(tensor, name)
+        check_tensor(tensor, name, has_gradient=has_gradient)
         return
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise SpecError(f"{name} is a {type(tensor).__name__}: pass a plain torch.Tensor")
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if tensor.requires_grad and torch.is_grad_enabled() and not has_gradient:
         raise SpecError(NO_GRADIENT.format(name))
     if at_tracing_time(is_differentiated):
         raise SpecError(DIFFERENTIATED.format(name))
+
+
+def wants_gradient(*operands: Any) -> bool:
+    """Whether autograd records a call with these operands; PyTorch's compiler traces this."""
+    return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in operands)
 
 
 def at_tracing_time(ask: Callable[[], bool]) -> bool:

@@ -188,14 +188,17 @@ def view(value: object, name: str) -> TensorView:
     )
 
 
-def shape_of(value: Any, name: str) -> tuple[int, ...]:
+def shape_of(value: Any, name: str, *, has_gradient: bool = False) -> tuple[int, ...]:
     """The shape of an array, by its own account where it gives one, which graphs of PyTorch trace.
+
+    Args:
+      has_gradient: as of `check_tensor`.
 
     Raises:
       SpecError: not an array, or a tensor that stands for something else than its memory holds.
     """
     if not is_compiling() and is_tensor(value):
-        check_tensor(value, name)
+        check_tensor(value, name, has_gradient=has_gradient)
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return tuple(cast("tuple[int, ...]", shape))

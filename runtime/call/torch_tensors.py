@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from attn_mlir.errors import SpecError
 
 NO_GRADIENT = (
-    "{0} requires a gradient, which attention has none of: call under torch.no_grad(), or pass "
+    "{0} requires a gradient, which it has none of here: call under torch.no_grad(), or pass "
     "{0}.detach()"
 )
 NO_TANGENT = (
@@ -121,12 +121,20 @@ def is_compiling() -> bool:
     )
 
 
-def check_tensor(tensor: Any, name: str) -> None:
+def wants_gradient(values: Iterable[object]) -> bool:
+    """Whether PyTorch records derivatives, and a tensor among these values requires a gradient."""
+    if "torch" not in sys.modules or not _parts().with_gradients():
+        return False
+    return any(is_tensor(x) and cast("Any", x).requires_grad for x in values)
+
+
+def check_tensor(tensor: Any, name: str, *, has_gradient: bool = False) -> None:
     """Refuses a tensor that stands for something that no kernel computes with.
 
     Args:
       tensor: of PyTorch.
       name: of the argument, for messages.
+      has_gradient: whether the caller computes the gradient of this argument.
 
     Raises:
       SpecError: says what it is, and what to pass.
@@ -139,7 +147,7 @@ def check_tensor(tensor: Any, name: str) -> None:
         raise SpecError(
             f"{name} is a quantised tensor: pass {name}.dequantize(), or its int_repr()"
         )
-    check_derivative(tensor, name)
+    check_derivative(tensor, name, has_gradient=has_gradient)
 
 
 def check_class(tensor: Any, name: str) -> None:
@@ -157,19 +165,22 @@ def check_class(tensor: Any, name: str) -> None:
     )
 
 
-def check_derivative(tensor: Any, name: str) -> None:
+def check_derivative(tensor: Any, name: str, *, has_gradient: bool = False) -> None:
     """Refuses a tensor of which a derivative is wanted, in whatever way; nothing else does.
 
     `torch.func` wraps a tensor once for each transformation: all of its layers are looked at.
+
+    Args:
+      has_gradient: as of `check_tensor`; outside of `torch.func`.
 
     Raises:
       SpecError: says how to call without derivatives.
     """
     torch = _parts()
-    is_enabled = torch.with_gradients()
+    is_refused = torch.with_gradients() and (not has_gradient or is_differentiated())
     layer = tensor
     while True:
-        if layer.requires_grad and is_enabled:
+        if layer.requires_grad and is_refused:
             raise SpecError(NO_GRADIENT.format(name))
         if _has_tangent(layer):
             raise SpecError(NO_TANGENT.format(name))

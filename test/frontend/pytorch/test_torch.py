@@ -417,7 +417,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: at.flex_attention(*operands(), scale=torch.nn.Parameter(torch.ones(()))),
-        "scale requires a gradient, which attention has none of",
+        "scale requires a gradient, which it has none of here",
     ),
     (
         lambda: at.scaled_dot_product_attention(
@@ -440,8 +440,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "dropout_p must be 0, got None",
     ),
     (
-        lambda: at.flex_attention(*(x.requires_grad_() for x in operands())),
-        "query requires a gradient",
+        lambda: at.flex_attention(
+            *(x.requires_grad_() for x in operands()), score_mod=lambda s, b, h, q, k: s * 2
+        ),
+        "score_mod has no kernel where an operand requires a gradient",
+    ),
+    (
+        lambda: at.flex_attention(*(torch.zeros(1, 2, 8, 136, requires_grad=True).bfloat16(),) * 3),
+        "query requires a gradient, which this call has none of: sm_90a has no kernel: kv-gradients",
     ),
 ]
 

@@ -1,0 +1,259 @@
+"""Gradients of attention in PyTorch's autograd.
+
+A call of which a gradient is wanted is one node of the graph of autograd: `trained`, outside of
+tracers, and the operators with the formula of `register`. All save the operands, O and LSE, and
+compute the gradients by `attention_backward`. A call whose gradients have no kernel is refused
+before its kernel is launched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attn_mlir.api.attention import attention
+from attn_mlir.api.attention_backward import attention_backward
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.caches import CACHES
+from attn_mlir.errors import AttnError, SpecError, no_kernel
+from attn_mlir.masks.text import parse_mask
+from attn_mlir.pytorch.backward import attention_backward_in_graph
+from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static_scale
+from attn_mlir.pytorch.readable import readable
+from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
+from attn_mlir.runtime.call.torch_tensors import NO_GRADIENT, check_tensor, is_fake, is_tracing
+from attn_mlir.runtime.kernel import chosen_for_all
+
+torch: Any = importlib.import_module("torch")
+
+OPERANDS = ("q", "k", "v")
+OF_FORWARD = (
+    *("return_lse", "out_dtype", "schedule", "query_tiles", "tile_order"),
+    *("num_splits", "split_size", "sm_margin"),
+)  # arguments of attention of which gradients do not depend
+OF_BACKWARD = tuple(inspect.signature(attention_backward).parameters)
+DEFAULTS = {name: x.default for name, x in inspect.signature(attention).parameters.items()}
+NO_SECOND = (
+    "attention has no second derivative: its gradients have none; leave create_graph out, or "
+    "differentiate another function of its operands, such as PyTorch's attention"
+)
+NO_GRADIENT_THROUGH = (
+    "{0} has no kernel where an operand requires a gradient: gradients are those of attention "
+    "without it; call under torch.no_grad()"
+)
+MAX_CHECKED = 1024  # calls that are remembered
+
+_checked: set[object] = set()  # calls whose gradients have kernels
+
+
+class _Attention(torch.autograd.Function):
+    """`attention` and its gradients, outside of tracers."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+        o, lse = attention(q, k, v, **{**options, "return_lse": True})
+        save(ctx, (q, k, v), (o, lse), options)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
+        return *gradients(ctx, do, dlse), None
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as they are, which refuse to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Any) -> tuple[Any, ...]:
+        del ctx
+        return tuple(x.view_as(x) for x in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise SpecError(NO_SECOND)
+
+
+@outside_graphs
+def trained(*arguments: Any, **options: Any) -> Any:
+    """`attention`, where a gradient is wanted.
+
+    Raises:
+      SpecError: as `attention`, and for a call whose gradients have no kernel.
+    """
+    named = dict(zip(DEFAULTS, arguments, strict=False)) | options
+    q, k, v = (named.pop(name, None) for name in OPERANDS)
+    check_gradients({"q": q, "k": k, "v": v}, named)
+    o, lse = _Attention.apply(q, k, v, named)
+    return (o, lse) if named.get("return_lse") else o
+
+
+def check_unmodified(**modifiers: Any) -> None:
+    """Refuses modifiers and lists of blocks of a call of which a gradient is wanted.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    for name, value in modifiers.items():
+        if value is not None:
+            raise SpecError(NO_GRADIENT_THROUGH.format(name))
+
+
+def register(
+    operator: Any, call_of: Callable[..., tuple[Sequence[Any], Mapping[str, Any]]]
+) -> None:
+    """Tells PyTorch the gradients of an operator for `attention`, which returns O and LSE.
+
+    Args:
+      call_of: makes q, k and v, and the other arguments of `attention` by name, of the operator's.
+    """
+
+    def setup(ctx: Any, inputs: Sequence[Any], output: Sequence[Any]) -> None:
+        operands, options = call_of(*inputs)
+        if not options.get("return_lse"):
+            raise SpecError("return_lse must be True: gradients are computed from LSE")
+        known = {**options, "scale": static_scale(options.get("scale"))}
+        check_gradients(dict(zip(OPERANDS, operands, strict=True)), known)
+        save(ctx, operands, output, options)
+
+    def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
+        others = ctx.needs_input_grad[len(OPERANDS) :]  # of a list of tensors a list
+        none = ([None] * len(x) if isinstance(x, list) else None for x in others)
+        return *gradients(ctx, do, dlse), *none
+
+    operator.register_autograd(backward, setup_context=setup)
+
+
+def save(
+    ctx: Any, operands: Sequence[Any], results: Sequence[Any], options: Mapping[str, Any]
+) -> None:
+    """Saves what the gradients of a call are computed from.
+
+    Args:
+      operands: q, k and v.
+      results: O and LSE.
+      options: the others of `attention`; those of which gradients do not depend are left out.
+    """
+    options = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
+    arrays = {name: x for name, x in options.items() if isinstance(x, torch.Tensor)}
+    ctx.save_for_backward(*operands, *results, *arrays.values())
+    ctx.arrays = tuple(arrays)
+    ctx.options = {name: x for name, x in options.items() if name not in arrays}
+    ctx.set_materialize_grads(False)
+
+
+def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, Any, Any]:
+    """The gradients of q, k and v, from those of O and LSE; None: of 0."""
+    q, k, v, o, lse, *arrays = ctx.saved_tensors
+    if do is None and dlse is None:
+        return None, None, None
+    backward = attention_backward
+    if is_fake(q) or is_tracing():
+        backward = attention_backward_in_graph
+    do = torch.zeros_like(o) if do is None else do
+    with torch.no_grad():
+        given = {"q": q, "k": k, "v": v, "o": o, "do": do}
+        given = {name: readable(name, x.detach()) for name, x in given.items()}
+        options = {**ctx.options, **dict(zip(ctx.arrays, arrays, strict=True))}
+        dlse = None if dlse is None else dlse.contiguous()
+        found = backward(**given, lse=lse, dlse=dlse, **options)
+        results = found.dq, found.dk, found.dv
+    if torch.is_grad_enabled():  # the graph of the gradients is wanted as well
+        results = _Once.apply(len(results), *results, q, k, v, do)
+    return results
+
+
+def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuses a call whose gradients have no kernel.
+
+    The gradients are planned, with stand-ins for what the call will return; calls that are alike
+    are planned once.
+
+    Args:
+      operands: q, k and v, by the caller's names.
+      options: the others of `attention`, by name.
+
+    Raises:
+      SpecError: names an operand that requires a gradient, and says what there is no kernel for.
+    """
+    for name, x in operands.items():
+        if isinstance(x, torch.Tensor):
+            check_tensor(x, name, has_gradient=True)
+    for name, x in options.items():
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            raise SpecError(NO_GRADIENT.format(name))
+    values = (*operands.values(), *options.values())
+    key = (chosen_for_all(), tuple(options), *map(_layout, values))
+    try:
+        if key in _checked:
+            return
+    except TypeError:  # an argument without a hash
+        key = None
+    with torch.no_grad():
+        _plan_gradients(operands, options)
+    if key is not None:
+        if len(_checked) >= MAX_CHECKED:
+            _checked.clear()
+        _checked.add(key)
+
+
+def _layout(value: Any) -> object:
+    """What planning reads of a tensor on a GPU; other values as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype, value.device
+    return value
+
+
+def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Plans a call and its gradients; errors as `check_gradients`, and of the call itself."""
+    wanted = [name for name, x in operands.items() if getattr(x, "requires_grad", False)]
+
+    def refuse(why: str) -> SpecError:
+        name = next(iter(wanted), "q")
+        return SpecError(
+            f"{name} requires a gradient, which this call has none of: {why}; call under "
+            f"torch.no_grad(), or pass {name}.detach()"
+        )
+
+    for name, x in operands.items():
+        if isinstance(x, CACHES):
+            supported = "gradients are those of keys and values in tensors of their own"
+            raise refuse(no_kernel(f"{name} of a {type(x).__name__}", supported))
+    given = (described(x, name) for name, x in operands.items())
+    views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, given, strict=True)}
+    o, lse = attention.planner(**views, **{**options, "return_lse": True}).results
+    if o.dtype != views["q"].dtype:
+        raise refuse(no_kernel(f"out_dtype {o.dtype}", "gradients are those of O of q's dtype"))
+    for name, value in options.items():
+        if name not in (*OF_FORWARD, *OF_BACKWARD) and value is not DEFAULTS[name]:
+            raise refuse(no_kernel(name, "gradients are those of attention without it"))
+    views |= {name: _dense(views["q"], x.shape, x.dtype) for name, x in (("o", o), ("lse", lse))}
+    used = {name: x for name, x in options.items() if name in OF_BACKWARD}
+    try:
+        attention_backward.planner(**views, do=views["o"], **used)
+    except AttnError as error:
+        raise refuse(str(error)) from error
+
+
+def _dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:
+    """A stand-in for a dense tensor where another one is."""
+    strides = dense_strides(tuple(shape))
+    return dataclasses.replace(like, shape=tuple(shape), strides=strides, dtype=dtype)
+
+
+def check_attention(operands: Mapping[str, Any], mask: str, scale: float) -> None:
+    """`check_gradients` for a call of `attn_mlir::attention`."""
+    check_gradients(operands, {"mask": parse_mask(mask), "scale": scale})
+
+
+def _of_attention(*inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Operands and options of a call of `attn_mlir::attention`, of which gradients are wanted."""
+    call = AttentionArguments(*inputs)
+    check_unmodified(score_mod=call.modifier or None, block_mask=call.block or None)
+    options = {"mask": parse_mask(call.mask), "scale": call.scale, "return_lse": call.return_lse}
+    return call[: len(OPERANDS)], options
+
+
+register(attention_op, _of_attention)
