@@ -15,6 +15,12 @@ from attn_mlir.flash.functions import (
     flash_attn_varlen_qkvpacked_func,
 )
 from attn_mlir.flash.kvcache import flash_attn_with_kvcache
+from attn_mlir.flash.passes import (
+    _flash_attn_backward,
+    _flash_attn_forward,
+    _flash_attn_varlen_backward,
+    _flash_attn_varlen_forward,
+)
 from attn_mlir.flash.serving import (
     get_scheduler_metadata,
     merge_attn_states,
@@ -22,6 +28,10 @@ from attn_mlir.flash.serving import (
 )
 
 __all__ = [
+    "_flash_attn_backward",
+    "_flash_attn_forward",
+    "_flash_attn_varlen_backward",
+    "_flash_attn_varlen_forward",
     "flash_attn_combine",
     "flash_attn_func",
     "flash_attn_kvpacked_func",

@@ -10,7 +10,7 @@ _ROTARY = "rotate q and k before the call, or pass it to flash_attn_with_kvcache
 _BLOCKS = "pass block_mask= to attn_mlir.attention"
 _ROWS = "rows are combined one by one, wherever sequences end"
 _TUNING = "the kernel decides by itself"
-_FORWARD = "there is no backward pass"
+_FORWARD = "the backward pass takes what attention took"
 _SHARDS = "shards of sequences are q_offset and k_offset of attn_mlir.attention"
 
 NEUTRAL: Table = {

@@ -257,7 +257,65 @@ BYTES = {
     "value_cache": np.zeros((4, ROOM, KV, D), np.uint8),
     "kv_cache_dtype": "fp8",
 }
+PASS_SCORES = {
+    "softmax_scale": SCORES["softmax_scale"],
+    "causal": SCORES["causal"],
+    "window_size_left": Change(5),
+    "window_size_right": Change(2),
+}
+
+
+def forward_pass(right: Mapping[str, Any], *without_effect: str) -> dict[str, Change]:
+    """Changes of a forward pass."""
+    modifiers = {"softcap": SCORES["softcap"], "alibi_slopes": BY_POSITION["alibi_slopes"]}
+    refused = meant_otherwise("dropout_p", "return_softmax", *without_effect)
+    return {**changed(right, "q", "k", "v"), **PASS_SCORES, **modifiers, **refused, **ON}
+
+
+def backward_of(right: Mapping[str, Any], lse: tuple[int, ...]) -> dict[str, Any]:
+    """Operands of a backward pass, with memory for its results."""
+    rows = {name: right[name] for name in "qkv"}
+    outputs = {name: normal(*right["q"].shape, seed=2) for name in ("dout", "out")}
+    memory = {f"d{name}": np.zeros_like(x) for name, x in rows.items()}
+    return {**right, **outputs, "softmax_lse": ones(*lse), **memory}
+
+
+def backward_pass(right: Mapping[str, Any]) -> dict[str, Change]:
+    """Changes of a backward pass."""
+    memory = {name: Change(ones(1), refused=True) for name in ("dq", "dk", "dv")}
+    operands = changed(right, "q", "k", "v", "dout", "out")
+    lse = {"softmax_lse": Change(right["softmax_lse"] * 2)}
+    refused = meant_otherwise("dropout_p", "rng_state", "softcap", "alibi_slopes")
+    nothing = {"deterministic": SAYS_NOTHING["deterministic"]}
+    return {**operands, **lse, **memory, **PASS_SCORES, **refused, **nothing, **ON}
+
+
+BACKWARD = backward_of(DENSE, (BATCH, HEADS, SQ))
+RAGGED_BACKWARD = backward_of(RAGGED, (HEADS, TOTAL_Q))
 FLASH = {
+    "_flash_attn_forward": Subject(flash._flash_attn_forward, lambda: DENSE, forward_pass(DENSE)),
+    "_flash_attn_varlen_forward": Subject(
+        flash._flash_attn_varlen_forward,
+        lambda: RAGGED,
+        {
+            **forward_pass(RAGGED, "block_table", "leftpad_k"),
+            **OFFSETS,
+            "seqused_k": Change(LENGTHS),
+            "zero_tensors": Change(True, nothing=True),
+        },
+    ),
+    "_flash_attn_backward": Subject(
+        flash._flash_attn_backward, lambda: BACKWARD, backward_pass(BACKWARD)
+    ),
+    "_flash_attn_varlen_backward": Subject(
+        flash._flash_attn_varlen_backward,
+        lambda: RAGGED_BACKWARD,
+        {
+            **backward_pass(RAGGED_BACKWARD),
+            **OFFSETS,
+            "zero_tensors": Change(True, nothing=True),
+        },
+    ),
     "flash_attn_func": Subject(
         flash.flash_attn_func,
         lambda: DENSE,
