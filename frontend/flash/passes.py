@@ -186,7 +186,7 @@ def _write_gradients(
       written: memory for dq, dk and dv.
       operands: q, k, v, O, LSE and the gradient of O.
     """
-    q, k, v, *_ = operands
+    q, k = operands[:2]
     names = ("q", "k", "v", "out", "softmax_lse", "dout")
     memory = {name: array for name, array in written.items() if array is not None}
     named = dict(zip(names, operands, strict=True))

@@ -160,9 +160,35 @@ def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, Any, Any]:
         dlse = None if dlse is None else dlse.contiguous()
         found = backward(**given, lse=lse, dlse=dlse, **options)
         results = found.dq, found.dk, found.dv
+        for side, written in (("q", results[:1]), ("k", results[1:])):
+            if options.get(f"seqused_{side}") is not None:
+                _clear_outside(written, options, side)
     if torch.is_grad_enabled():  # the graph of the gradients is wanted as well
         results = _Once.apply(len(results), *results, q, k, v, do)
     return results
+
+
+def _clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str) -> None:
+    """Zeroes the rows past the end of each sequence, which kernels do not write.
+
+    Args:
+      tensors: [batch, rows, ...], or [rows, ...] with offsets.
+      options: the lengths of `attention`.
+      side: `q` or `k`.
+    """
+    first = tensors[0]
+    used = torch.as_tensor(options[f"seqused_{side}"], device=first.device)
+    offsets = options.get(f"cu_seqlens_{side}")
+    if offsets is None:
+        outside = torch.arange(first.shape[1], device=first.device) >= used[:, None]
+    else:
+        offsets = torch.as_tensor(offsets, device=first.device)
+        rows = torch.arange(first.shape[0], dtype=offsets.dtype, device=first.device)
+        sequence = torch.searchsorted(offsets[1:], rows, right=True)
+        known = sequence.clamp(max=used.shape[0] - 1)
+        outside = (rows - offsets[known] >= used[known]) | (sequence != known)
+    for x in tensors:
+        x.masked_fill_(outside[..., None, None], 0)
 
 
 def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
