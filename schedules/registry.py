@@ -26,6 +26,7 @@ MODULES = (
     "backward.delta",
     "backward.kernel",
     "backward.sums",
+    "backward.tensor_memory.kernel",
     "combine.kernel",
     "latent.decode.kernel",
     "latent.decode.kernel_pair",

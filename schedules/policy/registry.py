@@ -21,6 +21,10 @@ from attn_mlir.schedules.backward.policy import (
     SINK_DELTA,
     SUM_ROWS,
 )
+from attn_mlir.schedules.backward.tensor_memory.policy import (
+    TENSOR_KV_GRADIENTS,
+    TENSOR_Q_GRADIENTS,
+)
 from attn_mlir.schedules.combine.policy import COMBINE
 from attn_mlir.schedules.latent.decode.policy import (
     DECODE,
@@ -59,6 +63,8 @@ POLICIES: list[Policy] = [
     SUM_ROWS,
     KV_GRADIENTS,
     Q_GRADIENTS,
+    TENSOR_KV_GRADIENTS,
+    TENSOR_Q_GRADIENTS,
 ]
 
 

@@ -1,0 +1,1 @@
+"""Gradients of attention with scores and gradients in tensor memory."""

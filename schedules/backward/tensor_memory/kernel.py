@@ -1,0 +1,92 @@
+"""From `attn.kv_gradients` and `attn.q_gradients` to kernels that accumulate in tensor memory.
+
+A work tile is 128 keys of a head, or 128 queries. Warps 0-3 and 4-7 are the groups that compute the
+two halves of the columns of each tile of scores; one warp each issues the products, stores, loads,
+and streams the numbers of queries.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
+from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.gradients import Gradients
+from attn_mlir.schedules.backward.kernel import GradientConfig, gradients_kernel
+from attn_mlir.schedules.backward.roles import load, store_gradients
+from attn_mlir.schedules.backward.tensor_memory.compute import compute
+from attn_mlir.schedules.backward.tensor_memory.mma import mma
+from attn_mlir.schedules.backward.tensor_memory.policy import (
+    PARTS,
+    TENSOR_KV_GRADIENTS,
+    TENSOR_Q_GRADIENTS,
+)
+from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage
+from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
+from attn_mlir.schedules.kernel import over_tiles
+from attn_mlir.schedules.policy.base import Policy
+from attn_mlir.schedules.registry import register
+
+
+class _TensorGradients:
+    """A schedule of gradients in tensor memory."""
+
+    direction: ClassVar[Direction]
+    results: ClassVar[tuple[str, ...]]
+
+    def build(
+        self, function: Any, op: attn.KvGradientsOp | attn.QGradientsOp, target: Target
+    ) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or operands whose storage has no code.
+        """
+        with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
+            storage = TensorGradientStorage(gradients)
+            b.emit_roles(_roles(gradients, GradientConfig.of(op), storage))
+        return kernel
+
+
+@register
+class TensorKvGradients(_TensorGradients):
+    """Gradients of keys and values, which stand still."""
+
+    policy: ClassVar[Policy] = TENSOR_KV_GRADIENTS
+    operation: ClassVar[type[Any]] = attn.KvGradientsOp
+    direction: ClassVar[Direction] = ROWS_ARE_KEYS
+    results: ClassVar[tuple[str, ...]] = ("dk", "dv")
+
+
+@register
+class TensorQGradients(_TensorGradients):
+    """Gradients of queries, which stand still."""
+
+    policy: ClassVar[Policy] = TENSOR_Q_GRADIENTS
+    operation: ClassVar[type[Any]] = attn.QGradientsOp
+    direction: ClassVar[Direction] = ROWS_ARE_QUERIES
+    results: ClassVar[tuple[str, ...]] = ("dq",)
+
+
+def _roles(
+    gradients: Gradients, config: GradientConfig, storage: TensorGradientStorage
+) -> list[b.Role]:
+    work = partial(over_tiles, gradients.problem)
+    behind = partial(b.Role, registers=config.other_registers)
+    single = partial(behind, lanes=1)
+    roles = [
+        b.Role(
+            "compute",
+            work(lambda tile, group: compute(gradients, storage, tile, group)),
+            warps=PARTS * WARPGROUP_WARPS,
+            groups=PARTS,
+            registers=config.attend_registers,
+        ),
+        single("mma", work(lambda tile, _: mma(gradients, storage, tile))),
+        single("leave", work(lambda tile, _: store_gradients(gradients, storage, tile))),
+        single("load", work(lambda tile, _: load(gradients, storage, tile))),
+    ]
+    if storage.numbers.stream:
+        roles.append(behind("rows", work(lambda tile, _: storage.numbers.fill(tile))))
+    return roles

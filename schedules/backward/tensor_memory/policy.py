@@ -1,0 +1,64 @@
+"""The policies of gradients in tensor memory: two groups of warps share a tile of scores."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from attn_mlir.dialect.targets.features import Feature
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.schedules.backward.policy import GradientsPolicy
+from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.schedules.policy.knobs import (
+    Domain,
+    Knob,
+    Knobs,
+    attention_knobs,
+    between,
+    multiple_of,
+    one_of,
+)
+
+WARPGROUPS = 3  # two that compute, and the warps behind them
+PARTS = 2  # of the columns of a tile of scores, each of a group
+
+
+class TensorGradientsPolicy(GradientsPolicy):
+    """Gradients of what stands still, which accumulate in tensor memory."""
+
+    needs: ClassVar[frozenset[Feature]] = frozenset(
+        {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
+    )
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
+        Knob("attend_registers", 208, "registers of a thread of the groups."),
+        Knob("other_registers", 88, "registers of a thread of the warps behind them."),
+    )
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
+        """Tiles of as many rows as a product has; the planner checks memory."""
+        left = target.register_pool(WARPGROUPS) - PARTS * int(knobs["attend_registers"])
+        step, least = target.register_step, target.least_registers
+        return {
+            "tile_m": one_of(target.rows_per_product),
+            "q_tiles": one_of(1),
+            "tile_n": one_of(64, 128),
+            "kv_stages": between(1, 8),
+            "attend_registers": multiple_of(step, least=least, most=target.registers_per_thread),
+            "other_registers": multiple_of(step, least=least, most=left),
+        }
+
+
+class TensorKvGradientsPolicy(TensorGradientsPolicy):
+    """Gradients of keys and values, with queries streaming past them."""
+
+    name: ClassVar[str] = "kv-gradients-tensor"
+    operation: ClassVar[str] = "kv_gradients"
+
+
+class TensorQGradientsPolicy(TensorGradientsPolicy):
+    """Gradients of queries, with keys and values streaming past them."""
+
+    name: ClassVar[str] = "q-gradients-tensor"
+    operation: ClassVar[str] = "q_gradients"
+
+
+TENSOR_KV_GRADIENTS, TENSOR_Q_GRADIENTS = TensorKvGradientsPolicy(), TensorQGradientsPolicy()
