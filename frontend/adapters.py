@@ -19,6 +19,7 @@ from attn_mlir.runtime.call.scalars import as_float, flag
 
 REQUIRED = Parameter.empty  # the default of an argument that has none
 I32_ARRAY = "an array of i32"  # a value of `Neutral`: any such array
+ANYTHING = "anything"  # a value of `Neutral`: it is not looked at
 NAMED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -219,6 +220,8 @@ def check_neutral(name: str, value: object, row: Neutral) -> None:
 def _is_same(value: object, allowed: object) -> bool:
     if allowed is None:
         return value is None
+    if allowed is ANYTHING:
+        return True
     if allowed is I32_ARRAY:
         return str(getattr(value, "dtype", "")).rpartition(".")[2] == "int32"
     if isinstance(allowed, str):

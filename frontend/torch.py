@@ -16,6 +16,8 @@ from typing import Any
 
 from attn_mlir.adapters import adapter, neutral
 from attn_mlir.api.attention import check_scale
+from attn_mlir.aten import activate as activate
+from attn_mlir.aten import deactivate as deactivate
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top

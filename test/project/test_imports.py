@@ -37,7 +37,7 @@ EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulat
 ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
-    f"{LEAVES} adapters api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer latent_rows library lowering lse masks mods "
+    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
     "naming passes pytorch reference runtime schedules torch trace tracing transformers validation"
 )
 
@@ -48,6 +48,7 @@ ALLOWED = {
     "_version": "",
     "errors": "",
     "env": "errors",
+    "fallback": "env errors",
     "expr": "errors",
     "extensions": "",
     "files": "errors",
@@ -70,12 +71,13 @@ ALLOWED = {
     "compiling.compiler": f"{LEAVES} compiling dialect lowering.compile masks runtime trace",
     "block_masks": f"{LEAVES} {REQUEST}",
     "api": f"{LEAVES} {REQUEST} block_masks caches latent_rows naming",
+    "aten": "adapters calls errors fallback flash masks mods naming pytorch",
     "calls": "api caches pytorch runtime",
     "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
     "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library tracing",
-    "torch": f"{LEAVES} adapters api block_masks mods pytorch runtime trace",
+    "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
     "transformers": "calls errors masks mods pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
     "dialect": "element_types errors extensions",

@@ -1,0 +1,95 @@
+"""PyTorch's operators of flash attention, backward: schemas of PyTorch 2.13."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attn_mlir.adapters import ANYTHING, adapter, neutral
+from attn_mlir.aten.forward import operands
+from attn_mlir.aten.table import BACKWARD, GRADIENT, LENGTHS, NEUTRAL
+from attn_mlir.calls import attention_backward
+from attn_mlir.errors import SpecError, no_kernel
+from attn_mlir.naming import renamed
+
+Gradients = tuple[Any, ...]
+DENSE = {
+    **NEUTRAL,
+    **neutral("cum_seq_q cum_seq_k", None, instead="_flash_attention_backward takes it"),
+    **neutral("max_q max_k", ANYTHING, instead="tensors say how long they are"),
+}  # of operators whose sequences have one length
+
+_attention_backward = renamed(attention_backward, o="out", lse="logsumexp", do="grad_out")
+
+
+@adapter(NEUTRAL, f"{GRADIENT} {LENGTHS} dropout_p is_causal rng_state unused", options=BACKWARD)
+def flash_attention_backward(
+    grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, **options: Any
+) -> Gradients:
+    """As `aten::_flash_attention_backward`: the gradients of query, key and value.
+
+    Args:
+      grad_out, out: [total, heads, head_dim] with `cum_seq_q`, else [batch, sq, heads, head_dim].
+      query, key, value: as in the call of `flash_attention_forward`.
+      logsumexp: [heads, total] or [batch, heads, sq] f32.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+      TargetError: the device has no kernels of gradients.
+    """
+    tensors = operands(query=query, key=key, value=value, out=out, logsumexp=logsumexp)
+    (gradient,) = operands(grad_out=grad_out)
+    return tuple(BACKWARD.call(_attention_backward, *tensors, gradient, given=options))
+
+
+@adapter(DENSE, f"{GRADIENT} {LENGTHS} dropout_p is_causal philox_seed philox_offset")
+def scaled_dot_product_flash_attention_backward(
+    grad_out: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    out: Any,
+    logsumexp: Any,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Gradients:
+    """As `aten::_scaled_dot_product_flash_attention_backward`.
+
+    Args:
+      grad_out, query, key, value, out: [batch, heads, sequence, head_dim].
+      others: as of `flash_attention_backward`.
+    """
+    tensors = (x.transpose(1, 2) for x in (grad_out, query, key, value, out))
+    lengths = dict.fromkeys(LENGTHS.split())
+    gradients = flash_attention_backward(
+        *tensors, logsumexp, **lengths, is_causal=is_causal, scale=scale
+    )
+    return tuple(x.transpose(1, 2) for x in gradients)
+
+
+@adapter(DENSE, f"{GRADIENT} dropout_p is_causal")
+def scaled_dot_product_flash_attention_for_cpu_backward(
+    grad_out: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    out: Any,
+    logsumexp: Any,
+    is_causal: bool = False,
+    *,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> Gradients:
+    """As `aten::_scaled_dot_product_flash_attention_for_cpu_backward`, without a mask.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    sq, sk = query.shape[2], key.shape[2]
+    if attn_mask is not None:
+        raise SpecError(no_kernel("attn_mask", "gradients are those of attention without it"))
+    if is_causal and sq != sk:
+        subject = f"is_causal of {sq} queries and {sk} keys"
+        raise SpecError(no_kernel(subject, "gradients are those of masks that end at the last key"))
+    tensors = (grad_out, query, key, value, out, logsumexp)
+    return scaled_dot_product_flash_attention_backward(*tensors, is_causal=is_causal, scale=scale)
