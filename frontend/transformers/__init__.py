@@ -15,8 +15,10 @@ import importlib
 from typing import Any, cast
 
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.fallback import wants_sdpa
 
 LEAST = (5, 23)  # the first version whose mask functions were looked at
+BELOW = (6, 0)  # whose mask functions nobody has looked at
 transformers: Any = importlib.import_module("transformers")
 
 
@@ -27,36 +29,51 @@ def check_version(version: str) -> None:
       ImportError: says which is needed.
     """
     numbers = tuple(int(digits) for digits in version.split(".")[:2] if digits.isdecimal())
-    if numbers < LEAST:
-        least = ".".join(map(str, LEAST))
+    if not LEAST <= numbers < BELOW:
+        least, below = (".".join(map(str, x)) for x in (LEAST, BELOW))
         raise ImportError(
-            f"attn_mlir.transformers needs transformers {least} or newer, got {version}"
+            f"attn_mlir.transformers needs transformers {least} or newer, below {below}, got "
+            f"{version}"
         )
 
 
 check_version(transformers.__version__)
 from attn_mlir.transformers.attention import attention_forward  # noqa: E402
 from attn_mlir.transformers.masks import attention_mask  # noqa: E402
+from attn_mlir.transformers.sdpa import attention_or_sdpa  # noqa: E402
 
 NAME = "attn_mlir"
 
-__all__ = ["LEAST", "NAME", "attention_forward", "attention_mask", "check_version", "register"]
+__all__ = [
+    "BELOW",
+    "LEAST",
+    "NAME",
+    "attention_forward",
+    "attention_mask",
+    "attention_or_sdpa",
+    "check_version",
+    "register",
+]
 
 
-def register(name: str = NAME) -> None:
+def register(name: str = NAME, *, fallback: str | None = None) -> None:
     """Makes `attn_implementation=name` a choice of every model that asks the package for attention.
 
     Args:
       name: without "flash" in it, which the package takes for FlashAttention.
+      fallback: None: a call that no kernel takes raises. "sdpa": the package's `sdpa` computes it,
+        and the log says so once for each kind of layer and reason; not inside graphs.
 
     Raises:
-      SpecError: another name.
+      SpecError: another name or fallback.
+      ImportError: of the package's version, when this module is imported.
     """
+    forward = attention_or_sdpa if wants_sdpa(fallback) else attention_forward
     requested = cast("object", name)
     if not isinstance(requested, str) or not requested.isidentifier() or "flash" in requested:
         raise SpecError(
             f'name must be an identifier without "flash", which transformers takes for '
             f"FlashAttention, got {shown(name)}"
         )
-    transformers.AttentionInterface.register(name, attention_forward)
+    transformers.AttentionInterface.register(name, forward)
     transformers.AttentionMaskInterface.register(name, attention_mask)

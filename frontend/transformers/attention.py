@@ -11,6 +11,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import causal, full, sliding_window
 from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.transformers.masks import VisibleKeys
+from attn_mlir.transformers.sequences import Sequences, sequences_of
 
 torch: Any = importlib.import_module("torch")
 host: Any = importlib.import_module("transformers.masking_utils")
@@ -22,10 +23,6 @@ NEUTRAL = (
     "deterministic", "seq_idx",
 )  # fmt: skip
 INSTEAD = {  # of an option that is refused
-    **dict.fromkeys(
-        ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
-        "packed sequences are told by position_ids, without a cache",
-    ),
     "output_attentions": 'attention has no weights: attn_implementation="eager" returns them',
     "cache": "continuous batching is not offered",
 }
@@ -44,6 +41,10 @@ def attention_forward(
     is_causal: bool | None = None,
     s_aux: Any = None,
     position_bias: Any = None,
+    cu_seq_lens_q: Any = None,
+    cu_seq_lens_k: Any = None,
+    max_length_q: Any = None,
+    max_length_k: Any = None,
     **options: Any,
 ) -> tuple[Any, None]:
     """Attention of one layer.
@@ -59,6 +60,10 @@ def attention_forward(
       softcap: bound of the scores.
       s_aux: [heads], sinks.
       position_bias: [1 or batch, 1 or heads, sq, sk], added to the scores.
+      cu_seq_lens_q, cu_seq_lens_k: [sequences + 1], of a batch of one row: where packed sequences
+        begin, and where the last one ends. Queries see keys of their own sequence, and of these
+        what the mask says.
+      max_length_q, max_length_k: no sequence is longer.
 
     Returns:
       O [batch, sq, heads, v_head_dim], and no weights.
@@ -68,33 +73,52 @@ def attention_forward(
         operands that no kernel takes.
     """
     _check_options(dropout, options)
+    packed = sequences_of(cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     shape = (q.shape[0], 1, q.shape[1], k.shape[1])
-    changes = [] if softcap is None else [mods.softcap(softcap)]
+    changes: list[Any] = []
     if position_bias is not None:
         changes.append(added(_checked("position_bias", position_bias, shape, q.shape[2])))
     if attention_mask is None:
-        keys = _without_mask(module, shape, is_causal, sliding_window)
+        keys = without_mask(module, shape, is_causal, sliding_window, packed)
     elif isinstance(attention_mask, VisibleKeys):
         keys = _checked_keys(attention_mask, shape, is_causal)
     else:
         mask_tensor = _checked("attention_mask", attention_mask, shape, q.shape[2])
-        keys = VisibleKeys(
-            shape, full(), visible(mask_tensor) if mask_tensor.dtype == torch.bool else None
-        )
-        changes += [added(mask_tensor)] if mask_tensor.dtype != torch.bool else []
-    o = attention(
+        is_bool = mask_tensor.dtype == torch.bool
+        keys = VisibleKeys(shape, full(), visible(mask_tensor) if is_bool else None)
+        changes += [] if is_bool else [added(mask_tensor)]
+    attend, predicate = attention, keys.predicate
+    if packed is not None:
+        attend, predicate = packed.attend, _within(packed, keys)
+        changes = [packed.within(x) for x in changes]
+    if softcap is not None:
+        changes.insert(0, mods.softcap(softcap))
+    o = attend(
         q,
         k,
         v,
         mask=keys.mask,
         score_mod=changes[0] if len(changes) == 1 else mods.compose(*changes) if changes else None,
-        mask_mod=keys.predicate,
+        mask_mod=predicate,
         scale=scaling,
-        seqused_k=keys.seqused,
         sinks=s_aux,
+        **({} if packed else {"seqused_k": keys.seqused}),
     )
     return o, None
+
+
+def _within(packed: Sequences, keys: VisibleKeys) -> Any:
+    """The predicate of a mask for the positions of a sequence.
+
+    Raises:
+      SpecError: the mask is over a cache with more slots than tokens.
+    """
+    if keys.seqused is not None:
+        raise SpecError("cu_seq_lens_q excludes a cache that is allocated at once")
+    if keys.predicate is None or keys.is_packed:  # sequences do not see each other anyway
+        return None
+    return packed.within(keys.predicate)
 
 
 def _check_options(dropout: float, options: dict[str, Any]) -> None:
@@ -147,8 +171,12 @@ def _checked(name: str, tensor: Any, shape: tuple[int, ...], heads: int) -> Any:
     return tensor
 
 
-def _without_mask(
-    module: Any, shape: tuple[int, int, int, int], is_causal: bool | None, window: int | None
+def without_mask(
+    module: Any,
+    shape: tuple[int, int, int, int],
+    is_causal: bool | None,
+    window: int | None,
+    packed: Sequences | None = None,
 ) -> VisibleKeys:
     """The visible keys of a layer without a mask.
 
@@ -168,7 +196,7 @@ def _without_mask(
         if window is not None:
             raise SpecError(f"sliding_window={window} of a layer that is not causal needs a mask")
         return VisibleKeys(shape, full())
-    if shape[2] not in (1, shape[3]):
+    if packed is None and shape[2] not in (1, shape[3]):
         raise SpecError(
             f"attention_mask is missing: a causal layer has {shape[2]} queries and {shape[3]} keys"
         )

@@ -81,6 +81,11 @@ def form_of(function: MaskFunction, *, is_padded: bool) -> Form:
     return form
 
 
+def tells_sequences(function: MaskFunction) -> bool:
+    """Whether a mask function only tells packed sequences apart."""
+    return _code(function) is _SEQUENCES
+
+
 def form_in_graph(function: MaskFunction, window: int | None) -> Form:
     """The closed form under PyTorch's compiler, which hides the cells of closures.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, causal, chunked, full, sliding_window
-from attn_mlir.transformers.forms import Form, MaskFunction, form_in_graph, form_of
+from attn_mlir.transformers.forms import Form, MaskFunction, form_in_graph, form_of, tells_sequences
 
 torch: Any = importlib.import_module("torch")
 host: Any = importlib.import_module("transformers.masking_utils")
@@ -35,6 +35,7 @@ class VisibleKeys:
       predicate: of batch, head, query and key, counted from 0; None if the mask says all.
       seqused: [batch] i32, how many of the keys there are; None for all.
       is_causal: whether keys behind a query are known to be hidden.
+      is_packed: whether the predicate only tells packed sequences apart.
     """
 
     shape: tuple[int, int, int, int]
@@ -42,12 +43,24 @@ class VisibleKeys:
     predicate: MaskFunction | None = None
     seqused: Any = None
     is_causal: bool = False
+    is_packed: bool = False
 
     ndim = 4
 
     def contiguous(self) -> VisibleKeys:
         """Itself: `generate` calls this of every mask."""
         return self
+
+    def dense(self, device: Any) -> Any:
+        """The same as a bool tensor [batch, 1, sq, sk], True where a query sees a key."""
+        batch, _, sq, sk = self.shape
+        b, q, k = (torch.arange(n, device=device) for n in (batch, sq, sk))
+        b, q = b[:, None, None, None], q[:, None]
+        length = sk if self.seqused is None else self.seqused[:, None, None, None]
+        seen = torch.as_tensor(self.mask.visible(q, k, sq, length), device=device) & (k < length)
+        if self.predicate is not None:
+            seen = seen & self.predicate(b, torch.zeros_like(b), q, k)
+        return seen.expand(self.shape)
 
 
 @dataclass(frozen=True)
@@ -143,10 +156,12 @@ def attention_mask(
         functions = form.predicates
         end = q_offset + q_length if form.right == 0 else end
     predicates = [step.relative(_all_of(functions))] if functions else []
+    is_packed = bool(functions) and all(map(tells_sequences, functions))
     if is_padded or (attention_mask is not None and attention_mask.shape[1] < end):
         predicates.append(host.padding_mask_function(_of_keys(attention_mask, step)))
+        is_packed = False
     predicate = _all_of(predicates) if predicates else None
-    return VisibleKeys(shape, mask, predicate, seqused, form.right == 0)
+    return VisibleKeys(shape, mask, predicate, seqused, form.right == 0, is_packed)
 
 
 def _is_padded(padding: Any, step: _Step) -> bool:

@@ -78,7 +78,7 @@ ALLOWED = {
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library tracing",
     "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
-    "transformers": "calls errors masks mods pytorch trace",
+    "transformers": "calls errors fallback masks mods naming pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
     "dialect": "element_types errors extensions",
     "element_types": "errors",

@@ -398,7 +398,6 @@ def test_a_layer_without_a_mask_has_the_window_that_it_says(
         ({"dropout": 0.1}, "dropout must be 0, got 0.1"),
         ({"output_attentions": True}, "output_attentions is not offered"),
         ({"cache": object()}, "cache is not offered"),
-        ({"cu_seq_lens_q": torch.zeros(2)}, "packed sequences are told by position_ids"),
         ({"indices": torch.zeros(2)}, "indices is not offered"),
         ({"position_bias": torch.zeros(1, 3, 3, 3)}, "position_bias has shape"),
         ({"position_bias": torch.zeros(1, 2, 3, 3, dtype=torch.int32)}, "position_bias is torch.int32"),
@@ -433,14 +432,16 @@ def test_a_name_without_a_mask_function_is_refused() -> None:
             door.register(name)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_older_package_is_refused() -> None:
-    for old in ("4.57.1", "5.22.9", "5.9.0"):
-        with pytest.raises(ImportError, match=f"needs transformers 5.23 or newer, got {old}"):
-            door.check_version(old)
-    for new in ("5.23.0", "5.23.0.dev0", "6.0.0"):
-        door.check_version(new)
+def test_a_package_out_of_bounds_is_refused() -> None:
+    for version in ("4.57.1", "5.22.9", "5.9.0", "6.0.0", "6.1"):
+        message = f"needs transformers 5.23 or newer, below 6.0, got {version}"
+        with pytest.raises(ImportError, match=message):
+            door.check_version(version)
+    for version in ("5.23.0", "5.23.0.dev0", "5.99.1"):
+        door.check_version(version)
 
 
+TOLD = dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), torch.tensor([0, 3, 5]))
 OPERANDS = {"query": (1, 2, 5, 64), "key": (1, 1, 5, 64), "value": (1, 1, 5, 64)}
 LAYER = Subject(
     door.attention_forward,
@@ -460,6 +461,11 @@ LAYER = Subject(
         "is_causal": Change(False),
         "s_aux": Change(drawn(2)),
         "position_bias": Change(drawn(1, 2, 5, 5)),
+        **{
+            name: Change(torch.tensor([0, 1, 5]), TOLD)
+            for name in ("cu_seq_lens_q", "cu_seq_lens_k")
+        },
+        **{f"max_length_{side}": Change(4, TOLD) for side in "qk"},
     },
 )
 
