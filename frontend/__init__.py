@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attn_mlir.api.attention_backward import Gradients
     from attn_mlir.api.latent.formats import pack_latent, unpack_latent
     from attn_mlir.api.plan import Plan
+    from attn_mlir.api.supports import supports
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.caches import ContiguousKV, PagedKV
@@ -75,6 +76,7 @@ __all__ = [
     "reference",
     "sliding_window",
     "sparse_mla",
+    "supports",
     "trace",
     "unpack_latent",
 ]
@@ -111,6 +113,7 @@ _MODULES = {
     "prefix_lm": "masks",
     "sliding_window": "masks",
     "sparse_mla": "calls",
+    "supports": "api.supports",
     "unpack_latent": "api.latent.formats",
 }
 _SUBMODULES = ("errors", "mods", "reference", "trace")

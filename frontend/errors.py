@@ -59,6 +59,10 @@ class LaunchError(AttnError):
     """A launch was refused or failed, on a GPU or on the emulator."""
 
 
+REFUSALS = (SpecError, TargetError, ResourceError)
+"""Errors of a call that is refused before anything is launched."""
+
+
 def no_kernel(subject: str, *reasons: str, context: str = "", many: bool = False) -> str:
     """The one text of a refusal of what kernels could compute and none does.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 
 from attn_mlir import env
-from attn_mlir.errors import ResourceError, SpecError, TargetError, shown
+from attn_mlir.errors import SpecError, shown
 
-REFUSALS = (SpecError, TargetError, ResourceError)  # raised before anything is launched
 SDPA = "sdpa"
 
 

@@ -20,8 +20,8 @@ from attn_mlir.aten.forward import (
     scaled_dot_product_flash_attention,
     scaled_dot_product_flash_attention_for_cpu,
 )
-from attn_mlir.errors import SpecError
-from attn_mlir.fallback import REFUSALS, say_fallback
+from attn_mlir.errors import REFUSALS, SpecError
+from attn_mlir.fallback import say_fallback
 from attn_mlir.naming import rename
 
 __all__ = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attn_mlir.fallback import REFUSALS, say_fallback
+from attn_mlir.errors import REFUSALS
+from attn_mlir.fallback import say_fallback
 from attn_mlir.transformers.attention import attention_forward, without_mask
 from attn_mlir.transformers.masks import VisibleKeys
 
