@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import Any
 
+from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.naming import rename
 from attn_mlir.runtime.call.scalars import as_float, flag
@@ -30,10 +31,12 @@ class Neutral:
     Attributes:
       values: at which it is taken; the first one counts where it is left out.
       instead: what to do in the place of another value.
+      is_logged: whether the log says once that a value other than the first is not followed.
     """
 
     values: tuple[object, ...]
     instead: str
+    is_logged: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,15 @@ Table = Mapping[str, Neutral]
 Arguments = Mapping[str, Neutral | None]  # of a function: None where it is used
 
 
-def neutral(names: str, *values: object, instead: str) -> dict[str, Neutral]:
+def neutral(
+    names: str, *values: object, instead: str, is_logged: bool = False
+) -> dict[str, Neutral]:
     """Rows of a table.
 
     Args:
       names: of the arguments, apart by spaces.
     """
-    return dict.fromkeys(names.split(), Neutral(values, instead))
+    return dict.fromkeys(names.split(), Neutral(values, instead, is_logged))
 
 
 def used(ours: str, meaning: Callable[..., Any] | None = None, **defaults: object) -> Used:
@@ -184,6 +189,8 @@ def adapter(
                     used_values[name] = value
                 elif name in accepted:
                     check_neutral(name, value, accepted[name])
+                    if accepted[name].is_logged and not _is_same(value, accepted[name].values[0]):
+                        _say(name_of, name, shown(value, 40), accepted[name].instead)
                 else:
                     raise SpecError(f"{name_of} has no argument {name}")
             if missing := [repr(name) for name in required if name not in used_values]:
@@ -215,6 +222,12 @@ def check_neutral(name: str, value: object, row: Neutral) -> None:
     if not any(_is_same(value, x) for x in row.values):
         allowed = " or ".join(map(str, row.values))
         raise SpecError(f"{name} must be {allowed}, got {shown(value, 40)}: {row.instead}")
+
+
+@functools.cache
+def _say(function: str, name: str, value: str, instead: str) -> None:
+    """A line in the log, once for the same argument and value."""
+    env.log("info", f"{function} does not follow {name}={value}: {instead}")
 
 
 def _is_same(value: object, allowed: object) -> bool:

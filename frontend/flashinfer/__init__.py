@@ -6,6 +6,10 @@ What is offered is listed in `__all__`; each function says what it refuses.
 from attn_mlir.flashinfer.append import append_paged_kv_cache, get_batch_indices_positions
 from attn_mlir.flashinfer.cascade import MultiLevelCascadeAttentionWrapper
 from attn_mlir.flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
+from attn_mlir.flashinfer.graphs import (
+    CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+    fast_decode_plan,
+)
 from attn_mlir.flashinfer.merging import merge_state, merge_state_in_place, merge_states
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.ragged import BatchPrefillWithRaggedKVCacheWrapper
@@ -15,8 +19,10 @@ __all__ = [
     "BatchDecodeWithPagedKVCacheWrapper",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
     "MultiLevelCascadeAttentionWrapper",
     "append_paged_kv_cache",
+    "fast_decode_plan",
     "get_batch_indices_positions",
     "merge_state",
     "merge_state_in_place",

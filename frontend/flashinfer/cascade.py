@@ -52,7 +52,7 @@ class MultiLevelCascadeAttentionWrapper:
         buffers: list[Sequence[Any]] = [[None] * count] * len(BUFFERS)
         if flag("use_cuda_graph", use_cuda_graph):
             buffers = [_of_levels(n, x, count) for n, x in zip(BUFFERS, arrays, strict=True)]
-        self._captured = use_cuda_graph
+        self._use_cuda_graph = use_cuda_graph
         self._levels = [
             BatchPrefillWithPagedKVCacheWrapper(
                 float_workspace_buffer, kv_layout, use_cuda_graph, *level
@@ -64,7 +64,7 @@ class MultiLevelCascadeAttentionWrapper:
     @property
     def is_cuda_graph_enabled(self) -> bool:
         """Whether calls are captured."""
-        return self._captured
+        return self._use_cuda_graph
 
     def reset_workspace_buffer(
         self, float_workspace_buffer: Any, int_workspace_buffers: Any

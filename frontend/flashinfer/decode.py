@@ -62,14 +62,14 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
           SpecError: an argument is wrong.
         """
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, BUFFERS, buffers)
-        self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
-        self._tensor_cores = flag("use_tensor_cores", use_tensor_cores)
+        self._pages = Pages(ROWS, BUFFERS, self._buffers, self._kv_layout)
+        self._use_tensor_cores = flag("use_tensor_cores", use_tensor_cores)
         self._rows = 0
 
     @property
     def use_tensor_cores(self) -> bool:
         """The arguments that the wrapper was made with."""
-        return self._tensor_cores
+        return self._use_tensor_cores
 
     @with_arguments(
         "self indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size "

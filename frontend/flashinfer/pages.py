@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from attn_mlir.caches import PagedKV
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.flashinfer.buffers import Buffers
 from attn_mlir.flashinfer.options import indices, tensor
 from attn_mlir.flashinfer.planned import CallScales, Problem
-from attn_mlir.flashinfer.wrapper import Buffers
 from attn_mlir.runtime.call.scalars import integer
 
 torch: Any = importlib.import_module("torch")

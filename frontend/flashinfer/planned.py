@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.compiling.spec import mha
 from attn_mlir.compiling.splits import MAX_SPLITS, STREAM_KEYS, fixed_split_schedule, split_count
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import (
     LOG2_E,
     TORCH_DTYPES,
@@ -31,13 +31,14 @@ from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import softcap
 from attn_mlir.naming import renamed
-from attn_mlir.runtime.call.scalars import as_int, flag, integer
+from attn_mlir.runtime.call.scalars import as_float, as_int, flag, integer
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.kernel import machine_of
 from attn_mlir.trace import MaskMod
 
 torch: Any = importlib.import_module("torch")
 
+LSE_BASES = {"log2": LOG2_E, "ln": 1.0}  # factors of natural logarithms
 _ATTENTION = renamed(
     attention, **{f"{operand}_descale": f"{operand}_scale" for operand in ("q", "k", "v")}
 )
@@ -158,7 +159,7 @@ class Problem:
             causal=is_causal,
             window_left=window_left,
             cap=max(number("logits_soft_cap", logits_soft_cap, 0.0), 0.0),
-            scale=None if sm_scale is None else check_scale(sm_scale, name="sm_scale"),
+            scale=None if sm_scale is None else _checked_scale(sm_scale),
         )
 
     def within(self, window_left: object) -> Problem:
@@ -288,20 +289,24 @@ class Problem:
         Args:
           q: [tokens, heads, head_dim].
           k, v: of `attention`; a cache holds its own scales.
-          options: `return_lse`, `sinks`, `out` [tokens, heads, v_head_dim], memory for O, and `lse`
-            [tokens, heads] f32, memory for LSE, where there are any.
+          options: where there are any, `return_lse`, `sinks`, `out` [tokens, heads, v_head_dim],
+            memory for O, `lse` f32, memory for LSE, `lse_base` log2 or ln, `lse_layout` NH for
+            [tokens, heads] or HN for [heads, tokens].
           rows: queries of each sequence, all of them one behind the other; None: see `lengths`.
 
         Returns:
-          [tokens, heads, v_head_dim], and [tokens, heads] in base 2, which counts a sink.
+          [tokens, heads, v_head_dim], and LSE, which counts a sink.
         """
         tokens = q.shape[0]
         out, lse, sinks = (options.get(name) for name in ("out", "lse", "sinks"))
         return_lse = flag("return_lse", options.get("return_lse", False))
+        factor = LSE_BASES[_one_of("lse_base", options, LSE_BASES)]
+        by_head = _one_of("lse_layout", options, ("NH", "HN")) == "HN"
         if lse is not None:
             others = {"q": q, "out": out} if out is not None else {"q": q}
             views = {name: view(tensor(x, name, 3), name) for name, x in others.items()}
-            check_memory("lse", tensor(lse, "lse", 2), (tokens, self.heads), "f32", views)
+            shape = (self.heads, tokens) if by_head else (tokens, self.heads)
+            check_memory("lse", tensor(lse, "lse", 2), shape, "f32", views)
         if sinks is not None:
             tensor(sinks, "sinks", 1)
         batch = tokens // rows if rows else 1
@@ -337,16 +342,35 @@ class Problem:
         if lse_natural is None:
             return o
         lse_natural = lse_natural if sinks is None else with_sinks(lse_natural, sinks)
-        by_token = (
-            lse_natural.transpose(-1, -2)
-            if rows is None
-            else lse_natural.transpose(1, 2).flatten(0, 1)
-        )
-        by_token = by_token * LOG2_E
+        found = lse_natural if rows is None else lse_natural.transpose(0, 1).flatten(1)
+        found = (found if by_head else found.transpose(0, 1)) * factor
         if lse is None:
-            return o, by_token.contiguous()
-        lse.copy_(by_token)
+            return o, found.contiguous()
+        lse.copy_(found)
         return o, lse
+
+
+def _one_of(name: str, options: Mapping[str, Any], allowed: Iterable[str]) -> str:
+    """An option that is one of several words, the first one where it is left out.
+
+    Raises:
+      SpecError: it is none of them.
+    """
+    words = list(allowed)
+    value = options.get(name, words[0])
+    if value not in words:
+        raise SpecError(f"{name} must be {' or '.join(words)}, got {shown(value, 40)}")
+    return value
+
+
+def _checked_scale(sm_scale: object) -> float:
+    """A scale as the caller wrote it, which engines compare; kernels round it to f32.
+
+    Raises:
+      SpecError: no scale.
+    """
+    rounded = check_scale(sm_scale, name="sm_scale")
+    return as_float(sm_scale) or rounded
 
 
 def _split_keys(fixed_split_size: object, page_size: int, sk: int) -> int:

@@ -6,15 +6,15 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attn_mlir import env
 from attn_mlir.adapters import Options, passed
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import indices
 from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import (
     OF_PAGED_RUN,
-    OF_PREFILL_RUN,
     PAGED_FORWARD,
     PAGED_RUN,
     PREFILL_PLAN,
@@ -23,10 +23,17 @@ from attn_mlir.flashinfer.table import (
     with_arguments,
 )
 from attn_mlir.flashinfer.wrapper import Wrapper, lengths_of
+from attn_mlir.runtime.call.scalars import as_int
 
 ROWS = ("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len")
 BUFFERS = ("paged_kv_indptr_buf", "paged_kv_indices_buf", "paged_kv_last_page_len_buf")
 QUERIES = "qo_indptr_buf"
+
+
+@functools.cache
+def say_not_uniform(uniform_q_len: int) -> None:
+    """A line in the log, once for the same number."""
+    env.log("info", f"uniform_q_len={uniform_q_len} is not followed: sequences have other numbers")
 
 
 class PrefillWrapper(Wrapper):
@@ -53,15 +60,16 @@ class PrefillWrapper(Wrapper):
         sq = lengths_of("qo_indptr", offsets)
         if len(sq) != len(sk):
             raise SpecError(f"qo_indptr has {len(sq)} sequences, those of keys are {len(sk)}")
-        if self._captured and any(mask is not None for mask in masks):
+        if self._use_cuda_graph and any(mask is not None for mask in masks):
             raise SpecError(
                 "custom_mask must be None with use_cuda_graph: a graph keeps the first one"
             )
         device, tokens = self._buffers.device, int(offsets[-1])
-        frozen = {"qo_indptr[-1]": tokens}
+        uniform = self._uniform(plan_options["uniform_q_len"], sq)
+        frozen = {"qo_indptr[-1]": tokens, "uniform_q_len": uniform}
         self._check_frozen(frozen)
         # a graph's grid is made for the longest sequence that it may see
-        longest = tokens if self._captured else max(sq, default=0)
+        longest = uniform or tokens if self._use_cuda_graph else max(sq, default=0)
         mask_mod = mask_mod_of(*masks, device, sq, sk)
         problem = Problem.of(
             (
@@ -90,6 +98,22 @@ class PrefillWrapper(Wrapper):
         self._longest = longest
         self._store_plan(problem, tokens, frozen)
         return problem
+
+    def _uniform(self, uniform_q_len: object, sq: Sequence[int]) -> int:
+        """The number of queries that each sequence of a graph has; 0 where they may differ.
+
+        Raises:
+          SpecError: no number.
+        """
+        hint = 0 if uniform_q_len is None else as_int(uniform_q_len)
+        if hint is None:
+            raise SpecError(f"uniform_q_len must be an integer, got {shown(uniform_q_len, 40)}")
+        if not self._use_cuda_graph or hint <= 0:
+            return 0
+        if any(length != hint for length in sq):
+            say_not_uniform(hint)
+            return 0
+        return hint
 
     def _queries(self) -> dict[str, Any]:
         return {"cu_seqlens_q": self._buffers.current[QUERIES], "max_seqlen_q": self._longest}
@@ -125,7 +149,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         """
         names = (QUERIES, *BUFFERS)
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, names, buffers)
-        self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
+        self._pages = Pages(ROWS, BUFFERS, self._buffers, self._kv_layout)
 
     @with_arguments(
         "self qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len num_qo_heads "
@@ -156,6 +180,9 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
           custom_mask: [scores] bool, in the place of `causal`: of each sequence, row by row, which
             keys a query sees; packed_custom_mask: [bytes] u8, the same in bits.
           causal: the last query sees the last key.
+          uniform_q_len: queries that each sequence has in all plans of a wrapper for graphs, whose
+            launches are then no larger; without graphs it says nothing. Where the first plan has
+            another number, the log says that it is not followed.
           sm_scale, window_left, logits_soft_cap, q_data_type, kv_data_type, o_data_type,
             fixed_split_size, disable_split_kv: see there.
 
@@ -172,7 +199,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
 
     @with_arguments(
         "self q paged_kv_cache",
-        f"{OF_PREFILL_RUN} {OF_PAGED_RUN} use_fp16_softmax uses_spcompress",
+        f"{OF_PAGED_RUN} use_fp16_softmax uses_spcompress",
         options=PAGED_RUN,
     )
     def run(self, q: Any, paged_kv_cache: Any, **options: Any) -> Any:
@@ -182,10 +209,11 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
           q: [qo_indptr[-1], num_qo_heads, head_dim_qk].
           paged_kv_cache, q_scale, k_scale, v_scale, out, lse, return_lse, window_left, sinks: see
             `BatchDecodeWithPagedKVCacheWrapper.run`.
+          lse_base: log2 or ln; lse_layout: NH for [qo_indptr[-1], num_qo_heads], or HN for
+            [num_qo_heads, qo_indptr[-1]].
 
         Returns:
-          O [qo_indptr[-1], num_qo_heads, head_dim_vo], with `return_lse` also LSE, [qo_indptr[-1],
-          num_qo_heads] in base 2.
+          O [qo_indptr[-1], num_qo_heads, head_dim_vo], with `return_lse` also LSE.
 
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.

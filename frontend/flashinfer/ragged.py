@@ -10,7 +10,6 @@ from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import by_position, indices
 from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper
 from attn_mlir.flashinfer.table import (
-    OF_PREFILL_RUN,
     OF_RUN,
     PREFILL_PLAN,
     RAGGED_FORWARD,
@@ -76,12 +75,12 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         keys = indices(kv_indptr, "kv_indptr")
         sk = lengths_of("kv_indptr", keys)
         self._buffers.check(KEYS, keys, whole=True)
-        longest = int(keys[-1]) if self._captured else max(sk, default=0)
+        longest = int(keys[-1]) if self._use_cuda_graph else max(sk, default=0)
         self._plan_queries(qo_indptr, sk, longest, options)
         self._buffers.store(KEYS, keys)
         self._keys, self._longest_k = int(keys[-1]), longest
 
-    @with_arguments("self q k v", f"o_scale {OF_PREFILL_RUN} {OF_RUN}", options=RAGGED_RUN)
+    @with_arguments("self q k v", f"o_scale {OF_RUN}", options=RAGGED_RUN)
     def run(self, q: Any, k: Any, v: Any, **options: Any) -> Any:
         """Attention of the queries to the keys.
 
@@ -98,7 +97,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
         problem = self._planned(q)
-        k, v = by_position(k, "k", self._layout), by_position(v, "v", self._layout)
+        k, v = by_position(k, "k", self._kv_layout), by_position(v, "v", self._kv_layout)
         problem.check_keys("k", k, k.shape[1])
         if k.shape[0] != self._keys:
             raise SpecError(

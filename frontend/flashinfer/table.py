@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attn_mlir.adapters import REQUIRED, Options, Table, adapter, neutral, passed, used
+from attn_mlir.adapters import ANYTHING, REQUIRED, Options, Table, adapter, neutral, passed, used
 from attn_mlir.api.outside_graphs import outside_graphs
 
 _HERE = "the kernel decides by itself"
@@ -13,11 +13,15 @@ _ITEMS = "pass a custom_mask"
 _JIT = "modifiers are Python functions: pass them to attn_mlir.attention"
 _ROTARY = "rotate q and k before the call, and k when it is appended"
 
+BACKENDS = (
+    "fa2", "fa3", "cutlass", "cudnn", "trtllm-gen", "cute-dsl", "cute-dsl-prims", "cutile", "xqa",
+)  # fmt: skip
+
 NEUTRAL: Table = {
     **neutral("pos_encoding_mode", "NONE", instead=_ROTARY),
     **neutral("rope_scale", None, 1.0, instead=_ROTARY),
     **neutral("rope_theta", None, 1e4, instead=_ROTARY),
-    **neutral("backend", "auto", instead="kernels are this package's"),
+    **neutral("backend", "auto", *BACKENDS, instead="kernels are this package's", is_logged=True),
     **neutral("jit_args jit_kwargs", None, instead=_JIT),
     **neutral("variant_owns_mask", False, instead=_JIT),
     **neutral("use_fp16_qk_reduction", False, instead="sums are f32"),
@@ -29,7 +33,7 @@ NEUTRAL: Table = {
     **neutral("use_tensor_cores", False, True, instead=_HERE),
     **neutral("non_blocking", True, False, instead=_HERE),
     **neutral(
-        "block_tables seq_lens seq_lens_q max_token_per_sequence max_sequence_kv uniform_q_len",
+        "block_tables seq_lens seq_lens_q max_token_per_sequence max_sequence_kv",
         None,
         instead="pages and lengths are told by indptr, indices and last_page_len",
     ),
@@ -40,13 +44,11 @@ NEUTRAL: Table = {
         "custom_mask_buf mask_indptr_buf", None, instead="masks of the caller do not go into graphs"
     ),
     **neutral("o_scale", None, 1.0, instead="O is not quantised"),
-    **neutral("lse_base", "log2", instead="multiply LSE by ln 2"),
-    **neutral("lse_layout", "NH", instead="transpose LSE"),
+    **neutral("global_override_indptr_cpu", None, ANYTHING, instead="plan reads indptr"),
 }  # fmt: skip
 
 OF_RUN = "enable_pdl kv_cache_sf"
 OF_PAGED_RUN = f"{OF_RUN} skip_softmax_threshold_scale_factor"
-OF_PREFILL_RUN = "lse_base lse_layout"
 ROTATION = "rope_scale rope_theta"
 """Further arguments of `run`, which are passed by name, and two that follow one another everywhere.
 """
@@ -60,8 +62,9 @@ _RESULTS = [*_SCALES, *passed("out lse"), *_LSE]
 
 SCORES = Options(_SCORES)
 DECODE_RUN = Options([*_RESULTS, *passed("window_left sinks q_len_per_req")])
-PAGED_RUN = Options([*_RESULTS, *passed("window_left sinks")])
-RAGGED_RUN = Options(_RESULTS)
+_PREFILL_RESULTS = [*_RESULTS, *passed("lse_base", "log2"), *passed("lse_layout", "NH")]
+PAGED_RUN = Options([*_PREFILL_RESULTS, *passed("window_left sinks")])
+RAGGED_RUN = Options(_PREFILL_RESULTS)
 DECODE_FORWARD = Options([*_SCALES, *_SCORES, *_LSE])
 PAGED_FORWARD = Options([*_CAUSAL, *passed("k_scale v_scale"), *_SCORES, *_LSE])
 RAGGED_FORWARD = Options([*_CAUSAL, *_SCORES, *_LSE])
@@ -82,7 +85,7 @@ PREFILL_PLAN = Options(
         *_CAUSAL,
         *_SCORES,
         *passed("q_data_type", "float16"),
-        *passed("kv_data_type o_data_type fixed_split_size"),
+        *passed("kv_data_type o_data_type fixed_split_size uniform_q_len"),
         *passed("disable_split_kv", False),
     ]
 )

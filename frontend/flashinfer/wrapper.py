@@ -2,82 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.flashinfer.options import checked_layout, tensor
+from attn_mlir.flashinfer.attributes import PlannedAttributes
+from attn_mlir.flashinfer.buffers import Buffers
+from attn_mlir.flashinfer.options import checked_layout
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import scores_of
 from attn_mlir.runtime.call.scalars import as_int, flag
 
-torch: Any = importlib.import_module("torch")
 
-
-@dataclass
-class Buffers:
-    """Index tensors of a wrapper: a graph that was captured reads what `plan` put there last.
-
-    Attributes:
-      device: where they are.
-      external: the caller's, by name; None without graphs.
-      current: the tensors that `run` reads.
-    """
-
-    device: Any
-    external: Mapping[str, Any] | None
-    current: dict[str, Any]
-
-    @staticmethod
-    def of(workspace: Any, is_captured: bool, external: Mapping[str, Any]) -> Buffers:
-        """The buffers of a wrapper.
-
-        Args:
-          workspace: lies on the device of the calls.
-
-        Raises:
-          SpecError: no workspace, or a buffer is missing where graphs are captured.
-        """
-        device = tensor(workspace, "float_workspace_buffer", 1).device
-        if not is_captured:
-            return Buffers(device, None, {})
-        for name, buffer in external.items():
-            tensor(buffer, name, 1, "i32")
-        return Buffers(device, dict(external), {})
-
-    def check(self, name: str, value: Any, *, whole: bool = False) -> None:
-        """Refuses an index tensor that does not fit its buffer, before anything of a plan is kept.
-
-        Args:
-          name: of the buffer.
-          whole: whether its length is part of a graph; else what is behind it is not read.
-
-        Raises:
-          SpecError: says both lengths.
-        """
-        if self.external is None:
-            return
-        capacity, count = self.external[name].shape[0], value.shape[0]
-        if count > capacity or (whole and count != capacity):
-            raise SpecError(
-                f"{name} has {capacity} entries, plan was given {count}: the batch of a wrapper "
-                "for graphs stays what it is"
-            )
-
-    def store(self, name: str, value: Any) -> None:
-        """Puts an index tensor, which `check` has passed, where `run` finds it."""
-        if self.external is None:
-            self.current[name] = value.to(self.device)
-            return
-        buffer = self.external[name]
-        buffer[: value.shape[0]].copy_(value)
-        self.current[name] = buffer
-
-
-class Wrapper:
+class Wrapper(PlannedAttributes):
     """Base of the wrappers: `plan` once per step, `run` once per layer.
 
     A subclass gives `plan` and `run` the signatures of FlashInfer. `plan` makes a `Problem`, keeps
@@ -102,9 +40,10 @@ class Wrapper:
         index_tensors: Mapping[str, Any],
     ) -> None:
         buffers = {name: index_tensors.get(name) for name in names}
-        self._layout = checked_layout(kv_layout)
-        self._captured = flag("use_cuda_graph", use_cuda_graph)
-        self._buffers = Buffers.of(workspace, self._captured, buffers)
+        self._kv_layout = checked_layout(kv_layout)
+        self._use_cuda_graph = flag("use_cuda_graph", use_cuda_graph)
+        self._float_workspace_buffer = workspace
+        self._buffers = Buffers.of(workspace, self._use_cuda_graph, buffers)
         self._problem: Problem | None = None
         self._tokens = 0
         self._frozen: Mapping[str, int] = {}
@@ -112,12 +51,16 @@ class Wrapper:
     @property
     def is_cuda_graph_enabled(self) -> bool:
         """Whether calls are captured."""
-        return self._captured
+        return self._use_cuda_graph
 
     def reset_workspace_buffer(
         self, float_workspace_buffer: Any, int_workspace_buffer: Any
     ) -> None:
         """Does nothing: there are no workspaces."""
+
+    def workspace_size(self, *arguments: Any, **options: Any) -> tuple[int, int]:
+        """Bytes of both workspaces that a plan needs: none."""
+        return 0, 0
 
     def end_forward(self) -> None:
         """Does nothing, as there."""
@@ -128,7 +71,7 @@ class Wrapper:
         Raises:
           SpecError: names one.
         """
-        for name, size in sizes.items() if self._captured else ():
+        for name, size in sizes.items() if self._use_cuda_graph else ():
             if (before := self._frozen.get(name, size)) != size:
                 raise SpecError(f"{name} is {size}, that of a wrapper for graphs stays {before}")
 

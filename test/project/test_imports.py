@@ -54,7 +54,7 @@ ALLOWED = {
     "files": "errors",
     "tools": "env errors files",
     "waiting": "env errors",
-    "adapters": "errors naming runtime",
+    "adapters": "env errors naming runtime",
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
     "latent_rows": "dialect.attn element_types",

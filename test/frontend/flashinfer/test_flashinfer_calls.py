@@ -105,7 +105,7 @@ def decode(made: dict[str, Any], planned: dict[str, Any], run: dict[str, Any]) -
 
 BUFFERS = {"indptr": 5, "indices": 3000, "last_page_len": 4}
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
-    "backend": ({"backend": "fa3"}, {}, {}, "^backend must be auto, got 'fa3'"),
+    "backend": ({"backend": "fa9"}, {}, {}, "^backend must be auto or fa2 or .*, got 'fa9'"),
     "kernels of the caller": ({"jit_args": []}, {}, {}, "^jit_args must be None"),
     "layout": ({"kv_layout": "NDH"}, {}, {}, "^kv_layout must be NHD or HND, got 'NDH'"),
     "workspace": ({"float_workspace_buffer": None}, {}, {}, "^float_workspace_buffer must be a tensor"),

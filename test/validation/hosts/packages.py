@@ -105,6 +105,7 @@ LIBRARIES: Mapping[str, Library] = {
         {
             "flashinfer/decode.py": (
                 *(f"{DECODE}.{method}" for method in METHODS), "single_decode_with_kv_cache",
+                f"CUDAGraph{DECODE}.__init__", "fast_decode_plan",
             ),
             "flashinfer/prefill.py": (
                 *(f"{wrapper}.{method}" for wrapper in (PAGED, RAGGED) for method in METHODS),
