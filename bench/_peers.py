@@ -25,8 +25,17 @@ PACKAGES = (
     "nvidia-cutlass-dsl[cu13]==4.8.1",
     "einops==0.8.2",
     "numpy>=2.0",
+    # nvcc and what it compiles with.
+    "nvidia-cuda-cccl==13.0.85",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-curand==10.4.0.35",
+    "nvidia-nvvm==13.0.88",
     # What flashinfer imports, whatever is used of it.
     "click",
+    "filelock",
+    "jinja2",
     "ninja",
     "nvidia-ml-py",
     "packaging",

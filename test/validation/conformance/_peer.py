@@ -30,6 +30,7 @@ from .cases import (
 from .kernels import Kernel
 
 CUTE = ("nvidia-cutlass-dsl",)
+NVCC = ("nvidia-cuda-nvcc",)
 
 
 def attention(case: Attention, recorder: Recorder) -> None:
@@ -139,7 +140,7 @@ def launched(case: Kernel, recorder: Recorder) -> None:
     program = getattr(
         importlib.import_module(f".programs.{case.module}", __package__), case.function
     )
-    if case.is_triton:
+    if case.is_triton or case.is_nvcc:
         program(recorder, **case.sizes)
         return
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -158,7 +159,8 @@ def record(case: Case, folder: Path) -> None:
         recorder = Recorder(dump, target)
         if isinstance(case, Kernel):
             launched(case, recorder)
-            recorder.write(folder, case.name, (case.package, *(() if case.is_triton else CUTE)))
+            compiler = () if case.is_triton else NVCC if case.is_nvcc else CUTE
+            recorder.write(folder, case.name, (case.package, *compiler))
             return
         if isinstance(case, TritonGemm | TritonAttention):
             from . import _triton_kernels

@@ -8,6 +8,7 @@ from typing import Any
 PACKAGES = {
     "fa4": "flash-attn-4",
     "flashinfer": "flashinfer-python",
+    "nvcc": "flashinfer-python",
     "quack": "quack-kernels",
     "triton": "triton",
 }
@@ -63,6 +64,11 @@ class Kernel:
     def is_triton(self) -> bool:
         """Whether Triton compiles it, and CuTe DSL does not."""
         return self.module == "triton"
+
+    @property
+    def is_nvcc(self) -> bool:
+        """Whether nvcc compiles it from CUDA C++."""
+        return self.module == "nvcc"
 
     @property
     def title(self) -> str:
@@ -416,4 +422,14 @@ TRITON = (
     ),
 )  # fmt: skip
 
-KERNELS: tuple[Kernel, ...] = (*FLASH_ATTENTION, *FLASHINFER, *QUACK, *TRITON)
+_MINIMUM_REWRITTEN = Known("race", "st.shared.v2.u32")
+NVCC = (
+    _kernel(
+        "cuda-fmha-d128-causal", "nvcc.forward",
+        "CUTLASS forward D=128 causal, H=4 on 2, lengths 100x150 and 200x200 packed, bf16",
+        _MINIMUM_REWRITTEN,
+        queries=[100, 200], keys=[150, 200], heads=4, kv_heads=2, dim=128, is_causal=True,
+    ),
+)  # fmt: skip
+
+KERNELS: tuple[Kernel, ...] = (*FLASH_ATTENTION, *FLASHINFER, *QUACK, *TRITON, *NVCC)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,8 @@ CHILD = "validation.conformance._peer"  # the folders are packages there, ours i
 SOURCES = (
     HERE / "_peer.py",
     HERE / "_recording.py",
+    HERE / "_nvcc.py",
+    HERE / "_cuda_runtime.c",
     HERE / "_triton_kernels.py",
     HERE / "_triton_launch.py",
     ROOT / "bench" / "_fa4_record.py",
@@ -114,7 +117,10 @@ class Execution:
 def stamp_of(case: Case) -> str:
     """Changes whenever a record has to be made again."""
     digest = hashlib.sha256(repr(case).encode())
-    own = () if not isinstance(case, Kernel) else (HERE / "programs" / f"{case.module}.py",)
+    programs, own = HERE / "programs", ()
+    if isinstance(case, Kernel):
+        launchers = sorted((programs / "launchers").glob("*.cu")) if case.is_nvcc else ()
+        own = (programs / f"{case.module}.py", *launchers)
     for path in (*SOURCES, *own):
         digest.update(path.read_bytes())
     digest.update(repr((PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES)).encode())
@@ -135,7 +141,12 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
         tell(f"compiling {case.name} with {case.package}")
         command = [str(python()), "-m", CHILD, f"--out={RECORDS}", case.name]
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=COMPILE_LIMIT_SECONDS
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=COMPILE_LIMIT_SECONDS,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{case.package} failed:\n{done.stderr.strip()[-4000:]}")
@@ -163,6 +174,25 @@ def unknown_findings(findings: Iterable[Finding], known: Sequence[Known]) -> lis
             for one in known
         )
     ]
+
+
+def _write(
+    buffers: Sequence[Mapping[str, Any]], memory: Mapping[str, Array], write: Mapping[str, Any]
+) -> None:
+    """A copy to the device, or a fill, that the host code asks for before a launch."""
+    value = (
+        bytes.fromhex(write["bytes"])
+        if "bytes" in write
+        else bytes([write["byte"]]) * write["count"]
+    )
+    for buffer in buffers:
+        at = write["write"] - buffer["address"]
+        if 0 <= at and at + len(value) <= buffer["bytes"]:
+            memory[buffer["name"]][at : at + len(value)] = np.frombuffer(value, np.uint8)
+            return
+    raise SpecError(
+        f"the host code writes {len(value)} B to {write['write']:#x}, which no tensor holds"
+    )
 
 
 def execute(
@@ -203,6 +233,8 @@ def execute(
     instructions, products = 0, 0
     begin = time.process_time()
     for launch in record.launches:
+        for write in launch.get("writes", ()):
+            _write(record.buffers, memory, write)
         stats = emulator.launch(
             launch["text"],
             launch["entry"],

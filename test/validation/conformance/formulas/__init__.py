@@ -1,6 +1,13 @@
 """What is right, by the name of a `Kernel` case's program."""
 
-from attn_mlir.validation.conformance.formulas import attention, flashinfer, products, rows, triton
+from attn_mlir.validation.conformance.formulas import (
+    attention,
+    flashinfer,
+    nvcc,
+    products,
+    rows,
+    triton,
+)
 from attn_mlir.validation.conformance.formulas.base import (
     DTYPES,
     TRUTH,
@@ -15,6 +22,7 @@ from attn_mlir.validation.conformance.formulas.base import (
 FORMULAS = {
     **attention.FORMULAS,
     **flashinfer.FORMULAS,
+    **nvcc.FORMULAS,
     **products.FORMULAS,
     **rows.FORMULAS,
     **triton.FORMULAS,
