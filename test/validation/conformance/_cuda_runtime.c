@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { KERNELS = 4096, SHARED_PER_SM = 233472, SHARED_OPT_IN = 232448, SHARED_STATIC = 49152 };
-static const uint64_t DEVICE_BASE = 0x7F0000000000;
+static const uint64_t DEVICE_BASE = 0x7F0000000000, ALLOCATIONS = 0x7F8000000000, ALLOCATION_STEP = 1 << 28;
 
 static struct { const void *host; const char *entry; } kernels[KERNELS];
 static int kernel_count, sm_count, major_version;
@@ -138,6 +138,34 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t count, cudaStream_t stre
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void *to, int value, size_t count) { return cudaMemsetAsync(to, value, count, 0); }
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t count) {
+  return cudaMemcpy((void *)to, from, count, cudaMemcpyHostToDevice) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t count, CUstream stream) { (void)stream; return cuMemcpyHtoD_v2(to, from, count); }
+cudaError_t cudaMalloc(void **pointer, size_t count) {
+  static uint64_t next = ALLOCATIONS;
+  *pointer = (void *)next;
+  next += (count + ALLOCATION_STEP - 1) / ALLOCATION_STEP * ALLOCATION_STEP;
+  fprintf(events, "{\"alloc\": %llu, \"bytes\": %zu}\n", (unsigned long long)*pointer, count);
+  return cudaSuccess;
+}
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t count) { return cudaMalloc((void **)pointer, count) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS; }
+cudaError_t cudaFree(void *pointer) { (void)pointer; return cudaSuccess; }
+CUresult cuMemFree_v2(CUdeviceptr pointer) { (void)pointer; return CUDA_SUCCESS; }
+
+/* Streams, events and contexts: one of each, and nothing is ever under way. */
+cudaError_t cudaEventCreate(cudaEvent_t *event) { *event = (cudaEvent_t)&kernel_count; return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { (void)flags; return cudaEventCreate(event); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { (void)event; return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { (void)event, (void)stream; return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t event) { (void)event; return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { (void)event; return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) { (void)stream, (void)event, (void)flags; return cudaSuccess; }
+CUresult cuCtxGetCurrent(CUcontext *context) { *context = (CUcontext)&kernel_count; return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice *device) { *device = 0; return CUDA_SUCCESS; }
+CUresult cuCtxGetId(CUcontext context, unsigned long long *identity) { (void)context; *identity = 1; return CUDA_SUCCESS; }
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) { (void)stream; *status = CU_STREAM_CAPTURE_STATUS_NONE; return CUDA_SUCCESS; }
 
 /* Queries. */
 cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }

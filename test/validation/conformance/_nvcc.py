@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,16 @@ class Library:
     recorder: Recorder
     folder: Path
 
-    @property
+    @cached_property
     def path(self) -> Path:
-        """The library."""
-        return self.folder / "launcher.so"
+        """The library, linked with the stand-in for the runtime."""
+        library = self.recorder.dump / f"{self.folder.name}.so"
+        command = ["c++", "-shared", "-Wl,-Bsymbolic", "-o", library, *self.folder.glob("*.o")]
+        runtime = self.recorder.dump / "runtime.o"
+        include = f"-I{toolkit() / 'include'}"
+        _run("cc", "-c", "-fPIC", include, RUNTIME, "-o", runtime)
+        _run(*command, runtime)
+        return library
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call an `extern "C"` function that returns a CUDA error, and record what it launches.
@@ -126,6 +133,14 @@ class Library:
         writes: list[dict[str, Any]] = []
         for line in events.read_text().splitlines():
             event = json.loads(line)
+            if "alloc" in event:
+                self.recorder.buffers[event["alloc"]] = {
+                    "address": event["alloc"],
+                    "bytes": event["bytes"],
+                    "name": f"allocated{event['alloc']:x}",
+                    "zeroed": False,
+                }
+                continue
             if "write" in event:
                 writes.append(event)
                 continue
@@ -154,7 +169,7 @@ def library(
 
     Args:
       sources: names of launchers, or files.
-      macros: for the sources.
+      macros: for the sources, named CASE_ and so.
 
     Raises:
       RuntimeError: nvcc refuses them; the end of what it said.
@@ -166,28 +181,32 @@ def library(
         *standard,
         *FLAGS,
         f"-gencode=arch={architecture},code={architecture}",
-        *(f"-D{name}={value}" for name, value in macros.items()),
+        *(f"-DCASE_{name}={value}" for name, value in macros.items()),
         *options,
     ]
     digest = hashlib.sha256(repr((flags, [path.name for path in files])).encode())
-    for path in (*files, RUNTIME):
+    for path in files:
         digest.update(path.read_bytes())
     folder = LIBRARIES / digest.hexdigest()[:20]
-    if not (folder / "launcher.so").exists():
+    if not (folder / "complete").exists():
         _compile(files, flags, folder)
     return Library(recorder, folder)
 
 
 def _compile(files: Sequence[Path], flags: Sequence[str], folder: Path) -> None:
-    nvcc = toolkit() / "bin" / "nvcc"
+    """Leaves an object and a PTX text per file."""
     folder.mkdir(parents=True, exist_ok=True)
+    nvcc = toolkit() / "bin" / "nvcc"
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        parts = Path(name)
-        command = ["nice", nvcc, *flags, *includes(), "--keep", f"--keep-dir={parts}", "-shared"]
-        command += [*files, RUNTIME, "-Xlinker=-Bsymbolic", "-o", parts / "launcher.so"]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError(f"nvcc failed:\n{(done.stderr or done.stdout)[-4000:]}")
-        for path in parts.glob("*.ptx"):
-            shutil.move(path, folder / path.name)
-        shutil.move(parts / "launcher.so", folder / "launcher.so")
+        for position, path in enumerate(files):
+            target = folder / f"{position}.o"
+            keep = ("--keep", f"--keep-dir={name}")
+            _run("nice", nvcc, *flags, *includes(), *keep, "-c", path, "-o", target)
+            shutil.move(Path(name) / f"{path.stem}.ptx", folder / f"{position}.ptx")
+    (folder / "complete").touch()
+
+
+def _run(*command: object) -> None:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed:\n{(done.stderr or done.stdout)[-4000:]}")

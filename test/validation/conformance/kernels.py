@@ -430,6 +430,86 @@ NVCC = (
         _MINIMUM_REWRITTEN,
         queries=[100, 200], keys=[150, 200], heads=4, kv_heads=2, dim=128, is_causal=True,
     ),
+    _kernel(
+        "cuda-fmha-d192-full", "nvcc.forward",
+        "CUTLASS forward D=192/128, H=2, lengths 130x300 and 64x100 packed, bf16", _MINIMUM_REWRITTEN,
+        queries=[130, 64], keys=[300, 100], heads=2, kv_heads=2, dim=192, dim_v=128,
+    ),
+    _kernel(
+        "cuda-mla-decode", "nvcc.latent_decode",
+        "CUTLASS latent decode H=128, 300 and 100 keys in pages of 64, bf16",
+        keys=[300, 100], page=64,
+    ),
+    _kernel(
+        "cuda-sm90-prefill-d128", "nvcc.hopper_prefill",
+        "prefill D=128 causal, H=2 on 1, S=200x300, bf16", target="sm_90a",
+        queries=[200], keys=[300], heads=2, kv_heads=1, dim=128, is_causal=True,
+    ),
+    _kernel(
+        "cuda-sm90-prefill-d64", "nvcc.hopper_prefill", "prefill D=64, H=2, S=256x200, f16",
+        target="sm_90a", queries=[256], keys=[200], heads=2, kv_heads=2, dim=64, dtype="f16",
+    ),
+    _kernel(
+        "cuda-decode", "nvcc.decode", "decode D=128, H=8 on 2, 200 keys, bf16",
+        target="sm_90a", length=200, heads=8, kv_heads=2, dim=128,
+    ),
+    _kernel(
+        "cuda-decode-split", "nvcc.decode", "decode D=128, H=8 on 2, 700 keys in splits, bf16",
+        target="sm_90a", length=700, heads=8, kv_heads=2, dim=128,
+    ),
+    _kernel(
+        "cuda-rope", "nvcc.rotate", "rotary positions in Q and K, 5 rows, H=4 on 2 D=128, bf16",
+        positions=[0, 3, 17, 100, 511], heads=4, kv_heads=2, dim=128,
+    ),
+    _kernel(
+        "cuda-append", "nvcc.append", "K and V of 3 and 20 new rows appended to pages of 16, H=2 D=128, bf16",
+        before=[14, 40], added=[3, 20], heads=2, dim=128, page=16,
+    ),
+    _kernel(
+        "cuda-generated-decode", "nvcc.generated_decode",
+        "generated decode D=128, H=8 on 1, 300 and 77 keys in pages of 16, bf16",
+        keys=[300, 77], heads=8, kv_heads=1,
+    ),
+    _kernel(
+        "cuda-generated-context", "nvcc.generated_context",
+        "generated context D=128 causal, H=4 on 1, 60x200 and 100x100 in pages of 32, bf16",
+        queries=[60, 100], keys=[200, 100], heads=4, kv_heads=1, page=32,
+    ),
+    _kernel(
+        "cuda-generated-context-fp8", "nvcc.generated_context",
+        "generated context D=128 causal, H=4 on 1, 60x200 and 100x100 in pages of 32, e4m3",
+        queries=[60, 100], keys=[200, 100], heads=4, kv_heads=1, page=32, dtype="e4m3",
+    ),
+    _kernel(
+        "cuda-generated-context-fp8-tiles", "nvcc.generated_context",
+        "generated context D=128 causal, H=4 on 1, 128x200 and 100x100 in pages of 32, e4m3, 2 CTAs",
+        queries=[128, 100], keys=[200, 100], heads=4, kv_heads=1, page=32, dtype="e4m3",
+        multiprocessors=2,
+    ),
+    _kernel(
+        "cuda-fp8-product", "nvcc.fp8_product",
+        "GEMM 256x256x512, e4m3 with float scales per 128 of k, one CTA, to bf16", m=256, n=256, k=512,
+    ),
+    _kernel(
+        "cuda-fp8-product-pairs", "nvcc.fp8_product",
+        "GEMM 256x384x256, e4m3 with float scales per 128 of k, CTA pairs, to bf16",
+        m=256, n=384, k=256, ctas=2,
+    ),
+    _kernel(
+        "cuda-fp8-grouped", "nvcc.fp8_grouped",
+        "GEMM of groups of 64, 0 and 200 rows, n=256 k=256, e4m3 with float scales, to bf16",
+        rows=[64, 0, 200], n=256, k=256,
+    ),
+    _kernel(
+        "cuda-mxfp8-product", "nvcc.scaled_product",
+        "GEMM 256x256x512, tile 128x128x128, mxfp8_e4m3 to f16", m=256, n=256, k=512,
+        form="mxfp8_e4m3", tile=[128, 128, 128],
+    ),
+    _kernel(
+        "cuda-nvfp4-product", "nvcc.scaled_product",
+        "GEMM 512x256x512, tile 128x128x256, cluster 2x1, nvfp4 to f16", m=512, n=256, k=512,
+        form="nvfp4", tile=[128, 128, 256], cluster=[2, 1],
+    ),
 )  # fmt: skip
 
 KERNELS: tuple[Kernel, ...] = (*FLASH_ATTENTION, *FLASHINFER, *QUACK, *TRITON, *NVCC)
