@@ -189,3 +189,29 @@ def test_a_commit_arrives_in_its_own_cta_without_a_fence_of_the_init() -> None:
     SKIP: {DEALLOC}
     """
     assert findings_of(program(body), block=(128, 1, 1)) == []
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize("data", ["r31", "r29"])
+def test_what_was_loaded_may_be_stored_again_without_a_wait(
+    data: str, schedule: str, seed: int
+) -> None:
+    """A store needs the registers of the load of its own columns, and another store lies between
+    them; of a store that needs none of them nothing says that the load is over.
+
+    PTX ISA, memory consistency of tcgen05: a register dependency on tcgen05.ld is respected.
+    """
+    text = program(f"""
+    {ALLOC}
+    mov.u32 r29, 7;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r29}};
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [r22+1], {{r29}}; tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r31}}, [r22+1];
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r29}};
+    add.u32 r31, r31, 1;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [r22+1], {{{data}}};
+    tcgen05.wait::ld.sync.aligned; tcgen05.wait::st.sync.aligned;
+    {DEALLOC}
+    """)
+    found = findings_of(text, block=(128, 1, 1), schedule=schedule, seed=seed)
+    assert {one.check for one in found} == {"unpromised" if data == "r31" else "tensor"}

@@ -17,7 +17,7 @@ from attn_mlir.runtime.emulator.ptx.ast import (
 from attn_mlir.runtime.emulator.ptx.cfg import EXIT, build_graph
 from attn_mlir.runtime.emulator.ptx.layout import lay_out_shared
 from attn_mlir.runtime.emulator.ptx.lexer import tokenize
-from attn_mlir.runtime.emulator.ptx.loads import awaited_loads, early_reads
+from attn_mlir.runtime.emulator.ptx.loads import awaited_loads, early_reads, stored_loads
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.runtime.emulator.ptx.storage import choose_storage
 from attn_mlir.validation.emulator.ptx_bench import module
@@ -316,6 +316,26 @@ def test_loads_that_are_read_before_their_wait(body: str, is_early: bool) -> Non
 def test_loads_that_are_over_before_others_are_told(body: str, is_over: bool) -> None:
     kernel = parse(module(body)).kernels["k"]
     assert bool(awaited_loads(kernel, build_graph(kernel))) is is_over
+
+
+STORE_1 = "tcgen05.st.sync.aligned.32x32b.x1.b32 [r9], {r1};"
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (LOADED + STORE_1, 1),
+        (LOADED + ARRIVE + "add.u32 r1, r1, r2; " + STORE_1, 1),
+        (LOADED + STORE_1.replace("r1}", "r3}") + STORE_1, 1),
+        (LOADED + STORE_1.replace("r1}", "r3}"), 0),
+        (LOADED + "mov.u32 r1, 0; " + STORE_1, 0),
+        (LOADED + "@p1 bra L; mov.u32 r1, 0; L: " + STORE_1, 0),
+        (LOADED + WAIT_LD + STORE_1, 0),
+    ],
+)
+def test_stores_of_what_was_loaded(body: str, count: int) -> None:
+    kernel = parse(module(body)).kernels["k"]
+    assert len(stored_loads(kernel, build_graph(kernel))) == count
 
 
 def test_octal_numbers_are_octal() -> None:

@@ -162,6 +162,7 @@ class WarpClocks:
       lines: the PTX line of each tick.
       copies: its cp.async; None before the first.
       marked: lanes that have executed a releasing fence.
+      tensor_loads: the step of the last tcgen05.ld of each position in the PTX.
       version: changes whenever the clock of some thread does.
       cluster_arrivals, cluster_waits: per lane, how often it arrived on, and waited at, the
         cluster's barrier.
@@ -179,6 +180,7 @@ class WarpClocks:
         self.cluster_waits = np.zeros(WARP_LANES, np.int32)
         self.copies: LaneCopies | None = None
         self.marked = 0
+        self.tensor_loads: dict[int, int] = {}
         self.groups = [Group(ALL_LANES, actors.zeros(3))]
         # group of each lane, valid for the version below
         self._numbers = np.zeros(WARP_LANES, np.intp)

@@ -1,14 +1,15 @@
 """Checks of what threads do with tensor memory: tcgen05.ld, st, their waits, and allocations."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..core.state import Cta, Launch, WarpContext
-from ..ptx.loads import awaited_loads
+from ..ptx.loads import awaited_loads, stored_loads
 from ..ptx.program import Program
-from .clocks import KNOWN, TENSOR, Clock, lanes_in
+from .clocks import KNOWN, TENSOR, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .report import current_line
 from .shadow import Conflict
@@ -35,15 +36,23 @@ def _awaited(program: Program) -> frozenset[int]:
     return awaited_loads(program.kernel, program.graph)
 
 
+@lru_cache(maxsize=64)
+def _stored(program: Program) -> dict[int, frozenset[int]]:
+    return stored_loads(program.kernel, program.graph)
+
+
 class TensorChecks(ThreadChecks):
     """Follows what each warp does with tensor memory."""
 
     _awaited_loads: frozenset[int] = frozenset()
+    _stored_loads: Mapping[int, frozenset[int]] = {}
 
     def launched(self, launch: Launch) -> None:
-        """Finds the loads whose data every thread awaits before it signals others."""
+        """Finds the loads whose data every thread awaits before it signals others, and those whose
+        data is stored to tensor memory again.
+        """
         super().launched(launch)
-        self._awaited_loads = _awaited(launch.program)
+        self._awaited_loads, self._stored_loads = _awaited(launch.program), _stored(launch.program)
 
     # ---- ld, st and their waits
 
@@ -55,6 +64,10 @@ class TensorChecks(ThreadChecks):
         end = state.tensor.end_of(key)
         work = self._tensor_step(s, key, line)
         current = (warp.where, line, is_write)
+        if is_write:
+            self._learn_stored_loads(s, warp)
+        else:
+            warp.tensor_loads[s.segment.first] = work[1]
         for group, _ in warp.groups_in(s.mask):
             group.clock = state.actors.fit(group.clock)
             orders = state.tensor.orders(group.clock)
@@ -62,6 +75,14 @@ class TensorChecks(ThreadChecks):
                 self.tensor_cells(s.cta, box, work, orders, current, group.clock)
         if not is_write and s.segment.first in self._awaited_loads:
             warp.learn(s.mask, ((KNOWN, end),), work[1])
+
+    def _learn_stored_loads(self, s: WarpContext, warp: WarpClocks) -> None:
+        """A store begins when the loads are over whose data it needs."""
+        loads = self._stored_loads.get(s.segment.first, frozenset())
+        steps = [warp.tensor_loads[load] for load in loads if load in warp.tensor_loads]
+        if steps:
+            end = self.state_of(s.cta).tensor.end_of(self._tensor_key(s, is_write=False))
+            warp.learn(s.mask, ((KNOWN, end),), max(steps))
 
     def named_foreign_lane(self, s: WarpContext, address: int, taken: int) -> None:
         """The address of tcgen05.ld or st names a lane of another warp's quarter."""

@@ -16,6 +16,7 @@ _STAY = frozenset("st stmatrix red atom bra brx wgmma tcgen05 ret exit trap".spl
 
 
 Test = Callable[[Instruction], bool]
+Step = Callable[[int, Instruction, bool], bool]
 
 
 def awaits_reads(kernel: Kernel, graph: Graph, line: int) -> bool:
@@ -40,18 +41,39 @@ def hands_on(
       load: its position. waits: whether an instruction waits for the load without a use of its
         data.
     """
+    signalled = False
+
+    def ends(_: int, instruction: Instruction, uses: bool) -> bool:
+        nonlocal signalled
+        if (uses and instruction.parts[0] in _STAY) or (waits and waits(instruction)):
+            return True
+        signalled = signalled or signals(instruction)
+        return signalled
+
+    follow(kernel, graph, load, ends)
+    return signalled
+
+
+def follow(kernel: Kernel, graph: Graph, load: int, ends: Step) -> None:
+    """Walk every path from a load.
+
+    Args:
+      load: its position.
+      ends: gets each instruction on the way with its position, and whether it needs data of the
+        load on all paths walked so far; says whether the path ends there. An instruction is seen
+        again where another path leaves less of the data.
+    """
     code, blocks = kernel.instructions, graph.blocks
     home = next(block for block in blocks if block.first <= load < block.last)
     common: dict[int, int] = {}  # registers that need the load on all paths to a block's begin
     todo = [(load + 1, home, written(code[load]))]
     while todo:
         first, block, data = todo.pop()
-        for instruction in code[first : block.last]:
+        for at in range(first, block.last):
+            instruction = code[at]
             uses = bool(read(instruction) & data)
-            if (uses and instruction.parts[0] in _STAY) or (waits and waits(instruction)):
+            if ends(at, instruction, uses):
                 break
-            if signals(instruction):
-                return True
             if uses:
                 data |= written(instruction)
             elif instruction.guard is None:
@@ -62,7 +84,6 @@ def hands_on(
                 if goal != EXIT and (at_goal is None or at_goal & data != at_goal):
                     common[goal] = data if at_goal is None else at_goal & data
                     todo.append((blocks[goal].first, blocks[goal], common[goal]))
-    return False
 
 
 def arrives(instruction: Instruction) -> bool:

@@ -4,10 +4,11 @@ PTX respects a register dependency on `tcgen05.ld` with or without `tcgen05.wait
 memory by it (PTX ISA, memory consistency of tcgen05: register dependencies, same thread). So a
 thread may read the registers before the wait; that the load is over takes the wait. The assembler
 makes the first instruction that needs the registers wait for the load, so that it is over as well
-behind a use that stays in front of the thread's next arrival.
+behind a use that stays in front of the thread's next arrival. A store to tensor memory of what was
+loaded begins behind the load for the same reason.
 """
 
-from .arrivals import arrives, hands_on
+from .arrivals import arrives, follow, hands_on
 from .ast import Instruction, Kernel
 from .cfg import EXIT, Graph
 from .flow import read, written
@@ -30,6 +31,29 @@ def awaited_loads(kernel: Kernel, graph: Graph) -> frozenset[int]:
     return frozenset(
         at for at in _loads(kernel) if not hands_on(kernel, graph, at, _hands_on, _is_wait)
     )
+
+
+def stored_loads(kernel: Kernel, graph: Graph) -> dict[int, frozenset[int]]:
+    """Loads, by position, whose data a `tcgen05.st` needs on every path from them, by its
+    position.
+    """
+    result: dict[int, set[int]] = {}
+    for load in _loads(kernel):
+        needs: dict[int, bool] = {}
+
+        def ends(
+            at: int, instruction: Instruction, uses: bool, needs: dict[int, bool] = needs
+        ) -> bool:
+            if instruction.parts[:2] == ("tcgen05", "st"):
+                needs[at] = uses and needs.get(at, True)
+                return needs[at]
+            return _is_wait(instruction)
+
+        follow(kernel, graph, load, ends)
+        for at, is_needed in needs.items():
+            if is_needed:
+                result.setdefault(at, set()).add(load)
+    return {at: frozenset(loads) for at, loads in result.items()}
 
 
 def _loads(kernel: Kernel) -> list[int]:

@@ -36,6 +36,8 @@ class Kernel:
       what: it computes; `title` adds the target where it is not sm_100a.
       sizes: arguments of both.
       known: findings that there are, and no others.
+      mended: what is replaced in its PTX, as a regular expression and what takes its place.
+      fault: why it goes wrong under adversarial schedules, where it does; docs/findings.md has the lines.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Kernel:
     sizes: dict[str, Any]
     target: str = "sm_100a"
     known: tuple[Known, ...] = field(default=(), repr=False)  # no part of what is compiled
+    mended: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    fault: str = field(default="", repr=False)
 
     @property
     def module(self) -> str:
@@ -82,9 +86,11 @@ def _kernel(
     what: str,
     *known: Known,
     target: str = "sm_100a",
+    mended: tuple[tuple[str, str], ...] = (),
+    fault: str = "",
     **sizes: Any,
 ) -> Kernel:
-    return Kernel(name, program, what, sizes, target, known)
+    return Kernel(name, program, what, sizes, target, known, mended, fault)
 
 
 _UNWAITED = (

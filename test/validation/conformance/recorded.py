@@ -39,7 +39,7 @@ SOURCES = (
 _GUARD = re.compile(r"^@!?\S+\s+")
 POISON = 0xFF  # of every byte that the case gives no value: NaN in each floating-point type
 SILICON = "all,-unpromised"  # checkers of kernels that rest on what PTX does not promise
-COMPILE_LIMIT_SECONDS = 600
+COMPILE_LIMIT_SECONDS = 3600
 
 
 from attn_mlir.bench._peers import (  # noqa: E402  (bench/_peers.py, found through the line above)
@@ -160,7 +160,24 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
         }
         for launch in data["launches"]
     ]
+    if isinstance(case, Kernel):
+        _mend(launches, case.mended)
     return Recorded(case, data["packages"], launches, data["buffers"])
+
+
+def _mend(launches: Sequence[dict[str, Any]], mended: Iterable[tuple[str, str]]) -> None:
+    """Replace what a case mends in the PTX of its launches.
+
+    Raises:
+      SpecError: no launch has what is to be mended.
+    """
+    for pattern, replacement in mended:
+        count = 0
+        for launch in launches:
+            launch["text"], found = re.subn(pattern, replacement, launch["text"])
+            count += found
+        if not count:
+            raise SpecError(f"nothing is to be mended: no PTX of the case has {pattern!r}")
 
 
 def unknown_findings(findings: Iterable[Finding], known: Sequence[Known]) -> list[Finding]:
