@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from .kernels import KERNELS, Kernel, Known
+from .nvcc_kernels import NVCC
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,7 @@ CASES: tuple[Case, ...] = (
         warp_specialize=True,
     ),
     *KERNELS,
+    *NVCC,
 )  # fmt: skip
 
 
