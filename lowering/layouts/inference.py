@@ -26,6 +26,7 @@ from .fragments import (
     Scheme,
     accumulator,
     pairs_of_rows,
+    row_per_lane,
     row_per_thread,
 )
 
@@ -238,6 +239,9 @@ class Constraints:
         block_rows, block_columns = (scheme.block.extent(axis) for axis in AXES)
         if rows == block_rows and not _misfit(group, scheme):
             return scheme, _whole(group, scheme, group.first)
+        if len(group.shape) == self.warps == 1 and rows % WARP_THREADS == 0:
+            scheme = row_per_lane(1)
+            return scheme, scheme.layout([rows, 1]).without(COLUMN)
         if len(group.shape) == 1 and rows % block_columns == 0:
             return scheme, scheme.layout([block_rows, rows]).without(ROW)
         if group.shape[1:] == [self.warps * WARP_THREADS]:
