@@ -37,10 +37,12 @@ def _check_operands(
     *,
     a_layout: str = "mk",
     ctas: int = 1,
+    may_repeat: bool = False,
 ) -> bool:
     """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and both lying as it says.
 
-    In a pair each CTA has half of the N columns of b.
+    In a pair each CTA has half of the N columns of b. With `may_repeat`, a that lies as km may have
+    a divisor of M as its columns.
     """
     if b.space != "shared":
         return fail(op, f"expects b in shared memory, got {b}")
@@ -52,11 +54,26 @@ def _check_operands(
         return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
     n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
     rows = a.shape if a_layout == "mk" else a.shape[::-1]
-    if a_layout == "km" and sums[0] % rows[0] == 0:
+    if may_repeat and a_layout == "km" and sums[0] % rows[0] == 0:
         rows = [sums[0], rows[1]]
     if [sums[0], k] != rows or sums[1] != ctas * n:
         part = "N" if ctas == 1 else f"N / {ctas}"
         return fail(op, f"expects [M, N] = [M, K] x [K, {part}], got {sums}, {rows}, [{k}, {n}]")
+    return True
+
+
+def _a_order(op: Any) -> str:
+    """How a lies, `mk` or `km`."""
+    attributes = op.operation.attributes
+    return ir.StringAttr(attributes["a_layout"]).value if "a_layout" in attributes else "mk"
+
+
+def _check_a_order(op: Any, a: TileType | FragmentType) -> bool:
+    """A known layout of a; only shared memory is read transposed."""
+    if op.a_order not in A_LAYOUTS:
+        return fail(op, f"expects a_layout of {', '.join(A_LAYOUTS)}, got {op.a_order}")
+    if op.a_order == "km" and (isinstance(a, FragmentType) or a.space != "shared"):
+        return fail(op, f"expects a as km in shared memory, got {a}")
     return True
 
 
@@ -98,8 +115,7 @@ class MmaOp(WS.Operation, name="mma"):
     @property
     def a_order(self) -> str:
         """How a lies, `mk` or `km`."""
-        attributes = self.operation.attributes
-        return ir.StringAttr(attributes["a_layout"]).value if "a_layout" in attributes else "mk"
+        return _a_order(self)
 
     @property
     def cta_count(self) -> int:
@@ -127,10 +143,8 @@ class MmaOp(WS.Operation, name="mma"):
         d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
         if d.space != "tensor" or not isinstance(d.element, ir.F32Type):
             return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
-        if op.a_order not in A_LAYOUTS:
-            return fail(op, f"expects a_layout of {', '.join(A_LAYOUTS)}, got {op.a_order}")
-        if op.a_order == "km" and a.space != "shared":
-            return fail(op, f"expects a as km in shared memory, got {a}")
+        if not _check_a_order(op, a):
+            return False
         if any(len(tile.shape) != 2 for tile in (d, a, b)):
             return fail(
                 op, f"expects tiles of two dimensions, got {d.shape}, {a.shape} and {b.shape}"
@@ -138,7 +152,9 @@ class MmaOp(WS.Operation, name="mma"):
         sums = d.shape
         if op.is_stacked:
             sums = [d.shape[0] // (PAIR if a.space == "shared" else 1), d.shape[1] * PAIR]
-        return _check_operands(op, sums, a, b, a_layout=op.a_order, ctas=op.cta_count)
+        return _check_operands(
+            op, sums, a, b, a_layout=op.a_order, ctas=op.cta_count, may_repeat=True
+        )
 
 
 class ProductOp(WS.Operation, name="product"):
@@ -149,11 +165,12 @@ class ProductOp(WS.Operation, name="product"):
     Operands:
       sums: [M, N], f32; not read if `accumulate` is false. Those of a product that is pending still
         are added to behind it.
-      a: [M, K], a shared tile or a fragment.
+      a: [M, K], a shared tile or a fragment, or [K, M], a shared tile.
       b: in shared memory.
       accumulate: i1.
 
     Attributes:
+      a_layout (optional): whether a lies as `mk`, where it is absent, or, transposed, as `km`.
       b_layout: `kn`, or `nk` for a transposed b.
 
     Results:
@@ -176,6 +193,13 @@ class ProductOp(WS.Operation, name="product"):
     accumulate: ext.Operand[I1]
     b_layout: ir.StringAttr
     pending: ext.Result[PendingType]
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"a_layout": ir.StringAttr})
+
+    @property
+    def a_order(self) -> str:
+        """How a lies, `mk` or `km`."""
+        return _a_order(self)
 
     @property
     def settle(self) -> "SettleOp":
@@ -204,7 +228,10 @@ class ProductOp(WS.Operation, name="product"):
             name = users[0].OPERATION_NAME
             return fail(op, f"expects its {name} in the same block")
         kind = TileType if isinstance(op.a.type, TileType) else FragmentType
-        return _check_operands(op, sums.shape, kind(op.a.type), TileType(op.b.type))
+        a = kind(op.a.type)
+        return _check_a_order(op, a) and _check_operands(
+            op, sums.shape, a, TileType(op.b.type), a_layout=op.a_order
+        )
 
 
 class SettleOp(WS.Operation, name="settle"):

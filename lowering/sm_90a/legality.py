@@ -19,7 +19,8 @@ from .descriptors import ELEMENT_NAMES, ROWS
 @legality_check(ws.ProductOp)
 def _check_product(context: OpContext, op: ws.ProductOp) -> None:
     check_warpgroups(context, op, "a product")
-    for operand, is_mn_major in ((op.a, False), (op.b, op.b_layout.value == "kn")):
+    layouts = ((op.a, op.a_order == "km"), (op.b, op.b_layout.value == "kn"))
+    for operand, is_mn_major in layouts:
         if isinstance(operand.type, ws.TileType):
             check_line(op, operand)
             if is_mn_major:
@@ -36,5 +37,7 @@ def _check_product(context: OpContext, op: ws.ProductOp) -> None:
     k = ws.TileType(op.b.type).shape[b_layout == "nk"]
     if k % mma_k(bits):
         raise op_error(op, f"expects K a multiple of {mma_k(bits)}, got {k}")
-    if bits == FP8_BITS and b_layout != "nk":
-        raise op_error(op, f"expects b of {bits} bits as nk, got {b_layout}")
+    if bits == FP8_BITS and (op.a_order, b_layout) != ("mk", "nk"):
+        raise op_error(
+            op, f"expects a of {bits} bits as mk and b as nk, got {op.a_order} and {b_layout}"
+        )

@@ -41,11 +41,15 @@ def _constrain_settle(c: Constraints, op: ws.SettleOp) -> None:
 def _product(low: Lowering, op: ws.ProductOp) -> None:
     b = low.tile(op.b)
     element, bits = b.kind.element, ws.element_bits(b.kind.element)
-    is_mn_major = op.b_layout.value == "kn"
-    columns = ws.PendingType(op.pending.type).fragment.shape[1]
-    form = Wgmma(columns, ELEMENT_NAMES[str(element)], bits, b_is_mn_major=is_mn_major)
-    a = _a_operand(low, op.a, bits)
-    b_descriptors = _descriptors(low, op.b, bits, is_mn_major=is_mn_major)
+    form = Wgmma(
+        columns=ws.PendingType(op.pending.type).fragment.shape[1],
+        element=ELEMENT_NAMES[str(element)],
+        element_bits=bits,
+        a_is_mn_major=op.a_order == "km",
+        b_is_mn_major=op.b_layout.value == "kn",
+    )
+    a = _a_operand(low, op.a, bits, is_mn_major=form.a_is_mn_major)
+    b_descriptors = _descriptors(low, op.b, bits, is_mn_major=form.b_is_mn_major)
     fixed = _fixed(op.accumulate)
     accumulate = low[op.accumulate] if fixed is None else fixed
     low[op.pending] = issue_wgmma(form, _accumulators(low, op.sums), a, b_descriptors, accumulate)
@@ -68,10 +72,10 @@ def _fixed(condition: Value) -> bool | None:
     return None
 
 
-def _a_operand(low: Lowering, a: Value, bits: int) -> Descriptors | Registers:
+def _a_operand(low: Lowering, a: Value, bits: int, *, is_mn_major: bool) -> Descriptors | Registers:
     """A in shared memory as its descriptors, or in registers, four for each K step."""
     if isinstance(a.type, ws.TileType):
-        return _descriptors(low, a, bits, is_mn_major=False)
+        return _descriptors(low, a, bits, is_mn_major=is_mn_major)
     fragment: Fragment = low[a]
     strips = words_of_strips(fragment)
     steps = a_registers(fragment.kind.shape[1], bits)

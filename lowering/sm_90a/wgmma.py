@@ -20,18 +20,20 @@ class Wgmma:
       columns: N; M is 64, the sums are f32.
       element: element type of A and B, as PTX spells it.
       element_bits: its width.
-      b_is_mn_major: whether the rows of B are K; 16 bits only.
+      a_is_mn_major: whether the rows of A in shared memory are K; 16 bits only.
+      b_is_mn_major: likewise of B.
     """
 
     columns: int
     element: str
     element_bits: int
+    a_is_mn_major: bool
     b_is_mn_major: bool
 
     def instruction(self, acc: str, a: str, b: str, accumulate: str, *, in_registers: bool) -> str:
         """The text of one instruction of 32 bytes of K."""
         signs = "1, 1"
-        transposes = "" if in_registers else ", 0"
+        transposes = "" if in_registers else f", {int(self.a_is_mn_major)}"
         transposes += f", {int(self.b_is_mn_major)}"
         flags = signs + (transposes if self.element_bits == 16 else "")
         k = 32 * 8 // self.element_bits

@@ -34,7 +34,13 @@ def mma(
 
 
 def product(
-    accumulators: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str
+    accumulators: Value,
+    a: Value,
+    b: Value,
+    *,
+    accumulate: Value | bool,
+    b_layout: str,
+    a_layout: str = "mk",
 ) -> Value:
     """A B, plus `accumulators` if `accumulate`, in registers; in flight until `wait_product`.
 
@@ -46,7 +52,10 @@ def product(
     kind = (
         accumulators.type if is_continued else ws.pending_type(ws.FragmentType(accumulators.type))
     )
-    return ws.ProductOp(accumulators, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
+    op = ws.ProductOp(accumulators, a, b, accumulate, ir.StringAttr.get(b_layout), kind)
+    if a_layout != "mk":
+        op.operation.attributes["a_layout"] = ir.StringAttr.get(a_layout)
+    return op.pending
 
 
 def wait_product(in_flight: Value, *, newest: int = 0) -> Value:

@@ -123,6 +123,21 @@ def test_shapes_and_types(element: str, k: int, n: int, b_layout: str, a_from: s
     assert (run(kernel, n, a, right) == exact).all()
 
 
+@pytest.mark.parametrize("element", ["bf16", "f16"])
+@pytest.mark.parametrize("b_layout", ["nk", "kn"])
+@pytest.mark.parametrize("k", [16, 64, 128])
+def test_a_may_lie_transposed(element: str, b_layout: str, k: int) -> None:
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        product = b.product(zeros(96), a, right, accumulate=False, a_layout="km", b_layout=b_layout)
+        return b.wait_product(product)
+
+    right_shape = (96, k) if b_layout == "nk" else (k, 96)
+    kernel = compiled([(k, ROWS), right_shape], element, 96, multiply)
+    a, right = drawn(k, ROWS, element, 0), drawn(*right_shape, element, 1)
+    exact = wide(a).T @ (wide(right).T if b_layout == "nk" else wide(right))
+    assert (run(kernel, 96, a, right) == exact).all()
+
+
 @pytest.mark.parametrize("accumulate", ["never", "always", "later"])
 def test_sums_that_go_on(accumulate: str) -> None:
     """Three products into sums of ones, which the first reads or not, as a number of the call says."""
@@ -356,7 +371,9 @@ def test_what_there_is_no_product_for() -> None:
     refused(
         "'ws.product' op expects K a multiple of 32, got 16", element="f8E5M2", b_layout="nk", k=16
     )
-    refused("'ws.product' op expects b of 8 bits as nk, got kn", element="f8E4M3FN")
+    refused(
+        "'ws.product' op expects a of 8 bits as mk and b as nk, got mk and kn", element="f8E4M3FN"
+    )
     refused("'ws.product' op expects a and b of bf16 or f16 or .*, got f32", element="f32")
     refused("'ws.product' op expects a product in a role whose groups are 4 warps", warps=2)
     refused(

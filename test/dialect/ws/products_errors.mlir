@@ -277,3 +277,21 @@ func.func @f(%s: !ws.frag<vector<64x32xf32>>, %a: !ws.tile<vector<64x16xbf16>, "
   }
   func.return
 }
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<64x32xf32>>, %a: !ws.tile<vector<16x32xbf16>, "shared">, %b: !ws.tile<vector<32x16xbf16>, "shared">, %more: i1) -> !ws.frag<vector<64x32xf32>> {
+  // expected-error @below {{'ws.product' op expects [M, N] = [M, K] x [K, N], got [64, 32], [32, 16], [16, 32]}}
+  %1 = "ws.product"(%s, %a, %b, %more) {a_layout = "km", b_layout = "nk"} : (!ws.frag<vector<64x32xf32>>, !ws.tile<vector<16x32xbf16>, "shared">, !ws.tile<vector<32x16xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x32xf32>>>
+  %f = "ws.settle"(%1) {newest = 0 : i64} : (!ws.pending<!ws.frag<vector<64x32xf32>>>) -> !ws.frag<vector<64x32xf32>>
+  func.return %f : !ws.frag<vector<64x32xf32>>
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<64x32xf32>>, %a: !ws.frag<vector<16x64xbf16>>, %b: !ws.tile<vector<32x16xbf16>, "shared">, %more: i1) -> !ws.frag<vector<64x32xf32>> {
+  // expected-error @below {{'ws.product' op expects a as km in shared memory, got}}
+  %1 = "ws.product"(%s, %a, %b, %more) {a_layout = "km", b_layout = "nk"} : (!ws.frag<vector<64x32xf32>>, !ws.frag<vector<16x64xbf16>>, !ws.tile<vector<32x16xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x32xf32>>>
+  %f = "ws.settle"(%1) {newest = 0 : i64} : (!ws.pending<!ws.frag<vector<64x32xf32>>>) -> !ws.frag<vector<64x32xf32>>
+  func.return %f : !ws.frag<vector<64x32xf32>>
+}
