@@ -27,8 +27,7 @@ from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import check_devices
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.tensors import TensorView, view
-from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
-from attn_mlir.schedules.policy.registry import able_target
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 MODIFIERS = ("block_mask",)  # whose gradients no kernel computes
@@ -94,7 +93,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
 
     Three kernels: one sums up O x dO along each row, one keeps keys and values in place while
     queries stream past them, one keeps queries. None adds to memory, so the same call gives the
-    same bits. They exist for targets with warp-group products, such as `sm_90a`.
+    same bits.
 
     Args:
       q, k, v: as in the call of `attention`, bf16 or f16, with head sizes up to 128.
@@ -146,7 +145,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         "row_weights": call.sinks is not None and call.dlse is not None,
     }
     steps: list[GradientsRequest] = [KvGradientsSpec(**options), QGradientsSpec(**options)]
-    machine = _machine(call, views["q"], steps[0].operation)
+    machine = machine_of(call.device, views["q"])
     chosen = [choice_of(spec, lengths.sizes, machine) for spec in steps]
     extents = named_extents(steps[0], operands)
     outputs = [x for spec in steps for x in spec.tensors if x.role == "out"]
@@ -173,12 +172,6 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     )
 
 
-def _machine(call: AttentionBackwardCall, q: TensorView, operation: str) -> Machine:
-    """The machine of the call; with a chip that has kernels where any will do."""
-    machine = machine_of(call.device, q)
-    if machine.target is None:
-        return dataclasses.replace(machine, target=able_target(operation))
-    return machine
 
 
 def _check_offered(call: AttentionBackwardCall) -> None:

@@ -7,7 +7,7 @@ asked whether they take a problem.
 import functools
 from collections.abc import Callable
 
-from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, Target, target_named
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, Target, target_named
 from attn_mlir.errors import SpecError, TargetError, no_kernel
 from attn_mlir.schedules.append.policy import APPEND
 from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
@@ -115,16 +115,6 @@ def combining(operation: str) -> list[str]:
 def names_of(operation: str) -> tuple[str, ...]:
     """The names of an operation's schedules."""
     return tuple(_by_name(operation, tuple(POLICIES)))
-
-
-def able_target(operation: str) -> str:
-    """A chip that an operation has a schedule for: the default one if it has."""
-    able = [
-        chip
-        for chip, target in TARGETS.items()
-        if any(policy.needs <= target.features for policy in of_operation(operation))
-    ]
-    return DEFAULT_TARGET if DEFAULT_TARGET in able else able[0]
 
 
 @functools.lru_cache(maxsize=CACHED_MISMATCHES)

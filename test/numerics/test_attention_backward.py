@@ -20,9 +20,11 @@ from attn_mlir.validation.numerics.gradients import NUMPY, called, draw, gradien
 from attn_mlir.validation.numerics.mha_check import poisoned
 
 RAGGED = Lengths(ragged_q=True, ragged_k=True)
+everywhere = pytest.mark.parametrize("target", cases.TARGETS)
 judge = partial(cases.judge, by=called)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("heads", "sizes", "mask", "dtype", "lengths", "with_dlse"),
     [
@@ -42,19 +44,21 @@ def test_gradients(
     dtype: str,
     lengths: Lengths,
     with_dlse: bool,
+    target: str,
 ) -> None:
     """Causal masks have rows that see no key, whose LSE has an infinite gradient."""
     request, scale = gradients(*heads, mask, dtype, lengths=lengths), heads[2] ** -0.5
     given = [draw(request, *x, scale, n, with_dlse=with_dlse) for n, x in enumerate(sizes)]
-    judge(request, given, scale)
+    judge(request, given, scale, target=target)
 
 
-def test_after_our_own_attention() -> None:
+@everywhere
+def test_after_our_own_attention(target: str) -> None:
     """O and LSE of a kernel in place of those of the formula."""
     request = gradients(4, 2, 64, 64, am.causal())
     one = draw(request, 100, 100, 0.125, 1, with_dlse=False)
     q, k, v, do = (getattr(one, name)[None] for name in ("q", "k", "v", "do"))
-    device = EmulatorDevice(target=cases.TARGET)
+    device = EmulatorDevice(target=target)
     o, lse = am.attention(q, k, v, mask=request.mask, return_lse=True, device=device)
     found = am.attention_backward(q, k, v, o, lse, do, mask=request.mask, device=device)
     true = am.reference.attention_backward_f64(q, k, v, o, lse, do, mask=request.mask)
@@ -86,7 +90,7 @@ def test_the_keys_of_one_shard() -> None:
         assert np.all(np.abs(got[0].astype(np.float64) - true) <= 4 * bound), name
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@everywhere
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "with_dlse"),
     [(45, 64, "bf16", True), (1, 40, "f16", False), (33, 128, "f16", True), (130, 8, "bf16", True)],

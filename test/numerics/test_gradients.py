@@ -9,15 +9,24 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.errors import TargetError, VerifyError
+from attn_mlir.errors import VerifyError
 from attn_mlir.masks import Mask
-from attn_mlir.validation.numerics.gradients import draw, gradients, judge, kernel, run
+from attn_mlir.validation.numerics.gradients import (
+    TARGETS,
+    draw,
+    gradients,
+    judge,
+    kernel,
+    run,
+)
 
 RAGGED = Lengths(ragged_q=True, ragged_k=True)
 Of = Literal["kv", "q"]
 each = pytest.mark.parametrize("of", ["kv", "q"])
+everywhere = pytest.mark.parametrize("target", TARGETS)
 
 
+@everywhere
 @each
 @pytest.mark.parametrize(
     ("sq", "sk", "mask"),
@@ -31,12 +40,13 @@ each = pytest.mark.parametrize("of", ["kv", "q"])
     ],
     ids=str,
 )
-@pytest.mark.long("*full*", "*chunked*", "*prefix*", "*~*", "*window:60,30-kv")
-def test_masks(sq: int, sk: int, mask: Mask, of: Of) -> None:
+@pytest.mark.long("*full*", "*chunked*", "*prefix*", "*~*", "*window:60,30-kv-*")
+def test_masks(sq: int, sk: int, mask: Mask, of: Of, target: str) -> None:
     request = gradients(2, 1, 64, 64, mask, of=of)
-    judge(request, [draw(request, sq, sk, 0.125, 1)], 0.125)
+    judge(request, [draw(request, sq, sk, 0.125, 1)], 0.125, target=target)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("sq", "sk", "mask"),
     [
@@ -49,11 +59,12 @@ def test_masks(sq: int, sk: int, mask: Mask, of: Of) -> None:
     ids=str,
 )
 @pytest.mark.long("*window*", "*prefix*")
-def test_further_masks_of_keys(sq: int, sk: int, mask: Mask) -> None:
+def test_further_masks_of_keys(sq: int, sk: int, mask: Mask, target: str) -> None:
     request = gradients(2, 1, 64, 64, mask)
-    judge(request, [draw(request, sq, sk, 0.125, 1)], 0.125)
+    judge(request, [draw(request, sq, sk, 0.125, 1)], 0.125, target=target)
 
 
+@everywhere
 @each
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim", "v_head_dim", "dtype"),
@@ -64,48 +75,57 @@ def test_further_masks_of_keys(sq: int, sk: int, mask: Mask) -> None:
         (2, 1, 16, 8, "f16"),
     ],
 )
-@pytest.mark.long("6-2-*-kv", "2-1-40-*-q")
+@pytest.mark.long("6-2-*-kv-*", "2-1-40-*-q-*")
 def test_heads(
-    heads: int, kv_heads: int, head_dim: int, v_head_dim: int, dtype: str, of: Of
+    heads: int, kv_heads: int, head_dim: int, v_head_dim: int, dtype: str, of: Of, target: str
 ) -> None:
     """Groups of heads, and head sizes that are no whole lines."""
     request = gradients(heads, kv_heads, head_dim, v_head_dim, am.causal(), dtype, of=of)
     scale = head_dim**-0.5
-    judge(request, [draw(request, 100, 140, scale, 3)], scale)
+    judge(request, [draw(request, 100, 140, scale, 3)], scale, target=target)
 
 
+@everywhere
 @each
 @pytest.mark.parametrize(("sq", "sk"), [(1, 1), (1, 129), (129, 1), (65, 128)])
 @pytest.mark.long("1-129-*")
-def test_sizes(sq: int, sk: int, of: Of) -> None:
+def test_sizes(sq: int, sk: int, of: Of, target: str) -> None:
     request = gradients(2, 2, 64, 64, am.causal(), of=of)
-    judge(request, [draw(request, sq, sk, 0.125, sq)], 0.125, seed=sk)
+    judge(request, [draw(request, sq, sk, 0.125, sq)], 0.125, seed=sk, target=target)
 
 
+@everywhere
 @each
-@pytest.mark.long("q")
-def test_sequences_of_unequal_lengths(of: Of) -> None:
+@pytest.mark.long("q-*")
+def test_sequences_of_unequal_lengths(of: Of, target: str) -> None:
     """Also with no queries, whose keys have gradients of 0, and with no keys."""
     request = gradients(2, 1, 64, 64, am.sliding_window(30, 10), lengths=RAGGED, of=of)
     sizes = [(0, 70), (70, 130), (65, 0), (1, 1), (140, 67), (5, 140)]
     given = [draw(request, sq, sk, 0.125, n) for n, (sq, sk) in enumerate(sizes)]
-    judge(request, given, 0.125)
+    judge(request, given, 0.125, target=target)
 
 
+@everywhere
 @each
-@pytest.mark.long("q")
-def test_rows_that_do_not_count(of: Of) -> None:
+@pytest.mark.long("q-*")
+def test_rows_that_do_not_count(of: Of, target: str) -> None:
     """What lies behind the end of a sequence is NaN, also in LSE and delta, and has no gradient."""
     lengths = Lengths(used_q=True, used_k=True)
     request = gradients(2, 1, 64, 64, am.causal(), lengths=lengths, of=of)
     sizes = [(100, 70), (40, 130), (0, 65), (130, 0)]
-    judge(request, [draw(request, *size, 0.125, n) for n, size in enumerate(sizes)], 0.125)
+    judge(
+        request,
+        [draw(request, *size, 0.125, n) for n, size in enumerate(sizes)],
+        0.125,
+        target=target,
+    )
 
 
-def test_what_no_query_sees_is_zero() -> None:
+@everywhere
+def test_what_no_query_sees_is_zero(target: str) -> None:
     """Of keys in a work tile that visits no queries, too: those of the first 128."""
     request = gradients(1, 1, 64, 64, am.sliding_window(30))
-    (found,) = run(request, [draw(request, 60, 300, 0.125, 1)], 0.125)
+    (found,) = run(request, [draw(request, 60, 300, 0.125, 1)], 0.125, target=target)
     dk, dv = found["dk"], found["dv"]
     visible = request.mask.visible(np.arange(60)[:, None], np.arange(300), 60, 300)
     seen: np.ndarray[Any, Any] = np.any(np.broadcast_to(visible, (60, 300)), axis=0)
@@ -114,35 +134,39 @@ def test_what_no_query_sees_is_zero() -> None:
     assert dv[seen].any()
 
 
+@everywhere
 @each
-def test_a_large_common_part_of_scores(of: Of) -> None:
+def test_a_large_common_part_of_scores(of: Of, target: str) -> None:
     """Weights are 2^(S - LSE), where both are about 40."""
     request = gradients(2, 1, 64, 64, am.causal(), of=of)
-    judge(request, [draw(request, 130, 130, 0.125, 5, offset=40.0)], 0.125)
+    judge(request, [draw(request, 130, 130, 0.125, 5, offset=40.0)], 0.125, target=target)
 
 
+@everywhere
 @each
-@pytest.mark.long("q")
-def test_tiles_that_are_hidden_are_not_visited(product_counts: list[int], of: Of) -> None:
+@pytest.mark.long("q-*")
+def test_tiles_that_are_hidden_are_not_visited(
+    product_counts: list[int], of: Of, target: str
+) -> None:
     """Of two work tiles of 128 rows under a causal mask one visits half of the columns."""
     for mask in (am.full(), am.causal(), am.sliding_window(0, 0)):
         request = gradients(1, 1, 16, 16, mask, of=of)
-        judge(request, [draw(request, 256, 256, 0.125, 1)], 0.125)
+        judge(request, [draw(request, 256, 256, 0.125, 1)], 0.125, target=target)
     full, causal, diagonal = product_counts
     assert full > 0 and causal * 8 == full * 6 and diagonal * 8 == full * 4
 
 
-def test_the_result_does_not_depend_on_timing() -> None:
+@everywhere
+def test_the_result_does_not_depend_on_timing(target: str) -> None:
     request = gradients(2, 1, 64, 64, am.causal())
     given = [draw(request, 70, 150, 0.125, 1)]
-    first, *others = (run(request, given, 0.125, seed)[0] for seed in range(3))
+    first, *others = (run(request, given, 0.125, seed, target)[0] for seed in range(3))
     for other in others:
         assert all(first[name].tobytes() == other[name].tobytes() for name in request.results)
 
 
 @each
-def test_where_there_is_no_kernel(of: Of) -> None:
-    with pytest.raises(TargetError, match=f"{of}-gradients needs"):
-        kernel(gradients(1, 1, 64, 64, of=of), "sm_100a")
+@everywhere
+def test_where_there_is_no_kernel(of: Of, target: str) -> None:
     with pytest.raises(VerifyError, match="head_dim must be a multiple of 8 up to 128"):
-        kernel(gradients(1, 1, 256, 64, of=of))
+        kernel(gradients(1, 1, 256, 64, of=of), target)

@@ -24,6 +24,7 @@ from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY, default_knobs
 from attn_mlir.schedules.attention.warpgroups.kernel import RegisterConfig
 from attn_mlir.schedules.backward.kernel import GradientConfig
+from attn_mlir.schedules.backward.tensor_memory.kernel import TensorGradientConfig
 from attn_mlir.schedules.core.entries import CONFIG
 from attn_mlir.schedules.latent.decode.config import DecodeConfig
 from attn_mlir.schedules.latent.prefill.kernel import MlaConfig
@@ -237,7 +238,8 @@ def test_configurations_have_the_knobs_of_their_policies() -> None:
         "mla-decode-pair": PairConfig, "mla-decode-streaming": StreamingConfig,
         "sparse-mla": SparseConfig, "sparse-mla-pair": PairConfig,
         "sparse-mla-pair-threads": PairConfig, "kv-gradients": GradientConfig,
-        "q-gradients": GradientConfig,
+        "q-gradients": GradientConfig, "kv-gradients-tensor": TensorGradientConfig,
+        "q-gradients-tensor": TensorGradientConfig,
     }  # fmt: skip
     for policy in POLICIES:
         if policy.knobs:

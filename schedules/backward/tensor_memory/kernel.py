@@ -5,6 +5,7 @@ two halves of the columns of each tile of scores; one warp each issues the produ
 and streams the numbers of queries.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,6 +29,17 @@ from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
 
+@dataclass(frozen=True)
+class TensorGradientConfig(GradientConfig):
+    """How gradients are computed in tensor memory, with the defaults of that."""
+
+    tile_m: int = 128
+    q_tiles: int = 1
+    tile_n: int = 128
+    attend_registers: int = 192
+    other_registers: int = 120
+
+
 class _TensorGradients:
     """A schedule of gradients in tensor memory."""
 
@@ -45,7 +57,7 @@ class _TensorGradients:
         """
         with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
             storage = TensorGradientStorage(gradients)
-            b.emit_roles(_roles(gradients, GradientConfig.of(op), storage))
+            b.emit_roles(_roles(gradients, TensorGradientConfig.of(op), storage))
         return kernel
 
 

@@ -53,11 +53,11 @@ class TensorGradientStorage:
         self.stationary = rings(stationary, config.tile_m, 1)
         self.streamed = rings(streamed, config.tile_n, config.kv_stages)
         self.numbers = part_numbers_of(gradients)
-        names = [f"d{name}" for (name, _, _), _ in zip(stationary, gradients.results, strict=False)]
-        sums = [(x, b.tile([config.tile_m, w], f32, "tensor")) for x, w in zip(names, self.widths)]
+        named = list(zip(stationary, self.widths, gradients.results, strict=False))
+        sums = {f"d{name}": [config.tile_m, width] for (name, _, _), width, _ in named}
         self.results = [
-            b.Ring(name, x, producers=("warps",) * PARTS)
-            for name, x in zip(names, tiles(config.tile_m), strict=False)
+            b.Ring(name, b.tile(shape, problem.output, "shared"), producers=("warps",) * PARTS)
+            for name, shape in sums.items()
         ]
         scores, weights = (
             b.tile([config.tile_m, self.part], kind, "tensor") for kind in (f32, element)
@@ -66,7 +66,9 @@ class TensorGradientStorage:
             b.Ring(name, scores, instances=PARTS, known_empty=True) for name in ("s", "dp")
         )
         inside = partial(b.Ring, tile=weights, instances=PARTS, known_empty=True)
-        self.p = inside("p", inside=self.s) if len(names) > 1 else None
+        self.p = inside("p", inside=self.s) if len(sums) > 1 else None
         self.ds = inside("ds", inside=self.dp)
-        self.accumulators = [b.Buffer(f"{name} sums", x) for name, x in sums]
+        self.accumulators = [
+            b.Buffer(f"{name} sums", b.tile(shape, f32, "tensor")) for name, shape in sums.items()
+        ]
         self.finished = b.Ring("finished", None)

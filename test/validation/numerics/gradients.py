@@ -26,6 +26,7 @@ from attn_mlir.trace import Recorded
 from attn_mlir.validation.numerics.mha_check import poisoned
 
 TARGET = "sm_90a"
+TARGETS = TARGET, "sm_100a"
 NUMPY: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 LEAST = {"bf16": 2.0**-134, "f16": 2.0**-25}  # half of the least number above 0
@@ -226,6 +227,7 @@ def run(
     scale: float,
     seed: int = 1,
     mods: Recorded | None = None,
+    target: str = TARGET,
 ) -> list[dict[str, Array]]:
     """Launches the kernel; returns the gradients of each sequence, by name.
 
@@ -237,7 +239,7 @@ def run(
     }
     captured = {} if mods is None else mods.arrays
     arguments = {**tensors, **results, **captured, "scale": scale}
-    kernel(request).launch(arguments, device=_device(seed))
+    kernel(request, target).launch(arguments, device=_device(seed, target))
     found = _taken_apart(request.lengths, given, results)
     for one in found:
         for rest in one.rest.values():
@@ -254,6 +256,7 @@ def called(
     seed: int = 1,
     mods: Recorded | None = None,
     sinks: Array | None = None,
+    target: str = TARGET,
 ) -> list[dict[str, Array]]:
     """The gradients of each sequence by `am.attention_backward`; sequences lie as of `run`."""
     names = ["q", "k", "v", "o", "lse", "do"]
@@ -261,7 +264,7 @@ def called(
     tensors = stored(request.lengths, given, names)
     options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
     options["sinks"] = sinks
-    results = am.attention_backward(**tensors, **options, device=_device(seed))
+    results = am.attention_backward(**tensors, **options, device=_device(seed, target))
     named = {name: getattr(results, name) for name in ("dq", "dk", "dv")}
     return [x.rows for x in _taken_apart(request.lengths, given, named)]
 
@@ -274,10 +277,12 @@ def judge(
     *,
     by: Callable[..., list[dict[str, Array]]] = run,
     mods: Recorded | None = None,
+    target: str = TARGET,
     **options: Any,
 ) -> None:
     """Asserts that every element that the kernel, or the call, makes is within its bound."""
-    for one, found in zip(given, by(request, given, scale, seed, mods, **options), strict=True):
+    found_by = by(request, given, scale, seed, mods, target=target, **options)
+    for one, found in zip(given, found_by, strict=True):
         wanted = expected(request, one, scale, mods, **options)
         for name, got in found.items():
             true, bound = wanted[name]
@@ -285,8 +290,8 @@ def judge(
             assert np.all(error <= bound), f"{name}: {np.nanmax(error - bound)} beyond its bound"
 
 
-def _device(seed: int) -> EmulatorDevice:
-    return EmulatorDevice("adversarial", seed, multiprocessors=2, target=TARGET, check="all")
+def _device(seed: int, target: str) -> EmulatorDevice:
+    return EmulatorDevice("adversarial", seed, multiprocessors=2, target=target, check="all")
 
 
 def stored(lengths: Lengths, given: list[Sequence], names: Iterable[str]) -> dict[str, Any]:
