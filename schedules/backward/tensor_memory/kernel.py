@@ -16,14 +16,15 @@ from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.kernel import GradientConfig, gradients_kernel
 from attn_mlir.schedules.backward.roles import load, store_gradients
 from attn_mlir.schedules.backward.tensor_memory.compute import compute
-from attn_mlir.schedules.backward.tensor_memory.mma import mma
 from attn_mlir.schedules.backward.tensor_memory.policy import (
     PARTS,
     TENSOR_KV_GRADIENTS,
     TENSOR_Q_GRADIENTS,
 )
+from attn_mlir.schedules.backward.tensor_memory.products import scores, sums
 from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
+from attn_mlir.schedules.core.problem import WorkTile
 from attn_mlir.schedules.kernel import over_tiles
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
@@ -56,7 +57,7 @@ class _TensorGradients:
             configuration, or operands whose storage has no code.
         """
         with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
-            storage = TensorGradientStorage(gradients)
+            storage = TensorGradientStorage(gradients, target)
             b.emit_roles(_roles(gradients, TensorGradientConfig.of(op), storage))
         return kernel
 
@@ -95,10 +96,16 @@ def _roles(
             groups=PARTS,
             registers=config.attend_registers,
         ),
-        single("mma", work(lambda tile, _: mma(gradients, storage, tile))),
-        single("leave", work(lambda tile, _: store_gradients(gradients, storage, tile))),
-        single("load", work(lambda tile, _: load(gradients, storage, tile))),
+        single("scores", work(lambda tile, _: scores(gradients, storage, tile))),
+        single("sums", work(lambda tile, _: sums(gradients, storage, tile))),
+        single("copy", work(lambda tile, _: _copy(gradients, storage, tile))),
     ]
     if storage.numbers.stream:
         roles.append(behind("rows", work(lambda tile, _: storage.numbers.fill(tile))))
     return roles
+
+
+def _copy(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -> None:
+    """Loads all that a work tile reads, then stores its gradients."""
+    load(gradients, storage, tile)
+    store_gradients(gradients, storage, tile)

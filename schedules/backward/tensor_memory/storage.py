@@ -1,29 +1,34 @@
 """The rings and buffers of gradients in tensor memory."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.dialect.ws.places import footprint
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients, Named
 from attn_mlir.schedules.backward.tensor_memory.numbers import part_numbers_of
 from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
+from attn_mlir.schedules.core.problem import Value
 
 
 class TensorGradientStorage:
     """The rings of the kernel; those of scores have an instance for each part of their columns.
 
     ```
-    load --x,y,u,v--> mma --s,dp--> compute --dx,dy--> leave
-                       ^ |             | |
-                       | '--finished---)-'             rows --lse,delta--> compute
-                       '-----p,ds------'
+    copy --x,y,u,v--> scores --s,dp--> compute --p,ds--> sums
+      |                    '-------finished------.         |
+      '-----u,v--------------------------------)---------^
+    copy <--dx,dy-- compute <------------------------------'          rows --lse,delta--> compute
     ```
-    Group g of `compute` has the columns of part g: it reads S and writes P in its place, and then
-    dS in the place of dP. Neither ring has empty barriers: mma issues the next S after it has
-    waited for dS, and products complete in the order of their issue. `finished` signals that all
-    products of a work tile are complete.
+    Two threads issue products: `scores` those whose results threads read, ahead of the other one as
+    far as slots allow, and `sums` those that add to gradients. Group g of `compute` has the columns
+    of part g. `finished` signals that all products of a work tile are complete.
+
+    Where tensor memory has no room beside the gradients, P lies in the place of S, and dS in that
+    of dP (`is_dense`). Then `sums` hands slots of S and dP back as well, when it has read what is
+    in their place, and p and ds have no empty barriers: who waits for S hears of that.
 
     Attributes:
       stationary, streamed: of the two operands of each side.
@@ -34,9 +39,10 @@ class TensorGradientStorage:
       p, ds: weights, if a product reads them, and the gradients of scores, both rounded.
       accumulators: of the gradients.
       finished: tokens of finished work tiles.
+      is_dense: whether p lies in s, and ds in dp.
     """
 
-    def __init__(self, gradients: Gradients):
+    def __init__(self, gradients: Gradients, target: Target):
         problem = gradients.problem
         config, element, f32 = problem.config, problem.element, ir.F32Type.get()
         self.widths = problem.columns, problem.v_columns
@@ -62,13 +68,22 @@ class TensorGradientStorage:
         scores, weights = (
             b.tile([config.tile_m, self.part], kind, "tensor") for kind in (f32, element)
         )
-        self.s, self.dp = (
-            b.Ring(name, scores, instances=PARTS, known_empty=True) for name in ("s", "dp")
-        )
-        inside = partial(b.Ring, tile=weights, instances=PARTS, known_empty=True)
-        self.p = inside("p", inside=self.s) if len(sums) > 1 else None
-        self.ds = inside("ds", inside=self.dp)
+        self.s, self.dp = (b.Ring(name, scores, instances=PARTS) for name in ("s", "dp"))
+        taken = [*sums.values(), [config.tile_m, 2 * config.tile_n]]
+        apart = [footprint(weights).extent * PARTS] * len(sums)
+        self.is_dense = sum(width for _, width in taken) + sum(apart) > target.tensor_columns
+
+        def over(name: str, ring: b.Ring) -> b.Ring:
+            dense = {"inside": ring, "known_empty": True} if self.is_dense else {}
+            return b.Ring(name, weights, instances=PARTS, **dense)
+
+        self.p = over("p", self.s) if len(sums) > 1 else None
+        self.ds = over("ds", self.dp)
         self.accumulators = [
             b.Buffer(f"{name} sums", b.tile(shape, f32, "tensor")) for name, shape in sums.items()
         ]
-        self.finished = b.Ring("finished", None)
+        self.finished = b.Ring("finished", None, producers=("tensor_core",) * 2)
+
+    def part_of(self, columns: Value, number: int) -> Value:
+        """A part of a streamed tile, whose rows are columns of scores."""
+        return b.rows(columns, number * self.part, self.part)
