@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, arith, ext, ir
+from attn_mlir.dialect.targets.limits import HALF_ROWS
 
 from .cluster import Targets, check_targets, targets
 from .dialect import WS, FragmentType, TileType, element_bits, fail, tile_bytes
@@ -14,6 +15,8 @@ from .dialect import WS, FragmentType, TileType, element_bits, fail, tile_bytes
 DIMS = MappingProxyType(
     {"dims": ir.DenseI32ArrayAttr}
 )  # attributes that the binding cannot declare
+TENSOR_ROWS = 2 * HALF_ROWS  # of a tile in tensor memory with a row in each lane
+REGISTER_BITS = 32  # of a column of tensor memory
 OUT_KINDS = ("add",)  # kinds of reductions into tensors
 
 
@@ -114,17 +117,17 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
 
 
 class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
-    """Columns `first` .. `first` + result columns - 1 of a shared tile, where `first` is computed.
+    """Columns `first` .. `first` + result columns - 1 of a tile, where `first` is computed.
 
     So roles of several groups, or warps, read different columns by the same code. The part, and
     what is cut from it, is only loaded.
 
     Operands:
-      source: [R, C] in shared memory.
-      first: i32, the first column, a multiple of a line of 128 bytes; all columns lie within the
-        source.
+      source: [R, C] in shared memory, or [128, C] in tensor memory.
+      first: i32, the first column, a multiple of a line of 128 bytes in shared memory, and of 32
+        bits in tensor memory; all columns lie within the source.
 
-    Memory effects: none, both are the same memory. Hardware: any.
+    Memory effects: none, both are the same memory. Hardware: that of the tile's space.
 
     Example:
       %half = "ws.columns_at"(%slot, %first)
@@ -137,14 +140,14 @@ class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ColumnsAtOp") -> bool:
-        """Checks for shared tiles with the same rows and element type, and for known columns
-        inside.
-        """
+        """Checks for tiles with the same rows and element type, and for known columns inside."""
         source, part = TileType(op.source.type), TileType(op.part.type)
         if len(source.shape) != 2 or len(part.shape) != 2:
             return fail(op, "expects tiles with two dimensions")
-        if source.space != "shared":
-            return fail(op, f"expects a shared tile, got {source}")
+        is_shared = source.space == "shared"
+        if not is_shared and source.shape[0] != TENSOR_ROWS:
+            rows = f"of {TENSOR_ROWS} rows in tensor memory"
+            return fail(op, f"expects a shared tile, or one {rows}, got {source}")
         whole, selected = ((_space_and_lines(t), t.shape[0], t.element) for t in (source, part))
         if whole != selected:
             return fail(op, f"expects a part of {source}, got {part}")
@@ -152,9 +155,11 @@ class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
         end = begin + part.shape[1]
         if begin < 0 or end > source.shape[1]:
             return fail(op, f"expects columns within 0..{source.shape[1]}, got {begin}..{end}")
-        line = 8 * source.line_bytes // element_bits(source.element)
-        if begin % line:
-            return fail(op, f"expects a first column in {line}s, got {begin}")
+        step = (8 * source.line_bytes if is_shared else REGISTER_BITS) // element_bits(
+            source.element
+        )
+        if begin % step:
+            return fail(op, f"expects a first column in {step}s, got {begin}")
         return True
 
 

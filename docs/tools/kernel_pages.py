@@ -85,6 +85,12 @@ KERNELS = (
         _mha(schedule="mha-swapped"),
     ),
     Shown("backward", "sm_90a", "dK and dV, causal, head size 128", _gradients),
+    Shown(
+        "backward/tensor_memory",
+        "sm_100a",
+        "dK and dV, causal, head size 128",
+        _gradients,
+    ),
     Shown("latent/prefill", "sm_100a", "causal, 128 + 64 columns", _latent),
     Shown("latent/decode", "sm_100a", "64 heads", lambda: am.MlaDecodeSpec(heads=64)),
     Shown("latent/sparse", "sm_100a", "64 heads", _sparse),

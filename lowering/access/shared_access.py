@@ -151,8 +151,16 @@ def _pointers(
 ) -> tuple[Callable[[Access], Value], int]:
     """A function from an access of this thread to its pointer, and an access's most elements."""
     if len(tile.kind.shape) == 1:
-        return _array_pointers(low, tile, layout), 1
+        return _array_pointers(low, tile, layout), _array_unit(tile, layout)
     return _swizzled_pointers(low, tile, layout), unit_elements(ws.element_bits(tile.kind.element))
+
+
+def _array_unit(tile: TileRef, layout: Layout) -> int:
+    """Elements of an access to a plain array: 16 bytes where every thread has such units alone."""
+    bits = ws.element_bits(tile.kind.element)
+    unit = unit_elements(bits)
+    is_whole = all(access.count == unit for access in layout.accesses(unit))
+    return unit if bits == WORD_BITS and is_whole else 1
 
 
 def _array_pointers(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:

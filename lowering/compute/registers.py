@@ -14,6 +14,7 @@ from ..access.shared_access import load_shared, store_shared
 from ..access.tensor_access import load_tensor, store_tensor
 from ..access.tensor_memory import access_by_threads, wait_tensor_stores
 from ..layouts import tensor_columns
+from ..layouts.fragments import WORD_BITS
 from ..state.handles import Fragment, TileRef
 from ..state.lowering import BYTE_BITS, Lowering, lowers
 
@@ -44,6 +45,11 @@ def _columns(low: Lowering, op: ws.ColumnsOp) -> None:
 def _columns_at(low: Lowering, op: ws.ColumnsAtOp) -> None:
     source = low.tile(op.source)
     kind = ws.TileType(op.part.type)
+    if kind.space == "tensor":
+        bits = INT.mul(low[op.first], ws.element_bits(kind.element))
+        address = INT.add(source.address, INT.floordiv(bits, WORD_BITS))
+        low[op.part] = replace(source, kind=kind, address=address)
+        return
     bytes_of_column = source.pitch * ws.element_bits(kind.element) // 8
     address = INT.add(source.address, INT.mul(low[op.first], bytes_of_column))
     low[op.part] = replace(source, kind=kind, address=address, pitch_rows=source.pitch)
@@ -102,6 +108,8 @@ def _extent(tile: Value) -> tuple[Value, int, int]:
         begin += tensor_columns(owner.first.value, bits)
     elif isinstance(owner, ws.ViewOp):
         tile, begin, _ = _extent(owner.source)
+    elif isinstance(owner, ws.ColumnsAtOp):
+        return _extent(owner.source)
     return tile, begin, begin + tensor_columns(kind.shape[1], bits)
 
 

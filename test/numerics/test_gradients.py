@@ -156,6 +156,21 @@ def test_tiles_that_are_hidden_are_not_visited(
     assert full > 0 and causal * 8 == full * 6 and diagonal * 8 == full * 4
 
 
+@pytest.mark.parametrize(
+    ("of", "head_dim", "v_head_dim", "halves"),
+    [("q", 128, 128, 1), ("kv", 64, 40, 1), ("kv", 40, 128, 2)],
+)
+def test_products_of_a_tile(
+    product_counts: list[int], of: Of, head_dim: int, v_head_dim: int, halves: int
+) -> None:
+    """Each multiplies 16 of K; those of scores are two where weights lie in their place."""
+    request = gradients(1, 1, head_dim, v_head_dim, of=of)
+    judge(request, [draw(request, 130, 200, 0.125, 1)], 0.125, target="sm_100a")
+    steps = sum(-(-size // 16) for size in (head_dim, v_head_dim))
+    tiles, columns = 4, 128
+    assert product_counts == [tiles * (halves * steps + len(request.results) * columns // 16)]
+
+
 @everywhere
 def test_the_result_does_not_depend_on_timing(target: str) -> None:
     request = gradients(2, 1, 64, 64, am.causal())

@@ -31,19 +31,13 @@ def compute(
     scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
     take = storage.numbers.of_tile(tile, row0, column, part)
 
-    def loaded(ring: b.Ring) -> Value:
-        slot = ring.wait(group)
-        found = b.load(slot)
-        b.release(slot, "warps")
-        return found
-
     def handed_over(ring: b.Ring, found: Value) -> None:
         slot = ring.acquire(group)
         b.store(b.rounded(found, problem.element), slot)
         b.commit(slot, "warps")
 
     def step(tile: WorkTile, tiles: ColumnTiles, test: Test | None, index: Value) -> list[Value]:
-        scores = loaded(storage.s)
+        scores = storage.load_part(storage.s, group)
         scores = masked_scores(
             problem, tile, scores, test, tiles, index, row0, problem.scale, column
         )
@@ -56,7 +50,7 @@ def compute(
         changes = b.map_elements(
             lambda weight, gradient, delta: b.fmul(weight, b.fsub(gradient, delta)),
             weights,
-            loaded(storage.dp),
+            storage.load_part(storage.dp, group),
             take(DELTA),
         )
         handed_over(storage.ds, changes)

@@ -11,6 +11,7 @@ The tensor core computes the next scores while threads weigh those before, and w
 what they have weighed.
 """
 
+from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
@@ -28,9 +29,8 @@ def scores(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile)
         pairs = zip(stationary, storage.streamed, (storage.s, storage.dp), strict=True)
         for rows, streamed, ring in pairs:
             columns = streamed.wait()
-            for number in range(PARTS):
-                slot = ring.acquire(number)
-                part = storage.part_of(columns, number)
+            for number in range(storage.products):
+                slot, part = ring.acquire(number), _part(columns, number, storage.products)
                 b.mma(slot, rows, part, accumulate=False, b_layout="nk")
                 b.commit(slot, "tensor_core")
             b.release(columns, "tensor_core")
@@ -54,7 +54,7 @@ def sums(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -
         for number in range(PARTS):
             slots = [ring.wait(number)]
             slots += [place.wait(number)] if storage.is_dense else []
-            part, adds = storage.part_of(columns, number), True if number else begun
+            part, adds = _part(columns, number, PARTS), True if number else begun
             b.mma(total.at(), slots[0], part, accumulate=adds, b_layout="kn")
             for slot in slots:
                 b.release(slot, "tensor_core")
@@ -73,3 +73,9 @@ def sums(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -
 
     problem.over_column_heads(tile, [b.false()], of_head)
     b.commit(finished, "tensor_core")
+
+
+def _part(columns: Value, number: int, count: int) -> Value:
+    """Part `number` of a streamed tile in `count` parts; its rows are columns of scores."""
+    rows = ws.TileType(columns.type).shape[0] // count
+    return b.rows(columns, number * rows, rows)

@@ -14,7 +14,7 @@ from attn_mlir.schedules.core.problem import Value
 
 
 class TensorGradientStorage:
-    """The rings of the kernel; those of scores have an instance for each part of their columns.
+    """The rings of the kernel; those of weights have an instance for each part of the columns.
 
     ```
     copy --x,y,u,v--> scores --s,dp--> compute --p,ds--> sums
@@ -26,8 +26,8 @@ class TensorGradientStorage:
     far as slots allow, and `sums` those that add to gradients. Group g of `compute` has the columns
     of part g. `finished` signals that all products of a work tile are complete.
 
-    Where tensor memory has no room beside the gradients, P lies in the place of S, and dS in that
-    of dP (`is_dense`). Then `sums` hands slots of S and dP back as well, when it has read what is
+    Where tensor memory has no room beside the gradients (`is_dense`), S and dP have an instance for
+    each part, too, in whose place P and dS lie. Then `sums` hands slots of S and dP back as well, when it has read what is
     in their place, and p and ds have no empty barriers: who waits for S hears of that.
 
     Attributes:
@@ -40,6 +40,8 @@ class TensorGradientStorage:
       accumulators: of the gradients.
       finished: tokens of finished work tiles.
       is_dense: whether p lies in s, and ds in dp.
+      part: columns of a part.
+      products: that a tile of scores takes, one for each instance of s and dp.
     """
 
     def __init__(self, gradients: Gradients, target: Target):
@@ -65,13 +67,13 @@ class TensorGradientStorage:
             b.Ring(name, b.tile(shape, problem.output, "shared"), producers=("warps",) * PARTS)
             for name, shape in sums.items()
         ]
-        scores, weights = (
-            b.tile([config.tile_m, self.part], kind, "tensor") for kind in (f32, element)
-        )
-        self.s, self.dp = (b.Ring(name, scores, instances=PARTS) for name in ("s", "dp"))
+        weights = b.tile([config.tile_m, self.part], element, "tensor")
         taken = [*sums.values(), [config.tile_m, 2 * config.tile_n]]
         apart = [footprint(weights).extent * PARTS] * len(sums)
         self.is_dense = sum(width for _, width in taken) + sum(apart) > target.tensor_columns
+        self.products = PARTS if self.is_dense else 1
+        scores = b.tile([config.tile_m, config.tile_n // self.products], f32, "tensor")
+        self.s, self.dp = (b.Ring(name, scores, instances=self.products) for name in ("s", "dp"))
 
         def over(name: str, ring: b.Ring) -> b.Ring:
             dense = {"inside": ring, "known_empty": True} if self.is_dense else {}
@@ -84,6 +86,13 @@ class TensorGradientStorage:
         ]
         self.finished = b.Ring("finished", None, producers=("tensor_core",) * 2)
 
-    def part_of(self, columns: Value, number: int) -> Value:
-        """A part of a streamed tile, whose rows are columns of scores."""
-        return b.rows(columns, number * self.part, self.part)
+    def load_part(self, ring: b.Ring, group: Value) -> Value:
+        """Awaits S or dP, loads the part of a group and hands it back."""
+        if self.is_dense:
+            slot = part = ring.wait(group)
+        else:
+            slot = ring.wait()
+            part = b.columns_at(slot, b.INT.mul(group, self.part), self.part)
+        found = b.load(part)
+        b.release(slot, "warps")
+        return found

@@ -285,7 +285,7 @@ func.func @f(%s: !ws.tile<vector<8xbf16>, "shared">, %n: i32) {
 // -----
 
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "tensor">, %n: i32) {
-  // expected-error @below {{'ws.columns_at' op expects a shared tile, got !ws.tile<vector<8x64xbf16>, "tensor">}}
+  // expected-error @below {{'ws.columns_at' op expects a shared tile, or one of 128 rows in tensor memory, got !ws.tile<vector<8x64xbf16>, "tensor">}}
   %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x64xbf16>, "tensor">, i32) -> !ws.tile<vector<8x64xbf16>, "tensor">
   func.return
 }
@@ -295,6 +295,15 @@ func.func @f(%s: !ws.tile<vector<8x64xbf16>, "tensor">, %n: i32) {
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">, %n: i32) {
   // expected-error @below {{'ws.columns_at' op expects a part of !ws.tile<vector<8x64xbf16>, "shared">, got !ws.tile<vector<16x64xbf16>, "shared">}}
   %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<8x64xbf16>, "shared">, i32) -> !ws.tile<vector<16x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<128x64xbf16>, "tensor">) {
+  %n = arith.constant 3 : i32
+  // expected-error @below {{'ws.columns_at' op expects a first column in 2s, got 3}}
+  %0 = "ws.columns_at"(%s, %n) : (!ws.tile<vector<128x64xbf16>, "tensor">, i32) -> !ws.tile<vector<128x32xbf16>, "tensor">
   func.return
 }
 
