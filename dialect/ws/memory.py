@@ -119,8 +119,8 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
 class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
     """Columns `first` .. `first` + result columns - 1 of a tile, where `first` is computed.
 
-    So roles of several groups, or warps, read different columns by the same code. The part, and
-    what is cut from it, is only loaded.
+    So roles of several groups, or warps, use different columns by the same code. The part, and what
+    is cut from it, is only loaded; in tensor memory also stored.
 
     Operands:
       source: [R, C] in shared memory, or [128, C] in tensor memory.

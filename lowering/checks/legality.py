@@ -170,9 +170,12 @@ def _check_rows(_: OpContext, op: ws.RowsOp) -> None:
 
 @legality_check(ws.ColumnsAtOp)
 def _check_columns_at(_: OpContext, op: ws.ColumnsAtOp) -> None:
-    other_users = {user.operation.name for user in ws.users(op.part)} - {"ws.load"}
+    is_tensor = ws.TileType(op.part.type).space == "tensor"
+    allowed = {"ws.load", "ws.store"} if is_tensor else {"ws.load"}
+    other_users = {user.operation.name for user in ws.users(op.part)} - allowed
     if other_users:
-        raise op_error(op, f"expects to be loaded alone, got {', '.join(sorted(other_users))}")
+        what = "loaded or stored" if is_tensor else "loaded alone"
+        raise op_error(op, f"expects to be {what}, got {', '.join(sorted(other_users))}")
 
 
 def _check_shared_access(op: Any, accessed: Any, layout: Layout) -> None:

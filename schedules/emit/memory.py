@@ -224,7 +224,9 @@ def columns(tile: Value, first: int, count: int) -> Value:
 
 
 def columns_at(tile: Value, first: Value, count: int) -> Value:
-    """Columns of a shared tile from a computed multiple of a line on, which are only loaded."""
+    """Columns of a tile from a computed one on: a multiple of a line of a shared tile, which are
+    only loaded, or of 32 bits in tensor memory.
+    """
     kind = ws.TileType(tile.type)
     result = _like(kind, [kind.shape[0], count])
     return ws.ColumnsAtOp(tile, first, result).part

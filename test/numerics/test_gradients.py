@@ -157,18 +157,17 @@ def test_tiles_that_are_hidden_are_not_visited(
 
 
 @pytest.mark.parametrize(
-    ("of", "head_dim", "v_head_dim", "halves"),
-    [("q", 128, 128, 1), ("kv", 64, 40, 1), ("kv", 40, 128, 2)],
+    ("of", "head_dim", "v_head_dim"), [("q", 128, 128), ("kv", 64, 40), ("kv", 40, 128)]
 )
 def test_products_of_a_tile(
-    product_counts: list[int], of: Of, head_dim: int, v_head_dim: int, halves: int
+    product_counts: list[int], of: Of, head_dim: int, v_head_dim: int
 ) -> None:
-    """Each multiplies 16 of K; those of scores are two where weights lie in their place."""
+    """Each multiplies 16 of K: of a head, or of the columns of a tile of scores."""
     request = gradients(1, 1, head_dim, v_head_dim, of=of)
     judge(request, [draw(request, 130, 200, 0.125, 1)], 0.125, target="sm_100a")
     steps = sum(-(-size // 16) for size in (head_dim, v_head_dim))
     tiles, columns = 4, 128
-    assert product_counts == [tiles * (halves * steps + len(request.results) * columns // 16)]
+    assert product_counts == [tiles * (steps + len(request.results) * columns // 16)]
 
 
 @everywhere

@@ -26,18 +26,13 @@ def compute(
     gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile, group: Value
 ) -> None:
     """All steps of a work tile for a group's part of the columns, and its share of the results."""
-    problem, part = gradients.problem, storage.part
+    problem, part = gradients.problem, gradients.problem.config.tile_n // PARTS
     row0, column = problem.first_position(tile, 0), b.INT.mul(group, part)
     scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
     take = storage.numbers.of_tile(tile, row0, column, part)
 
-    def handed_over(ring: b.Ring, found: Value) -> None:
-        slot = ring.acquire(group)
-        b.store(b.rounded(found, problem.element), slot)
-        b.commit(slot, "warps")
-
     def step(tile: WorkTile, tiles: ColumnTiles, test: Test | None, index: Value) -> list[Value]:
-        scores = storage.load_part(storage.s, group)
+        scores = storage.s.load(group)
         scores = masked_scores(
             problem, tile, scores, test, tiles, index, row0, problem.scale, column
         )
@@ -45,15 +40,15 @@ def compute(
             lambda score, lse: b.fma(score, scale_log2, b.fneg(lse)), scores, take(LSE)
         )
         weights = b.exp2_tile(exponents, period=0, count=0, begin=0, end=part)
-        if storage.p is not None:
-            handed_over(storage.p, weights)
+        if storage.s.used is not None:
+            storage.s.store(b.rounded(weights, problem.element), group)
         changes = b.map_elements(
             lambda weight, gradient, delta: b.fmul(weight, b.fsub(gradient, delta)),
             weights,
-            storage.load_part(storage.dp, group),
+            storage.dp.load(group),
             take(DELTA),
         )
-        handed_over(storage.ds, changes)
+        storage.dp.store(b.rounded(changes, problem.element), group)
         return []
 
     def of_head(tile: WorkTile) -> list[Value]:

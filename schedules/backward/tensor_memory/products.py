@@ -11,11 +11,9 @@ The tensor core computes the next scores while threads weigh those before, and w
 what they have weighed.
 """
 
-from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
-from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage
+from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage, Weighed
 from attn_mlir.schedules.core.problem import Value, WorkTile
 
 
@@ -26,13 +24,11 @@ def scores(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile)
     finished = storage.finished.acquire()
 
     def iteration(_: Value) -> list[Value]:
-        pairs = zip(stationary, storage.streamed, (storage.s, storage.dp), strict=True)
-        for rows, streamed, ring in pairs:
-            columns = streamed.wait()
-            for number in range(storage.products):
-                slot, part = ring.acquire(number), _part(columns, number, storage.products)
-                b.mma(slot, rows, part, accumulate=False, b_layout="nk")
-                b.commit(slot, "tensor_core")
+        made = storage.s.made, storage.dp.made
+        for rows, streamed, ring in zip(stationary, storage.streamed, made, strict=True):
+            columns, slot = streamed.wait(), ring.acquire()
+            b.mma(slot, rows, columns, accumulate=False, b_layout="nk")
+            b.commit(slot, "tensor_core")
             b.release(columns, "tensor_core")
         return []
 
@@ -50,22 +46,19 @@ def sums(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -
     problem = gradients.problem
     finished = storage.finished.acquire()
 
-    def added(total: b.Buffer, ring: b.Ring, place: b.Ring, columns: Value, begun: Value) -> None:
-        for number in range(PARTS):
-            slots = [ring.wait(number)]
-            slots += [place.wait(number)] if storage.is_dense else []
-            part, adds = _part(columns, number, PARTS), True if number else begun
-            b.mma(total.at(), slots[0], part, accumulate=adds, b_layout="kn")
-            for slot in slots:
-                b.release(slot, "tensor_core")
+    def added(total: b.Buffer, weighed: Weighed, columns: Value, begun: Value) -> None:
+        slots = [ring.wait() for ring in weighed.held]
+        b.mma(total.at(), slots[0], columns, accumulate=begun, b_layout="kn")
+        for slot in (*slots, columns):
+            b.release(slot, "tensor_core")
 
     def iteration(_: Value, begun: Value) -> list[Value]:
         first, second = (ring.wait() for ring in storage.streamed)
-        if storage.p is not None:
-            added(storage.accumulators[1], storage.p, storage.s, second, begun)
-        b.release(second, "tensor_core")
-        added(storage.accumulators[0], storage.ds, storage.dp, first, begun)
-        b.release(first, "tensor_core")
+        if storage.s.used is not None:
+            added(storage.accumulators[1], storage.s, second, begun)
+        else:
+            b.release(second, "tensor_core")
+        added(storage.accumulators[0], storage.dp, first, begun)
         return [b.true()]
 
     def of_head(tile: WorkTile, begun: Value) -> list[Value]:
@@ -73,9 +66,3 @@ def sums(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -
 
     problem.over_column_heads(tile, [b.false()], of_head)
     b.commit(finished, "tensor_core")
-
-
-def _part(columns: Value, number: int, count: int) -> Value:
-    """Part `number` of a streamed tile in `count` parts; its rows are columns of scores."""
-    rows = ws.TileType(columns.type).shape[0] // count
-    return b.rows(columns, number * rows, rows)

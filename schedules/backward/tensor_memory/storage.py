@@ -4,17 +4,74 @@ from collections.abc import Sequence
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.dialect.ws.places import footprint
+from attn_mlir.dialect.targets.limits import Target, tensor_tile_columns
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients, Named
 from attn_mlir.schedules.backward.tensor_memory.numbers import part_numbers_of
 from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
-from attn_mlir.schedules.core.problem import Value
+from attn_mlir.schedules.core.problem import Problem, Value
+
+
+class Weighed:
+    """A tile that a product makes, and the tile that threads make of it for the next product.
+
+    The groups of threads have a part of the columns each. Where the second tile lies in the place
+    of the first one, a group stores its part when all have loaded theirs, of which tokens tell.
+
+    Attributes:
+      made: the ring of f32 tiles.
+      used: the ring of rounded ones; None if no product reads any.
+      held: the rings that a product waits for which reads `used`: both where they share a place, as
+        the next product then has to wait for this one.
+    """
+
+    def __init__(self, problem: Problem, names: tuple[str, str | None], *, is_dense: bool):
+        config, f32 = problem.config, ir.F32Type.get()
+        made, used = names
+        shape = [config.tile_m, config.tile_n]
+        together = ("warps",) * PARTS
+        self._part = config.tile_n // PARTS
+        self.made = b.Ring(made, b.tile(shape, f32, "tensor"))
+        self.used: b.Ring | None = None
+        self.held: list[b.Ring] = []
+        self._loaded: b.Ring | None = None
+        if used is None:
+            return
+        weights = b.tile(shape, problem.element, "tensor")
+        if is_dense:
+            self._loaded = b.Ring(f"{made} loaded", None, producers=together)
+            self.used = b.Ring(
+                used, weights, inside=self.made, producers=together, known_empty=True
+            )
+            self.held = [self.used, self.made]
+        else:
+            self.used = b.Ring(used, weights, producers=together)
+            self.held = [self.used]
+
+    def load(self, group: Value) -> Value:
+        """Awaits the first tile; returns the part of a group [rows, columns]."""
+        slot = self.made.wait()
+        found = b.load(self._part_of(slot, group))
+        b.release(slot, "warps")
+        if self._loaded is not None:
+            b.commit(self._loaded.acquire(), "warps")
+        return found
+
+    def store(self, part: Value, group: Value) -> None:
+        """Hands over the part of a group of the second tile."""
+        assert self.used is not None
+        if self._loaded is not None:
+            b.release(self._loaded.wait(), "warps")
+        slot = self.used.acquire()
+        b.store(part, self._part_of(slot, group))
+        b.commit(slot, "warps")
+
+    def _part_of(self, tile: Value, group: Value) -> Value:
+        return b.columns_at(tile, b.INT.mul(group, self._part), self._part)
 
 
 class TensorGradientStorage:
-    """The rings of the kernel; those of weights have an instance for each part of the columns.
+    """The rings of the kernel.
 
     ```
     copy --x,y,u,v--> scores --s,dp--> compute --p,ds--> sums
@@ -26,29 +83,24 @@ class TensorGradientStorage:
     far as slots allow, and `sums` those that add to gradients. Group g of `compute` has the columns
     of part g. `finished` signals that all products of a work tile are complete.
 
-    Where tensor memory has no room beside the gradients (`is_dense`), S and dP have an instance for
-    each part, too, in whose place P and dS lie. Then `sums` hands slots of S and dP back as well, when it has read what is
-    in their place, and p and ds have no empty barriers: who waits for S hears of that.
+    Where tensor memory has no room beside the gradients, P lies in the place of S, and dS in that
+    of dP.
 
     Attributes:
       stationary, streamed: of the two operands of each side.
       results: of the gradients.
       numbers: the LSE and delta of queries.
       widths: columns of the first and of the second operand.
-      s, dp: scores and the gradients of weights.
-      p, ds: weights, if a product reads them, and the gradients of scores, both rounded.
+      s, dp: scores with weights, if a product reads these, and gradients of weights with those of
+        scores.
       accumulators: of the gradients.
       finished: tokens of finished work tiles.
-      is_dense: whether p lies in s, and ds in dp.
-      part: columns of a part.
-      products: that a tile of scores takes, one for each instance of s and dp.
     """
 
     def __init__(self, gradients: Gradients, target: Target):
         problem = gradients.problem
         config, element, f32 = problem.config, problem.element, ir.F32Type.get()
         self.widths = problem.columns, problem.v_columns
-        self.part = config.tile_n // PARTS
 
         def tiles(rows: int) -> list[ws.TileType]:
             return [b.tile([rows, width], element, "shared") for width in self.widths]
@@ -67,32 +119,13 @@ class TensorGradientStorage:
             b.Ring(name, b.tile(shape, problem.output, "shared"), producers=("warps",) * PARTS)
             for name, shape in sums.items()
         ]
-        weights = b.tile([config.tile_m, self.part], element, "tensor")
-        taken = [*sums.values(), [config.tile_m, 2 * config.tile_n]]
-        apart = [footprint(weights).extent * PARTS] * len(sums)
-        self.is_dense = sum(width for _, width in taken) + sum(apart) > target.tensor_columns
-        self.products = PARTS if self.is_dense else 1
-        scores = b.tile([config.tile_m, config.tile_n // self.products], f32, "tensor")
-        self.s, self.dp = (b.Ring(name, scores, instances=self.products) for name in ("s", "dp"))
-
-        def over(name: str, ring: b.Ring) -> b.Ring:
-            dense = {"inside": ring, "known_empty": True} if self.is_dense else {}
-            return b.Ring(name, weights, instances=PARTS, **dense)
-
-        self.p = over("p", self.s) if len(sums) > 1 else None
-        self.ds = over("ds", self.dp)
+        has_weights, bits = len(sums) > 1, ws.element_bits(element)
+        taken = 2 * config.tile_n + sum(width for _, width in sums.values())
+        taken += len(sums) * tensor_tile_columns(config.tile_m, config.tile_n, bits)
+        is_dense = taken > target.tensor_columns
+        self.s = Weighed(problem, ("s", "p" if has_weights else None), is_dense=is_dense)
+        self.dp = Weighed(problem, ("dp", "ds"), is_dense=is_dense)
         self.accumulators = [
             b.Buffer(f"{name} sums", b.tile(shape, f32, "tensor")) for name, shape in sums.items()
         ]
         self.finished = b.Ring("finished", None, producers=("tensor_core",) * 2)
-
-    def load_part(self, ring: b.Ring, group: Value) -> Value:
-        """Awaits S or dP, loads the part of a group and hands it back."""
-        if self.is_dense:
-            slot = part = ring.wait(group)
-        else:
-            slot = ring.wait()
-            part = b.columns_at(slot, b.INT.mul(group, self.part), self.part)
-        found = b.load(part)
-        b.release(slot, "warps")
-        return found

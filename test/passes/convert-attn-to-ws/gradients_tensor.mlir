@@ -1,16 +1,17 @@
 // RUN: attn-opt --split-input-file --attn-configure=target=sm_100a --convert-attn-to-ws --attn-check-stage=stage=ws --canonicalize --cse %s | FileCheck %s
 
-// Keys stand still, with room for weights beside scores: these are whole products, of which each
-// group loads its half. One thread issues scores, another one what is added to the gradients.
+// Keys stand still, with room for weights beside scores, of which each group loads its half. One
+// thread issues scores, another one what is added to the gradients.
 
 // CHECK-LABEL: "ws.kernel"
 // CHECK: %[[S:.*]] = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">
-// CHECK: %[[P:.*]] = "ws.alloc_ring"() {label_name = "p"} : () -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">
-// CHECK-NOT: "ws.alloc_inside"
+// CHECK: %[[P:.*]] = "ws.alloc_ring"() {label_name = "p", producers = ["warps", "warps"]} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "tensor">
+// CHECK-NOT: loaded
 // CHECK: scf.for %{{.*}} = %{{.*}} to %c4_i32
 // CHECK: %[[SLOT:.*]] = "ws.wait"(%[[S]]
 // CHECK: "ws.columns_at"(%[[SLOT]]
-// CHECK: "ws.acquire"(%[[P]], %{{.*}})
+// CHECK: %[[PLACE:.*]] = "ws.acquire"(%[[P]]
+// CHECK: "ws.columns_at"(%[[PLACE]]
 // CHECK: label_name = "compute"
 // CHECK: "ws.mma"{{.*}}b_layout = "nk"
 // CHECK: label_name = "scores"
@@ -29,12 +30,22 @@ func.func @apart(%q: tensor<?x?x16x64xbf16>, %k: tensor<?x?x4x64xbf16>, %v: tens
 
 // -----
 
-// Without room P lies in the place of S, half by half.
+// Without room P lies in the place of S, and is stored when both groups have loaded S. Scores wait
+// for the product that reads P as well.
 
 // CHECK-LABEL: "ws.kernel"
-// CHECK: %[[S:.*]] = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">
-// CHECK: "ws.alloc_inside"(%[[S]]) {known_empty, label_name = "p"}
-// CHECK-NOT: "ws.columns_at"
+// CHECK: %[[S:.*]] = "ws.alloc_ring"() {label_name = "s"}
+// CHECK: %[[LOADED:.*]] = "ws.alloc_ring"() {label_name = "s loaded", producers = ["warps", "warps"]}
+// CHECK: %[[P:.*]] = "ws.alloc_inside"(%[[S]]) {known_empty, label_name = "p"
+// CHECK: "ws.wait"(%[[S]]
+// CHECK: "ws.acquire"(%[[LOADED]]
+// CHECK: "ws.wait"(%[[LOADED]]
+// CHECK: "ws.acquire"(%[[P]]
+// CHECK: label_name = "compute"
+// CHECK: label_name = "scores"
+// CHECK: "ws.wait"(%[[P]]
+// CHECK: "ws.wait"(%[[S]]
+// CHECK: label_name = "sums"
 // CHECK: arg_names = ["q", "k", "v", "do", "lse", "delta", "dk", "dv", "scale"]
 func.func @dense(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x4x128xbf16>, %v: tensor<?x?x4x128xbf16>,
     %do: tensor<?x?x4x128xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32)
