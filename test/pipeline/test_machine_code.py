@@ -19,6 +19,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.bench._sass import disassemble
+from attn_mlir.compiling.gradients import KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
@@ -35,6 +36,7 @@ from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.slow]
 
+RAGGED = Lengths(ragged_q=True, ragged_k=True)
 HELD, STREAMED = "mha-registers", "mha-streaming"
 PAGES: dict[str, Any] = {"cache": Cache(page_size=64, pages="table")}
 SPILLED = {  # bytes stored and loaded, at most, of families that spill
@@ -214,6 +216,18 @@ def test_few_queries_of_wide_heads(
     given = {"schedule": STREAMED, "return_lse": return_lse, "joined": joined}
     spec = am.mha(**sizes, mask=am.causal(), **given)
     assert am.compile(spec, target=target).report["spill_bytes"] == 0
+
+
+@pytest.mark.parametrize("kind", [KvGradientsSpec, QGradientsSpec])
+@pytest.mark.parametrize(
+    ("mask", "lengths"),
+    [(am.sliding_window(300, 20), RAGGED), (am.causal(), DENSE)],
+    ids=["ragged", "dense"],
+)
+@pytest.mark.long("*dense*")
+def test_gradients_in_tensor_memory_spill_nothing(mask: Any, lengths: Lengths, kind: Any) -> None:
+    spec = kind(heads=4, kv_heads=2, head_dim=128, mask=mask, lengths=lengths)
+    assert am.compile(spec, target="sm_100a").report["spill_bytes"] == 0
 
 
 def modified_parts() -> Iterator[Any]:
