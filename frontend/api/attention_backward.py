@@ -172,8 +172,6 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     )
 
 
-
-
 def _check_offered(call: AttentionBackwardCall) -> None:
     """Refuses what attention has and its gradients have not.
 

@@ -14,6 +14,7 @@ def times_slope(
     tiles: ColumnTiles,
     index: Value,
     row0: Value,
+    column: Value | int = 0,
 ) -> Value:
     """P times the derivative of the modified scores by the scores; P itself where that is 1.
 
@@ -23,11 +24,13 @@ def times_slope(
     Args:
       scores: [rows, columns], raw.
       weights: P, likewise.
-      tiles, index, row0: as of `masked_scores`.
+      tiles, index, row0, column: as of `masked_scores`.
     """
     if not problem.modifier.has_slope:
         return weights
     column0 = tiles.first_column(index)
+    if column != 0:
+        column0 = b.INT.add(column0, column)
     modifier = problem.modifier
     slopes = map_scores(modifier.slope, problem, tile, scores, row0, column0, problem.scale)
 

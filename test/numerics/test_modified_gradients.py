@@ -10,7 +10,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.masks import Mask
 from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace, where
-from attn_mlir.validation.numerics.gradients import draw, gradients, judge
+from attn_mlir.validation.numerics.gradients import TARGETS, draw, gradients, judge
 
 HEADS, SQ, SK = 2, 70, 100
 Of = Literal["kv", "q"]
@@ -37,14 +37,15 @@ MODS: dict[str, tuple[ScoreMod | None, MaskMod | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @each
 @pytest.mark.parametrize("name", MODS)
 @pytest.mark.parametrize("mask", [am.full(), am.causal()], ids=str)
 @pytest.mark.long(
-    "*causal-alibi*", "*causal-kinks*", "*full-keep*", "*full-bias-q", "*full-trap-kv"
+    "*causal-alibi*", "*causal-kinks*", "*full-keep*", "*full-bias-q-*", "*full-trap-kv-*"
 )
-def test_modifiers(name: str, mask: Mask, of: Of) -> None:
+def test_modifiers(name: str, mask: Mask, of: Of, target: str) -> None:
     """A derivative that is 1, none, a choice, and infinite where a predicate hides the score."""
     mods = recorded(*MODS[name])
     request = gradients(HEADS, 1, 64, 64, mask, of=of, mods=mods)
-    judge(request, [draw(request, SQ, SK, 0.125, 1, mods=mods)], 0.125, mods=mods)
+    judge(request, [draw(request, SQ, SK, 0.125, 1, mods=mods)], 0.125, mods=mods, target=target)

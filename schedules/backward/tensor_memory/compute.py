@@ -4,14 +4,15 @@ A thread has a row of its group's part of the columns, in registers:
 
 ```text
 await S       P = 2^(c S - LSE), 0 where hidden       P to tensor memory, if a product reads it
-await dP      dS = P (dP - delta)                     dS to tensor memory
+await dP      dS = P slope (dP - delta)               dS to tensor memory
 ```
 """
 
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.numbers import DELTA, LSE
+from attn_mlir.schedules.backward.modified import times_slope
+from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT
 from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
 from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage
 from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
@@ -26,42 +27,73 @@ def compute(
     gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile, group: Value
 ) -> None:
     """All steps of a work tile for a group's part of the columns, and its share of the results."""
-    problem, part = gradients.problem, gradients.problem.config.tile_n // PARTS
-    row0, column = problem.first_position(tile, 0), b.INT.mul(group, part)
-    scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
-    take = storage.numbers.of_tile(tile, row0, column, part)
-
-    def step(tile: WorkTile, tiles: ColumnTiles, test: Test | None, index: Value) -> list[Value]:
-        scores = storage.s.load(group)
-        scores = masked_scores(
-            problem, tile, scores, test, tiles, index, row0, problem.scale, column
-        )
-        exponents = b.map_elements(
-            lambda score, lse: b.fma(score, scale_log2, b.fneg(lse)), scores, take(LSE)
-        )
-        weights = b.exp2_tile(exponents, period=0, count=0, begin=0, end=part)
-        if storage.s.used is not None:
-            storage.s.store(b.rounded(weights, problem.element), group)
-        changes = b.map_elements(
-            lambda weight, gradient, delta: b.fmul(weight, b.fsub(gradient, delta)),
-            weights,
-            storage.dp.load(group),
-            take(DELTA),
-        )
-        storage.dp.store(b.rounded(changes, problem.element), group)
-        return []
-
-    def of_head(tile: WorkTile) -> list[Value]:
-        tiles = problem.column_tiles(tile)
-        return loop_over_tiles(
-            tiles,
-            tiles.phases(b.constant(0)),
-            [],
-            lambda test, index: step(tile, tiles, test, index),
-        )
-
-    problem.over_column_heads(tile, [], of_head)
+    problem = gradients.problem
+    steps = _Steps(gradients, storage, tile, group)
+    problem.over_column_heads(tile, [], steps.of_head)
     _finish(gradients, storage, tile, group)
+
+
+class _Steps:
+    """The iterations of a work tile."""
+
+    def __init__(
+        self, gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile, group: Value
+    ):
+        self._gradients, self._storage, self._group = gradients, storage, group
+        problem = self._problem = gradients.problem
+        to_log2 = b.f32_constant(LOG2E)
+        is_scaled = problem.modifier.changes  # else its scores are raw
+        self._scale_log2 = to_log2 if is_scaled else b.fmul(problem.scale, to_log2)
+        self._count = problem.config.tile_n // PARTS
+        self._column = b.INT.mul(group, self._count)
+        self._row0 = problem.first_position(tile, 0)
+        self._take = storage.numbers.of_part(tile, self._row0, self._column, self._count)
+
+    def of_head(self, tile: WorkTile) -> list[Value]:
+        """All iterations over one head of the streamed side."""
+        tiles = self._problem.column_tiles(tile)
+
+        def iteration(test: Test | None, index: Value) -> list[Value]:
+            self._step(tile, tiles, test, index)
+            return []
+
+        return loop_over_tiles(tiles, tiles.phases(b.constant(0)), [], iteration)
+
+    def _step(self, tile: WorkTile, tiles: ColumnTiles, test: Test | None, index: Value) -> None:
+        """One streamed tile."""
+        problem, storage, group = self._problem, self._storage, self._group
+        row0, column, scale = self._row0, self._column, problem.scale
+        scores = storage.s.load(group)
+        weights = self._weights(
+            masked_scores(problem, tile, scores, test, tiles, index, row0, scale, column)
+        )
+        factors = times_slope(problem, tile, scores, weights, tiles, index, row0, column)
+        row_weights = None if self._gradients.weights is None else self._take(WEIGHT)
+        if storage.s.used is not None:
+            weights = _times(weights, row_weights)
+            storage.s.store(b.rounded(weights, problem.element), group)
+        weight_gradients = _times(storage.dp.load(group), row_weights)
+        score_gradients = b.map_elements(
+            lambda factor, gradient, delta: b.fmul(factor, b.fsub(gradient, delta)),
+            factors,
+            weight_gradients,
+            self._take(DELTA),
+        )
+        storage.dp.store(b.rounded(score_gradients, problem.element), group)
+
+    def _weights(self, scores: Value) -> Value:
+        """P: 2 to the power of scores times c, less the LSE of each query."""
+
+        def exponent(score: Value, lse: Value) -> Value:
+            return b.fma(score, self._scale_log2, b.fneg(lse))
+
+        exponents = b.map_elements(exponent, scores, self._take(LSE))
+        return b.exp2_tile(exponents, period=0, count=0, begin=0, end=self._count)
+
+
+def _times(fragment: Value, factors: Value | None) -> Value:
+    """The product of two fragments; None is 1."""
+    return fragment if factors is None else b.map_elements(b.fmul, fragment, factors)
 
 
 def _finish(

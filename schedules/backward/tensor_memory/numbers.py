@@ -1,82 +1,48 @@
-"""The LSE and the delta of queries for a part of the columns of a tile of scores."""
+"""The numbers of queries for a part of the columns of a tile of scores."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.numbers import Take
+from attn_mlir.schedules.backward.numbers import ColumnNumbers, Numbers, RowNumbers, Take
 from attn_mlir.schedules.core.problem import Value, WorkTile
-from attn_mlir.schedules.sources.row_vectors import FilledVector, fill_vectors, vector_ring
 
 
-class PartNumbers(Protocol):
-    """The LSE and the delta of queries.
+class PartNumbers(Numbers, Protocol):
+    """The LSE, delta and weight of queries."""
 
-    Attributes:
-      stream: whether a warp has to `fill` rings with them.
-    """
-
-    stream: bool
-
-    def fill(self, tile: WorkTile) -> None:
-        """The role that fills the rings; one warp."""
-        ...
-
-    def of_tile(self, tile: WorkTile, row0: Value, column: Value, count: int) -> Take:
-        """Emits what a work tile begins with; returns what emits LSE or DELTA of a part of a tile
-        of scores, [rows, count], in the order of these.
+    def of_part(self, tile: WorkTile, row0: Value, column: Value, count: int) -> Take:
+        """As `of_tile`, for columns of a tile of scores, [rows, count].
 
         Args:
           row0: position of the first row.
-          column: first column of the part in the tile.
+          column: first of these columns in the tile.
         """
         ...
 
 
-class RowPartNumbers:
-    """Of queries that stand still: read from memory, once."""
+class RowPartNumbers(RowNumbers):
+    """Of queries that stand still."""
 
-    stream = False
-
-    def __init__(self, gradients: Gradients):
-        self._vectors = gradients.exponents(), gradients.deltas()
-
-    def fill(self, tile: WorkTile) -> None:
-        """Nothing streams."""
-
-    def of_tile(self, tile: WorkTile, row0: Value, column: Value, count: int) -> Take:
-        """As of `PartNumbers`."""
-        found = [vector.of_rows(tile, row0) for vector in self._vectors]
-        return lambda number: b.broadcast(found[number], count)
+    def of_part(self, tile: WorkTile, row0: Value, column: Value, count: int) -> Take:
+        """As of `PartNumbers`; reads them from memory."""
+        del column
+        found = {name: vector.of_rows(tile, row0) for name, vector in self._vectors.items()}
+        return lambda name: b.broadcast(found[name], count)
 
 
-class ColumnPartNumbers:
+class ColumnPartNumbers(ColumnNumbers):
     """Of queries that stream, in rings of their own."""
 
-    stream = True
-
-    def __init__(self, gradients: Gradients):
-        self._problem = gradients.problem
-        vectors = ("lse", gradients.exponents()), ("delta", gradients.deltas())
-        width = gradients.problem.config.tile_n
-        self._rings = [vector_ring(name, width) for name, _ in vectors]
-        loads = (vector.of_columns for _, vector in vectors)
-        self._filled = [FilledVector(*x) for x in zip(self._rings, loads, strict=True)]
-
-    def fill(self, tile: WorkTile) -> None:
-        """As of `PartNumbers`."""
-        fill_vectors(self._problem, self._filled, tile)
-
-    def of_tile(self, tile: WorkTile, row0: Value, column: Value, count: int) -> Take:
+    def of_part(self, tile: WorkTile, row0: Value, column: Value, count: int) -> Take:
         """As of `PartNumbers`; each is the next of its ring."""
-        rows = self._problem.config.tile_m
 
-        def take(number: int) -> Value:
-            slot = self._rings[number].wait()
+        def take(name: str) -> Value:
+            slot = self._rings[name].wait()
             found = b.load(b.rows(slot, column, count))
             b.release(slot, "warps")
-            return b.broadcast_down(found, rows)
+            return b.broadcast_down(found, self._rows)
 
         return take
 
