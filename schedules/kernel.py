@@ -14,7 +14,7 @@ from attn_mlir.dialect.diagnostics import op_error
 from . import emit as b
 from .core.config import Config
 from .core.direction import ROWS_ARE_QUERIES
-from .core.listed_tiles import IndexedTiles
+from .core.listed_tiles import IndexedTiles, block_of
 from .core.mask_tiles import MaskTiles
 from .core.modifier import Modifier
 from .core.offsets import OffsetArguments
@@ -140,7 +140,7 @@ def attention_kernel(
             modifier=Modifier(op, captured),
             make_column_tiles=MaskTiles
             if blocks is None
-            else IndexedTiles.of(blocks, captured, config, keys.sequences),
+            else IndexedTiles.of(blocks, captured, block_of(config), keys.sequences),
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,

@@ -1,10 +1,11 @@
 """`attn.blocks`: lists of the blocks of scores that an attention operation computes."""
 
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import ext, ir
-from attn_mlir.dialect.attn.block import COUNTS, Block
+from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS, Block
 from attn_mlir.dialect.attn.dialect import AttnDialect
 
 COUNTS_RANK = INDICES_RANK = 4
@@ -22,6 +23,9 @@ class BlocksOp(AttnDialect.Operation, name="blocks"):
     Numbers are clamped, so that no list makes a kernel read out of bounds: the number of a key
     block to the last one, a count to the number of key blocks, and indices into the lists to their
     extents. So lists with an extent of 1 for batch or heads serve all of them.
+
+    In `attn.kv_gradients` the lists are of query blocks for each key block, with both exchanged in
+    what follows, and a block has all heads of a group.
 
     Operands:
       counts: [batch, head blocks, query blocks, 2], i32: the number of tested blocks, and of all
@@ -72,6 +76,17 @@ class BlocksOp(AttnDialect.Operation, name="blocks"):
     def _fail(self, message: str) -> bool:
         self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {message}")
         return False
+
+
+def make_blocks(arguments: Mapping[str, ir.Value], block: Sequence[int]) -> BlocksOp:
+    """Builds an `attn.blocks` at the insertion point.
+
+    Args:
+      arguments: `BLOCK_LISTS`, by name; may have others.
+      block: positions, heads and keys of a block.
+    """
+    lists = [arguments[name] for name in BLOCK_LISTS]
+    return BlocksOp(*lists, ir.DenseI32ArrayAttr.get(list(block)))
 
 
 def _is_i32(kind: Any, rank: int) -> bool:

@@ -5,8 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.append import INTERLEAVED, AppendOp
-from attn_mlir.dialect.attn.block import BLOCK_LISTS
-from attn_mlir.dialect.attn.blocks import BlocksOp
+from attn_mlir.dialect.attn.blocks import make_blocks
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.coordinates import OFFSETS
@@ -232,8 +231,7 @@ def _score_mod(
 
     def build(*coordinates: ir.Value) -> ir.Value:
         if block is not None:
-            lists = [arguments[name] for name in BLOCK_LISTS]
-            BlocksOp(*lists, ir.DenseI32ArrayAttr.get(list(block)))
+            make_blocks(arguments, block)
         if WORKSPACE[0] in arguments:
             join = JoinOp(*(arguments[name] for name in WORKSPACE))
             if part_keys is not None:

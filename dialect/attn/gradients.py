@@ -84,6 +84,11 @@ def _hides_scores(op: Any) -> bool:
     return bool(inside(op, KeepOp))
 
 
+def _blocks(op: Any) -> BlocksOp | None:
+    """The lists of blocks in the score modifier, if there are any."""
+    return next(iter(inside(op, BlocksOp)), None)
+
+
 def _verify(op: Any) -> bool:
     """Checks operand and result types, the mask and the agreement of the shapes."""
     return _report(op, _type_misfit(op) or _shape_misfit(op) or mask_misfit(op.mask))
@@ -132,8 +137,8 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
       mask: which keys a row sees, as of `attn.mha`.
       attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
 
-    Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep`, and at most one
-      `attn.slope` and one `attn.row_weights`.
+    Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep`, and at most one each of
+      `attn.slope`, `attn.row_weights` and `attn.blocks`.
 
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
 
@@ -159,7 +164,7 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
     heads, kv_heads = property(_heads), property(_kv_heads)
     head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
     element_type, mask_rule = property(_element_type), property(_mask_rule)
-    hides_scores = property(_hides_scores)
+    hides_scores, blocks = property(_hides_scores), property(_blocks)
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
@@ -199,7 +204,7 @@ class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
     heads, kv_heads = property(_heads), property(_kv_heads)
     head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
     element_type, mask_rule = property(_element_type), property(_mask_rule)
-    hides_scores = property(_hides_scores)
+    hides_scores, blocks = property(_hides_scores), property(_blocks)
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
@@ -287,9 +292,9 @@ def _region_misfit(op: Any) -> str:
     """The error in the score modifier; "" if none."""
     if misfit := region_misfit(op.score_mod):
         return misfit
-    if others := inside(op, (SinkOp, BlocksOp, JoinOp, TileCounterOp, OffsetsOp)):
+    if others := inside(op, (SinkOp, JoinOp, TileCounterOp, OffsetsOp)):
         return f"no '{others[0].OPERATION_NAME}' in score_mod"
-    for kind in (SlopeOp, RowWeightsOp):
+    for kind in (SlopeOp, RowWeightsOp, BlocksOp):
         if (count := len(inside(op, kind))) > 1:
             return f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}"
     return ""

@@ -16,6 +16,7 @@ from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by
 from attn_mlir.api.row_numbers import SINK_DTYPES, rows_of, sum_of_sinks
 from attn_mlir.arrays import stream_of
+from attn_mlir.block_masks.blocks import mask_of, of_call
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
 from attn_mlir.compiling.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
@@ -28,9 +29,9 @@ from attn_mlir.runtime.call.binding import check_devices
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
-MODIFIERS = ("block_mask",)  # whose gradients no kernel computes
 OPERAND_GRADIENTS = ("dq", "dk", "dv")
 
 
@@ -103,10 +104,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         gradients are those of the keys of this one.
       do: as o: the gradient of O.
       dlse: as lse: the gradient of LSE; 0 if None. That of a row that sees no key does not count.
-      mask, score_mod, mask_mod, scale: as in that call. The derivative of the modifier is made of
-        its program (`trace`).
-      sinks: as in that call.
-      block_mask: None: there are no gradients through it yet.
+      mask, score_mod, mask_mod, block_mask, sinks, scale: as in that call. The derivative of the
+        modifier is made of its program (`trace`).
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: True: no kernel has results that depend on timing.
@@ -133,29 +132,29 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     if call.sinks is not None:
         checked_array("sinks", call.sinks, (attention.heads,), *SINK_DTYPES)
     check_devices(views)
-    modifier, captured = trace(call.score_mod, call.mask_mod)
-    for mod in (call.score_mod, call.mask_mod):
-        check_extents(mod, {**lengths.sizes, "heads": attention.heads})
-    check_captured(captured, lengths.sizes)
+    if call.block_mask is not None:
+        mask = mask_of(call.block_mask, call.mask, call.mask_mod)
+        if call.block_mask.offsets:
+            raise SpecError(no_kernel("block_mask with offsets", "blocks begin at the first query"))
+        attention = dataclasses.replace(attention, mask=mask)
     for name in ("q", "k", "v", "o", "do"):
         check_copyable(views[name], name)
     shared = [x.name for x in dataclasses.fields(KvGradientsSpec) if hasattr(attention, x.name)]
-    options = {name: getattr(attention, name) for name in shared} | {
-        "modifier": modifier,
-        "row_weights": call.sinks is not None and call.dlse is not None,
-    }
-    steps: list[GradientsRequest] = [KvGradientsSpec(**options), QGradientsSpec(**options)]
+    options = {name: getattr(attention, name) for name in shared}
+    options["row_weights"] = call.sinks is not None and call.dlse is not None
+    plain = KvGradientsSpec(**options), QGradientsSpec(**options)
     machine = machine_of(call.device, views["q"])
-    chosen = [choice_of(spec, lengths.sizes, machine) for spec in steps]
-    extents = named_extents(steps[0], operands)
-    outputs = [x for spec in steps for x in spec.tensors if x.role == "out"]
+    choices = [choice_of(spec, lengths.sizes, machine) for spec in plain]
+    kernels = [_kernel(call, *x, operands) for x in zip(plain, choices, strict=True)]
+    extents = named_extents(plain[0], operands)
+    outputs = [x for spec in plain for x in spec.tensors if x.role == "out"]
     results = {x.name: Allocation.of(x, extents) for x in outputs}
     rows = rows_of(views, attention, call.sinks)
     scale = check_scale(call.scale, attention.head_dim)
-    arguments = {**views, **lengths.arrays, **lengths.scalars, **captured, "scale": scale}
+    arguments = {**views, **lengths.arrays, **lengths.scalars, "scale": scale}
     arguments |= {name: PlanView(name, x.shape) for name, x in results.items()} | rows.arguments
     launches = [rows.step]
-    launches += [Step(x, {y.name: arguments[y.name] for y in x.operands}) for x in steps]
+    launches += [x.step(arguments) for x in kernels]
     made = [results[name] for name in OPERAND_GRADIENTS]
     if call.sinks is not None:
         launches.append(sum_of_sinks(rows, attention, arguments))
@@ -168,8 +167,52 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         views["q"],
         call.device,
         stream_of(call.stream, call.device, call.q, views["q"]),
-        chosen[0].call.target.chip,
+        choices[0].call.target.chip,
     )
+
+
+class _Kernel(NamedTuple):
+    """A kernel of gradients, and the arguments that no other one has."""
+
+    spec: GradientsRequest
+    own: Mapping[str, object]
+
+    def step(self, arguments: Mapping[str, object]) -> Step:
+        """The launch, given the arguments of all kernels."""
+        named = {**arguments, **self.own}
+        return Step(self.spec, {x.name: named[x.name] for x in self.spec.operands})
+
+
+def _kernel(
+    call: AttentionBackwardCall,
+    plain: GradientsRequest,
+    choice: Choice,
+    operands: Mapping[str, TensorView],
+) -> _Kernel:
+    """The kernel with the modifier of the call and the lists of its block mask.
+
+    Args:
+      plain: the request without these.
+      choice: for the request.
+      operands: the views of q, k and v.
+
+    Raises:
+      SpecError: a function cannot be traced, or has no derivative.
+    """
+    own, block, mask_mod = dict[str, Any](), None, call.mask_mod
+    if call.block_mask is not None:
+        choice = choice.with_lists()
+        block, of_queries = choice.listed_block, plain.operation == KvGradientsSpec.operation
+        mask_mod, own = of_call(
+            call.block_mask, plain, choice, call.q, operands, of_queries=of_queries
+        )
+    modifier, captured = trace(call.score_mod, mask_mod)
+    sizes = choice.call.sizes
+    for mod in (call.score_mod, mask_mod):
+        check_extents(mod, {**sizes, "heads": plain.heads})
+    check_captured(captured, sizes)
+    spec = dataclasses.replace(plain, modifier=modifier, block=block)
+    return _Kernel(spec, {**own, **captured})
 
 
 def _check_offered(call: AttentionBackwardCall) -> None:
@@ -178,9 +221,6 @@ def _check_offered(call: AttentionBackwardCall) -> None:
     Raises:
       SpecError: names the argument.
     """
-    for name in MODIFIERS:
-        if getattr(call, name) is not None:
-            raise SpecError(no_kernel(name, "gradients are those of attention without it"))
     for name in ("k", "v"):
         if isinstance(value := getattr(call, name), CACHES):
             supported = "gradients are those of keys and values in tensors of their own"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
 from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, blocks_of_lists, check_block_size
-from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.compiling.sequences import SequenceRequest
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.coordinates import OFFSETS
 from attn_mlir.dialect.attn.lengths import DENSE
@@ -207,17 +207,26 @@ class BlockMask:
             self._made[key] = Lists.of(self._kinds_of(block).swapaxes(2, 3))
         return self._made[key]
 
-    def placed(self, block: Block, location: str, put: Callable[[Array], Any]) -> list[Any]:
-        """The lists for `block` on the device of the kernel, made once.
+    def placed(
+        self,
+        block: Block,
+        location: str,
+        put: Callable[[Array], Any],
+        *,
+        of_queries: bool = False,
+    ) -> dict[str, Any]:
+        """The lists for `block` on the device of the kernel, made once, by their names there.
 
         Args:
           location: key for the device and the library of arrays.
           put: copies a numpy array there.
+          of_queries: whether they are `query_lists`.
         """
-        key = (block, location)
+        key = (block, location, of_queries)
         if key not in self._made:
-            self._made[key] = [put(array) for array in self.lists(block)]
-        return self._made[key]
+            lists = self.query_lists(block) if of_queries else self.lists(block)
+            self._made[key] = [put(array) for array in lists]
+        return dict(zip(BLOCK_LISTS, self._made[key], strict=True))
 
     def mask_mod_of(self, block: Block) -> MaskMod | None:
         """The predicate for the partly visible blocks of `lists(block)`.
@@ -359,10 +368,12 @@ def mask_of(block_mask: BlockMask, mask: Mask | None, mask_mod: MaskMod | None) 
 
 def of_call(
     block_mask: BlockMask,
-    spec: MhaSpec,
+    spec: SequenceRequest,
     choice: Choice,
     model: object,
     operands: Mapping[str, TensorView],
+    *,
+    of_queries: bool = False,
 ) -> tuple[MaskMod | None, dict[str, Any]]:
     """Applies a block mask to a call.
 
@@ -370,6 +381,7 @@ def of_call(
       spec: the request.
       choice: for it, of a kernel that reads lists.
       model: the caller's array for q.
+      of_queries: whether the lists are of query blocks, for each key block.
 
     Returns:
       The predicate for partly visible blocks, and the kernel's lists by name.
@@ -386,8 +398,9 @@ def of_call(
     batch, sq, heads, _ = q.shape
     block_mask.check_call(batch, heads, sq, operands["k"].shape[1])
     location = f"{type(model).__module__} {q.place}"
-    lists = block_mask.placed(block, location, lambda array: put_like(model, q, array))
-    return block_mask.mask_mod_of(block), dict(zip(BLOCK_LISTS, lists, strict=True))
+    put = functools.partial(put_like, model, q)
+    lists = block_mask.placed(block, location, put, of_queries=of_queries)
+    return block_mask.mask_mod_of(block), lists
 
 
 def _merged(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:

@@ -13,6 +13,8 @@ from attn_mlir.compiling.mha_options import MODIFIER
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.compiling.sequences import HeadsRequest, table
+from attn_mlir.compiling.spec import block_lists
+from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import CapturedTensor, Program
@@ -96,6 +98,9 @@ class GradientsRequest(HeadsRequest):
         its tensors are passed with every call.
       row_weights: whether each query has a factor of its probabilities, as with sinks and a
         gradient of the LSE.
+      block: positions, heads and keys of the blocks of scores that lists name, as `Choice.block`
+        says; None for a kernel without lists. For gradients of keys they are lists of query blocks,
+        which have all heads of a group.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -109,6 +114,9 @@ class GradientsRequest(HeadsRequest):
     )
     dtype: str = option(converter=_DTYPE, default="bf16")
     modifier: Program | None = MODIFIER
+    block: tuple[int, int, int] | None = option(
+        converter=options.unchecked, default=None, written=list, read=tuple
+    )
     row_weights: bool = option(converter=partial(flag, "row_weights"), default=False)
 
     def completed(self) -> Mapping[str, object]:
@@ -126,6 +134,8 @@ class GradientsRequest(HeadsRequest):
             raise SpecError(no_kernel("cache", "gradients are of keys in tensors of their own"))
         if self.modifier is not None:
             differentiated(self.modifier)
+        if self.block is not None:
+            self._set("block", options.gradient_block(self.block, self.group))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -146,6 +156,7 @@ class GradientsRequest(HeadsRequest):
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *(Operand(name, self.dtype, results[name], "out") for name in self.results),
             *self.index_operands,
+            *(() if self.block is None else block_lists()),
             *((Operand(ROW_WEIGHTS, "f32", (*lead, self.heads, rows)),) * self.row_weights),
             *(table(x.name, x.dtype, x.rank) for x in self._read),
         )
@@ -161,6 +172,7 @@ class GradientsRequest(HeadsRequest):
         words = (
             self.mask_name,
             "mod" if self.modifier is not None else "",
+            "blocks" if self.block is not None else "",
             "weighed" if self.row_weights else "",
             self.lengths.short_name,
             self.dtype,
@@ -183,6 +195,7 @@ class GradientsRequest(HeadsRequest):
             mask=self.mask,
             ragged_q=self.lengths.ragged_q,
             padded_q=self.lengths.used_q and not self.lengths.ragged_q,
+            block=None if self.block is None else Block(*self.block),
             modifier=Modifier.of(self.modifier),
         )
 
@@ -203,13 +216,16 @@ class GradientsRequest(HeadsRequest):
 
     @property
     def _has_region(self) -> bool:
-        return self.modifier is not None or self.row_weights
+        return self.modifier is not None or self.row_weights or self.block is not None
 
     def _emit_region(self, arguments: Mapping[str, Any], *coordinates: Any) -> Any:
         """What scores and their gradients are, beside products; returns the modified score."""
         from attn_mlir.dialect.attn import RowWeightsOp
+        from attn_mlir.dialect.attn.blocks import make_blocks
         from attn_mlir.dialect.attn.programs.expression import emit_derivative
 
+        if self.block is not None:
+            make_blocks(arguments, self.block)
         if self.row_weights:
             RowWeightsOp(arguments[ROW_WEIGHTS])
         if self.modifier is None:
@@ -223,7 +239,7 @@ class KvGradientsSpec(GradientsRequest):
     """The gradients of keys and values; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, mask, lengths, cache: as of
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths, cache: as of
         `GradientsRequest`.
 
     Raises:
@@ -239,7 +255,7 @@ class QGradientsSpec(GradientsRequest):
     """The gradient of queries; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, mask, lengths, cache: as of
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths, cache: as of
         `GradientsRequest`.
 
     Raises:

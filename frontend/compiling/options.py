@@ -290,6 +290,24 @@ def block(value: object, group: int) -> tuple[int, int, int]:
     raise SpecError(no_kernel(f"block {shown(cast(object, value), 40)}", supported))
 
 
+def gradient_block(value: object, group: int) -> tuple[int, int, int]:
+    """Positions, heads and keys of a block of scores that is one work tile of gradients.
+
+    Args:
+      group: query heads per key head.
+
+    Raises:
+      SpecError: it is none; a policy says which sizes have kernels.
+    """
+    sizes = cast("Sequence[object]", value) if isinstance(value, Sequence) else ()
+    extents = [as_int(extent) or 0 for extent in sizes]
+    if len(extents) != 3 or min(extents) < 1 or extents[1] not in (1, group):
+        supported = f"it must be (positions, heads, keys), with 1 or {group} heads"
+        raise SpecError(no_kernel(f"block {shown(cast(object, value), 40)}", supported))
+    positions, heads, keys = extents
+    return positions, heads, keys
+
+
 def check_target(target: str) -> str:
     """The target itself.
 

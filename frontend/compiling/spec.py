@@ -194,7 +194,7 @@ class MhaSpec(MhaOptions):
             *(Operand(name, "i32", role="scalar") for name in self.offsets.numbers),
             *(table(name, "i32", 1) for name in self.offsets.arrays),
             *(self._descale(name) for name in self.descales),
-            *(() if self.block is None else _lists()),
+            *(() if self.block is None else block_lists()),
             *(
                 table(x.name, x.dtype, x.rank)
                 for x in (self.modifier.tensors if self.modifier else ())
@@ -301,7 +301,7 @@ def workspace(extents: Iterable[tuple[int | str, ...]]) -> tuple[Operand, ...]:
     )
 
 
-def _lists() -> tuple[Operand, ...]:
+def block_lists() -> tuple[Operand, ...]:
     """The lists of blocks: numbers of blocks, and which."""
     counts, indices = (table(name, "i32", 4) for name in BLOCK_LISTS)
     return Operand(counts.name, "i32", (*counts.extents[:-1], COUNTS)), indices

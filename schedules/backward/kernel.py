@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.region import inside
 from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
@@ -28,6 +29,7 @@ from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
 from attn_mlir.schedules.backward.roles import GradientStorage, attend, load, store_gradients
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
+from attn_mlir.schedules.core.listed_tiles import IndexedTiles
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import modifier_of
 from attn_mlir.schedules.core.problem import Problem
@@ -133,6 +135,11 @@ def gradients_kernel(
     with opened(function, op, dims, GradientConfig, shared) as opening:
         kernel, tensors, captured, config = opening
         found = tuple(tensors[name] for name in results)
+        sequences = (
+            storages["q"].queries(tensors["q"], captured),
+            storages["k"].keys(tensors["k"], captured).sequences,
+        )
+        _, columns = direction.ordered(*sequences)
         problem = Problem(
             q=(tensors["q"],),
             k=tensors["k"],
@@ -141,8 +148,8 @@ def gradients_kernel(
             lse=None,
             scale=tensors["scale"],
             splits=None,
-            query_sequences=storages["q"].queries(tensors["q"], captured),
-            key_sequences=storages["k"].keys(tensors["k"], captured).sequences,
+            query_sequences=sequences[0],
+            key_sequences=sequences[1],
             scales=OperandScales(None, None, None),
             position_scales=None,
             heads=op.heads,
@@ -154,13 +161,22 @@ def gradients_kernel(
             output=op.element_type,
             mask=op.mask_rule,
             modifier=modifier_of(op, captured),
-            make_column_tiles=MaskTiles,
+            make_column_tiles=MaskTiles
+            if op.blocks is None
+            else IndexedTiles.of(op.blocks, captured, _block(op, config, direction), columns),
             config=config,
             direction=direction,
         )
         do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
         weights = next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None)
         yield kernel, Gradients(problem, do, lse, delta, weights, found)
+
+
+def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
+    """The block of scores of a work tile and a tile of columns: of keys with all heads of theirs."""
+    positions, keys = direction.ordered(config.rows_per_cta, config.tile_n)
+    heads, _ = direction.ordered(1, op.heads // op.kv_heads)
+    return Block(positions, heads, keys)
 
 
 def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorage) -> list[b.Role]:

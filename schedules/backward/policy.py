@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.element_types import WIDE
@@ -30,7 +31,8 @@ class GradientsPolicy(Policy):
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
-    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
+    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS), blocks=True)
+    keys_stand: ClassVar[bool]
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(
             tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
@@ -42,6 +44,25 @@ class GradientsPolicy(Policy):
     def takes(self, facts: Facts, call: Call) -> bool:
         """Any gradients."""
         return True
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """The defaults; for blocks that lists name, tiles of their sizes."""
+        if facts.block is not None:
+            rows, columns = self._exchanged(facts.block.positions, facts.block.keys)
+            asked = {**asked, "q_tiles": rows // call.target.rows_per_product, "tile_n": columns}
+        return super().choose(facts, call, asked)
+
+    def block(self, facts: Facts, call: Call, *, block_lists: bool = False) -> Block:
+        """As of every policy."""
+        knobs = self.choose(facts, call, call.asked)
+        rows, columns = (int(knobs[name]) for name in ("q_tiles", "tile_n"))
+        rows = rows * call.target.rows_per_product
+        positions, keys = self._exchanged(rows, columns)
+        return Block(positions, facts.group if self.keys_stand else 1, keys)
+
+    def _exchanged(self, one: int, other: int) -> tuple[int, int]:
+        """Rows and columns for queries and keys, or these for those."""
+        return (other, one) if self.keys_stand else (one, other)
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy; keys have no pages."""
@@ -61,6 +82,7 @@ class GradientsPolicy(Policy):
 class KvGradientsPolicy(GradientsPolicy):
     """Gradients of keys and values, with queries streaming past them."""
 
+    keys_stand: ClassVar[bool] = True
     name: ClassVar[str] = "kv-gradients"
     operation: ClassVar[str] = "kv_gradients"
 
@@ -68,6 +90,7 @@ class KvGradientsPolicy(GradientsPolicy):
 class QGradientsPolicy(GradientsPolicy):
     """Gradients of queries, with keys and values streaming past them."""
 
+    keys_stand: ClassVar[bool] = False
     name: ClassVar[str] = "q-gradients"
     operation: ClassVar[str] = "q_gradients"
 

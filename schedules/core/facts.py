@@ -60,7 +60,11 @@ def _attention(op: attn.MhaOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts
 
 def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
     modifier = modifier_of(op, {})
-    return replace(_attention(op), modifier=ModifierFacts(modifier.reads, modifier.gathers))
+    return replace(
+        _attention(op),
+        block=None if op.blocks is None else op.blocks.extents,
+        modifier=ModifierFacts(modifier.reads, modifier.gathers),
+    )
 
 
 def _mha(op: attn.MhaOp) -> Facts:

@@ -82,7 +82,7 @@ def function(*_: Any) -> Any:
     [
         ({"score_mod": function}, "function returns nothing"),
         ({"mask_mod": lambda b, h, q, k: q}, "returns an integer, a mask_mod returns a"),
-        ({"block_mask": am.block_mask(lambda b, h, q, k: q >= k, 2, 4, 5, 7)}, "block_mask has no"),
+        ({"block_mask": am.block_mask(lambda b, h, q, k: q >= k, 2, 4, 6, 7)}, "block_mask is for sq"),
         ({"sinks": np.ones(3, np.float32)}, r"sinks must be \[4\] of f32, bf16 or f16"),
         ({"deterministic": False}, "deterministic False has no kernel: none has results that dep"),
         ({"deterministic": 1}, "deterministic must be"),

@@ -17,6 +17,7 @@ from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradients
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
+from attn_mlir.compiling.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn import build_module
@@ -26,7 +27,9 @@ from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.lowering import compile as compiler
 from attn_mlir.schedules.policy.facts import Facts
+from attn_mlir.trace import trace
 
+SOFTCAP = trace(am.mods.softcap(20.0))[0]
 REQUESTS = [
     am.mha(heads=4, head_dim=64, kv_heads=2, dtype="e4m3"),
     CombineSpec(heads=2, v_head_dim=64, out_dtype="bf16", sinks="f16", return_lse=True),
@@ -46,8 +49,17 @@ REQUESTS = [
     am.MlaSpec(heads=4, nope_dim=128, rope_dim=64, cache=Cache(page_size=16, pages="table")),
     MlaDecodeSpec(heads=8, sinks=True, cache=Cache(page_size=64, pages="table")),
     DeltaSpec(heads=2, v_head_dim=64, dtype="f16", dlse="f32"),
-    KvGradientsSpec(heads=4, kv_heads=2, head_dim=64, mask=am.causal()),
-    QGradientsSpec(heads=4, head_dim=64, v_head_dim=32, lengths=Lengths(ragged_q=True)),
+    SinkDeltaSpec(heads=2, v_head_dim=64, sinks="bf16"),
+    SumRowsSpec(heads=2, dtype="f16", of_heads=True, lengths=Lengths(ragged_q=True)),
+    KvGradientsSpec(heads=4, kv_heads=2, head_dim=64, mask=am.causal(), block=(64, 2, 128)),
+    QGradientsSpec(
+        heads=4,
+        head_dim=64,
+        v_head_dim=32,
+        lengths=Lengths(ragged_q=True),
+        modifier=SOFTCAP,
+        row_weights=True,
+    ),
 ]
 
 
