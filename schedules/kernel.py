@@ -320,12 +320,14 @@ def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
 
 
 def _axes_of_memory(value: Value) -> Sequence[str]:
-    """The extent names of a tensor that is a workspace of splits or a counter;
+    """The extent names of a tensor that is a workspace of splits, a counter or memory of sums;
     else empty.
     """
     for use in value.uses:
         if isinstance(use.owner, attn.TileCounterOp):
             return ("1",)
+        if isinstance(use.owner, attn.AdjointOp):
+            return attn.AdjointOp.AXES[value.type.rank - 3]
         if isinstance(use.owner, attn.JoinOp):
             return attn.JoinOp.AXES[use.operand_number]
     return ()

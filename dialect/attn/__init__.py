@@ -24,6 +24,7 @@ _OPERATION_MODULES = (
     "delta",
     "sum_rows",
     "slope",
+    "adjoint",
     "row_weights",
     "gradients",
 )  # what defines the operations; `DIALECT` needs them all
@@ -32,6 +33,7 @@ _HOMES = {
     "MASK_ATTRIBUTES": "attributes",
     "mask_to_attr": "attributes",
     "attr_to_mask": "attributes",
+    "AdjointOp": "adjoint",
     "AppendOp": "append",
     "CombineOp": "combine",
     "DeltaOp": "delta",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.adjoint import AdjointOp
 from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
@@ -138,7 +139,8 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
       attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
 
     Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep`, and at most one each of
-      `attn.slope`, `attn.row_weights` and `attn.blocks`.
+      `attn.slope`, `attn.row_weights` and `attn.blocks`; in `attn.q_gradients` any number of
+      `attn.adjoint`.
 
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
 
@@ -294,6 +296,8 @@ def _region_misfit(op: Any) -> str:
         return misfit
     if others := inside(op, (SinkOp, JoinOp, TileCounterOp, OffsetsOp)):
         return f"no '{others[0].OPERATION_NAME}' in score_mod"
+    if isinstance(op, KvGradientsOp) and inside(op, AdjointOp):
+        return "no 'attn.adjoint' in score_mod"
     for kind in (SlopeOp, RowWeightsOp, BlocksOp):
         if (count := len(inside(op, kind))) > 1:
             return f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}"

@@ -33,6 +33,7 @@ _IN_A_MODIFIER = (
     "attn.yield",
     "attn.keep",
     "attn.slope",
+    "attn.adjoint",
     "attn.row_weights",
     "attn.sink",
     "attn.blocks",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import check_captured, check_scale, spec_of
+from attn_mlir.api.captured_gradients import captured_gradients, check_names
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
@@ -54,8 +55,9 @@ class Gradients(NamedTuple):
 def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> Gradients:
     """The results of a plan, in the order of the launches, by their names."""
     dq, dk, dv, *others = results
-    dsinks = others.pop() if options.get("sinks") is not None else None
-    return Gradients(dq, dk, dv, dsinks)
+    names = options.get("captured", ())
+    dsinks = others.pop() if len(others) > len(names) else None
+    return Gradients(dq, dk, dv, dsinks, dict(zip(names, others, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,7 @@ class _BackwardOperands:
 class AttentionBackwardCall(SequenceArguments, _BackwardOperands):
     """The arguments of `attention_backward`, which says what they are."""
 
+    captured: Any = ()
     dq_dtype: object = None
     deterministic: bool = True
     device: DeviceChoice = None
@@ -107,6 +110,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       mask, score_mod, mask_mod, block_mask, sinks, scale: as in that call. The derivative of the
         modifier is made of its program (`trace`).
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
+      captured: names of arrays that `score_mod` captures, whose gradients are wanted; bf16, f16 or
+        f32, and read by batch and head alone, such as `slopes` of `mods.alibi`.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: True: no kernel has results that depend on timing.
       device, stream: as of `attention`.
@@ -122,6 +127,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       LaunchError: a launch failed.
     """
     _check_offered(call)
+    wanted = check_names(call.captured)
     names = ["q", "k", "v", "o", "lse", "do", *(["dlse"] if call.dlse is not None else [])]
     views = {name: view(getattr(call, name), name) for name in names}
     operands = {name: views[name] for name in ("q", "k", "v")}
@@ -142,27 +148,33 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     shared = [x.name for x in dataclasses.fields(KvGradientsSpec) if hasattr(attention, x.name)]
     options = {name: getattr(attention, name) for name in shared}
     options["row_weights"] = call.sinks is not None and call.dlse is not None
-    plain = KvGradientsSpec(**options), QGradientsSpec(**options)
+    plain = KvGradientsSpec(**options), QGradientsSpec(**options, adjoints=wanted)
     machine = machine_of(call.device, views["q"])
-    choices = [choice_of(spec, lengths.sizes, machine) for spec in plain]
-    kernels = [_kernel(call, *x, operands) for x in zip(plain, choices, strict=True)]
+    choices = [choice_of(x, lengths.sizes, machine) for x in plain]
+    kernels = [_kernel(call, *pair, operands) for pair in zip(plain, choices, strict=True)]
+    (_, of_dq), sizes = kernels, {**lengths.sizes, "heads": attention.heads}
+    gradients = captured_gradients(wanted, of_dq.spec.modifier, of_dq.own, sizes)
+    sums = [x.rows(views["q"].shape[:-1]) for x in gradients]
     extents = named_extents(plain[0], operands)
     outputs = [x for spec in plain for x in spec.tensors if x.role == "out"]
     results = {x.name: Allocation.of(x, extents) for x in outputs}
     rows = rows_of(views, attention, call.sinks)
     scale = check_scale(call.scale, attention.head_dim)
     arguments = {**views, **lengths.arrays, **lengths.scalars, "scale": scale}
-    arguments |= {name: PlanView(name, x.shape) for name, x in results.items()} | rows.arguments
+    memory = {**results, **{x.name: x for x in sums}}
+    arguments |= {name: PlanView(name, x.shape) for name, x in memory.items()} | rows.arguments
     launches = [rows.step]
     launches += [x.step(arguments) for x in kernels]
-    made = [results[name] for name in OPERAND_GRADIENTS]
+    made = [results[name] for name in OPERAND_GRADIENTS] + [x.result() for x in gradients]
+    pairs = zip(gradients, sums, strict=True)
+    launches += [x.step(of_dq.spec, memory, arguments) for x, memory in pairs]
     if call.sinks is not None:
         launches.append(sum_of_sinks(rows, attention, arguments))
         made.append(rows.dsinks)
     return Plan(
         launches,
         made,
-        rows.workspace,
+        [*rows.workspace, *sums],
         call.q,
         views["q"],
         call.device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -231,7 +232,12 @@ class GradientsRequest(HeadsRequest):
         if self.modifier is None:
             return coordinates[0]
         tensors = [arguments[x.name] for x in self._read]
-        return emit_derivative(self.modifier, coordinates, tensors)
+        return emit_derivative(self.modifier, coordinates, tensors, self._rows(arguments))
+
+    def _rows(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory of `attn.adjoint`, by names of tensors."""
+        del arguments
+        return {}
 
 
 @request
@@ -255,6 +261,8 @@ class QGradientsSpec(GradientsRequest):
     """The gradient of queries; options as of every request of gradients.
 
     Args:
+      adjoints: names of tensors that the modifier reads, of whose gradients each query gets its
+        part: sums over keys, in memory that the kernel is called with (`rows_of`).
       heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths, cache: as of
         `GradientsRequest`.
 
@@ -264,3 +272,32 @@ class QGradientsSpec(GradientsRequest):
 
     operation: ClassVar[str] = "q_gradients"
     results: ClassVar[tuple[str, ...]] = ("dq",)
+
+    adjoints: tuple[str, ...] = option(
+        converter=options.names, default=(), written=list, read=tuple
+    )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Those of every request, and the sums of adjoints."""
+        rows = (*self.rows_q, self.heads, 1)
+        return super().operands + tuple(
+            Operand(rows_of(name), "f32", rows, "inout") for name in self.adjoints
+        )
+
+    @property
+    def kernel_name(self) -> str:
+        """As of every request, with the number of adjoints."""
+        return f"{super().kernel_name}{f'_a{len(self.adjoints)}' if self.adjoints else ''}"
+
+    def problem(self) -> Facts:
+        """As of every request, with the number of adjoints."""
+        return dataclasses.replace(super().problem(), adjoints=len(self.adjoints))
+
+    def _rows(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: arguments[rows_of(name)] for name in self.adjoints}
+
+
+def rows_of(name: str) -> str:
+    """The name of the memory with a tensor's adjoints, summed over the keys of each query."""
+    return f"rows_of_{name}"

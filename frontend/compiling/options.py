@@ -290,6 +290,18 @@ def block(value: object, group: int) -> tuple[int, int, int]:
     raise SpecError(no_kernel(f"block {shown(cast(object, value), 40)}", supported))
 
 
+def names(value: object) -> tuple[str, ...]:
+    """Names of tensors.
+
+    Raises:
+      SpecError: it is no sequence of texts.
+    """
+    items = cast("Sequence[object]", value) if isinstance(value, Sequence) else (None,)
+    if isinstance(value, str) or not all(isinstance(x, str) for x in items):
+        raise SpecError(f"adjoints must be names of tensors, got {shown(cast(object, value), 40)}")
+    return tuple(map(str, items))
+
+
 def gradient_block(value: object, group: int) -> tuple[int, int, int]:
     """Positions, heads and keys of a block of scores that is one work tile of gradients.
 

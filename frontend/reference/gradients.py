@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.arrays import host_arrays
 from attn_mlir.dialect.attn.programs.derivative import Derivative, differentiated
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.reference.mha import HIDDEN_BELOW, blocks, check_operands
 from attn_mlir.reference.modifier import Modifier
 from attn_mlir.reference.offsets import NO_OFFSETS
-from attn_mlir.trace import MaskMod, ScoreMod
+from attn_mlir.runtime.call.tensors import TensorView
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 Array = npt.NDArray[Any]
 
@@ -90,7 +92,7 @@ def attention_backward_f64(
         with np.errstate(over="ignore"):
             taken = np.where(is_empty, 0.0, 1 / (1 + np.exp(lse - logits)))
         dsinks = -(taken * sums).sum((0, 2))
-    modified = _Modified(Modifier.of(score_mod, mask_mod, None), captured)
+    modified = _Modified(score_mod, mask_mod, captured)
     dq, dk, dv = map(np.zeros_like, (q, k, v))
     for b, h, i, visible in blocks(q, k, [mask or full()] * len(q)):
         g = h // (q.shape[2] // k.shape[2])
@@ -104,25 +106,33 @@ def attention_backward_f64(
         dq[b, i, h] = factor * ds @ k[b, :, g]
         dk[b, :, g] += factor * ds.T @ q[b, i, h]
         dv[b, :, g] += p.T @ do[b, i, h]
-    return AttentionGradients(dq, dk, dv, dsinks, modified.captured)
+    return AttentionGradients(dq, dk, dv, dsinks, modified.gradients())
 
 
 class _Modified:
     """A score modifier with its derivatives, evaluated block by block.
 
-    Attributes:
-      captured: the gradients of the tensors that are asked for, so far.
+    Args:
+      score_mod, mask_mod, names: arguments of the call; `names` of the tensors.
     """
 
-    def __init__(self, modifier: Modifier, names: Sequence[str]):
-        self._modifier = modifier
+    def __init__(self, score_mod: ScoreMod | None, mask_mod: MaskMod | None, names: Sequence[str]):
+        program, arrays = trace(score_mod, mask_mod)
+        self._modifier = modifier = Modifier(program, host_arrays(arrays))
+        self._extended = {name for name, x in arrays.items() if isinstance(x, TensorView)}
         self._derivative: Derivative | None = None
         if modifier.program is not None:
             self._derivative = differentiated(modifier.program)
         for name in names:
             if name not in modifier.tensors:
                 raise SpecError(f"captured names {name!r}, which score_mod does not capture")
-        self.captured = {name: np.zeros(modifier.tensors[name].shape) for name in names}
+        self._captured = {name: np.zeros(modifier.tensors[name].shape) for name in names}
+
+    def gradients(self) -> dict[str, Array]:
+        """The gradients of the tensors that are asked for, without an axis that tracing adds."""
+        return {
+            name: x[..., 0] if name in self._extended else x for name, x in self._captured.items()
+        }
 
     def scores(
         self, scores: Array, visible: Array, b: int, h: int, row: int
@@ -152,9 +162,9 @@ class _Modified:
 
         for read in found.reads:
             name = found.tensors[read.tensor].name
-            if name not in self.captured:
+            if name not in self._captured:
                 continue
-            into = self.captured[name]
+            into = self._captured[name]
             places = [value(x).astype(np.int64) for x in found.nodes[read.node].args]
             inside = [
                 np.clip(np.where(x < 0, x + n, x), 0, n - 1)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.adjoints import added, empty_sums, store_sums
 from attn_mlir.schedules.backward.gradients import Gradients, Named
 from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT, numbers_of
@@ -88,7 +89,10 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group
     steps = _Steps(problem, storage, tile, group)
     widths = storage.widths[: len(storage.results)]
     empty = [b.fill([problem.config.tile_m, width], zero) for width in widths]
-    first, *second = problem.over_column_heads(tile, empty, steps.of_head)
+    first, *others = problem.over_column_heads(tile, empty + empty_sums(problem), steps.of_head)
+    second, sums = others[: len(widths) - 1], others[len(widths) - 1 :]
+    if sums:
+        store_sums(problem, tile, problem.first_position(tile, group), sums)
     steps.release()
     scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), first)
     b.barrier()  # the group has read the stationary slots, where these results may lie
@@ -132,10 +136,11 @@ class _Steps:
         test: Test | None,
         index: Value,
         gradient: Value,
-        *second_gradient: Value,
+        *others: Value,
     ) -> list[Value]:
-        """One streamed tile; `second_gradient` is empty if there is one gradient."""
-        problem = self._problem
+        """One streamed tile; the state is a gradient, a second one if there are two, and sums."""
+        problem, count = self._problem, len(self._storage.results) - 1
+        second_gradient, sums = others[:count], others[count:]
         slots: list[Value] = []
         raw: list[Value] = []
         for stationary, ring in zip(self._stationary, self._storage.streamed, strict=True):
@@ -144,7 +149,7 @@ class _Steps:
         first, second = slots
         scores = b.wait_product(raw[0], newest=1)
         row0, scale = self._row0, problem.scale
-        weights = self._weights(
+        weights = exponentials = self._weights(
             masked_scores(problem, tile, scores, test, tiles, index, row0, scale)
         )
         factors = times_slope(problem, tile, scores, weights, tiles, index, row0)
@@ -155,12 +160,20 @@ class _Steps:
         ]
         weight_gradients = b.wait_product(raw[1], newest=len(second_products))
         weight_gradients = _times(weight_gradients, row_weights)
-        first_product = self._added(gradient, self._gradients(factors, weight_gradients), first)
+        if sums:
+            differences = b.map_elements(b.fsub, weight_gradients, self._take(DELTA))
+            gradients = b.map_elements(b.fmul, factors, differences)
+        else:
+            differences, gradients = None, self._gradients(factors, weight_gradients)
+        first_product = self._added(gradient, gradients, first)
+        if differences is not None:
+            at = (tiles, index, row0)
+            sums = added(problem, tile, scores, exponentials, differences, *at, sums)
         second_done = [b.wait_product(product, newest=1) for product in second_products]
         b.release(second, "warps")
         gradient = b.wait_product(first_product)
         b.release(first, "warps")
-        return [gradient, *second_done]
+        return [gradient, *second_done, *sums]
 
     def _product(self, stationary: Value, streamed: Value) -> Value:
         """The product [rows, columns], in flight."""

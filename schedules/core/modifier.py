@@ -5,7 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
-from attn_mlir.dialect.attn import KeepOp, SinkOp, SlopeOp
+from attn_mlir.dialect.attn import AdjointOp, KeepOp, SinkOp, SlopeOp
 from attn_mlir.dialect.attn.region import inside
 from attn_mlir.dialect.diagnostics import op_error
 
@@ -26,6 +26,7 @@ class Modifier:
       gathers: whether an index combines query and key, as a distance does.
       has_sink: each row also sees a sink, a key without a value.
       has_slope: the derivative by the score is not 1 (`attn.slope`).
+      adjoint_rows: the memory of each `attn.adjoint`.
     """
 
     def __init__(
@@ -56,6 +57,9 @@ class Modifier:
         self.gathers = any(of_both & some for some in chosen)
         self.changes = self._result != score or score in needed
         self._sink, self._slope = (next(iter(inside(op, kind)), None) for kind in (SinkOp, SlopeOp))
+        adjoints = inside(op, AdjointOp)
+        self._adjoints = [x.value for x in adjoints]
+        self.adjoint_rows = tuple(captured[x.rows] for x in adjoints if captured)
         self.has_sink, self.has_slope = self._sink is not None, self._slope is not None
 
     def __call__(
@@ -96,6 +100,13 @@ class Modifier:
         assert self._slope is not None
         (slope,) = self._values([self._slope.value], (score, batch, head, q, k))
         return slope
+
+    def adjoint(
+        self, number: int, score: Value, batch: Value, head: Value, q: Value, k: Value
+    ) -> Value:
+        """The value of one `attn.adjoint`; other arguments and errors as of `slope`."""
+        (value,) = self._values([self._adjoints[number]], (score, batch, head, q, k))
+        return value
 
     @property
     def _result(self) -> Value:
@@ -146,6 +157,7 @@ class Unmodified(Modifier):
     def __init__(self) -> None:
         self.changes = self.hides = self.has_sink = self.has_slope = False
         self.reads, self.readings, self.gathers = 0, 0, False
+        self.adjoint_rows = ()
 
 
 def modifier_of(

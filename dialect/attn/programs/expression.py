@@ -1,9 +1,11 @@
 """Emits a score modifier's program as operations in the region of `attn.mha`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
+from attn_mlir.dialect.attn.adjoint import AdjointOp
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import (
@@ -82,9 +84,15 @@ def emit_program(program: Program, arguments: Sequence[Value], tensors: Sequence
 
 
 def emit_derivative(
-    program: Program, arguments: Sequence[Value], tensors: Sequence[Value]
+    program: Program,
+    arguments: Sequence[Value],
+    tensors: Sequence[Value],
+    rows: Mapping[str, Value] = MappingProxyType({}),
 ) -> Value:
     """As `emit_program`, with `attn.slope` where the derivative by the score is not 1.
+
+    Args:
+      rows: the memory of `attn.adjoint`, by names of tensors.
 
     Raises:
       SpecError: the score depends on an operation that has no derivative.
@@ -95,6 +103,10 @@ def emit_derivative(
         KeepOp(values[number])
     if not derivative.is_shift:
         SlopeOp(values[derivative.slope])
+    for read in derivative.reads:
+        name = derivative.tensors[read.tensor].name
+        if name in rows:
+            AdjointOp(values[read.adjoint], rows[name])
     return values[derivative.score]
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.backward.policy import GradientsPolicy
+from attn_mlir.schedules.policy.base import first_mismatch
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -16,6 +17,7 @@ from attn_mlir.schedules.policy.knobs import (
     multiple_of,
     one_of,
 )
+from attn_mlir.schedules.policy.refusal import Mismatch
 
 WARPGROUPS = 3  # two that compute, and the warps behind them
 PARTS = 2  # of the columns of a tile of scores, each of a group
@@ -32,6 +34,11 @@ class TensorGradientsPolicy(GradientsPolicy):
         Knob("attend_registers", 192, "registers of a thread of the groups."),
         Knob("other_registers", 120, "registers of a thread of the warps behind them."),
     )
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of every policy of gradients; without those of captured tensors."""
+        captured = ("captured", facts.adjoints, one_of(0))
+        return super().mismatch(facts, target) or first_mismatch([captured])
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """Tiles of as many rows as a product has; the planner checks memory."""
