@@ -31,7 +31,7 @@ from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.listed_tiles import IndexedTiles
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
-from attn_mlir.schedules.core.modifier import modifier_of
+from attn_mlir.schedules.core.modifier import Modifier, modifier_of
 from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, LSE_DIMS, QUERY_DIMS, opened, over_tiles
 from attn_mlir.schedules.operands.scales import OperandScales
@@ -40,6 +40,7 @@ from attn_mlir.schedules.operands.storage_checks import check_alike, check_queri
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
+SCORES_AT_A_TIME = 8  # of a thread; all 32 at once spill twice to ten times as many bytes
 TENSOR_DIMS = {
     "q": QUERY_DIMS,
     **dict.fromkeys(("k", "v"), KEY_DIMS),
@@ -65,6 +66,11 @@ class GradientConfig(Config):
     rescale_threshold: int = 0
     attend_registers: int = 224
     other_registers: int = 56
+
+    def scores_at_a_time(self, modifier: Modifier, element_bits: int) -> int:
+        """As of every configuration; few if the modifier reads tensors, beside the gradients."""
+        del element_bits
+        return SCORES_AT_A_TIME if modifier.reads else 0
 
 
 class _Gradients:
