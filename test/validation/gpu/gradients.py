@@ -21,49 +21,75 @@ MULTIPROCESSORS = 132  # of an H100 and of an H200: the choice of kernels depend
 ERROR = 2.0**-6  # of the largest gradient: a few roundings of P, dS and the results to bf16
 
 
-def _calls() -> Iterator[tuple[list[Any], am.Mask]]:
-    """q, k, v and the gradient of O, and the mask."""
+def _options() -> list[dict[str, Any]]:
+    """Masks alone, then modifiers, with a gradient of what they capture, and sinks."""
+    slopes, sinks = np.float32([0.5, 0.25, 0.125, 1.0]), np.float32([1.0, -1.0, 3.0, 0.0])
+    alibi: dict[str, Any] = {"score_mod": am.mods.alibi(slopes), "captured": ("table",)}
+    return [
+        *({"mask": mask} for mask in MASKS),
+        {"mask": am.causal(), "score_mod": am.mods.softcap(2.0)},
+        {"mask": am.causal(), **alibi, "sinks": sinks},
+        {"mask_mod": lambda b, h, q, k: (q * 7 + k * 3 + h) % 5 < 2},
+    ]
+
+
+def _calls() -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """q, k, v and the gradient of O, and the options."""
     bfloat16 = module("ml_dtypes").bfloat16
     random = np.random.default_rng(0)
     for head_dim in HEAD_DIMS:
-        for mask in MASKS:
+        for options in _options():
             for queries, keys in SIZES:
                 rows = ((queries, HEADS), (keys, KV_HEADS), (keys, KV_HEADS), (queries, HEADS))
                 shapes = [(2, *row, head_dim) for row in rows]
-                yield [random.standard_normal(x).astype(bfloat16) for x in shapes], mask
+                yield [random.standard_normal(x).astype(bfloat16) for x in shapes], options
 
 
 def _asks(target: str) -> None:
     device = EmulatorDevice(target=target, multiprocessors=MULTIPROCESSORS)
-    for operands, mask in _calls():
-        for step in steps_of_gradients(operands, mask, device):
+    for operands, options in _calls():
+        for step in steps_of_gradients(operands, options, device):
             am.compile(step.request, target=target)
 
 
-def steps_of_gradients(operands: list[Any], mask: am.Mask, device: Any) -> list[Step]:
+def steps_of_gradients(operands: list[Any], options: dict[str, Any], device: Any) -> list[Step]:
     """The launches of attention and of its gradients.
 
     Args:
       operands: q, k, v and the gradient of O, [batch, positions, heads, head_dim].
+      options: of `attention_backward`.
     """
     q, k, v, do = operands
-    forward = am.plan(q, k, v, mask=mask, return_lse=True, device=device)
+    forward = am.plan(q, k, v, **_forward(options), return_lse=True, device=device)
     lse = np.zeros((q.shape[0], q.shape[2], q.shape[1]), np.float32)
     backward = only_planned(am.attention_backward)
-    return [*forward.steps, *backward(q, k, v, do, lse, do, mask=mask, device=device).steps]
+    return [*forward.steps, *backward(q, k, v, do, lse, do, **options, device=device).steps]
+
+
+def _forward(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `attention`."""
+    return {name: x for name, x in options.items() if name != "captured"}
+
+
+def _named(found: Any) -> dict[str, Any]:
+    """All gradients by name."""
+    fields = {name: x for name, x in found._asdict().items() if x is not None}
+    captured = fields.pop("captured")
+    return {**fields, **captured}
 
 
 @check(targets=(HOPPER,), asks=_asks)
 def gradients_of_attention(machine: Machine) -> None:
-    """dq, dk and dv of every mask and head size; the same bits twice."""
-    for operands, mask in _calls():
+    """Every gradient, for every mask, modifier and head size; the same bits twice."""
+    for operands, options in _calls():
         q, k, v, do = operands
-        o, lse = am.attention(q, k, v, mask=mask, return_lse=True, device="cuda")
-        found = am.attention_backward(q, k, v, o, lse, do, mask=mask, device="cuda")
-        again = am.attention_backward(q, k, v, o, lse, do, mask=mask, device="cuda")
-        truth = am.reference.attention_backward_f64(q, k, v, o, lse, do, mask=mask)
-        for name, right in zip(truth._fields, truth, strict=True):
-            got, same = getattr(found, name), getattr(again, name)
-            assert got.tobytes() == same.tobytes(), name
+        o, lse = am.attention(q, k, v, **_forward(options), return_lse=True, device="cuda")
+        found = am.attention_backward(q, k, v, o, lse, do, **options, device="cuda")
+        again = am.attention_backward(q, k, v, o, lse, do, **options, device="cuda")
+        truth = am.reference.attention_backward_f64(q, k, v, o, lse, do, **options)
+        made, same = _named(found), _named(again)
+        for name, right in _named(truth).items():
+            got = made[name]
+            assert got.tobytes() == same[name].tobytes(), name
             error = np.abs(got.astype(np.float64) - right).max() / np.abs(right).max()
-            assert error < ERROR, f"{mask}, {q.shape}, {k.shape}: {name} is {error:.4f} off"
+            assert error < ERROR, f"{options}, {q.shape}, {k.shape}: {name} is {error:.4f} off"
