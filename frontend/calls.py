@@ -41,7 +41,7 @@ def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
             from attn_mlir.pytorch.in_graphs import IN_GRAPHS
 
             return IN_GRAPHS[name](*arguments, **options)
-        if is_attention and wants_gradient((*arguments, *options.values())):
+        if is_attention and wants_gradient(arguments, options):
             from attn_mlir.pytorch.autograd import trained
 
             return trained(*arguments, **options)

@@ -57,9 +57,7 @@ def _fields_of(cache: type) -> Callable[[Any], tuple[object, ...]]:
 
 _CACHE_FIELDS = {cache: _fields_of(cache) for cache in CACHES}
 _FUNCTIONS = (types.FunctionType, functools.partial)
-_reader = Reader(
-    (*MASKS, *DEVICES_BY_VALUE), _CACHE_FIELDS, dict.fromkeys(_FUNCTIONS, add_function)
-)
+READER = Reader((*MASKS, *DEVICES_BY_VALUE), _CACHE_FIELDS, dict.fromkeys(_FUNCTIONS, add_function))
 
 
 class CachedPlan:
@@ -246,7 +244,7 @@ class CachingPlanner:
             return None
         signature = Signature(len(arguments), *options)
         values = [value for name, value in options.items() if name != "stream"]
-        is_read = _reader.add(signature, (*arguments, *values, chosen_for_all()))
+        is_read = READER.add(signature, (*arguments, *values, chosen_for_all()))
         return signature if is_read else None
 
     def _relocatable(

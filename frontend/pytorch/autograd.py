@@ -17,12 +17,14 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.api.attention_backward import attention_backward
 from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.api.plan_cache import READER
 from attn_mlir.caches import CACHES
 from attn_mlir.errors import AttnError, SpecError, no_kernel
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.backward import attention_backward_in_graph
 from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static_scale
 from attn_mlir.pytorch.readable import readable
+from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
 from attn_mlir.runtime.call.torch_tensors import NO_GRADIENT, check_tensor, is_fake, is_tracing
 from attn_mlir.runtime.kernel import chosen_for_all
@@ -204,32 +206,24 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
     Raises:
       SpecError: names an operand that requires a gradient, and says what there is no kernel for.
     """
+    signature = Signature(len(operands), *options)
+    values = (*operands.values(), *options.values(), chosen_for_all())
+    with torch.no_grad():
+        is_read = READER.add(signature, values)
+    key, others = tuple(signature.key), signature.arrays[len(operands) :]
+    if key in _checked and not torch._C._any_requires_grad(*others):
+        return
     for name, x in operands.items():
         if isinstance(x, torch.Tensor):
             check_tensor(x, name, has_gradient=True)
     for name, x in options.items():
         if isinstance(x, torch.Tensor) and x.requires_grad:
             raise SpecError(NO_GRADIENT.format(name))
-    values = (*operands.values(), *options.values())
-    key = (chosen_for_all(), tuple(options), *map(_layout, values))
-    try:
-        if key in _checked:
-            return
-    except TypeError:  # an argument without a hash
-        key = None
-    with torch.no_grad():
-        _plan_gradients(operands, options)
-    if key is not None:
+    _plan_gradients(operands, options)
+    if is_read:
         if len(_checked) >= MAX_CHECKED:
             _checked.clear()
         _checked.add(key)
-
-
-def _layout(value: Any) -> object:
-    """What planning reads of a tensor on a GPU; other values as they are."""
-    if isinstance(value, torch.Tensor):
-        return value.shape, value.dtype, value.device
-    return value
 
 
 def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -247,7 +241,8 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
         if isinstance(x, CACHES):
             supported = "gradients are those of keys and values in tensors of their own"
             raise refuse(no_kernel(f"{name} of a {type(x).__name__}", supported))
-    given = (described(x, name) for name, x in operands.items())
+    with torch.no_grad():
+        given = [described(x, name) for name, x in operands.items()]
     views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, given, strict=True)}
     o, lse = attention.planner(**views, **{**options, "return_lse": True}).results
     if o.dtype != views["q"].dtype:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -121,11 +121,12 @@ def is_compiling() -> bool:
     )
 
 
-def wants_gradient(values: Iterable[object]) -> bool:
-    """Whether PyTorch records derivatives, and a tensor among these values requires a gradient."""
-    if "torch" not in sys.modules or not _parts().with_gradients():
+def wants_gradient(arguments: Sequence[object], options: Mapping[str, object]) -> bool:
+    """Whether PyTorch records gradients, and a tensor among the arguments of a call requires one."""
+    if "torch" not in sys.modules:
         return False
-    return any(is_tensor(x) and cast("Any", x).requires_grad for x in values)
+    torch = _parts()
+    return torch.with_gradients() and torch.c._any_requires_grad(*arguments, *options.values())
 
 
 def check_tensor(tensor: Any, name: str, *, has_gradient: bool = False) -> None:
