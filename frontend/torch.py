@@ -21,7 +21,7 @@ from attn_mlir.aten import deactivate as deactivate
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
-from attn_mlir.pytorch.autograd import check_attention, check_unmodified
+from attn_mlir.pytorch.autograd import check_attention, check_without_blocks
 from attn_mlir.pytorch.batching import register_rules
 from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.elements import added, visible
@@ -186,7 +186,7 @@ def _attend(
     width = value.shape[-1]
     is_trained = wants_gradient(query, key, value)
     if is_trained:
-        check_unmodified(**mods, block_mask=blocks)
+        check_without_blocks(blocks)
         return_lse = True
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
     if mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:

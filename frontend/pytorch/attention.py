@@ -8,7 +8,7 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
 from attn_mlir.pytorch.attention_call import ATTENTION, EAGER, attention_call_op, modified_call
-from attn_mlir.pytorch.autograd import check_unmodified, trained
+from attn_mlir.pytorch.autograd import trained
 from attn_mlir.pytorch.graph import traced_call
 from attn_mlir.pytorch.planned import OUTPUT_DTYPES, breaks
 from attn_mlir.pytorch.shapes import at_tracing_time, wants_gradient
@@ -25,8 +25,6 @@ def attention_in_graph(*arguments: Any, **options: Any) -> Any:
         return (trained if is_trained else attention)(*arguments, **options)
     return_lse = bool(named.pop("return_lse", False))
     mods = {name: named.pop(name, None) for name in ("score_mod", "mask_mod")}
-    if is_trained:
-        check_unmodified(**mods)
     flat: dict[str, Any] = {**ATTENTION.flattened(named), "return_lse": return_lse or is_trained}
     if not any(mod is not None for mod in mods.values()):
         o, lse = attention_call_op(captured=[], modifier="", **{"v": None, **flat})
@@ -38,7 +36,7 @@ def attention_in_graph(*arguments: Any, **options: Any) -> Any:
         q, k, v = flat["q"], flat["k"], flat.pop("v", None)
         values = k if v is None else v
         rows, heads = q.shape[:-2], q.shape[-2]
-        lse_shape = (*rows[:-1], heads, rows[-1]) if return_lse else (0,)
+        lse_shape = (*rows[:-1], heads, rows[-1]) if flat["return_lse"] else (0,)
         dtype = OUTPUT_DTYPES[flat["out_dtype"]] if "out_dtype" in flat else _dtype_of_o(q)
         if v is not None:
             flat["v"] = v

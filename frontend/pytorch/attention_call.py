@@ -7,17 +7,13 @@ by shapes, strides and dtypes only, and refuses what planning refuses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.attention import attention
-from attn_mlir.dialect.attn.programs.program import Program
-from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.autograd import register
-from attn_mlir.pytorch.call import as_tensor
-from attn_mlir.pytorch.graph_calls import GraphCall
-from attn_mlir.pytorch.planned import ViewOf
-from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
+from attn_mlir.pytorch.graph_calls import ModifiedCall
+from attn_mlir.pytorch.readable import as_tensor
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 OPERANDS = {
     "q": "Tensor", "k": "Tensor", "v": "Tensor?", "captured": "Tensor[]",
@@ -25,25 +21,9 @@ OPERANDS = {
 }  # fmt: skip
 
 
-class AttentionCall(GraphCall):
-    """`attention` as an operator, which has its modifiers traced: a program and what that reads."""
-
-    def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = super().unflattened(view_of, named)
-        modifier, captured = arguments.pop("modifier"), arguments.pop("captured")
-        if modifier:
-            program = Program.from_json(modifier)
-            names = [tensor.name for tensor in program.tensors]
-            if len(captured) != len(names):
-                raise SpecError(f"captured must hold {len(names)} tensors, got {len(captured)}")
-            arrays = {name: view_of(x, name) for name, x in zip(names, captured, strict=True)}
-            arguments["score_mod"] = Recorded(program, arrays)
-        return arguments
-
-
 EAGER = ("block_mask", "q_offset", "k_offset")  # arguments that break the graph of a call
 
-ATTENTION = AttentionCall(
+ATTENTION = ModifiedCall(
     attention,
     OPERANDS,
     cache="k",
@@ -83,4 +63,4 @@ def _call_of(*inputs: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 attention_call_op = ATTENTION.operator("attention_call", results=("o", "lse"))
-register(attention_call_op, _call_of)
+register(attention_call_op, _call_of, ATTENTION.arguments)

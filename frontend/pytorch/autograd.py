@@ -19,6 +19,7 @@ from attn_mlir.api.attention_backward import attention_backward
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan_cache import READER
 from attn_mlir.caches import CACHES
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import AttnError, SpecError, no_kernel
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.backward import attention_backward_in_graph
@@ -26,8 +27,15 @@ from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static
 from attn_mlir.pytorch.readable import readable
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
-from attn_mlir.runtime.call.torch_tensors import NO_GRADIENT, check_tensor, is_fake, is_tracing
+from attn_mlir.runtime.call.torch_tensors import (
+    NO_GRADIENT,
+    check_tensor,
+    is_fake,
+    is_tracing,
+    wants_gradient,
+)
 from attn_mlir.runtime.kernel import chosen_for_all
+from attn_mlir.trace import Recorded, trace
 
 torch: Any = importlib.import_module("torch")
 
@@ -42,9 +50,9 @@ NO_SECOND = (
     "attention has no second derivative: its gradients have none; leave create_graph out, or "
     "differentiate another function of its operands, such as PyTorch's attention"
 )
-NO_GRADIENT_THROUGH = (
-    "{0} has no kernel where an operand requires a gradient: gradients are those of attention "
-    "without it; call under torch.no_grad()"
+NO_GRADIENT_WITH_BLOCKS = (
+    "block_mask has no kernel where an operand requires a gradient: pass its mask_mod, or call under "
+    "torch.no_grad()"
 )
 MAX_CHECKED = 1024  # calls that are remembered
 
@@ -55,14 +63,23 @@ class _Attention(torch.autograd.Function):
     """`attention` and its gradients, outside of tracers."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    def forward(
+        ctx: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        sinks: Any,
+        options: Mapping[str, Any],
+        read: Sequence[Any],
+    ) -> tuple[Any, Any]:
+        options = {**options, "sinks": sinks}
         o, lse = attention(q, k, v, **{**options, "return_lse": True})
-        save(ctx, (q, k, v), (o, lse), options)
+        save(ctx, (q, k, v), (o, lse), options, read)
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
-        return *gradients(ctx, do, dlse), None
+        return *gradients(ctx, do, dlse), None, None
 
 
 class _Once(torch.autograd.Function):
@@ -87,29 +104,31 @@ def trained(*arguments: Any, **options: Any) -> Any:
     """
     named = dict(zip(DEFAULTS, arguments, strict=False)) | options
     q, k, v = (named.pop(name, None) for name in OPERANDS)
-    check_gradients({"q": q, "k": k, "v": v}, named)
-    o, lse = _Attention.apply(q, k, v, named)
+    read = check_gradients({"q": q, "k": k, "v": v}, named)
+    o, lse = _Attention.apply(q, k, v, named.pop("sinks", None), named, read)
     return (o, lse) if named.get("return_lse") else o
 
 
-def check_unmodified(**modifiers: Any) -> None:
-    """Refuses modifiers and lists of blocks of a call of which a gradient is wanted.
+def check_without_blocks(blocks: Any) -> None:
+    """Refuses lists of blocks in a call of which a gradient is wanted.
 
     Raises:
-      SpecError: names the argument.
+      SpecError: says so.
     """
-    for name, value in modifiers.items():
-        if value is not None:
-            raise SpecError(NO_GRADIENT_THROUGH.format(name))
+    if blocks is not None:
+        raise SpecError(NO_GRADIENT_WITH_BLOCKS)
 
 
 def register(
-    operator: Any, call_of: Callable[..., tuple[Sequence[Any], Mapping[str, Any]]]
+    operator: Any,
+    call_of: Callable[..., tuple[Sequence[Any], Mapping[str, Any]]],
+    names: Sequence[str],
 ) -> None:
     """Tells PyTorch the gradients of an operator for `attention`, which returns O and LSE.
 
     Args:
       call_of: makes q, k and v, and the other arguments of `attention` by name, of the operator's.
+      names: of the operator's arguments, which begin with q, k and v.
     """
 
     def setup(ctx: Any, inputs: Sequence[Any], output: Sequence[Any]) -> None:
@@ -117,19 +136,25 @@ def register(
         if not options.get("return_lse"):
             raise SpecError("return_lse must be True: gradients are computed from LSE")
         known = {**options, "scale": static_scale(options.get("scale"))}
-        check_gradients(dict(zip(OPERANDS, operands, strict=True)), known)
-        save(ctx, operands, output, options)
+        read = check_gradients(dict(zip(OPERANDS, operands, strict=True)), known)
+        save(ctx, operands, output, options, read)
 
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
-        others = ctx.needs_input_grad[len(OPERANDS) :]  # of a list of tensors a list
-        none = ([None] * len(x) if isinstance(x, list) else None for x in others)
-        return *gradients(ctx, do, dlse), *none
+        found = dict(zip((*OPERANDS, "sinks"), gradients(ctx, do, dlse), strict=True))
+        pairs = zip(names, ctx.needs_input_grad, strict=False)  # of a list of tensors a list
+        return tuple(
+            found.get(n, [None] * len(x) if isinstance(x, list) else None) for n, x in pairs
+        )
 
     operator.register_autograd(backward, setup_context=setup)
 
 
 def save(
-    ctx: Any, operands: Sequence[Any], results: Sequence[Any], options: Mapping[str, Any]
+    ctx: Any,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    options: Mapping[str, Any],
+    read: Sequence[Any],
 ) -> None:
     """Saves what the gradients of a call are computed from.
 
@@ -137,20 +162,21 @@ def save(
       operands: q, k and v.
       results: O and LSE.
       options: the others of `attention`; those of which gradients do not depend are left out.
+      read: the tensors that modifiers capture, which must not change either.
     """
     options = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
     arrays = {name: x for name, x in options.items() if isinstance(x, torch.Tensor)}
-    ctx.save_for_backward(*operands, *results, *arrays.values())
+    ctx.save_for_backward(*operands, *results, *arrays.values(), *read)
     ctx.arrays = tuple(arrays)
     ctx.options = {name: x for name, x in options.items() if name not in arrays}
     ctx.set_materialize_grads(False)
 
 
-def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, Any, Any]:
-    """The gradients of q, k and v, from those of O and LSE; None: of 0."""
+def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, Any, Any, Any]:
+    """The gradients of q, k, v and sinks, from those of O and LSE; None: of 0."""
     q, k, v, o, lse, *arrays = ctx.saved_tensors
     if do is None and dlse is None:
-        return None, None, None
+        return None, None, None, None
     backward = attention_backward
     if is_fake(q) or is_tracing():
         backward = attention_backward_in_graph
@@ -158,16 +184,17 @@ def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, Any, Any]:
     with torch.no_grad():
         given = {"q": q, "k": k, "v": v, "o": o, "do": do}
         given = {name: readable(name, x.detach()) for name, x in given.items()}
-        options = {**ctx.options, **dict(zip(ctx.arrays, arrays, strict=True))}
+        options = {**ctx.options, **dict(zip(ctx.arrays, arrays, strict=False))}
         dlse = None if dlse is None else dlse.contiguous()
         found = backward(**given, lse=lse, dlse=dlse, **options)
         results = found.dq, found.dk, found.dv
         for side, written in (("q", results[:1]), ("k", results[1:])):
             if options.get(f"seqused_{side}") is not None:
                 _clear_outside(written, options, side)
+    results = (*results, *([] if found.dsinks is None else [found.dsinks]))
     if torch.is_grad_enabled():  # the graph of the gradients is wanted as well
-        results = _Once.apply(len(results), *results, q, k, v, do)
-    return results
+        results = _Once.apply(len(results), *results, q, k, v, do, *arrays)
+    return (*results, None)[:4]
 
 
 def _clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str) -> None:
@@ -193,7 +220,7 @@ def _clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str
         x.masked_fill_(outside[..., None, None], 0)
 
 
-def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> list[Any]:
     """Refuses a call whose gradients have no kernel.
 
     The gradients are planned, with stand-ins for what the call will return; calls that are alike
@@ -203,6 +230,9 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
       operands: q, k and v, by the caller's names.
       options: the others of `attention`, by name.
 
+    Returns:
+      The tensors that modifiers capture.
+
     Raises:
       SpecError: names an operand that requires a gradient, and says what there is no kernel for.
     """
@@ -210,13 +240,16 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
     values = (*operands.values(), *options.values(), chosen_for_all())
     with torch.no_grad():
         is_read = READER.add(signature, values)
-    key, others = tuple(signature.key), signature.arrays[len(operands) :]
-    if key in _checked and not torch._C._any_requires_grad(*others):
-        return
+    key = tuple(signature.key)
+    captured = [signature.arrays[i] for i in signature.captured]
+    others = {name: x for name, x in options.items() if name != "sinks"}
+    if is_read and key in _checked and not wants_gradient(captured, others):
+        return captured
     for name, x in operands.items():
         if isinstance(x, torch.Tensor):
             check_tensor(x, name, has_gradient=True)
-    for name, x in options.items():
+    _, arrays = trace(options.get("score_mod"), options.get("mask_mod"))
+    for name, x in {**others, **arrays}.items():
         if isinstance(x, torch.Tensor) and x.requires_grad:
             raise SpecError(NO_GRADIENT.format(name))
     _plan_gradients(operands, options)
@@ -224,11 +257,13 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
         if len(_checked) >= MAX_CHECKED:
             _checked.clear()
         _checked.add(key)
+    return captured if is_read else [x for x in arrays.values() if isinstance(x, torch.Tensor)]
 
 
 def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Plans a call and its gradients; errors as `check_gradients`, and of the call itself."""
-    wanted = [name for name, x in operands.items() if getattr(x, "requires_grad", False)]
+    given = {**operands, "sinks": options.get("sinks")}
+    wanted = [name for name, x in given.items() if getattr(x, "requires_grad", False)]
 
     def refuse(why: str) -> SpecError:
         name = next(iter(wanted), "q")
@@ -242,8 +277,10 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
             supported = "gradients are those of keys and values in tensors of their own"
             raise refuse(no_kernel(f"{name} of a {type(x).__name__}", supported))
     with torch.no_grad():
-        given = [described(x, name) for name, x in operands.items()]
-    views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, given, strict=True)}
+        found = [described(x, name) for name, x in operands.items()]
+    views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, found, strict=True)}
+    if isinstance(sinks := options.get("sinks"), torch.Tensor):
+        options = {**options, "sinks": sinks.detach()}
     o, lse = attention.planner(**views, **{**options, "return_lse": True}).results
     if o.dtype != views["q"].dtype:
         raise refuse(no_kernel(f"out_dtype {o.dtype}", "gradients are those of O of q's dtype"))
@@ -264,17 +301,24 @@ def _dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:
     return dataclasses.replace(like, shape=tuple(shape), strides=strides, dtype=dtype)
 
 
-def check_attention(operands: Mapping[str, Any], mask: str, scale: float) -> None:
+def check_attention(
+    operands: Mapping[str, Any], mask: str, scale: float, score_mod: Recorded | None = None
+) -> None:
     """`check_gradients` for a call of `attn_mlir::attention`."""
-    check_gradients(operands, {"mask": parse_mask(mask), "scale": scale})
+    check_gradients(operands, {"mask": parse_mask(mask), "scale": scale, "score_mod": score_mod})
 
 
 def _of_attention(*inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
     """Operands and options of a call of `attn_mlir::attention`, of which gradients are wanted."""
     call = AttentionArguments(*inputs)
-    check_unmodified(score_mod=call.modifier or None, block_mask=call.block or None)
-    options = {"mask": parse_mask(call.mask), "scale": call.scale, "return_lse": call.return_lse}
+    check_without_blocks(call.block or None)
+    options: dict[str, Any] = {"mask": parse_mask(call.mask), "scale": call.scale}
+    options["return_lse"] = call.return_lse
+    if call.modifier:
+        program = Program.from_json(call.modifier)
+        names = (tensor.name for tensor in program.tensors)
+        options["score_mod"] = Recorded(program, dict(zip(names, call.captured, strict=True)))
     return call[: len(OPERANDS)], options
 
 
-register(attention_op, _of_attention)
+register(attention_op, _of_attention, AttentionArguments._fields)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from attn_mlir.api.attention import spec_of
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -18,10 +16,13 @@ from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
+from attn_mlir.pytorch.autograd import check_attention
 from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op
-from attn_mlir.runtime.call.tensors import TensorView, described
+from attn_mlir.pytorch.readable import as_tensor
+from attn_mlir.pytorch.shapes import wants_gradient
+from attn_mlir.runtime.call.tensors import described
 from attn_mlir.runtime.kernel import machine_of
-from attn_mlir.trace import MaskMod, ScoreMod, trace
+from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
 
 torch: Any = importlib.import_module("torch")
 
@@ -85,6 +86,10 @@ def call(
     ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
     read = [as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
     modifier = "" if program is None else program.canonical()
+    if wants_gradient(q, k, v):
+        arrays = dict(zip(captured, read, strict=True))
+        score_mod = None if program is None else Recorded(program, arrays)
+        check_attention({"query": q, "key": k, "value": v}, mask, scale, score_mod)
     return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
 
 
@@ -102,33 +107,3 @@ def _block_lists(
     if joins_blocks(block, listing.block_size, numbers.shape[1]):
         mask_mod = block_mod(described(kinds, "kinds"), listing.block_size, mask_mod)
     return mask_mod, [counts, indices]
-
-
-def as_tensor(array: Any, rank: int) -> Any:
-    """A captured array as a tensor that aliases it, with axes of extent 1 appended up to `rank`."""
-    owner: Any = array.owner if isinstance(array, TensorView) else array
-    if isinstance(owner, tuple):  # references: the tensor and its DLPack capsule
-        owner = cast("tuple[Any, ...]", owner)[0]
-    tensor: Any = owner if isinstance(owner, torch.Tensor) else _imported(owner)
-    while tensor.dim() < rank:
-        tensor = tensor.unsqueeze(-1)
-    return tensor
-
-
-def _imported(array: Any) -> Any:
-    """A tensor that aliases an array of another library, also of bfloat16, which DLPack of numpy
-    lacks.
-
-    Raises:
-      SpecError: it runs backwards, of which PyTorch has no tensors: importing one ends the process.
-    """
-    words: Any = array
-    steps: tuple[int, ...] = getattr(array, "strides", None) or ()
-    if any(step < 0 for step in steps):
-        raise SpecError(
-            f"a captured array of shape {list(words.shape)} has strides {list(steps)} in bytes: "
-            "PyTorch has no negative ones, capture a copy"
-        )
-    if isinstance(array, np.ndarray) and words.dtype.name == "bfloat16":
-        return torch.from_dlpack(words.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_dlpack(words)

@@ -17,6 +17,7 @@ from typing import Any
 from attn_mlir.api.plan import Plan
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
+from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.caches import TYPES, check_fields, declared, flatten_cache, rebuild_cache
@@ -24,6 +25,7 @@ from attn_mlir.pytorch.operators import static_scale
 from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, ViewOf, breaks, with_views
 from attn_mlir.pytorch.shapes import check_argument
 from attn_mlir.runtime.call.tensors import described
+from attn_mlir.trace import Recorded
 
 torch: Any = importlib.import_module("torch")
 
@@ -200,6 +202,22 @@ class GraphCall:
     def _plan(self, view_of: ViewOf, values: Mapping[str, Any]) -> Plan:
         planner: Callable[..., Plan] = self.function.planner
         return planner(**self.unflattened(view_of, values))
+
+
+class ModifiedCall(GraphCall):
+    """A function whose modifiers are traced: `modifier` is a program, `captured` what it reads."""
+
+    def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().unflattened(view_of, named)
+        modifier, captured = arguments.pop("modifier"), arguments.pop("captured")
+        if modifier:
+            program = Program.from_json(modifier)
+            names = [tensor.name for tensor in program.tensors]
+            if len(captured) != len(names):
+                raise SpecError(f"captured must hold {len(names)} tensors, got {len(captured)}")
+            arrays = {name: view_of(x, name) for name, x in zip(names, captured, strict=True)}
+            arguments["score_mod"] = Recorded(program, arrays)
+        return arguments
 
 
 def _no_batching(name: str) -> Callable[..., Any]:

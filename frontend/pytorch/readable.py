@@ -7,11 +7,14 @@ describe is copied once, when the operator runs, also in graphs; head sizes are 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from attn_mlir import env, library
 from attn_mlir.api.copyable import misfit
-from attn_mlir.runtime.call.tensors import view
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.call.tensors import TensorView, view
 
 torch: Any = importlib.import_module("torch")
 
@@ -31,3 +34,33 @@ def readable(name: str, tensor: Any) -> Any:
 def padded(tensor: Any) -> Any:
     """[..., head_dim] with zeros behind, up to a head size that kernels have."""
     return library.padded(tensor, HEAD_DIM_STEP)
+
+
+def as_tensor(array: Any, rank: int) -> Any:
+    """A captured array as a tensor that aliases it, with axes of extent 1 appended up to `rank`."""
+    owner: Any = array.owner if isinstance(array, TensorView) else array
+    if isinstance(owner, tuple):  # references: the tensor and its DLPack capsule
+        owner = cast("tuple[Any, ...]", owner)[0]
+    tensor: Any = owner if isinstance(owner, torch.Tensor) else _imported(owner)
+    while tensor.dim() < rank:
+        tensor = tensor.unsqueeze(-1)
+    return tensor
+
+
+def _imported(array: Any) -> Any:
+    """A tensor that aliases an array of another library, also of bfloat16, which DLPack of numpy
+    lacks.
+
+    Raises:
+      SpecError: it runs backwards, of which PyTorch has no tensors: importing one ends the process.
+    """
+    words: Any = array
+    steps: tuple[int, ...] = getattr(array, "strides", None) or ()
+    if any(step < 0 for step in steps):
+        raise SpecError(
+            f"a captured array of shape {list(words.shape)} has strides {list(steps)} in bytes: "
+            "PyTorch has no negative ones, capture a copy"
+        )
+    if isinstance(array, np.ndarray) and words.dtype.name == "bfloat16":
+        return torch.from_dlpack(words.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_dlpack(words)
