@@ -1,4 +1,4 @@
-"""The command line: `attn-mlir compile | prebuild | run | trace | time | info | doctor | demo`.
+"""The command line: `attn-mlir compile | run | emulate | ...`, see `attn-mlir --help`.
 
 Exit codes: 0 for success, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2 for a
 wrong command line.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attn_mlir.cli.doctor import add_doctor
+from attn_mlir.cli.emulate import add_emulate
 from attn_mlir.cli.outputs import check_new, check_svg
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.cli.timing import add_time
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_compile(commands.add_parser("compile", help="compile attention to a bundle file"))
     add_prebuild(commands.add_parser("prebuild", help="collect the bundles a program asks for"))
     _add_run(commands.add_parser("run", help="run a bundle on random operands and check it"))
+    add_emulate(commands.add_parser("emulate", help="run a PTX file on the emulator and check it"))
     _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
     add_time(commands.add_parser("time", help="clocks of a kernel by a model of the chip"))
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))

@@ -38,7 +38,7 @@ EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulat
 ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
-    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
+    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect emulator fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
     "naming passes pytorch reference runtime schedules torch trace tracing transformers validation"
 )
 
@@ -80,8 +80,9 @@ ALLOWED = {
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library tracing",
     "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
     "transformers": "calls errors fallback masks mods naming pytorch trace",
-    "cli": f"{LEAVES} compiling dialect.attn dialect.targets masks reference runtime",
+    "cli": f"{LEAVES} emulator compiling dialect.attn dialect.targets masks reference runtime",
     "dialect": "element_types errors extensions",
+    "emulator": "errors files runtime",
     "element_types": "errors",
     "passes.infrastructure": DIALECTS,
     "schedules": "",  # but for its rooms: each has a line
