@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from attn_mlir.api.attention_backward import Gradients
     from attn_mlir.api.latent.formats import pack_latent, unpack_latent
     from attn_mlir.api.plan import Plan
-    from attn_mlir.api.supports import supports
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.caches import ContiguousKV, PagedKV
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         mla,
         mla_decode,
         sparse_mla,
+        supports,
     )
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.latent import MlaSpec
@@ -113,7 +113,7 @@ _MODULES = {
     "prefix_lm": "masks",
     "sliding_window": "masks",
     "sparse_mla": "calls",
-    "supports": "api.supports",
+    "supports": "calls",
     "unpack_latent": "api.latent.formats",
 }
 _SUBMODULES = ("errors", "mods", "reference", "trace")

@@ -8,6 +8,7 @@ operator, such as `attn_mlir::attention_call`: under `torch.compile`, `torch.exp
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec
@@ -18,7 +19,10 @@ from attn_mlir.api import attention_backward as backward
 from attn_mlir.api.latent import mla as dense
 from attn_mlir.api.latent import mla_decode as decoding
 from attn_mlir.api.latent import sparse_mla as sparse
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.api.refusal import refusal
 from attn_mlir.caches import CACHES
+from attn_mlir.errors import REFUSALS
 from attn_mlir.runtime.call.torch_tensors import (
     is_compiling,
     is_fake,
@@ -71,6 +75,44 @@ def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:
     if _is_traced(arguments, options):
         return functools.partial(attention, *arguments, **options)
     return api.plan(*arguments, **options).run
+
+
+@outside_graphs
+def supports(*arguments: Any, **options: Any) -> str | None:
+    """Why a call of `attention` would be refused; None if kernels take it.
+
+    The call is checked and planned, as are its gradients where an operand requires one, and nothing
+    is compiled, allocated or launched. Tensors without memory do, such as those of
+    `torch.empty(..., device="meta")`: indices and lengths in host memory are looked at, other
+    elements are not.
+
+    Args:
+      arguments, options: as of `attention`.
+
+    Returns:
+      The message of the `SpecError`, `TargetError` or `ResourceError`, which says what is wrong,
+      what is allowed and what to do; None. A toolchain that is missing shows when kernels compile.
+
+    Raises:
+      TypeError: an argument that `attention` has not.
+    """
+    if not wants_gradient((*arguments, *options.values())):
+        return refusal(*arguments, **options)
+    from attn_mlir.pytorch.autograd import check_call
+
+    with sys.modules["torch"].no_grad():
+        if (reason := refusal(*arguments, **options)) is not None:
+            return reason
+    try:
+        check_call(*arguments, **options)
+    except REFUSALS as error:
+        return str(error)
+    return None
+
+
+vars(supports).update(
+    __signature__=inspect.signature(attention).replace(return_annotation=str | None)
+)
 
 
 def _is_traced(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:

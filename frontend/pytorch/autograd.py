@@ -102,11 +102,21 @@ def trained(*arguments: Any, **options: Any) -> Any:
     Raises:
       SpecError: as `attention`, and for a call whose gradients have no kernel.
     """
-    named = dict(zip(DEFAULTS, arguments, strict=False)) | options
-    q, k, v = (named.pop(name, None) for name in OPERANDS)
-    read = check_gradients({"q": q, "k": k, "v": v}, named)
-    o, lse = _Attention.apply(q, k, v, named.pop("sinks", None), named, read)
+    operands, named, read = check_call(*arguments, **options)
+    o, lse = _Attention.apply(*operands.values(), named.pop("sinks", None), named, read)
     return (o, lse) if named.get("return_lse") else o
+
+
+def check_call(*arguments: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """The operands and the other arguments of a call of `attention`, whose gradients have kernels;
+    and what `check_gradients` found.
+
+    Raises:
+      SpecError: as `check_gradients`.
+    """
+    named = dict(zip(DEFAULTS, arguments, strict=False)) | options
+    operands = {name: named.pop(name, None) for name in OPERANDS}
+    return operands, named, check_gradients(operands, named)
 
 
 def check_without_blocks(blocks: Any) -> None:

@@ -73,7 +73,7 @@ ALLOWED = {
     "block_masks": f"{LEAVES} {REQUEST}",
     "api": f"{LEAVES} {REQUEST} block_masks caches latent_rows naming",
     "aten": "adapters calls errors fallback flash masks mods naming pytorch",
-    "calls": "api caches pytorch runtime",
+    "calls": "api caches errors pytorch runtime",
     "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
     "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",

@@ -72,10 +72,22 @@ def test_tensors_without_memory() -> None:
     )
 
 
+def test_gradients_count_where_they_are_wanted() -> None:
+    torch: Any = pytest.importorskip("torch")
+    q = torch.empty(1, 8, 2, 64, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    wide = torch.empty(1, 8, 2, 256, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    assert am.supports(q, q, q, mask=am.causal()) is None
+    assert str(am.supports(wide, wide, wide)).startswith("q requires a gradient")
+    assert am.supports(wide.detach(), wide.detach(), wide.detach()) is None
+    with torch.no_grad():
+        assert am.supports(wide, wide, wide) is None
+    assert "head_dim" in str(am.supports(q, wide, wide))
+
+
 def test_a_gpu_that_no_target_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
-    module = importlib.import_module("attn_mlir.api.supports")
+    module = importlib.import_module("attn_mlir.api.refusal")
     attention = importlib.import_module("attn_mlir.api.attention")
     for owner in (module, attention):
         monkeypatch.setattr(owner, "machine_of", lambda *_: Machine(None, 132))
