@@ -38,7 +38,8 @@ def flash_attention_backward(
     """
     tensors = operands(query=query, key=key, value=value, out=out, logsumexp=logsumexp)
     (gradient,) = operands(grad_out=grad_out)
-    return tuple(BACKWARD.call(_attention_backward, *tensors, gradient, given=options))
+    found = BACKWARD.call(_attention_backward, *tensors, gradient, given=options)
+    return found.dq, found.dk, found.dv
 
 
 @adapter(DENSE, f"{GRADIENT} {LENGTHS} dropout_p is_causal philox_seed philox_offset")
