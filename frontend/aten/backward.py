@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from attn_mlir.adapters import ANYTHING, adapter, neutral
-from attn_mlir.aten.forward import operands
+from attn_mlir.aten.forward import operands, scores_on_host
 from attn_mlir.aten.table import BACKWARD, GRADIENT, LENGTHS, NEUTRAL
 from attn_mlir.calls import attention_backward
-from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.naming import renamed
+from attn_mlir.pytorch.readable import padded
 
 Gradients = tuple[Any, ...]
 DENSE = {
@@ -81,16 +81,17 @@ def scaled_dot_product_flash_attention_for_cpu_backward(
     attn_mask: Any = None,
     scale: float | None = None,
 ) -> Gradients:
-    """As `aten::_scaled_dot_product_flash_attention_for_cpu_backward`, without a mask.
+    """As `aten::_scaled_dot_product_flash_attention_for_cpu_backward`: not that of the mask.
+
+    Args:
+      others: as of `scaled_dot_product_flash_attention_for_cpu`.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    sq, sk = query.shape[2], key.shape[2]
-    if attn_mask is not None:
-        raise SpecError(no_kernel("attn_mask", "gradients are those of attention without it"))
-    if is_causal and sq != sk:
-        subject = f"is_causal of {sq} queries and {sk} keys"
-        raise SpecError(no_kernel(subject, "gradients are those of masks that end at the last key"))
-    tensors = (grad_out, query, key, value, out, logsumexp)
-    return scaled_dot_product_flash_attention_backward(*tensors, is_causal=is_causal, scale=scale)
+    named = operands(query=query, key=key, value=value, out=out)
+    *tensors, do = (padded(x).transpose(1, 2) for x in (*named, *operands(grad_out=grad_out)))
+    scores = scores_on_host(query, key, is_causal, attn_mask, scale)
+    found = _attention_backward(*tensors, *operands(logsumexp=logsumexp), do, **scores)
+    gradients = zip((found.dq, found.dk, found.dv), named, strict=False)
+    return tuple(x.transpose(1, 2)[..., : of.shape[3]] for x, of in gradients)

@@ -109,26 +109,29 @@ def scaled_dot_product_flash_attention_for_cpu(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
+    tensors = operands(query=query, key=key, value=value)
+    q, k, v = (padded(x).transpose(1, 2) for x in tensors)
+    scores = scores_on_host(query, key, is_causal, attn_mask, scale)
+    o, lse = attention(q, k, v, return_lse=True, **scores)
+    return o[..., : value.shape[3]].transpose(1, 2), lse
+
+
+def scores_on_host(
+    query: Any, key: Any, is_causal: bool, attn_mask: Any, scale: float | None
+) -> dict[str, Any]:
+    """The scores of `scaled_dot_product_flash_attention_for_cpu` as options of `attention`."""
     is_square = query.shape[2] == key.shape[2]
-    mods: dict[str, Any] = {}
+    options: dict[str, Any] = {
+        "mask": causal() if is_causal and is_square else full(),
+        "scale": query.shape[3] ** -0.5 if scale is None else scale,
+    }
     if is_causal and not is_square:
-        mods["mask_mod"] = causal_from_top
+        options["mask_mod"] = causal_from_top
     if attn_mask is not None:
         mask = attn_mask.detach()[(None,) * (4 - attn_mask.dim())]
         is_bool = mask.dtype == torch.bool
-        mods["mask_mod" if is_bool else "score_mod"] = visible(mask) if is_bool else added(mask)
-    tensors = operands(query=query, key=key, value=value)
-    q, k, v = (padded(x).transpose(1, 2) for x in tensors)
-    o, lse = attention(
-        q,
-        k,
-        v,
-        mask=causal() if is_causal and is_square else full(),
-        scale=query.shape[3] ** -0.5 if scale is None else scale,
-        return_lse=True,
-        **mods,
-    )
-    return o[..., : value.shape[3]].transpose(1, 2), lse
+        options["mask_mod" if is_bool else "score_mod"] = visible(mask) if is_bool else added(mask)
+    return options
 
 
 def operands(**tensors: Any) -> tuple[Any, ...]:

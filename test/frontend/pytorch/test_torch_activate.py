@@ -70,20 +70,30 @@ def test_sdpa_is_computed_by_the_emulator(case: str, monkeypatch: pytest.MonkeyP
     assert len(taken) == 1
 
 
+GRADIENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "causal": ({"sk": SQ}, {"is_causal": True}),
+    "causal from the top": ({}, {"is_causal": True}),
+    "bool": ({}, {"attn_mask": MASK}),
+    "float": ({}, {"attn_mask": torch.where(MASK, 0.5, 0.0).bfloat16()}),
+    "head size": ({"sk": SQ, "size": 36}, {"is_causal": True}),
+}
+
+
 @pytest.mark.slow
-def test_gradients_are_those_of_our_kernels() -> None:
-    """Also where a gradient has strides of 0, as that of a sum has, and heads are grouped."""
-    found: list[list[Any]] = []
-    for make in (lambda: at.activate("cpu"), None):
-        q, k, v = (x.requires_grad_() for x in operands(SQ, SQ))
-        if make is None:
-            sdpa(q.double(), k.double(), v.double(), is_causal=True).sum().backward()
-        else:
-            with make():
-                sdpa(q, k, v, is_causal=True).sum().backward()
-        found.append([x.grad.double() for x in (q, k, v)])
-    for ours, theirs in zip(*found, strict=True):
-        assert (ours - theirs).abs().max() < 0.02 * max(theirs.abs().max(), 1)
+@pytest.mark.parametrize("case", GRADIENTS)
+@pytest.mark.long("causal from the top", "bool", "float", "head size")
+def test_gradients_are_those_of_our_kernels(case: str) -> None:
+    """Also where the gradient of O has strides of 0, as that of a sum has."""
+    sizes, options = GRADIENTS[case]
+    q, k, v = (x.requires_grad_() for x in operands(**sizes))
+    with at.activate("cpu"):
+        sdpa(q, k, v, **options).sum().backward()
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    known = {x: y.double() if x == "attn_mask" and y.dtype != torch.bool else y for x, y in options.items()}  # fmt: skip
+    sdpa(*wide, **known).sum().backward()
+    for ours, theirs in zip((q, k, v), wide, strict=True):
+        assert ours.grad.shape == theirs.grad.shape
+        assert (ours.grad - theirs.grad).abs().max() < 0.02 * max(theirs.grad.abs().max(), 1)
 
 
 @pytest.mark.slow
