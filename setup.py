@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: wheels hold the product, an editable install also what checks it."""
+"""The part that pyproject.toml cannot say: wheels hold the product, an editable install also what checks it."""
 
 import shutil
 from pathlib import Path

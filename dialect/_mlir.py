@@ -11,7 +11,7 @@ object that only knows the package's folder takes its place in `sys.modules`, an
 page cache, numba-cuda-mlir 0.6.0: `ir` 0.12 s instead of 0.48 s, `ir` with all the dialect
 modules below 0.20 s instead of 0.59 s; a context 3-10 ms, one of our dialects in it 1-3 ms.
 
-What every user of the binding has to know:
+Rules for every user of the binding:
 
 * An operation, block or value does not keep its module alive. Hold the `ir.Module`; reading
   `ir.Module.parse(text).body.operations[0]` is a segmentation fault.

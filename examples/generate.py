@@ -355,7 +355,7 @@ def drawn_requests(size: Size) -> list[Request]:
 
 
 def plain_logits(model: Model, request: Request) -> Tensor:
-    """What plain torch finds behind each token of a request, [wanted, vocabulary]."""
+    """Logits of plain torch behind each token of a request, [wanted, vocabulary]."""
     tokens = torch.tensor(request.prompt + request.tokens[:-1], device=model.place)
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

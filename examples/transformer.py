@@ -7,7 +7,7 @@
     ATTN_MLIR_BUNDLES=DIR python examples/transformer.py --size real --device cuda   where the GPU is
 
 `attn_mlir.transformers.register` is all that a program needs: after it `attn_implementation="attn_mlir"`
-is a choice of every model that asks the package for its attention. What kernels lack is refused by name.
+is a choice of every model that asks the package for its attention. An option that kernels lack is refused by name.
 
 Logits are compared for a padded batch of prompts and for the tokens behind them, which see the cache,
 eagerly and under `torch.compile` as one graph. The truth is the package's own attention in float32, the
@@ -41,7 +41,7 @@ CHIPS = ("sm_90a", "sm_100a")
 
 @dataclass(frozen=True)
 class Size:
-    """Of the model, and of the prompts.
+    """Sizes of the model and of the prompts.
 
     Attributes:
       layers, width, heads, kv_heads, head_dim, hidden, vocabulary: of the model.
@@ -90,7 +90,7 @@ def made(size: Size, place: str) -> Any:
 
 @torch.inference_mode()
 def logits(model: Any, call: Any, tokens: Tensor, mask: Tensor, new: int) -> Tensor:
-    """Of the prompts at once and then of one token after the other, [tokens that are no padding, vocabulary].
+    """Logits of the prompts at once and then of one token after the other, [tokens that are no padding, vocabulary].
 
     Args:
       model: whose weights they are.

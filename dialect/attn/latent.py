@@ -1,4 +1,4 @@
-"""What the rows of a latent cache hold: one for each token, of one head, which all query heads
+"""Contents of the rows of a latent cache: one for each token, of one head, which all query heads
 read.
 
 ```text

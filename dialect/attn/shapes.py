@@ -1,4 +1,4 @@
-"""What the operands and results of an operation have in common:
+"""Checks that the operands and results of operations share:
 axes of one name are of one length.
 """
 

@@ -1,1 +1,1 @@
-"""What each chip has."""
+"""The features and limits of each chip."""

@@ -124,7 +124,7 @@ class StoreRowsOp(WS.Operation, name="store_rows"):
     """Threads write the rows of a fragment to rows of a tensor, each given by its number.
 
     Rows that the tensor does not have, such as those below 0, and columns beyond the tensor's are
-    dropped. Of two rows with the same number, either may remain.
+    dropped. If two rows have the same number, either may remain.
 
     Operands:
       fragment: [R, C]; or [R], an element of each row.

@@ -27,7 +27,7 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
       source: the tile; the view has the same number of rows and at most as many bytes. Or a whole
         shared tile [R, n C] as [n R, C], where C columns are whole lines of 128 bytes: row i R + r
         of the view is the i-th part of row r. So a tile can be boxes of R rows side by side, each
-        of which one copy fills. Of several lines R is a power of two, and the view is only loaded
+        of which one copy fills. With several lines R is a power of two, and the view is only loaded
         and stored.
 
     Memory effects: none, both are the same memory. Hardware: that of the tile's space.

@@ -1,4 +1,4 @@
-"""What a kernel will read, fetched to the L2 cache ahead: hints, which change nothing that is read.
+"""Prefetches to the L2 cache: hints, which change nothing that is read.
 
 Memory is what the caches agree on, so that a prefetch before `ws.grid_dependency_wait` is no
 access: what an earlier kernel writes meanwhile is in the L2 cache, or replaces what is there.

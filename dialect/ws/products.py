@@ -92,7 +92,7 @@ class MmaOp(WS.Operation, name="mma"):
       b_layout: whether b lies as `kn` or, transposed, as `nk`.
       ctas (optional): 2 for a product of a pair, issued by the even rank alone for both: each CTA
         has its own M rows of a and d, and of b its half of the N columns, those of the even rank
-        first, at the same places. 1 where it is absent. Of a pair d may be [2 M, N / 2]: the rows
+        first, at the same places. 1 where it is absent. In a pair d may be [2 M, N / 2]: the rows
         for the even rank's half of b, and below them those for the odd rank's. Then a in tensor
         memory is [2 M, K], where either half of its rows is multiplied with one half of b.
 

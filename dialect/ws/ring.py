@@ -311,7 +311,7 @@ class BehindOp(WS.Operation, name="behind"):
     it.
 
     An assembler computes what takes long as soon as it can: the exponentials of a whole row before
-    the first of them are handed over. What later ones are made of waits by this for the arrival.
+    the first of them are handed over. The operands of later ones wait by this for the arrival.
 
     Operands:
       fragment: [R], f32.

@@ -33,7 +33,7 @@ _NO_CODE = {
 
 @dataclass
 class Count:
-    """Of a room.
+    """Counts of a room.
 
     Attributes:
       files, lines, code, docs, imports, blank: their numbers; `code` has no imports.

@@ -108,7 +108,7 @@ def planned(shown: Shown) -> tuple[Any, ws.KernelOp]:
 
 
 def part_of(shown: Shown, kernel: ws.KernelOp) -> str:
-    """What the page has between its marks."""
+    """The page's text between its marks."""
     roles = (
         (
             role.label,

@@ -50,7 +50,7 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
         out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"))
 
         def place() -> tuple[b.Value, b.Value]:
-            """Of this CTA: its place in its pair, and that of its pair in the cluster."""
+            """The place of this CTA in its pair, and that of its pair in the cluster."""
             number = b.INT.floordiv(b.rank(), 2)
             return b.INT.sub(b.rank(), b.INT.mul(number, 2)), number
 

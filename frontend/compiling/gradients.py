@@ -29,7 +29,7 @@ _DTYPE = partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES)
 
 @request
 class DeltaSpec(Request):
-    """What is subtracted from the gradient of each weight of a row, for any batch and lengths.
+    """The term subtracted from the gradient of each weight of a row, for any batch and lengths.
 
     Args:
       heads: query heads.
@@ -68,7 +68,7 @@ class DeltaSpec(Request):
         return f"attn_delta{word}_{self.dtype}_h{self.heads}_d{self.v_head_dim}"
 
     def problem(self) -> Facts:
-        """Of the rows of O."""
+        """The facts of the rows of O."""
         return Facts(
             operation=self.operation,
             heads=self.heads,
@@ -169,7 +169,7 @@ class GradientsRequest(HeadsRequest):
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The static options."""
         words = (
             self.mask_name,
             "mod" if self.modifier is not None else "",
@@ -183,7 +183,7 @@ class GradientsRequest(HeadsRequest):
         return f"attn_{self.operation}_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
 
     def problem(self) -> Facts:
-        """Of the attention that they are gradients of."""
+        """The facts of the attention that they are gradients of."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

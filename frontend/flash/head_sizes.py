@@ -43,7 +43,7 @@ def in_whole_heads(
       given: the options.
 
     Returns:
-      Of `call`, O with its own columns.
+      The results of `call`, O with its own columns.
 
     Raises:
       SpecError: operands that do not belong together, and those of `call`.
@@ -78,5 +78,5 @@ def in_whole_heads(
 
 
 def _step(operands: tuple[Any, ...]) -> int:
-    """What head sizes are multiples of."""
+    """The step of head sizes, in elements."""
     return STEP_BYTES if any(map(is_narrow, operands)) else STEP_BYTES // 2

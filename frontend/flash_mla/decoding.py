@@ -103,7 +103,7 @@ def flash_mla_with_kvcache(
 ) -> tuple[Any, Any]:
     """As FlashMLA's `flash_mla_with_kvcache`, on top of `attn_mlir.mla_decode`.
 
-    What differs: caches of 16 bits also with `indices`; `attn_sink` may be given without them; any
+    Differences: caches of 16 bits also with `indices`; `attn_sink` may be given without them; any
     number of entries, heads in multiples of 8, pages of further sizes. What FlashMLA checks by
     assertions is refused by a `SpecError`.
 

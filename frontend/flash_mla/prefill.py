@@ -46,7 +46,7 @@ LENGTHS = "cu_seqlens_qo cu_seqlens_kv max_seqlen_qo max_seqlen_kv"
 def flash_attn_varlen_func(q: Any, k: Any, v: Any, **options: Any) -> tuple[Any, Any]:
     """As FlashMLA's `flash_attn_varlen_func`, on top of `attn_mlir.attention`.
 
-    What differs: further head sizes and f16; there is no backward pass.
+    Differences: further head sizes and f16; there is no backward pass.
 
     Args:
       q: [total_q, num_heads_q, head_dim_qk], bf16 or f16; head_dim_qk is 192 or 128 as a rule.

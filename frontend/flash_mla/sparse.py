@@ -18,7 +18,7 @@ INDICES_RANK = 3
 def flash_mla_sparse_fwd(q: Any, kv: Any, indices: Any, **options: Any) -> tuple[Any, Any, Any]:
     """As FlashMLA's `flash_mla_sparse_fwd`, on top of `attn_mlir.sparse_mla`.
 
-    What differs: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a
+    Differences: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a
     row that only entries past `topk_length` name is not read.
 
     Args:

@@ -1,6 +1,6 @@
 """FlashInfer's names and signatures (0.6 and later) over attn-mlir's kernels.
 
-What is offered is listed in `__all__`; each function says what it refuses.
+`__all__` lists the functions; each says what it refuses.
 """
 
 from attn_mlir.flashinfer.append import append_paged_kv_cache, get_batch_indices_positions

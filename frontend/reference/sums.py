@@ -22,7 +22,7 @@ that lose more than 1e-4, 548 of 16 problems, are those of `cut_product` to 4e-7
 def cut_product(a: Array, b: Array, sum_bits: int) -> Array:
     """a b^T, whose addends are cut, `STEP` of them at a time together with the sum so far.
 
-    What lies below 2^(e - sum_bits) is cut off, towards 0, where e is the largest exponent: of the
+    Bits below 2^(e - sum_bits) are cut off, towards 0, where e is the largest exponent: of the
     sum so far, and of a product the exponents of both factors added, also where 1.5 * 1.5 has the
     next one. Then the sum keeps as many bits below its own first one. arXiv:2511.10909 describes
     other products so.

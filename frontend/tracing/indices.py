@@ -76,7 +76,7 @@ def _value(
     at: Mapping[str, Array],
     arrays: Mapping[str, Array],
 ) -> Array | None:
-    """What a node is for these coordinates, or None if that depends on scores or on a GPU's
+    """The value of a node for these coordinates, or None if that depends on scores or on a GPU's
     memory.
     """
     if node.op == "argument":

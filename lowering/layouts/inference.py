@@ -270,7 +270,7 @@ def _assign(group: _Group, layout: Layout, scheme: Scheme, op: Any) -> bool:
 
 
 def _misfit(group: _Group, scheme: Scheme) -> str:
-    """What extents a scheme expects instead of a group's ([rows] if of rank 1); "" if they fit."""
+    """Extents that a scheme expects instead of a group's ([rows] if of rank 1); "" if they fit."""
     columns = [scheme.block.extent(COLUMN)]
     return scheme.misfit(group.shape if len(group.shape) == 2 else group.shape + columns)
 

@@ -1,7 +1,7 @@
 """Clusters: this CTA's rank, values that depend on it, and barriers in other CTAs.
 
-What a CTA does for others is listed by rank (`dialect.ws.cluster`). All CTAs run the same code, so
-a list becomes a value selected by the rank, or a constant where all ranks that run the code have
+The work of a CTA for others is listed by rank (`dialect.ws.cluster`). All CTAs run the same code,
+so a list becomes a value selected by the rank, or a constant where all ranks that run the code have
 the same.
 """
 
@@ -52,7 +52,7 @@ def by_rank(low: Lowering, numbers: Mapping[int, int]) -> Value | int:
 
 
 def number_in(value: Value, rank: int) -> int | None:
-    """What an integer of a kernel is in the CTA of a rank, if it is made of ranks and constants."""
+    """The value of an integer in the CTA of a rank, if it is made of ranks and constants."""
     if isinstance(value.owner, ir.Block):
         return None
     made: Any = value.owner.opview

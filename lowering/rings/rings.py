@@ -207,7 +207,7 @@ def _fence_once(low: Lowering) -> None:
 
 
 def cursor_key(low: Lowering, op: ws.AcquireOp | ws.WaitOp) -> tuple[Any, ...]:
-    """What the cursor is found by that an operation takes slots with."""
+    """The key of the cursor with which an operation takes slots."""
     side = PRODUCER if isinstance(op, ws.AcquireOp) else CONSUMER
     return op.ring, low.instances[op.slot], side
 

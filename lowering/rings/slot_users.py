@@ -1,4 +1,4 @@
-"""Who accesses the slots of a ring and the buffers that it guards: threads, or engines by the async
+"""The users of a ring's slots and of the buffers that it guards: threads, or engines by the async
 proxy.
 
 It decides over the fences that a handover needs (`rings`).

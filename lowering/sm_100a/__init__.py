@@ -1,1 +1,1 @@
-"""What Blackwell has and others do not: tensor memory, and products that add to it (`tcgen05`)."""
+"""Lowerings for Blackwell alone: tensor memory, and products that add to it (`tcgen05`)."""

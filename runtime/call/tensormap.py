@@ -68,7 +68,7 @@ class MapDescription:
 
     @property
     def copied_as(self) -> str:
-        """What cuda.h calls the type that the map's elements are copied as."""
+        """The type that the map's elements are copied as, by its name in cuda.h."""
         return ELEMENT_TYPES[self.dtype].tensor_map
 
 

@@ -3,7 +3,7 @@
 A call's parameters depend on shapes, strides, numbers and addresses. A plan keeps the block of
 parameters of one call; each word in it that depends on an address is that address plus a constant
 (in a tensor map its first word, `attn_mlir.runtime.call.tensormap`). Another launch rewrites these
-words. What depends on addresses is checked with every launch: alignment, and whether an output may
+words. Checks that depend on addresses run with every launch: alignment, and whether an output may
 share memory with another tensor. It does not if their byte ranges are disjoint, or if their
 relative position is that of the checked call. A plan keeps no tensors.
 """

@@ -91,7 +91,7 @@ class Problem:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """Of keys and of values."""
+        """For keys and for values."""
         k, v = (ir.MemRefType(x.type).shape[-1] for x in (self.k_new, self.v_new))
         return k, v
 

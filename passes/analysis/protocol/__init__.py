@@ -1,1 +1,1 @@
-"""What the roles of a kernel do with its rings: extracted, counted, simulated."""
+"""The ring protocol of a kernel's roles: extracted, counted, simulated."""

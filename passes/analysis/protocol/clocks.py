@@ -26,7 +26,7 @@ def knows(clock: Clock, event: Tick) -> bool:
 
 
 class Clocks:
-    """What is computed with clocks of some number of components, on all of them at once.
+    """Operations on clocks of some number of components, on all of them at once.
 
     Attributes:
       guards: the top bit of every field, 0 in clocks.

@@ -1,4 +1,4 @@
-"""What crosses between the CTAs of a cluster: who signals whom, and who touches whose slots.
+"""Arrivals and slot accesses between the CTAs of a cluster.
 
 Within a CTA a handover is sound by itself: an acquire hears of every release, a wait of every
 commit. Across CTAs the kernel says who signals whom, and may say too little. In every run, then:
@@ -83,14 +83,14 @@ class Crossings:
         return [p.label for p in found if rank in self.empty_at(key[0], p.rank)]
 
     def readers_of(self, key: Key, process: Process) -> Iterator[tuple[int, str]]:
-        """Who reads the slots that a process fills: pairs of the slot's CTA and a process."""
+        """The readers of the slots that a process fills: pairs of the slot's CTA and a process."""
         mine = self._touched[process.label, "acquire", key[0]]
         for other in self._readers.get(key, {}).values():
             for rank in mine & self._touched[other.label, "wait", key[0]]:
                 yield rank, other.label
 
     def fillers_of(self, key: Key, process: Process) -> Iterator[tuple[int, str]]:
-        """Who fills the slots that a process reads: pairs of the slot's CTA and a process."""
+        """Producers of the slots that a process reads: pairs of the slot's CTA and a process."""
         mine = self._touched[process.label, "wait", key[0]]
         for other in self._takers.get(key, {}).values():
             for rank in mine & self._touched[other.label, "acquire", key[0]]:

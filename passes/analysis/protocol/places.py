@@ -56,7 +56,7 @@ class Places:
                     found.setdefault(process.label, (process, step))
 
     def of(self, process: Process, step: Step) -> Iterator[Overlap]:
-        """What a process has to know of that acquires a slot; nothing where it does not use it."""
+        """The events that a process has to know of when it acquires a slot; none without a use."""
         if step.kind != "acquire" or not self.uses(step.slot):
             return
         instance = fixed_instance(process, step)

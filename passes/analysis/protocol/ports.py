@@ -55,7 +55,7 @@ class RingInstance:
     events: list[Event] = field(default_factory=list[Event])
 
     def side(self, kind: str, who: str) -> Side:
-        """What a process has done so far, which may be nothing."""
+        """The steps of a process so far, which may be none."""
         if (kind, who) not in self.sides:
             self.sides[kind, who] = Side(who)
         return self.sides[kind, who]

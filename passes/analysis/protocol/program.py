@@ -1,4 +1,4 @@
-"""What a process does in one call: its steps one after the other, and repetitions of steps.
+"""The work of a process in one call: its steps one after the other, and repetitions of steps.
 
 Sizes and work tiles decide all branches and counts of turns, so that two calls with the same
 programs are the same to the rings. Turns of a loop that do the same are one `Repeat`.

@@ -55,7 +55,7 @@ class Skip(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What is compared of two states whose processes are at the same places and whose ring
+    """The comparison of two states whose processes are at the same places and whose ring
     instances are alike.
 
     Attributes:
@@ -164,10 +164,10 @@ class _Instance:
         return (min(self._reused(), 0), stage, *apart)
 
     def counts(self) -> Iterator[Clock]:
-        """What handovers pass on and which steps they are, as far back as a step may ask, and the
-        last steps.
+        """The knowledge that handovers pass on and which steps they are, as far back as a step may
+        ask, and the last steps.
 
-        Who waits asks of the turn that is next to be waited for; who acquires, of the turn whose
+        A wait asks of the turn that is next to be waited for; an acquire, of the turn whose
         slot is next to be acquired again, and of the last turns of slots that overlap.
         """
         waited, reused = self._least("wait"), max(self._reused(), 0)

@@ -37,7 +37,7 @@ class Network:
         self._programs: dict[object, Program] = {}
 
     def programs(self, sizes: Sizes, tiles: Sequence[Sizes] = ({},)) -> tuple[Program, ...]:
-        """What each process does, for given sizes and work tiles of a CTA (`tile0`, ...
+        """The steps of each process, for given sizes and work tiles of a CTA (`tile0`, ...
         of each).
         """
         return tuple(self._program(process, sizes, tiles) for process in self._members)
@@ -92,7 +92,7 @@ class Network:
 
 
 def _explain(runner: Runner) -> str:
-    """What a role waits for, and from whom."""
+    """The slot that a role waits for, and its producers."""
     port = runner.blocked_on
     assert port is not None
     need, verb = ("an empty", "releases") if port.step.kind == "acquire" else ("a full", "commits")

@@ -1,6 +1,6 @@
 """The control skeleton of a role: its ring operations under its loops and branches.
 
-Everything that only moves or computes data is left out. What remains is a deterministic process
+Everything that only moves or computes data is left out. The rest is a deterministic process
 whose only interaction with other roles is through rings, so that roles form a process network in
 Kahn's sense: whether they finish does not depend on how fast each one runs.
 """
@@ -317,7 +317,7 @@ def _loops_of(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _outline(nodes: Sequence[Node]) -> Hashable:
-    """What `trips` depends on: formulas of loops and branches,
+    """The inputs of `trips`: formulas of loops and branches,
     each of which one function computes.
     """
     found: list[Hashable] = []

@@ -1,4 +1,4 @@
-"""What happened in a run: the steps at each ring instance,
+"""The events of a run: the steps at each ring instance,
 and which of them had happened before which.
 """
 

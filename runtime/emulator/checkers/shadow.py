@@ -91,7 +91,7 @@ class Shadow:
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """What it remembers by granule, until it is refined: the cells, and element sizes."""
+        """The memory by granule, until it is refined: the cells, and element sizes."""
         return *(accesses.cells for accesses in self._all), self.element_bytes
 
     def refine(self, factor: int) -> None:

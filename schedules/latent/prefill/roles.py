@@ -108,7 +108,7 @@ class LatentKV:
     """Keys as nope and rope, and values; k_nope and v are tensors."""
 
     def __init__(self, problem: Problem, rope: Rope):
-        """Of a problem whose K is k_nope."""
+        """For a problem whose K is k_nope."""
         self._problem, self._tensors, self._rope = problem, TensorRows(problem), rope
 
     def read_entries(self, tile: WorkTile, keys: ColumnTiles, index: Value | int) -> list[Value]:

@@ -1,6 +1,6 @@
 """Sparse latent attention of 128 heads by a pair of CTAs: roles that gather keys and values.
 
-The compute roles are in `absorbed_pair`. Of a block of 128 entries a CTA gathers the keys of 64,
+The compute roles are in `absorbed_pair`. From a block of 128 entries a CTA gathers the keys of 64,
 and half of the columns of all values.
 """
 
