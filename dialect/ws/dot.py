@@ -15,7 +15,7 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
     """Sums plus A B, all of them fragments of one warp, synchronously.
 
     Operands:
-      sums: [M, N], f32.
+      accumulators: [M, N], f32.
       a: [M, K].
       b: [K, N], or [N, K].
 
@@ -23,7 +23,7 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
       b_layout: whether b is `kn` or, transposed, `nk`.
       widened (optional, unit): b was loaded with 8-bit elements and widened to 16 bits in
         registers. Its layout then differs from that of a b with 16 bits in memory, and so does that
-        of a or the sums.
+        of a or the accumulators.
 
     Results:
       totals: [M, N].
@@ -31,14 +31,14 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
     Memory effects: none, but the threads of the warp have to meet. Hardware: any.
 
     Example:
-      %next = "ws.dot"(%sums, %a, %b) {b_layout = "kn"}
+      %next = "ws.dot"(%accumulators, %a, %b) {b_layout = "kn"}
         : (!ws.frag<vector<16x64xf32>>, !ws.frag<vector<16x32xbf16>>,
           !ws.frag<vector<32x64xbf16>>) -> !ws.frag<vector<16x64xf32>>
     """
 
     OPTIONAL_ATTRIBUTES = MappingProxyType({WIDENED: ir.UnitAttr})
 
-    sums: ext.Operand[FragmentType]
+    accumulators: ext.Operand[FragmentType]
     a: ext.Operand[FragmentType]
     b: ext.Operand[FragmentType]
     b_layout: ir.StringAttr
@@ -51,14 +51,14 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "DotOp") -> bool:
-        """Checks for sums of f32, operands of one element type, and extents that agree."""
-        sums, a, b = (FragmentType(value.type) for value in (op.sums, op.a, op.b))
-        if not isinstance(sums.element, ir.F32Type):
-            return fail(op, f"expects sums of f32, got {sums}")
-        if op.totals.type != sums:
-            return fail(op, f"expects a result of type {sums}, got {op.totals.type}")
-        if {len(kind.shape) for kind in (sums, a, b)} != {2}:
-            return fail(op, f"expects fragments of rank 2, got {sums}, {a} and {b}")
+        """Checks for accumulators of f32, operands of one element type, and extents that agree."""
+        acc, a, b = (FragmentType(value.type) for value in (op.accumulators, op.a, op.b))
+        if not isinstance(acc.element, ir.F32Type):
+            return fail(op, f"expects accumulators of f32, got {acc}")
+        if op.totals.type != acc:
+            return fail(op, f"expects a result of type {acc}, got {op.totals.type}")
+        if {len(kind.shape) for kind in (acc, a, b)} != {2}:
+            return fail(op, f"expects fragments of rank 2, got {acc}, {a} and {b}")
         if a.element != b.element:
             return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
         if op.is_widened and element_bits(b.element) != WIDE_BITS:
@@ -66,8 +66,9 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
         if op.b_layout.value not in B_LAYOUTS:
             return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
         n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
-        if [sums.shape[0], k] != a.shape or sums.shape[1] != n:
+        if [acc.shape[0], k] != a.shape or acc.shape[1] != n:
             return fail(
-                op, f"expects [M, N] = [M, K] x [K, N], got {sums.shape}, {a.shape}, [{k}, {n}]"
+                op,
+                f"expects [M, N] = [M, K] x [K, N], got {acc.shape}, {a.shape}, [{k}, {n}]",
             )
         return True

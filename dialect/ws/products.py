@@ -6,7 +6,7 @@ it. It is asynchronous too, so its result is pending and cannot be used until `w
 for it:
 
 ```
-%p = product(%sums, %a, %b)      issued
+%p = product(%accumulators, %a, %b)      issued
 %q = product(%more, %c, %d)      issued behind it
 %f = settle(%p) {newest = 1}     one product may still run: that of %q
 %g = settle(%q) {newest = 0}
@@ -31,7 +31,7 @@ B_LAYOUTS = ("kn", "nk")
 
 def _check_operands(
     op: Any,
-    sums: Sequence[int],
+    acc: Sequence[int],
     a: TileType | FragmentType,
     b: TileType,
     *,
@@ -54,11 +54,11 @@ def _check_operands(
         return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
     n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
     rows = a.shape if a_layout == "mk" else a.shape[::-1]
-    if may_repeat and a_layout == "km" and sums[0] % rows[0] == 0:
-        rows = [sums[0], rows[1]]
-    if [sums[0], k] != rows or sums[1] != ctas * n:
+    if may_repeat and a_layout == "km" and acc[0] % rows[0] == 0:
+        rows = [acc[0], rows[1]]
+    if [acc[0], k] != rows or acc[1] != ctas * n:
         part = "N" if ctas == 1 else f"N / {ctas}"
-        return fail(op, f"expects [M, N] = [M, K] x [K, {part}], got {sums}, {rows}, [{k}, {n}]")
+        return fail(op, f"expects [M, N] = [M, K] x [K, {part}], got {acc}, {rows}, [{k}, {n}]")
     return True
 
 
@@ -149,22 +149,22 @@ class MmaOp(WS.Operation, name="mma"):
             return fail(
                 op, f"expects tiles of two dimensions, got {d.shape}, {a.shape} and {b.shape}"
             )
-        sums = d.shape
+        acc = d.shape
         if op.is_stacked:
-            sums = [d.shape[0] // (PAIR if a.space == "shared" else 1), d.shape[1] * PAIR]
+            acc = [d.shape[0] // (PAIR if a.space == "shared" else 1), d.shape[1] * PAIR]
         return _check_operands(
-            op, sums, a, b, a_layout=op.a_order, ctas=op.cta_count, may_repeat=True
+            op, acc, a, b, a_layout=op.a_order, ctas=op.cta_count, may_repeat=True
         )
 
 
 class ProductOp(WS.Operation, name="product"):
-    """Tensor core: A B, plus the sums if `accumulate` holds, into registers. Asynchronous.
+    """Tensor core: A B, plus the accumulators if `accumulate` holds, into registers. Asynchronous.
 
     All threads of a group of the role issue it together.
 
     Operands:
-      sums: [M, N], f32; not read if `accumulate` is false. Those of a product that is pending still
-        are added to behind it.
+      accumulators: [M, N], f32; not read if `accumulate` is false. Those of a product that is still
+        pending are added to behind it.
       a: [M, K], a shared tile or a fragment, or [K, M], a shared tile.
       b: in shared memory.
       accumulate: i1.
@@ -174,20 +174,20 @@ class ProductOp(WS.Operation, name="product"):
       b_layout: `kn`, or `nk` for a transposed b.
 
     Results:
-      pending: the new sums, to be used by one `ws.settle` of the same block, or by another product
-        as its sums.
+      pending: the new accumulators, to be used by one `ws.settle` of the same block, or by another
+        product as its accumulators.
 
     Memory effects: reads a and b, asynchronously. Hardware: sm_90.
 
     Example:
-      %p = "ws.product"(%sums, %a, %b, %more) {b_layout = "kn"}
+      %p = "ws.product"(%accumulators, %a, %b, %more) {b_layout = "kn"}
         : (!ws.frag<vector<64x128xf32>>, !ws.tile<vector<64x64xbf16>, "shared">,
           !ws.tile<vector<64x128xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x128xf32>>>
       %f = "ws.settle"(%p) {newest = 0 : i64}
         : (!ws.pending<!ws.frag<vector<64x128xf32>>>) -> !ws.frag<vector<64x128xf32>>
     """
 
-    sums: ext.Operand[FragmentType | PendingType]
+    accumulators: ext.Operand[FragmentType | PendingType]
     a: ext.Operand[TileType | FragmentType]
     b: ext.Operand[TileType]
     accumulate: ext.Operand[I1]
@@ -213,12 +213,13 @@ class ProductOp(WS.Operation, name="product"):
         which settles it.
         """
         pending = PendingType(op.pending.type)
-        is_continued = isinstance(op.sums.type, PendingType)
-        sums = PendingType(op.sums.type).fragment if is_continued else FragmentType(op.sums.type)
-        if len(sums.shape) != 2 or not isinstance(sums.element, ir.F32Type):
-            return fail(op, f"expects sums of two dimensions and f32, got {sums}")
-        if pending.fragment != sums:
-            return fail(op, f"expects a result of pending {sums}, got {pending}")
+        is_continued = isinstance(op.accumulators.type, PendingType)
+        given = op.accumulators.type
+        acc = PendingType(given).fragment if is_continued else FragmentType(given)
+        if len(acc.shape) != 2 or not isinstance(acc.element, ir.F32Type):
+            return fail(op, f"expects accumulators of two dimensions and f32, got {acc}")
+        if pending.fragment != acc:
+            return fail(op, f"expects a result of pending {acc}, got {pending}")
         if isinstance(op.a.type, TileType) and TileType(op.a.type).space != "shared":
             return fail(op, f"expects a in shared memory or registers, got {op.a.type}")
         users = [use.owner for use in op.pending.uses]
@@ -230,12 +231,12 @@ class ProductOp(WS.Operation, name="product"):
         kind = TileType if isinstance(op.a.type, TileType) else FragmentType
         a = kind(op.a.type)
         return _check_a_order(op, a) and _check_operands(
-            op, sums.shape, a, TileType(op.b.type), a_layout=op.a_order
+            op, acc.shape, a, TileType(op.b.type), a_layout=op.a_order
         )
 
 
 class SettleOp(WS.Operation, name="settle"):
-    """Waits for a product: returns its sums, and ends its use of slots and fragments.
+    """Waits for a product: returns its accumulators, and ends its use of slots and fragments.
 
     Operands:
       pending: the oldest product of the block that is not settled yet.
@@ -246,7 +247,7 @@ class SettleOp(WS.Operation, name="settle"):
     Memory effects: waits for the tensor core. Hardware: sm_90.
 
     Example:
-      %p = "ws.product"(%sums, %a, %b, %more) {b_layout = "nk"}
+      %p = "ws.product"(%accumulators, %a, %b, %more) {b_layout = "nk"}
         : (!ws.frag<vector<64x128xf32>>, !ws.frag<vector<64x64xbf16>>,
           !ws.tile<vector<128x64xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x128xf32>>>
       %f = "ws.settle"(%p) {newest = 0 : i64}
@@ -255,7 +256,7 @@ class SettleOp(WS.Operation, name="settle"):
 
     pending: ext.Operand[PendingType]
     newest: ir.IntegerAttr
-    sums: ext.Result[FragmentType]
+    accumulators: ext.Result[FragmentType]
 
     @staticmethod
     def verify_invariants(op: "SettleOp") -> bool:
@@ -263,8 +264,8 @@ class SettleOp(WS.Operation, name="settle"):
         and that `newest` products were issued after it.
         """
         expected = PendingType(op.pending.type).fragment
-        if op.sums.type != expected:
-            return fail(op, f"expects a result of type {expected}, got {op.sums.type}")
+        if op.accumulators.type != expected:
+            return fail(op, f"expects a result of type {expected}, got {op.accumulators.type}")
         if not isinstance(op.pending.owner, ProductOp):
             return fail(op, "expects the result of a ws.product")
         pending = _pending_at(op)
@@ -292,8 +293,8 @@ def _pending_at(op: SettleOp) -> list[Any]:
         if other.operation == op.operation:
             break
         if isinstance(other, ProductOp):
-            if other.sums in pending:
-                pending.remove(other.sums)
+            if other.accumulators in pending:
+                pending.remove(other.accumulators)
             pending.append(other.pending)
         elif isinstance(other, SettleOp) and other.pending in pending:
             pending.remove(other.pending)

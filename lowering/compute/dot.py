@@ -42,13 +42,13 @@ def _constrain(c: Constraints, op: ws.DotOp) -> None:
     if c.warps != 1:
         raise op_error(op, f"expects a role whose groups are one warp, got {c.warps}")
     bits = ws.element_bits(element)
-    c.same(op, [op.sums, op.totals])
+    c.same(op, [op.accumulators, op.totals])
     is_kn, natural = op.b_layout.value == "kn", (accumulator(1), operand_a(1, bits))
     acc, a, b = *natural, operand_b(bits, is_kn=is_kn)
     if op.is_widened:
         acc, a = (in_fours(), natural[1]) if is_kn else (natural[0], in_fours())
         b = upcast_b(is_kn=is_kn)
-    for value, scheme in ((op.sums, acc), (op.a, a), (op.b, b)):
+    for value, scheme in ((op.accumulators, acc), (op.a, a), (op.b, b)):
         c.fixes(op, value, scheme)
 
 
@@ -58,7 +58,7 @@ def _dot(low: Lowering, op: ws.DotOp) -> None:
     a, b = a_registers(low[op.a]), b_registers(low[op.b])
     element = ws.FragmentType(op.a.type).element
     blocks: list[list[Value]] = []
-    for a_steps, registers in zip(a, accumulator_registers(low[op.sums]), strict=True):
+    for a_steps, registers in zip(a, accumulator_registers(low[op.accumulators]), strict=True):
         acc = [
             registers[first : first + D_REGISTERS]
             for first in range(0, len(registers), D_REGISTERS)

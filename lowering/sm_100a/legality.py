@@ -55,7 +55,9 @@ def _check_mma(context: OpContext, op: ws.MmaOp) -> None:
     if rows not in (HALF_ROWS, MMA_ROWS):
         raise op_error(op, f"expects M of {HALF_ROWS} or {MMA_ROWS}, got {rows}")
     if op.is_stacked and rows != MMA_ROWS:
-        raise op_error(op, f"expects sums of {MMA_ROWS} rows, two for each of a, got {rows}")
+        raise op_error(
+            op, f"expects accumulators of {MMA_ROWS} rows, two for each of a, got {rows}"
+        )
     line = line_elements(ws.element_bits(a.element))
     if op.a_order == "km" and a.shape[1] not in (line, rows):
         raise op_error(op, f"expects {line} or {rows} columns of a as km, got {a.shape[1]}")

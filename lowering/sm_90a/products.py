@@ -25,8 +25,8 @@ Value = Any
 
 @constrains(ws.ProductOp)
 def _constrain_product(c: Constraints, op: ws.ProductOp) -> None:
-    if isinstance(op.sums.type, ws.FragmentType):
-        c.fixes(op, op.sums, accumulator(WARPGROUP_WARPS))
+    if isinstance(op.accumulators.type, ws.FragmentType):
+        c.fixes(op, op.accumulators, accumulator(WARPGROUP_WARPS))
     if isinstance(op.a.type, ws.FragmentType):
         bits = ws.element_bits(ws.FragmentType(op.a.type).element)
         c.fixes(op, op.a, operand_a(WARPGROUP_WARPS, bits))
@@ -34,7 +34,7 @@ def _constrain_product(c: Constraints, op: ws.ProductOp) -> None:
 
 @constrains(ws.SettleOp)
 def _constrain_settle(c: Constraints, op: ws.SettleOp) -> None:
-    c.fixes(op, op.sums, accumulator(WARPGROUP_WARPS))
+    c.fixes(op, op.accumulators, accumulator(WARPGROUP_WARPS))
 
 
 @lowers(ws.ProductOp)
@@ -52,7 +52,9 @@ def _product(low: Lowering, op: ws.ProductOp) -> None:
     b_descriptors = _descriptors(low, op.b, bits, is_mn_major=form.b_is_mn_major)
     fixed = _fixed(op.accumulate)
     accumulate = low[op.accumulate] if fixed is None else fixed
-    low[op.pending] = issue_wgmma(form, _accumulators(low, op.sums), a, b_descriptors, accumulate)
+    low[op.pending] = issue_wgmma(
+        form, _accumulators(low, op.accumulators), a, b_descriptors, accumulate
+    )
 
 
 def _accumulators(low: Lowering, accumulators: Value) -> list[Value]:
@@ -93,10 +95,10 @@ def _descriptors(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -
 
 @lowers(ws.SettleOp)
 def _settle(low: Lowering, op: ws.SettleOp) -> None:
-    kind, layout = ws.FragmentType(op.sums.type), low.layouts[op.sums]
+    kind, layout = ws.FragmentType(op.accumulators.type), low.layouts[op.accumulators]
     registers = wait_wgmma(low[op.pending], op.newest.value)
     strips: list[list[Value]] = [[] for _ in layout.strip_offsets]
     for (strip, _), register in zip(accumulator_order(kind.shape[1]), registers, strict=True):
         strips[strip].append(register)
     parts = tuple(part for strip in strips for part in strip_vectors(strip, layout))
-    low[op.sums] = Fragment(kind, layout, parts)
+    low[op.accumulators] = Fragment(kind, layout, parts)

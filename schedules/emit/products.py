@@ -61,7 +61,7 @@ def product(
 def wait_product(in_flight: Value, *, newest: int = 0) -> Value:
     """Waits for all but the `newest` products after this one; returns its accumulators."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
-    return ws.SettleOp(in_flight, number, ws.PendingType(in_flight.type).fragment).sums
+    return ws.SettleOp(in_flight, number, ws.PendingType(in_flight.type).fragment).accumulators
 
 
 def dot(accumulators: Value, a: Value, b: Value, *, b_layout: str, upcasts: bool = False) -> Value:

@@ -84,7 +84,7 @@ def test_columns_are_constants(layout: str, count: int) -> None:
         ({"128x16xf32": "64x32xf32"}, "expects M of 128 in each CTA of a pair, got 64"),
         (
             {"128x16xf32": "64x16xf32", "128x64xbf16": "64x64xbf16", "<64x128xbf": "<32x128xbf"},
-            "expects sums of 128 rows, two for each of a, got 64",
+            "expects accumulators of 128 rows, two for each of a, got 64",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 // RUN: attn-opt --split-input-file --verify-diagnostics %s
 
 func.func @f(%d: !ws.frag<vector<16x8xbf16>>, %a: !ws.frag<vector<16x16xbf16>>, %b: !ws.frag<vector<8x16xbf16>>) {
-  // expected-error @below {{'ws.dot' op expects sums of f32, got !ws.frag<vector<16x8xbf16>>}}
+  // expected-error @below {{'ws.dot' op expects accumulators of f32, got !ws.frag<vector<16x8xbf16>>}}
   %0 = "ws.dot"(%d, %a, %b) {b_layout = "nk"} : (!ws.frag<vector<16x8xbf16>>, !ws.frag<vector<16x16xbf16>>, !ws.frag<vector<8x16xbf16>>) -> !ws.frag<vector<16x8xbf16>>
   func.return
 }

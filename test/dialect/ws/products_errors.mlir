@@ -93,7 +93,7 @@ func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128
 // Sums in registers.
 
 func.func @f(%s: !ws.frag<vector<64x32xf16>>, %a: !ws.tile<vector<64x16xbf16>, "shared">, %b: !ws.tile<vector<32x16xbf16>, "shared">, %c: i1) {
-  // expected-error @below {{'ws.product' op expects sums of two dimensions and f32, got !ws.frag<vector<64x32xf16>>}}
+  // expected-error @below {{'ws.product' op expects accumulators of two dimensions and f32, got !ws.frag<vector<64x32xf16>>}}
   %p = "ws.product"(%s, %a, %b, %c) {b_layout = "nk"} : (!ws.frag<vector<64x32xf16>>, !ws.tile<vector<64x16xbf16>, "shared">, !ws.tile<vector<32x16xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x32xf16>>>
   %f = "ws.settle"(%p) {newest = 0 : i64} : (!ws.pending<!ws.frag<vector<64x32xf16>>>) -> !ws.frag<vector<64x32xf16>>
   func.return
