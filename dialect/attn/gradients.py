@@ -145,7 +145,8 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
 
     Example:
-      %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
+      %dk, %dv =
+        "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
         : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
            tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
           -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>)

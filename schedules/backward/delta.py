@@ -1,4 +1,4 @@
-"""From `attn.delta` and `attn.sink_delta` to a kernel of threads: a work tile is some rows of one head.
+"""From `attn.delta` and `attn.sink_delta` to a kernel of threads: a work tile is rows of one head.
 
 The 16-byte units of a row of O and of dO are in adjacent threads, so that accesses are whole lines
 of memory. All of a tile is loaded before it is summed up, which keeps many loads in flight.
