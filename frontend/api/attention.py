@@ -173,7 +173,7 @@ def attention(call: AttentionCall) -> Plan:
     offsets = offsets_of(call.q_offset, call.k_offset, call.head_offset, lengths.sizes["batch"])
     mask, mask_mod, lists = call.mask, call.mask_mod, dict[str, object]()
     if call.block_mask is not None:
-        from attn_mlir.block_masks.blocks import mask_of, of_call
+        from attn_mlir.block_masks.blocks import mask_of
 
         offsets = offsets_of_blocks(call.block_mask, offsets)
         mask = mask_of(call.block_mask, mask, mask_mod)
@@ -200,6 +200,8 @@ def attention(call: AttentionCall) -> Plan:
         has_block_lists=call.block_mask is not None,
     )
     if call.block_mask is not None:
+        from attn_mlir.block_masks.blocks import of_call
+
         mask_mod, lists = of_call(call.block_mask, spec, choice, call.q, operands)
     split = _split(call, choice)
     kernel_sinks = call.sinks if split is None or split.in_kernel else None
