@@ -6,7 +6,6 @@ operands, and refuse everything that the operators refuse.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -66,13 +65,12 @@ def _request(
       SpecError: says which argument is wrong.
     """
     program = Program.from_json(call.modifier) if call.modifier else None
-    spec = spec_of(operands, parse_mask(call.mask), return_lse=call.return_lse)
-    descales_of(
-        spec, operands["q"].shape[0], None, None, None
-    )  # refuses 8 bits, as there are no scales
+    options: dict[str, Any] = {"return_lse": call.return_lse, "modifier": program}
+    extents = tuple(call.block) if call.block else None
+    spec = spec_of(operands, parse_mask(call.mask), block=extents, **options)
+    # refuses 8 bits, as there are no scales
+    descales_of(spec, operands["q"].shape[0], None, None, None)
     check_scale(static_scale(call.scale))
-    extents = cast("tuple[int, int, int]", tuple(call.block)) if call.block else None
-    spec = dataclasses.replace(spec, modifier=program, block=extents)
     expected = [operand for operand in spec.tensors if operand.name in _passed_names(spec)]
     if len(captured) != len(expected):
         names = ", ".join(operand.name for operand in expected) or "none"

@@ -163,11 +163,10 @@ def _of_sequences(spec: MlaDecodeSpec, q: TensorView, call: MlaDecodeCall) -> Ca
     Raises:
       SpecError: an argument is wrong.
     """
-    form = latent_format(call.kv_format, spec.head_dim)
+    form, packed = latent_format(call.kv_format, spec.head_dim), dict[str, Any]()
     if form is not None:
         cache, stored = packed_cached(form, call.cache, call.kv_scale)
-        rows = stored.operands
-        spec = dataclasses.replace(spec, kv_format=form.name, kv_group=stored.group)
+        rows, packed = stored.operands, {"kv_format": form.name, "kv_group": stored.group}
     else:
         check_no_scales(call.kv_format, call.kv_scale)
         cache = latent_cached(call.cache, spec.head_dim)
@@ -176,7 +175,7 @@ def _of_sequences(spec: MlaDecodeSpec, q: TensorView, call: MlaDecodeCall) -> Ca
     name, dtype = lengths.name("k"), rows["kv"].dtype
     if form is None and dtype != q.dtype:
         raise SpecError(f"{name} is {dtype}, q is {q.dtype}: both must be the same")
-    spec = dataclasses.replace(spec, lengths=lengths.kinds, cache=lengths.cache)
+    spec = dataclasses.replace(spec, lengths=lengths.kinds, cache=lengths.cache, **packed)
     return CachePool(spec, rows, lengths.arrays, lengths.sizes, name)
 
 
