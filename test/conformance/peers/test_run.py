@@ -24,7 +24,8 @@ from attn_mlir.validation.conformance.cases import (
     case_named,
 )
 from attn_mlir.validation.conformance.judging import Verdict
-from attn_mlir.validation.conformance.kernels import KERNELS, Known
+from attn_mlir.validation.conformance.kernel import Known
+from attn_mlir.validation.conformance.kernels import KERNELS
 from attn_mlir.validation.conformance.recorded import (
     PACKAGES,
     PACKAGES_WITHOUT_DEPENDENCIES,

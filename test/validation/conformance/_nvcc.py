@@ -71,10 +71,15 @@ def includes() -> list[str]:
 
 @dataclass(frozen=True)
 class Library:
-    """A library of host code without CUDA, and the PTX of its kernels."""
+    """A library of host code without CUDA, and the PTX of its kernels.
+
+    Attributes:
+      multiprocessors: that the host code is told of; 0 for those of the device.
+    """
 
     recorder: Recorder
     folder: Path
+    multiprocessors: int = 0
 
     @cached_property
     def path(self) -> Path:
@@ -124,7 +129,8 @@ class Library:
         handle, name = tempfile.mkstemp(dir=self.recorder.dump)
         os.close(handle)
         device = self.recorder.device
-        library.record_to(name.encode(), line.encode(), device.sm_count, device.major)
+        count = self.multiprocessors or device.sm_count
+        library.record_to(name.encode(), line.encode(), count, device.major)
         return Path(name)
 
     def _end(self, events: Path) -> None:

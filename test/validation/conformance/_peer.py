@@ -27,7 +27,7 @@ from .cases import (
     TritonGemm,
     case_named,
 )
-from .kernels import Kernel
+from .kernel import Kernel
 
 CUTE = ("nvidia-cutlass-dsl",)
 NVCC = ("nvidia-cuda-nvcc",)

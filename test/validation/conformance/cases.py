@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .kernels import KERNELS, Kernel, Known
-from .nvcc_kernels import NVCC
+from .kernel import Kernel, Known
+from .kernels import KERNELS
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,6 @@ CASES: tuple[Case, ...] = (
         warp_specialize=True,
     ),
     *KERNELS,
-    *NVCC,
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from attn_mlir.validation.conformance.formulas import (
     YARDSTICK,
     Array,
 )
-from attn_mlir.validation.conformance.kernels import Kernel
+from attn_mlir.validation.conformance.kernel import Kernel
 
 FACTOR = 2.0
 GROUP_ROWS = 16  # rows of an output whose yardstick errors count together

@@ -6,10 +6,14 @@ shows that the fault is the only one.
 
 from __future__ import annotations
 
-from .kernels import Kernel, Known, kernel
+from .kernel import Kernel, Known, kernel
 
 _MINIMUM_REWRITTEN = Known("race", "st.shared.v2.u32"), Known("race", "ld.shared.u32")
 _MINIMUM_KEPT = (r"(ld\.shared\.u32\s+%r\d+, \[\S*warp_min_cost\];)", r"\1 bar.sync 0;")
+_FIRST_TILE_AGAIN = (
+    Known("race", "cp.async.bulk.tensor.5d.global"),
+    Known("race", "st.global"),
+)
 _STATISTICS_AWAITED = (
     r"(tcgen05\.st\.sync\.aligned\.32x32b\.x2\.b32[^;]*;)",
     r"\1 tcgen05.wait::st.sync.aligned;",
@@ -26,20 +30,23 @@ NVCC: tuple[Kernel, ...] = (
     kernel(
         "cuda-fmha-d128-causal", "nvcc.forward",
         "CUTLASS forward D=128 causal, H=4 on 2, lengths 100x150 and 200x200 packed, bf16",
-        *_MINIMUM_REWRITTEN, fault=_STATISTICS,
+        *_MINIMUM_REWRITTEN, *_FIRST_TILE_AGAIN, fault=_STATISTICS,
         queries=[100, 200], keys=[150, 200], heads=4, kv_heads=2, dim=128, is_causal=True,
+        multiprocessors=9,
     ),
     kernel(
         "cuda-fmha-d128-causal-mended", "nvcc.forward",
         "the same with a wait behind the statistics and a barrier in the plan",
         mended=(_MINIMUM_KEPT, _STATISTICS_AWAITED),
         queries=[100, 200], keys=[150, 200], heads=4, kv_heads=2, dim=128, is_causal=True,
+        multiprocessors=8,
     ),
     kernel(
         "cuda-fmha-d192-full", "nvcc.forward",
         "CUTLASS forward D=192/128, H=2, lengths 130x300 and 64x100 packed, bf16",
         *_MINIMUM_REWRITTEN, fault=_STATISTICS,
         queries=[130, 64], keys=[300, 100], heads=2, kv_heads=2, dim=192, dim_v=128,
+        multiprocessors=3,
     ),
     kernel(
         "cuda-mla-decode", "nvcc.latent_decode",

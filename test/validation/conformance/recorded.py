@@ -20,7 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.checkers import CheckError, Finding
 from attn_mlir.validation.conformance.cases import Case, Combine
-from attn_mlir.validation.conformance.kernels import Kernel, Known
+from attn_mlir.validation.conformance.kernel import Kernel, Known
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

@@ -36,7 +36,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attn_mlir.validation.conformance.cases import CASES, Case, case_named
 from attn_mlir.validation.conformance.judging import Verdict, judge, operands
-from attn_mlir.validation.conformance.kernels import Kernel
+from attn_mlir.validation.conformance.kernel import Kernel
 from attn_mlir.validation.conformance.recorded import (
     HERE,
     ROOT,

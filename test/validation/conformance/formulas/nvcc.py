@@ -80,11 +80,7 @@ def _append_outputs(sizes: Sizes, arrays: Arrays, precision: Precision) -> Array
         at = arrays["page_table"][arrays["page_offsets"][sequence] + position // page]
         for name in "kv":
             result[name][at, position % page] = precision.wide(arrays[f"new_{name}"][row])
-    return {name: value.reshape(value.shape[0] * page, -1) for name, value in result.items()}
-
-
-def _append_seen(sizes: Sizes, arrays: Arrays) -> Arrays:
-    return {name: arrays[name].reshape(-1, sizes["heads"] * sizes["dim"]) for name in "kv"}
+    return result
 
 
 def _rotate_operands(sizes: Sizes, random: np.random.Generator) -> Arrays:
@@ -227,7 +223,7 @@ FORMULAS = {
     "nvcc.generated_context": Formula(_paged_operands, _paged_outputs, _LSE),
     "nvcc.generated_decode": Formula(_paged_operands, _paged_outputs, _LSE),
     "nvcc.rotate": Formula(_rotate_operands, _rotate_outputs),
-    "nvcc.append": Formula(_append_operands, _append_outputs, seen=_append_seen),
+    "nvcc.append": Formula(_append_operands, _append_outputs),
     "nvcc.fp8_product": Formula(_fp8_operands, _fp8_outputs),
     "nvcc.fp8_grouped": Formula(_grouped_operands, _grouped_outputs),
     "nvcc.scaled_product": Formula(_scaled_operands, _scaled_outputs),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .._nvcc import Library, data, library
 from .._recording import Recorder
-from .._recording import tensor as made
+from .._recording import tensor as allocated
 from ..cases import FORMATS
 
 CUTLASS_TYPES = {
@@ -20,7 +21,7 @@ TILES = 131072  # of queries that a plan has room for, as FlashInfer's own wrapp
 
 def tensor(shape: tuple[int, ...], dtype: str) -> Any:
     """A tensor whose values nobody reads: only where it begins on the device counts."""
-    return made(shape, dtype, "cpu")
+    return allocated(shape, dtype, "cpu")
 
 
 def forward(
@@ -34,11 +35,12 @@ def forward(
     dim_v: int = 0,
     dtype: str = "bf16",
     is_causal: bool = False,
+    multiprocessors: int = 0,
 ) -> None:
     """CUTLASS's forward for SM100 over packed sequences, planned on the device."""
     dim_v = dim_v or dim
     out = "bf16" if dtype == "e4m3" else dtype
-    kernels = library(
+    made = library(
         recorder,
         "fmha_sm100",
         HEAD_DIM_QK=dim,
@@ -47,8 +49,9 @@ def forward(
         OUT=CUTLASS_TYPES[out],
         MASK="CausalMask" if is_causal else "ResidualMask",
     )
+    kernels = replace(made, multiprocessors=multiprocessors)
     rows, longest = sum(queries), max(queries)
-    buckets = recorder.device.sm_count
+    buckets = multiprocessors or recorder.device.sm_count
     q = tensor((rows, heads, dim), dtype)
     k, v = tensor((sum(keys), kv_heads, dim), dtype), tensor((sum(keys), kv_heads, dim_v), dtype)
     o, lse = tensor((longest + rows, heads, dim_v), out), tensor((rows, heads), "f32")
