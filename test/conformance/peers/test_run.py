@@ -24,7 +24,7 @@ from attn_mlir.validation.conformance.cases import (
     case_named,
 )
 from attn_mlir.validation.conformance.judging import Verdict
-from attn_mlir.validation.conformance.kernel import Known
+from attn_mlir.validation.conformance.kernel import Fault, Known
 from attn_mlir.validation.conformance.kernels import KERNELS
 from attn_mlir.validation.conformance.recorded import (
     PACKAGES,
@@ -33,6 +33,7 @@ from attn_mlir.validation.conformance.recorded import (
     Recorded,
     Schedule,
     execute,
+    mend,
     stamp_of,
 )
 from attn_mlir.validation.journal import Journal
@@ -90,7 +91,8 @@ def test_what_the_issue_asks_for_is_among_them() -> None:
 def test_plain_data_is_read_by_both_sides_without_our_package() -> None:
     """What the peers' environment imports of it has no attn_mlir to import."""
     folder = Path(run.__file__).resolve().parent
-    shared = [folder / "cases.py", folder / "kernels.py", folder / "_peer.py"]
+    names = ("cases", "kernel", "kernels", "nvcc_kernels", "_peer")
+    shared = [folder / f"{name}.py" for name in names]
     for path in (*shared, *(folder / "programs").glob("*.py"), *folder.glob("_*.py")):
         assert "attn_mlir" not in path.read_text(), path
 
@@ -143,6 +145,9 @@ def test_the_first_run_is_timed_without_checkers() -> None:
     assert run.planned([fair, adversarial], "none") == [timed, run.Run(adversarial, "none")]
 
 
+FAIR = Schedule("fair")
+
+
 def copy_record() -> Recorded:
     """A launch that copies 32 words; the second half of `d` is not written."""
     params = [address.to_bytes(8, "little") for address in (0x7F00_0000_0000, 0x7F00_1000_0000)]
@@ -163,6 +168,28 @@ def test_a_record_runs_on_its_own_addresses() -> None:
     assert not d.any(), "operands are copied"
     done = execute(copy_record(), {"d": np.zeros(64, np.uint32)}, Schedule("adversarial", 1))
     assert (done.arrays["d"] == 0).all()
+
+
+def test_writes_of_the_host_come_before_their_launch() -> None:
+    record = copy_record()
+    writes = [
+        {"write": 0x7F00_0000_0000, "byte": 1, "count": 8},
+        {"write": 0x7F00_0000_0004, "bytes": "02000000"},
+    ]
+    launch = {**record.launches[0], "writes": writes}
+    done = execute(replace(record, launches=[launch]), {"d": np.zeros(32, np.uint32)}, FAIR)
+    assert done.arrays["d"][:3].tolist() == [0x01010101, 2, 0]
+    writes[1]["write"] = 0x7F00_0000_0080
+    with pytest.raises(SpecError, match="4 B to 0x7f0000000080, which no tensor holds"):
+        execute(replace(record, launches=[launch]), {}, FAIR)
+
+
+def test_ptx_is_mended_where_the_case_says_so() -> None:
+    launches = [{"text": "a b;"}, {"text": "b b;"}]
+    mend(launches, [(r"b(;?)", r"c\1")])
+    assert [launch["text"] for launch in launches] == ["a c;", "c c;"]
+    with pytest.raises(SpecError, match="no PTX of the case has 'b'"):
+        mend(launches, [("b", "c")])
 
 
 @pytest.mark.parametrize("operand", [{"b": np.zeros(1)}, {"a": np.zeros(129, np.uint8)}])
@@ -224,6 +251,10 @@ def test_the_table_shows_the_worst_run() -> None:
     assert cells[2:] == ["7,000", "1,234", "1.25", "O 7.5e-04 (0.75)", "2 of 3"]
     late = run.Row(CASES[0], 7000, [outcome("", 0.5)], left_out=20)
     assert late.cells()[-1] == "1 of 1 (20 not run)"
+    faulty = replace(row, case=replace(KERNELS[0], fault=Fault("it races")))
+    assert faulty.cells()[-1] == "2 of 3: it races" and len(faulty.failures) == 1
+    everywhere = replace(KERNELS[0], fault=Fault("it races", ""))
+    assert len(row.failures) == 1 and not replace(row, case=everywhere).failures
     runs = run.planned([Schedule("fair"), Schedule("adversarial", 0)], "all")
     text = run.markdown([row], {"b": "2", "a": "1"}, runs)
     assert text.startswith(
@@ -261,3 +292,10 @@ def test_the_page_keeps_everything_but_the_table(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no place for the table"):
         run.write_page("new", page)
     assert run.BEGIN in run.PAGE.read_text() and run.END in run.PAGE.read_text()
+
+
+def test_some_rows_are_put_into_the_table() -> None:
+    head = "Packages: a 1.\n\n| package | kernel | runs |\n| --- | --- | --- |\n"
+    old = head + "| a | one | 1 |\n| a | two | 1 |"
+    new = head.replace("1", "2") + "| a | two | 2 |\n| b | one | 2 |"
+    assert run.merged(old, new) == head + "| a | one | 1 |\n| a | two | 2 |\n| b | one | 2 |"

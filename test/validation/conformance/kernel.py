@@ -28,6 +28,19 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What a kernel gets wrong: docs/findings.md has the lines.
+
+    Attributes:
+      what: in one line.
+      schedules: how the names of those begin under which it does; empty for all.
+    """
+
+    what: str
+    schedules: str = "adv"
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A kernel with a program that launches it and a formula that says what is right.
 
@@ -37,7 +50,7 @@ class Kernel:
       sizes: arguments of both.
       known: findings that there are, and no others.
       mended: what is replaced in its PTX, as a regular expression and what takes its place.
-      fault: why it goes wrong under adversarial schedules, where it does; docs/findings.md has the lines.
+      fault: why runs may go wrong; None where none may.
     """
 
     name: str
@@ -47,7 +60,7 @@ class Kernel:
     target: str = "sm_100a"
     known: tuple[Known, ...] = field(default=(), repr=False)  # no part of what is compiled
     mended: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    fault: str = field(default="", repr=False)
+    fault: Fault | None = field(default=None, repr=False)
 
     @property
     def module(self) -> str:
@@ -87,7 +100,7 @@ def kernel(
     *known: Known,
     target: str = "sm_100a",
     mended: tuple[tuple[str, str], ...] = (),
-    fault: str = "",
+    fault: Fault | None = None,
     **sizes: Any,
 ) -> Kernel:
     """A case whose further keywords are its sizes."""

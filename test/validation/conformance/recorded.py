@@ -161,11 +161,11 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
         for launch in data["launches"]
     ]
     if isinstance(case, Kernel):
-        _mend(launches, case.mended)
+        mend(launches, case.mended)
     return Recorded(case, data["packages"], launches, data["buffers"])
 
 
-def _mend(launches: Sequence[dict[str, Any]], mended: Iterable[tuple[str, str]]) -> None:
+def mend(launches: Sequence[dict[str, Any]], mended: Iterable[tuple[str, str]]) -> None:
     """Replace what a case mends in the PTX of its launches.
 
     Raises:

@@ -13,7 +13,7 @@ made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in 
 the case, the recorder or a package's version changes. Right runs are noted in `build/conformance.jsonl`; `--resume` takes
 those that the same emulator made of the same record. Checkers watch every run but the first, which is fair and tells the
 speed. Exit code: 0 when every run gave the right numbers and no finding that the case is not known for, else 1; a case
-with a fault that docs/findings.md explains may go wrong under adversarial seeds.
+with a fault that docs/findings.md explains may go wrong where that says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attn_mlir.validation.conformance.cases import CASES, Case, case_named
 from attn_mlir.validation.conformance.judging import Verdict, judge, operands
-from attn_mlir.validation.conformance.kernel import Kernel
+from attn_mlir.validation.conformance.kernel import Fault, Kernel
 from attn_mlir.validation.conformance.recorded import (
     HERE,
     ROOT,
@@ -122,18 +122,17 @@ class Row:
         return sum(not outcome.reason for outcome in self.outcomes)
 
     @property
-    def fault(self) -> str:
-        """Why adversarial runs go wrong, where the case is known for it."""
-        return self.case.fault if isinstance(self.case, Kernel) else ""
+    def fault(self) -> Fault | None:
+        """What the case is known to get wrong."""
+        return self.case.fault if isinstance(self.case, Kernel) else None
 
     @property
     def failures(self) -> list[Outcome]:
-        """Wrong runs that the case is not known for: with a fault, only fair ones count."""
-        return [
-            outcome
-            for outcome in self.outcomes
-            if outcome.reason and not (self.fault and outcome.schedule.startswith("adv"))
-        ]
+        """Wrong runs that the case's fault does not explain."""
+        wrong = [outcome for outcome in self.outcomes if outcome.reason]
+        if self.fault is None:
+            return wrong
+        return [one for one in wrong if not one.schedule.startswith(self.fault.schedules)]
 
     def cells(self) -> list[str]:
         """Package, kernel, PTX lines, warp-instructions, seconds, errors, runs."""
@@ -153,7 +152,7 @@ class Row:
             ", ".join(f"{v.output} {v.error:.1e} ({v.ratio:.2f})" for v in worst.values()),
             f"{self.passed} of {len(self.outcomes)}"
             + (f" ({self.left_out} not run)" if self.left_out else "")
-            + (f": {self.fault}" if self.fault else ""),
+            + (f": {self.fault.what}" if self.fault else ""),
         ]
 
 

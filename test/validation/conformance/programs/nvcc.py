@@ -171,13 +171,16 @@ def fp8_product(recorder: Recorder, *, m: int, n: int, k: int, ctas: int = 1) ->
 
 
 def fp8_grouped(recorder: Recorder, *, rows: list[int], n: int, k: int, ctas: int = 1) -> None:
-    """The same product of groups of rows, each with a B of its own."""
+    """The same product of groups of rows, each with a B of its own.
+
+    The scales of A have room behind them, since the kernel reads past their end.
+    """
     kernels = library(
         recorder, "gemm_fp8_sm100", CTAS=ctas, OUT=CUTLASS_TYPES["bf16"], IS_GROUPED=1
     )
     m, groups = sum(rows), len(rows)
     a, b, d = tensor((m, k), "e4m3"), tensor((groups, n, k), "e4m3"), tensor((m, n), "bf16")
-    scales = tensor((k // 128, m), "f32"), tensor((groups, k // 128, n // 128), "f32")
+    scales = tensor((k // 128 + 1, m), "f32"), tensor((groups, k // 128, n // 128), "f32")
     offsets = tensor((groups + 1,), "i32")
     recorder.name(a=a, b=b, d=d, a_scale=scales[0], b_scale=scales[1], offsets=offsets)
     buffers = tensor((1 << 20,), "u8"), tensor((1 << 24,), "u8")
