@@ -3,6 +3,7 @@
     python bench/emulator.py                       our kernel, B=1, H=2, S=512, D=128, causal, bf16
     python bench/emulator.py --peer fa4            FlashAttention-4's kernel for the same, launched as its authors do
     python bench/emulator.py --recorded DIR/NAME   any kernel whose launch was recorded: NAME.ptx and NAME.launch.json
+    python bench/emulator.py --case NAME           a kernel of `make conformance`, such as cuda-sm90-prefill-d128
     python bench/emulator.py --both                native arithmetic and Python in turns, in seconds of the process
     python bench/emulator.py --schedule NAME       our kernel by another schedule, such as mha-streaming
 
@@ -22,18 +23,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attn_mlir.reference import Comparison
-
 from attn_mlir.bench._peers import record_fa4
 from attn_mlir.bench._problem import Problem
 from attn_mlir.bench._stats import Spread, conditions
 
+NAMES = ("q", "k", "v", "o", "lse")
 PROMISED_SECONDS = 5.0  # B=1, H=2, S=512, D=128, causal, one core
 
 
@@ -48,28 +49,28 @@ class Run:
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel to run again and again, the arrays q, k, v, o and lse that it works on, and what it computes.
+    """A kernel to run again and again, and what judges it.
 
     Attributes:
       run: runs it, with native arithmetic if the argument is true.
+      judge: whether the last run's numbers are right, and what to print of them.
     """
 
     title: str
     run: Callable[[bool], Run]
-    arrays: dict[str, NDArray[Any]]
-    is_causal: bool
-    scale: float
+    judge: Callable[[], tuple[bool, str]]
 
-    def verdict(self) -> Comparison:
-        """Judges what the last run left in o and lse."""
-        import attn_mlir as am
-        from attn_mlir.reference import check_attention
 
-        a = self.arrays
-        mask = am.causal() if self.is_causal else am.full()
-        return check_attention(
-            a["q"], a["k"], a["v"], a["o"], a["lse"], mask=mask, scale=self.scale
-        )
+def judge_attention(
+    arrays: dict[str, NDArray[Any]], is_causal: bool, scale: float
+) -> tuple[bool, str]:
+    """Judges o and lse of these q, k and v."""
+    import attn_mlir as am
+    from attn_mlir.reference import check_attention
+
+    mask = am.causal() if is_causal else am.full()
+    verdict = check_attention(*(arrays[name] for name in NAMES), mask=mask, scale=scale)
+    return verdict.ok, str(verdict)
 
 
 def inputs(shapes: dict[str, list[int]], dtype: str) -> dict[str, NDArray[Any]]:
@@ -112,7 +113,8 @@ def our_kernel(problem: Problem, batch: int, length: int, schedule: str | None) 
         return Run(*spent, launch.warp_instructions or 0)
 
     title = f"B={batch} S={length} {problem.title}" + (f", {schedule}" if schedule else "")
-    return Subject(title, run, arrays, problem.is_causal, problem.head_dim**-0.5)
+    scale = problem.head_dim**-0.5
+    return Subject(title, run, partial(judge_attention, arrays, problem.is_causal, scale))
 
 
 def recorded_kernel(stem: Path) -> Subject:
@@ -145,7 +147,36 @@ def recorded_kernel(stem: Path) -> Subject:
         spent = (time.perf_counter() - begin, time.process_time() - cpu)
         return Run(*spent, stats.warp_instructions)
 
-    return Subject(stem.name, run, arrays, launch["causal"], launch["scale"])
+    judge = partial(judge_attention, arrays, launch["causal"], launch["scale"])
+    return Subject(stem.name, run, judge)
+
+
+def case_kernel(name: str) -> Subject:
+    """A kernel of `make conformance`, compiled and recorded where it is not there yet.
+
+    Raises:
+      KeyError: no case has that name.
+    """
+    from attn_mlir.validation.conformance.cases import case_named
+    from attn_mlir.validation.conformance.judging import judge, operands
+    from attn_mlir.validation.conformance.recorded import Schedule, execute, recorded
+
+    case = case_named(name)
+    record = recorded(case, print)
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def run(native: bool) -> Run:
+        begin, cpu = time.perf_counter(), time.process_time()
+        done = execute(record, operands(case), Schedule("fair"), native=native)
+        spent = (time.perf_counter() - begin, time.process_time() - cpu)
+        arrays.update(done.arrays)
+        return Run(*spent, done.warp_instructions)
+
+    def judged() -> tuple[bool, str]:
+        verdicts = judge(case, arrays)
+        return all(one.ok for one in verdicts), ", ".join(map(str, verdicts))
+
+    return Subject(f"{case.package}, {case.title}", run, judged)
 
 
 def one_core() -> str:
@@ -168,6 +199,7 @@ def arguments() -> argparse.Namespace:
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--peer", choices=("fa4",), help="this project's kernel instead of ours")
     other.add_argument("--recorded", type=Path, metavar="DIR/NAME", help="instead of our kernel")
+    other.add_argument("--case", metavar="NAME", help="of `make conformance`, instead of ours")
     parser.add_argument("--schedule", metavar="NAME", help="of our kernel")
     parser.add_argument("--both", action="store_true", help="native arithmetic and Python in turns")
     parser.add_argument("-n", "--repetitions", type=int, default=3, metavar="N")
@@ -207,6 +239,8 @@ def main() -> None:
     if args.recorded or args.peer:
         stem = args.recorded or record_fa4(problem, args.batch, args.length, print)
         subject = recorded_kernel(stem)
+    elif args.case:
+        subject = case_kernel(args.case)
     else:
         subject = our_kernel(problem, args.batch, args.length, args.schedule)
     title, run = f"FA4 {subject.title}" if args.peer else subject.title, subject.run
@@ -214,9 +248,9 @@ def main() -> None:
     first = run(True)
     print(f"{title}, {place}")
     print(f"first run, translation included: {first.seconds:.2f} s")
-    verdict = subject.verdict()
-    print(verdict)
-    if not verdict.ok:
+    is_right, text = subject.judge()
+    print(text)
+    if not is_right:
         sys.exit("the numbers are wrong, so their speed does not matter")
     if args.profile:
         profile(run)

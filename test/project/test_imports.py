@@ -14,10 +14,10 @@ from attn_mlir.bench._checkout import folders
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = folders()
 DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
-ELSEWHERE = (
+ELSEWHERE = (  # run where only the folders are packages
     "validation.conformance._nvcc",
     "validation.conformance._recording",
-)  # run where only the folders are packages
+)
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 
 LEAVES = "_version element_types env errors expr extensions files tools waiting"

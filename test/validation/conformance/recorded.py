@@ -213,14 +213,19 @@ def _write(
 
 
 def execute(
-    record: Recorded, operands: dict[str, Array], schedule: Schedule, check: str = "none"
+    record: Recorded,
+    operands: dict[str, Array],
+    schedule: Schedule,
+    check: str = "none",
+    *,
+    native: bool = True,
 ) -> Execution:
     """Run a record on a new emulator.
 
     Args:
       operands: the first bytes of each named buffer, outputs included; what is not named here is
         poison, or zero where the peer asked for zeros.
-      check: which checkers watch.
+      check: which checkers watch. native: with native arithmetic, where it can be had.
 
     Raises:
       SpecError: an operand that no launch uses, or one that is larger than the peer's.
@@ -233,6 +238,7 @@ def execute(
         schedule.seed,
         check=check,
         check_mode="collect" if known else "raise",
+        native=native,
     )
     memory: dict[str, Array] = {}
     for buffer in record.buffers:
