@@ -27,7 +27,7 @@ _EPILOGUE = Fault("four warps open the barrier of the epilogue's eight")
 _OVERRUN = Fault("a signal is overrun between two work tiles: deadlock", "")
 _UNAWAITED_LOADS = Known("tensor", "tcgen05.mma")
 _LAST_STORE = Known("exit", "cp.async.bulk.tensor")
-_UNFENCED_OF_TENSOR_MEMORY = Known("mbarrier", "mbarrier.arrive.shared::cta")
+_UNFENCED_OF_TENSOR_MEMORY = Known("mbarrier", "mbarrier.")
 NVCC: tuple[Kernel, ...] = (
     kernel(
         "cuda-fmha-d128-causal", "nvcc.forward",
