@@ -20,6 +20,16 @@ from attn_mlir.validation.conformance.formulas.base import (
 GROUP = 128  # elements of k, and rows of B, that share a float scale
 
 
+def _forward_operands(sizes: Sizes, random: np.random.Generator) -> Arrays:
+    """Those of a packed prefill, with values of `dim_v` columns where that is given."""
+    result = flashinfer.FORMULAS["flashinfer.prefill"].operands(sizes, random)
+    if dim_v := sizes.get("dim_v", 0):
+        dtype = sizes.get("dtype", "bf16")
+        result["v"] = normal(random, (*result["v"].shape[:2], dim_v), dtype)
+        result["o"] = nothing((*result["o"].shape[:2], dim_v), dtype)
+    return result
+
+
 def _hopper_operands(sizes: Sizes, random: np.random.Generator) -> Arrays:
     """Those of a packed prefill of one sequence, without rows in front of O."""
     result = flashinfer.FORMULAS["flashinfer.prefill"].operands(sizes, random)
@@ -216,7 +226,9 @@ def _paged_outputs(sizes: Sizes, arrays: Arrays, precision: Precision) -> Arrays
 
 _LSE = {"lse": flashinfer.LSE_TOLERANCE}
 FORMULAS = {
-    "nvcc.forward": flashinfer.FORMULAS["flashinfer.prefill"],
+    "nvcc.forward": Formula(
+        _forward_operands, flashinfer.FORMULAS["flashinfer.prefill"].outputs, _LSE
+    ),
     "nvcc.latent_decode": flashinfer.FORMULAS["flashinfer.latent_decode"],
     "nvcc.hopper_prefill": Formula(_hopper_operands, _hopper_outputs, _LSE),
     "nvcc.decode": Formula(_decode_operands, _decode_outputs),
