@@ -18,7 +18,7 @@ _STATISTICS_AWAITED = (
     r"(tcgen05\.st\.sync\.aligned\.32x32b\.x2\.b32[^;]*;)",
     r"\1 tcgen05.wait::st.sync.aligned;",
 )
-_UNAWAITED_STATISTICS = Known("tensor", "tcgen05.ld")
+_UNAWAITED_STATISTICS = Known("tensor", "tcgen05.")
 _STATISTICS = Fault("row statistics are told of before they are in tensor memory")
 _EPILOGUE_OPENED_ONCE = (
     r"bar\.arrive (%r\d+), (%r\d+);(?=(?s:.{1,3000}?)bar\.sync \1, \2;)",
@@ -27,7 +27,7 @@ _EPILOGUE_OPENED_ONCE = (
 _OPENED_TWICE = Known("race", "ld.v2.u64"), Known("race", "stmatrix")
 _EPILOGUE = Fault("four warps open the barrier of the epilogue's eight")
 _OVERRUN = Fault("a signal is overrun between two work tiles: deadlock", "")
-_UNAWAITED_LOADS = Known("tensor", "tcgen05.mma")
+_UNAWAITED_LOADS = Known("tensor", "tcgen05.")
 _UNFENCED_COPIES = Known("proxy", "tcgen05.mma")
 _UNAWAITED_COPIES = Fault("copies are told of before they are waited for")
 _COPIES_AWAITED = (r"cp\.async\.wait_group 11;", "cp.async.wait_group 10;")
@@ -107,7 +107,7 @@ NVCC: tuple[Kernel, ...] = (
     kernel(
         "cuda-generated-context", "nvcc.generated_context",
         "generated context D=128 causal, H=4 on 1, 60x200 and 100x100 in pages of 32, bf16",
-        queries=[60, 100], keys=[200, 100], heads=4, kv_heads=1, page=32,
+        _UNAWAITED_LOADS, queries=[60, 100], keys=[200, 100], heads=4, kv_heads=1, page=32,
     ),
     kernel(
         "cuda-generated-context-fp8", "nvcc.generated_context",
