@@ -63,7 +63,7 @@ def test_after_our_own_attention(target: str) -> None:
     found = am.attention_backward(q, k, v, o, lse, do, mask=request.mask, device=device)
     true = am.reference.attention_backward_f64(q, k, v, o, lse, do, mask=request.mask)
     for got, wanted, expected in zip(
-        found[:3], true, cases.expected(request, one, 0.125).values(), strict=True
+        found[:3], true[:3], cases.expected(request, one, 0.125).values(), strict=True
     ):
         # O is rounded once more than in the formula, LSE is of f32
         assert np.all(np.abs(got[0].astype(np.float64) - wanted[0]) <= 2 * expected.bound)

@@ -19,6 +19,7 @@ from attn_mlir.validation.numerics.gradients import NUMPY, called, draw, gradien
 RAGGED = Lengths(ragged_q=True, ragged_k=True)
 USED = Lengths(used_q=True, used_k=True)
 judge = partial(cases.judge, by=called)
+everywhere = pytest.mark.parametrize("target", cases.TARGETS)
 
 
 def logits(heads: int, about: float, dtype: str = "f32") -> Any:
@@ -26,6 +27,7 @@ def logits(heads: int, about: float, dtype: str = "f32") -> Any:
     return (about + np.random.default_rng(1).standard_normal(heads)).astype(kind)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("sizes", "lengths", "about", "with_dlse"),
     [
@@ -37,27 +39,28 @@ def logits(heads: int, about: float, dtype: str = "f32") -> Any:
     ],
     ids=["lse", "weights", "all taken", "none taken", "ragged"],
 )
-@pytest.mark.long("all taken", "none taken")
+@pytest.mark.long("all taken-*", "none taken-*")
 def test_operands(
-    sizes: list[tuple[int, int]], lengths: Lengths, about: float, with_dlse: bool
+    sizes: list[tuple[int, int]], lengths: Lengths, about: float, with_dlse: bool, target: str
 ) -> None:
     """The sink within the LSE or, with a gradient of that, as a factor of rows."""
     request, sinks = gradients(2, 1, 64, 64, am.causal(), lengths=lengths), logits(2, about)
     made = [
         draw(request, *x, 0.125, n, with_dlse=with_dlse, sinks=sinks) for n, x in enumerate(sizes)
     ]
-    judge(request, made, 0.125, sinks=sinks)
+    judge(request, made, 0.125, sinks=sinks, target=target)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("dtype", "lengths"), [("f32", DENSE), ("bf16", RAGGED), ("f16", USED)], ids=str
 )
-def test_sinks(dtype: str, lengths: Lengths) -> None:
+def test_sinks(dtype: str, lengths: Lengths, target: str) -> None:
     """In their own dtype; what is behind the rows of sequences does not count."""
     request, sinks = gradients(3, 1, 64, 64, am.causal(), lengths=lengths), logits(3, 1.0, dtype)
     sizes = (70, 70) if lengths == DENSE else (40, 70)
     given = [draw(request, n, n, 0.125, n, sinks=sinks) for n in sizes]
-    device = EmulatorDevice("adversarial", 1, multiprocessors=2, target=cases.TARGET, check="all")
+    device = EmulatorDevice("adversarial", 1, multiprocessors=2, target=target, check="all")
     tensors = cases.stored(lengths, given, ["q", "k", "v", "o", "lse", "do", "dlse"])
     found = am.attention_backward(**tensors, mask=am.causal(), sinks=sinks, device=device)
     names = ("q", "k", "v", "o", "lse", "do", "dlse")
