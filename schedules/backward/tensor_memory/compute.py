@@ -68,11 +68,10 @@ class _Steps:
             masked_scores(problem, tile, scores, test, tiles, index, row0, scale, column)
         )
         factors = times_slope(problem, tile, scores, weights, tiles, index, row0, column)
-        row_weights = None if self._gradients.weights is None else self._take(WEIGHT)
         if storage.s.used is not None:
-            weights = _times(weights, row_weights)
+            weights = self._times_row_weights(weights, again=True)
             storage.s.store(b.rounded(weights, problem.element), group)
-        weight_gradients = _times(storage.dp.load(group), row_weights)
+        weight_gradients = self._times_row_weights(storage.dp.load(group))
         score_gradients = b.map_elements(
             lambda factor, gradient, delta: b.fmul(factor, b.fsub(gradient, delta)),
             factors,
@@ -90,10 +89,11 @@ class _Steps:
         exponents = b.map_elements(exponent, scores, self._take(LSE))
         return b.exp2_tile(exponents, period=0, count=0, begin=0, end=self._count)
 
-
-def _times(fragment: Value, factors: Value | None) -> Value:
-    """The product of two fragments; None is 1."""
-    return fragment if factors is None else b.map_elements(b.fmul, fragment, factors)
+    def _times_row_weights(self, fragment: Value, *, again: bool = False) -> Value:
+        """A fragment times the weights of queries; itself where these are 1."""
+        if self._gradients.weights is None:
+            return fragment
+        return b.map_elements(b.fmul, fragment, self._take(WEIGHT, again=again))
 
 
 def _finish(

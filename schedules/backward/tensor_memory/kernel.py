@@ -37,8 +37,8 @@ class TensorGradientConfig(GradientConfig):
     tile_m: int = 128
     q_tiles: int = 1
     tile_n: int = 128
-    attend_registers: int = 192
-    other_registers: int = 120
+    attend_registers: int = 200
+    other_registers: int = 104
 
 
 class _TensorGradients:

@@ -31,8 +31,8 @@ class TensorGradientsPolicy(GradientsPolicy):
     )
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
-        Knob("attend_registers", 192, "registers of a thread of the groups."),
-        Knob("other_registers", 120, "registers of a thread of the warps behind them."),
+        Knob("attend_registers", 200, "registers of a thread of the groups."),
+        Knob("other_registers", 104, "registers of a thread of the warps behind them."),
     )
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:

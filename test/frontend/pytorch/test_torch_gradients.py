@@ -326,9 +326,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "k_offset": (refused(k_offset=3), "q requires a gradient, .*: k_offset has no kernel"),
     "out": (refused(out=torch.empty(1, 8, HEADS, DIM).bfloat16()), "q requires .*: out has no k"),
     "out_dtype": (refused(out_dtype="f32"), "q requires a gradient, .*: out_dtype f32 has no k"),
-    "chip": (
-        refused(device=am.EmulatorDevice(target="sm_100a")), "q requires a .*: .*attn.kv_gradients",
-    ),
     "cache": (lambda q, k, v: am.attention(q, am.ContiguousKV(k, v, None)), "k of a ContiguousKV"),
     "large heads": (
         lambda *x: flash.flash_attn_func(*(torch.cat([y] * 5, -1) for y in x)), "got 160; call und",
