@@ -50,16 +50,17 @@ MASKS = {
 }
 
 
+@pytest.mark.parametrize("target", cases.TARGETS)
 @pytest.mark.parametrize("name", MASKS)
-@pytest.mark.long("of head 0", "believed")
-def test_block_masks(name: str) -> None:
+@pytest.mark.long("of head 0-*", "believed-*")
+def test_block_masks(name: str, target: str) -> None:
     """Blocks of all heads of a group where keys stand still, and joined ones of lists."""
     mask_mod, make = MASKS[name]
     mods, device = recorded(mask_mod), partial(EmulatorDevice, "adversarial", 1, multiprocessors=2)
     request = gradients(4, 2, 64, 64, mods=mods)
     one = draw(request, SQ, SK, 0.125, 1, mods=mods, with_dlse=False)
     tensors = {x: getattr(one, x)[None] for x in ("q", "k", "v", "o", "lse", "do")}
-    on = device(target=cases.TARGET, check="all")
+    on = device(target=target, check="all")
     found = am.attention_backward(**tensors, block_mask=make(), device=on)
     for name, (true, bound) in expected(request, one, 0.125, mods).items():
         error = np.abs(getattr(found, name)[0].astype(np.float64) - true)

@@ -57,6 +57,7 @@ class TensorGradientsPolicy(GradientsPolicy):
 class TensorKvGradientsPolicy(TensorGradientsPolicy):
     """Gradients of keys and values, with queries streaming past them."""
 
+    keys_stand: ClassVar[bool] = True
     name: ClassVar[str] = "kv-gradients-tensor"
     operation: ClassVar[str] = "kv_gradients"
 
@@ -64,6 +65,7 @@ class TensorKvGradientsPolicy(TensorGradientsPolicy):
 class TensorQGradientsPolicy(TensorGradientsPolicy):
     """Gradients of queries, with keys and values streaming past them."""
 
+    keys_stand: ClassVar[bool] = False
     name: ClassVar[str] = "q-gradients-tensor"
     operation: ClassVar[str] = "q_gradients"
 
