@@ -129,4 +129,23 @@ def test_other_gradients_are_refused(names: Any, message: str) -> None:
     x = np.ones((2, 5, HEADS, 64), np.float16)
     lse = np.ones((2, HEADS, 5), np.float32)
     with pytest.raises(am.errors.SpecError, match=message):
-        am.attention_backward(x, x, x, x, lse, x, score_mod=one, captured=names)
+        am.attention_backward(
+            x,
+            x,
+            x,
+            x,
+            lse,
+            x,
+            score_mod=one,
+            captured=names,
+            device=EmulatorDevice(target="sm_90a"),
+        )
+
+
+def test_targets_without_them_refuse_them() -> None:
+    x, lse = np.ones((2, 5, HEADS, 64), np.float16), np.ones((2, HEADS, 5), np.float32)
+    device = EmulatorDevice(target="sm_100a")
+    with pytest.raises(am.errors.SpecError, match="captured must be left out"):
+        am.attention_backward(
+            x, x, x, x, lse, x, score_mod=modified, captured=("CAP",), device=device
+        )

@@ -6,7 +6,6 @@ from typing import ClassVar
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.backward.policy import GradientsPolicy
-from attn_mlir.schedules.policy.base import first_mismatch
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -37,8 +36,8 @@ class TensorGradientsPolicy(GradientsPolicy):
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy of gradients; without those of captured tensors."""
-        captured = ("captured", facts.adjoints, one_of(0))
-        return super().mismatch(facts, target) or first_mismatch([captured])
+        captured = Mismatch("captured", "left out", facts.adjoints) if facts.adjoints else None
+        return super().mismatch(facts, target) or captured
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """Tiles of as many rows as a product has; the planner checks memory."""
