@@ -58,9 +58,7 @@ OF_BACKWARD_SEQUENCES = Options([*LENGTH_OPTIONS, *OPTIONS])
 OF_FORWARD = Options([*OPTIONS, used("return_lse", lambda: True)])
 OF_FORWARD_SEQUENCES = Options([*LENGTH_OPTIONS, *passed("seqused_k"), *OF_FORWARD.rows])
 
-_backward = renamed(
-    attention_backward, do="dout", o="out", lse="softmax_lse", score_mod="softcap or alibi_slopes"
-)
+_backward = renamed(attention_backward, do="dout", o="out", lse="softmax_lse")
 
 
 def _with_slopes(options: Options) -> Options:

@@ -28,7 +28,7 @@ ATTENTION = ModifiedCall(
     OPERANDS,
     cache="k",
     excluded=(*EAGER, "score_mod", "mask_mod"),
-    differentiable=("q", "k", "v"),
+    differentiable=("q", "k", "v", "sinks"),
 )
 
 

@@ -285,9 +285,10 @@ def backward_pass(right: Mapping[str, Any]) -> dict[str, Change]:
     memory = {name: Change(ones(1), refused=True) for name in ("dq", "dk", "dv")}
     operands = changed(right, "q", "k", "v", "dout", "out")
     lse = {"softmax_lse": Change(right["softmax_lse"] * 2)}
-    refused = meant_otherwise("dropout_p", "rng_state", "softcap", "alibi_slopes")
+    modifiers = {"softcap": SCORES["softcap"], "alibi_slopes": BY_POSITION["alibi_slopes"]}
+    refused = meant_otherwise("dropout_p", "rng_state")
     nothing = {"deterministic": SAYS_NOTHING["deterministic"]}
-    return {**operands, **lse, **memory, **PASS_SCORES, **refused, **nothing, **ON}
+    return {**operands, **lse, **memory, **PASS_SCORES, **modifiers, **refused, **nothing, **ON}
 
 
 BACKWARD = backward_of(DENSE, (BATCH, HEADS, SQ))

@@ -102,7 +102,6 @@ def test_sequences_one_behind_the_other() -> None:
         ({"dq": normal(1, 8, 2, 16)}, r"dq must have shape|dq has shape"),
         ({"softmax_lse": np.zeros((1, 8, 2), np.float32)}, "softmax_lse must be"),
         ({"dout": normal(1, 4, 2, 32)}, "dout must be"),
-        ({"softcap": 3.0}, "softcap or alibi_slopes has no kernel"),
         ({"softmax_scale": -1.0}, "softmax_scale must be"),
         ({"window_size_left": -3}, "^window_size_left must be"),
     ],

@@ -17,6 +17,7 @@ import attn_mlir as am  # noqa: E402
 import attn_mlir.torch as at  # noqa: E402
 from attn_mlir import flash  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.mods import softcap  # noqa: E402
 from attn_mlir.pytorch.attention_call import attention_call_op  # noqa: E402
 from attn_mlir.pytorch.autograd import check_gradients  # noqa: E402
 from attn_mlir.pytorch.operators import attention_op  # noqa: E402
@@ -44,17 +45,26 @@ def operands(sq: int = SQ, sk: int = SK, width: int = DIM, **options: Any) -> tu
     return tuple(leaf(1, *shape, **options) for shape in shapes)  # type: ignore[return-value]
 
 
-def plain(q: Any, k: Any, v: Any, *, causal: bool = False, left: int | None = None) -> Any:
-    """O and LSE of [batch, rows, heads, head_dim] in float64; the last query sees the last key."""
+def plain(
+    q: Any, k: Any, v: Any, sinks: Any = None, *,
+    causal: bool = False, left: int | None = None, cap: float = 0.0, top: bool = False,
+) -> Any:  # fmt: skip
+    """O and LSE of [batch, rows, heads, head_dim] in float64; the last query sees the last key, or
+    with `top` the first one the first.
+    """
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
     scores = q @ k.mT / q.shape[-1] ** 0.5
     sq, sk = scores.shape[-2:]
-    ahead = torch.arange(sk) - torch.arange(sq)[:, None] - (sk - sq)
+    scores = cap * (scores / cap).tanh() if cap else scores
+    ahead = torch.arange(sk) - torch.arange(sq)[:, None] - (0 if top else sk - sq)
     hidden = (ahead > 0) & causal | (ahead < -(sk if left is None else left))
     scores = scores.masked_fill(hidden, -torch.inf)
-    return (scores.softmax(-1) @ v).transpose(1, 2), scores.logsumexp(-1)
+    if sinks is not None:
+        logits = sinks.double()[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, logits], -1)
+    return (scores.softmax(-1)[..., :sk] @ v).transpose(1, 2), scores.logsumexp(-1)
 
 
 def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,6 +102,12 @@ DOORS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "flex_attention": (
         of_torch(lambda *x: at.flex_attention(*x, enable_gqa=True, return_lse=True)), {},
     ),
+    "softcap and sinks": (
+        lambda *x: flash.flash_attn_func(
+            *x[:3], softcap=2.0, learnable_sink=x[3], return_attn_probs=True
+        )[:2],
+        {"cap": 2.0},
+    ),
     "flash_attn_func": (
         lambda *x: flash.flash_attn_func(
             *x, causal=True, window_size=(9, 0), deterministic=True, return_attn_probs=True
@@ -103,9 +119,11 @@ DOORS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", DOORS)
 def test_gradients_are_those_of_a_plain_softmax(name: str) -> None:
-    """Of O and of LSE, with groups of query heads and unequal lengths."""
+    """Of O and of LSE, with groups of query heads and unequal lengths; sinks have one as well."""
     function, options = DOORS[name]
-    leaves = operands()
+    leaves: tuple[Any, ...] = operands()
+    if "sinks" in name:
+        leaves = *leaves, leaf(HEADS, dtype=torch.float32)
     results, truth = function(*leaves), plain(*leaves, **options)
     near(results, truth)
     near(gradients(results, leaves), gradients(truth, leaves))
@@ -226,6 +244,43 @@ def test_autocast() -> None:
     near(found, gradients([truth], leaves))
 
 
+MODIFIED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "score_mod": (lambda *x: at.flex_attention(*x, score_mod=softcap(2.0)), {"cap": 2.0}),
+    "mask_mod": (
+        lambda *x: at.flex_attention(*x, mask_mod=lambda b, h, i, j: i >= j),
+        {"causal": True, "top": True},
+    ),
+    "is_causal": (
+        lambda *x: at.scaled_dot_product_attention(*x, is_causal=True),
+        {"causal": True, "top": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODIFIED)
+def test_modifiers(name: str) -> None:
+    """Eagerly and in a graph, with the same bits."""
+    function, options = MODIFIED[name]
+
+    def door(q: Any, k: Any, v: Any) -> Any:
+        return function(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+
+    leaves = tuple(leaf(1, rows, 2, DIM) for rows in (SQ, SK, SK))
+    called, found = compiled(door, leaves)
+    assert called == ["attn_mlir.attention", "attn_mlir.attention_backward_call"]
+    near(found, gradients([plain(*leaves, **options)[0]], leaves))
+    eager = gradients([door(*leaves)], leaves)
+    assert all(torch.equal(x, y) for x, y in zip(found, eager, strict=True))
+
+
+def test_captured_tensors_that_change_are_noticed() -> None:
+    bias = torch.zeros(HEADS)
+    o = am.attention(*operands(8, 8), score_mod=lambda score, b, h, i, j: score + bias[h])
+    bias.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.sum().backward()
+
+
 def compiled(door: Callable[..., Any], leaves: Any) -> tuple[list[str], tuple[Any, ...]]:
     """The operators of both graphs of a door, which is one graph, and its gradients."""
     called: list[str] = []
@@ -309,10 +364,6 @@ def test_without_a_gradient_nothing_is_recorded() -> None:
     assert not am.attention(*(x.detach() for x in given)).requires_grad
 
 
-def softcapped(score: Any, *_: Any) -> Any:
-    return 3 * (score / 3).tanh()
-
-
 def refused(**options: Any) -> Callable[..., Any]:
     return lambda *x: am.attention(*x, **options)
 
@@ -320,9 +371,9 @@ def refused(**options: Any) -> Callable[..., Any]:
 BLOCKS = am.block_mask(lambda b, h, i, j: i >= j, 1, HEADS, 8, 8)
 SINKS = torch.ones(HEADS, requires_grad=True)
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "score_mod": (refused(score_mod=softcapped), "q requires a gradient, .*: score_mod has no ker"),
-    "sinks": (refused(sinks=SINKS.detach()), "q requires a gradient, .*: sinks has no kernel"),
-    "sinks that require one": (refused(sinks=SINKS), "^sinks requires a gradient, which it has"),
+    "captured": (
+        refused(score_mod=lambda score, b, h, i, j: score + SINKS[h]), "SINKS requires a gradient",
+    ),
     "k_offset": (refused(k_offset=3), "q requires a gradient, .*: k_offset has no kernel"),
     "out": (refused(out=torch.empty(1, 8, HEADS, DIM).bfloat16()), "q requires .*: out has no k"),
     "out_dtype": (refused(out_dtype="f32"), "q requires a gradient, .*: out_dtype f32 has no k"),
@@ -330,16 +381,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "large heads": (
         lambda *x: flash.flash_attn_func(*(torch.cat([y] * 5, -1) for y in x)), "got 160; call und",
     ),
-    "softcap": (
-        lambda *x: flash.flash_attn_func(*x, softcap=3.0), "q requires .*: softcap|score_mod has",
-    ),
     "block_mask": (
         lambda q, *_: at.flex_attention(*(q.transpose(1, 2),) * 3, block_mask=BLOCKS),
         "block_mask has no kernel where an operand requires a gradient",
-    ),
-    "top left": (
-        lambda q, k, v: at.scaled_dot_product_attention(q, k[:, :2], v[:, :2], is_causal=True,
-            enable_gqa=True), "mask_mod has no kernel where an operand requires a gradient",
     ),
 }  # fmt: skip
 
