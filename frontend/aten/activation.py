@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -14,7 +15,7 @@ from attn_mlir.fallback import SDPA, wants_sdpa
 
 host: Any = importlib.import_module("torch.nn.attention")
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: Mapping[tuple[str, str | None], str] = {
     ("cuda", None): "attn_mlir",
     ("cuda", SDPA): "attn_mlir_or_sdpa",
     ("cpu", None): "attn_mlir_emulator",

@@ -30,6 +30,11 @@ def _window(left: int | None, right: int | None) -> tuple[int, int]:
     return NO_WINDOW[0] if left is None else left, NO_WINDOW[1] if right is None else right
 
 
+def _parts(num_splits: int | None) -> int:
+    """The number of parts of the keys, 0 for a choice by the sizes."""
+    return 0 if num_splits is None else num_splits
+
+
 def _mask(is_causal: bool, left: int | None, right: int | None) -> Mask:
     return mask_of(is_causal, _window(left, right))
 
@@ -49,7 +54,7 @@ FORWARD = Options(
         used("causal", is_causal=False),
         used("window_size", _window, **_WINDOW),
         used("softmax_scale", scale=None),
-        used("num_splits", lambda count: 0 if count is None else count, num_splits=None),
+        used("num_splits", _parts, num_splits=None),
         *passed("seqused_k alibi_slopes block_table"),
     ]
 )

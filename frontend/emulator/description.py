@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,10 +39,11 @@ class Described:
     save: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        for name, kind in (("arguments", list | tuple), ("save", dict)):
-            if not isinstance(value := getattr(self, name), kind):
-                what = "a list" if name == "arguments" else "a table"
-                raise SpecError(f"{name} of a launch must be {what}, got {shown(value, 40)}")
+        arguments, save = cast("object", self.arguments), cast("object", self.save)
+        if not isinstance(arguments, list | tuple):
+            raise SpecError(f"arguments of a launch must be a list, got {shown(arguments, 40)}")
+        if not isinstance(save, dict):
+            raise SpecError(f"save of a launch must be a table, got {shown(save, 40)}")
 
 
 def described(path: Path) -> dict[str, Any]:

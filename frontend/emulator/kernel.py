@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -181,7 +181,7 @@ def _read(path: Path) -> str:
 
 
 def _extent(value: Extent | None) -> Sequence[int]:
-    return value if isinstance(value, Sequence) else [value]  # pyright: ignore[reportReturnType]
+    return value if isinstance(value, Sequence) else [cast("int", value)]
 
 
 def _passed(emulator: Emulator, declared: Parameter, value: Any, mapped: dict[int, int]) -> Any:
@@ -190,9 +190,9 @@ def _passed(emulator: Emulator, declared: Parameter, value: Any, mapped: dict[in
     Raises:
       SpecError: an array for a parameter that holds no address, or one that is on a GPU.
     """
-    if isinstance(value, int | float | bytes | bytearray | np.generic):
-        return value
-    if declared.is_aggregate and isinstance(value, np.ndarray):
+    numbers: Any = (int, float, bytes, bytearray, np.generic)
+    arrays: Any = np.ndarray
+    if isinstance(value, numbers) or (declared.is_aggregate and isinstance(value, arrays)):
         return value
     if declared.byte_count != 8 or declared.type[0] == "f":
         raise SpecError(
@@ -206,7 +206,7 @@ def _passed(emulator: Emulator, declared: Parameter, value: Any, mapped: dict[in
 def _memory(name: str, value: Any) -> Any:
     """The memory of an array from its first element on."""
     if isinstance(value, np.ndarray):
-        return value  # pyright: ignore[reportUnknownVariableType]
+        return cast("Any", value)
     tensor = view(value, name)
     if tensor.device != "cpu":
         raise SpecError(f"{name} is on {tensor.place}: copy it to host memory")

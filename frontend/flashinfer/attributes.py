@@ -18,9 +18,10 @@ def _of_plan(read: Callable[[Problem], Any]) -> Any:
     """An attribute that `plan` sets."""
 
     def attribute(wrapper: PlannedAttributes) -> Any:
-        if wrapper._problem is None:
+        problem: Problem | None = vars(wrapper)["_problem"]
+        if problem is None:
             raise AttributeError("plan has not been called: it sets this attribute")
-        return read(wrapper._problem)
+        return read(problem)
 
     return property(attribute)
 
@@ -29,7 +30,8 @@ def _of_buffer(name: str) -> Any:
     """An index tensor: the caller's buffer for graphs, else that of `plan`; None before it."""
 
     def attribute(wrapper: PlannedAttributes) -> Any:
-        tensors = wrapper._buffers.external or wrapper._buffers.current
+        buffers: Buffers = vars(wrapper)["_buffers"]
+        tensors = buffers.external or buffers.current
         found = (x for key, x in tensors.items() if key.startswith(f"{name}_buf"))
         return next(found, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attn_mlir.flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
+from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.table import ROTATION, SCORES, with_arguments
 
 
@@ -78,7 +79,7 @@ def fast_decode_plan(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    problem = self._problem
+    problem: Problem | None = vars(self)["_problem"]
     BatchDecodeWithPagedKVCacheWrapper.plan(
         self,
         indptr,

@@ -84,5 +84,5 @@ def sequences_of(
     for name, value in offsets.items():
         if not isinstance(value, torch.Tensor):
             raise SpecError(f"{name} must be a tensor, got {shown(value)}")
-    begins = (x.to(torch.int32) for x in offsets.values())
-    return Sequences(*begins, max_length_q, max_length_k)
+    offsets_q, offsets_k = (x.to(torch.int32) for x in offsets.values())
+    return Sequences(offsets_q, offsets_k, max_length_q, max_length_k)
