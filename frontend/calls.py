@@ -96,7 +96,7 @@ def supports(*arguments: Any, **options: Any) -> str | None:
     Raises:
       TypeError: an argument that `attention` has not.
     """
-    if not wants_gradient((*arguments, *options.values())):
+    if not wants_gradient(arguments, options):
         return refusal(*arguments, **options)
     from attn_mlir.pytorch.autograd import check_call
 
