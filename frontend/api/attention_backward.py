@@ -148,7 +148,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     shared = [x.name for x in dataclasses.fields(KvGradientsSpec) if hasattr(attention, x.name)]
     options = {name: getattr(attention, name) for name in shared}
     options["row_weights"] = call.sinks is not None and call.dlse is not None
-    plain = KvGradientsSpec(**options), QGradientsSpec(**options, adjoints=wanted)
+    spec_of_dq = QGradientsSpec(**options, adjoints=wanted)
+    plain: tuple[GradientsRequest, ...] = KvGradientsSpec(**options), spec_of_dq
     machine = machine_of(call.device, views["q"])
     choices = [choice_of(x, lengths.sizes, machine) for x in plain]
     kernels = [_kernel(call, *pair, operands) for pair in zip(plain, choices, strict=True)]
@@ -160,14 +161,20 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     results = {x.name: Allocation.of(x, extents) for x in outputs}
     rows = rows_of(views, attention, call.sinks)
     scale = check_scale(call.scale, attention.head_dim)
-    arguments = {**views, **lengths.arrays, **lengths.scalars, "scale": scale}
     memory = {**results, **{x.name: x for x in sums}}
-    arguments |= {name: PlanView(name, x.shape) for name, x in memory.items()} | rows.arguments
+    arguments: dict[str, object] = {
+        **views,
+        **lengths.arrays,
+        **lengths.scalars,
+        "scale": scale,
+        **{name: PlanView(name, x.shape) for name, x in memory.items()},
+        **rows.arguments,
+    }
     launches = [rows.step]
     launches += [x.step(arguments) for x in kernels]
     made = [results[name] for name in OPERAND_GRADIENTS] + [x.result() for x in gradients]
     pairs = zip(gradients, sums, strict=True)
-    launches += [x.step(of_dq.spec, memory, arguments) for x, memory in pairs]
+    launches += [x.step(spec_of_dq, memory, arguments) for x, memory in pairs]
     if call.sinks is not None:
         launches.append(sum_of_sinks(rows, attention, arguments))
         made.append(rows.dsinks)

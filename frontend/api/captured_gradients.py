@@ -72,7 +72,8 @@ def check_names(names: object) -> tuple[str, ...]:
     Raises:
       SpecError: they are no sequence of different names.
     """
-    items = list(cast("Sequence[object]", names)) if isinstance(names, list | tuple) else [None]
+    is_list = isinstance(names, list | tuple)
+    items = list(cast("Sequence[object]", names)) if is_list else [None]
     if not all(isinstance(x, str) for x in items) or len(set(items)) < len(items):
         got = shown(names, 40)
         raise SpecError(f"captured must be a tuple of different names of arrays, got {got}")

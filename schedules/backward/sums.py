@@ -96,9 +96,11 @@ class _Sums:
             def of_sequence(number: Value, total: Value) -> list[Value]:
                 which = number if self._sums_sequences else sequence
                 found = self._sequences.of(which)
-                return b.loop(
-                    0, heads, [total], lambda h, x: self._of_head(found, b.INT.add(head, h), x)
-                )
+
+                def of_head(number: Value, total: Value) -> list[Value]:
+                    return self._of_head(found, b.INT.add(head, number), total)
+
+                return b.loop(0, heads, [total], of_head)
 
             (total,) = b.loop(0, count, [total], of_sequence)
             self._store(total, [sequence, head])

@@ -174,7 +174,7 @@ def test_products_of_a_tile(
 def test_the_result_does_not_depend_on_timing(target: str) -> None:
     request = gradients(2, 1, 64, 64, am.causal())
     given = [draw(request, 70, 150, 0.125, 1)]
-    first, *others = (run(request, given, 0.125, seed, target)[0] for seed in range(3))
+    first, *others = (run(request, given, 0.125, seed, target=target)[0] for seed in range(3))
     for other in others:
         assert all(first[name].tobytes() == other[name].tobytes() for name in request.results)
 

@@ -97,8 +97,8 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     // expected-error @below {{'tensor.rank' op is not element-wise, so a score_mod cannot hold it}}
     %n = tensor.rank %t : tensor<?xf32>
     %rows = arith.index_cast %n : index to i32
-    %scale = arith.sitofp %rows : i32 to f32
-    %y = arith.mulf %score, %scale : f32
+    %size = arith.sitofp %rows : i32 to f32
+    %y = arith.mulf %score, %size : f32
     "attn.yield"(%y) : (f32) -> ()
   }) {mask = #attn.null, attn.config = {}}
     : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
@@ -116,8 +116,8 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     // expected-error @below {{'tensor.dim' op expects a constant dimension}}
     %n = tensor.dim %t, %axis : tensor<?xf32>
     %rows = arith.index_cast %n : index to i32
-    %scale = arith.sitofp %rows : i32 to f32
-    %y = arith.mulf %score, %scale : f32
+    %size = arith.sitofp %rows : i32 to f32
+    %y = arith.mulf %score, %size : f32
     "attn.yield"(%y) : (f32) -> ()
   }) {mask = #attn.null, attn.config = {}}
     : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)

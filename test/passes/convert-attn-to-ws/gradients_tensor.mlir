@@ -21,7 +21,7 @@
 func.func @apart(%q: tensor<?x?x16x64xbf16>, %k: tensor<?x?x4x64xbf16>, %v: tensor<?x?x4x64xbf16>,
     %do: tensor<?x?x16x64xbf16>, %lse: tensor<?x16x?xf32>, %delta: tensor<?x16x?xf32>, %scale: f32)
     -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>) {
-  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.null}
+  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.null}
     : (tensor<?x?x16x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x16x64xbf16>,
        tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
       -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>)
@@ -50,7 +50,7 @@ func.func @apart(%q: tensor<?x?x16x64xbf16>, %k: tensor<?x?x4x64xbf16>, %v: tens
 func.func @dense(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x4x128xbf16>, %v: tensor<?x?x4x128xbf16>,
     %do: tensor<?x?x4x128xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>) {
-  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
        tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>)
@@ -69,7 +69,7 @@ func.func @dense(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x4x128xbf16>, %v: ten
 func.func @queries(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x4x128xbf16>, %v: tensor<?x?x4x128xbf16>,
     %do: tensor<?x?x4x128xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32)
     -> tensor<?x?x4x128xbf16> {
-  %dq = "attn.q_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) {mask = #attn.causal}
+  %dq = "attn.q_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.causal}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
        tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32) -> tensor<?x?x4x128xbf16>
   func.return %dq : tensor<?x?x4x128xbf16>
