@@ -51,7 +51,7 @@ def run(
     tensors = cases.stored(lengths, given, fields)
     device = EmulatorDevice("adversarial", 1, multiprocessors=2, target=cases.TARGET, check="all")
     found = am.attention_backward(**tensors, **options, device=device)
-    true = []
+    true: list[dict[str, Any]] = []
     for number, one in enumerate(given):
         batch = {x: np.stack([getattr(one, x)] * (number + 1)) for x in fields}
         batch["do"][:number], batch["dlse"][:number] = 0, 0  # only the last one counts

@@ -132,7 +132,7 @@ def draw(
     options["sinks"] = sinks
     made = attention_f64(q[None], k[None], v[None], **options)
     lse = made.lse[0].astype(np.float32)
-    dlse = random.standard_normal(lse.shape, np.float32) if with_dlse else np.zeros_like(lse)
+    dlse: Array = random.standard_normal(lse.shape, np.float32) if with_dlse else np.zeros_like(lse)
     if with_dlse:
         dlse[np.isinf(lse)] = np.inf
     return Sequence(q, k, v, made.o[0].astype(kind), do, lse, dlse)
@@ -205,7 +205,7 @@ def _modified(mods: Recorded | None, scores: Array, error: Array) -> _Modified:
         ones = np.ones_like(scores)
         return _Modified(scores, ones, 0 * ones, ones > 0)
     derivative, (heads, sq, sk) = differentiated(mods.program), scores.shape
-    at = {"batch": 0, "head": np.arange(heads)[:, None, None]}
+    at: dict[str, Any] = {"batch": 0, "head": np.arange(heads)[:, None, None]}
     at |= {"q": np.arange(sq)[:, None], "k": np.arange(sk)}
 
     def value(program: Program, scores: Array) -> Any:
@@ -237,7 +237,7 @@ def run(
     results = {
         name: poisoned(tensors[name[1:]].shape, tensors[name[1:]].dtype) for name in request.results
     }
-    captured = {} if mods is None else mods.arrays
+    captured: Mapping[str, Any] = {} if mods is None else mods.arrays
     arguments = {**tensors, **results, **captured, "scale": scale}
     kernel(request, target).launch(arguments, device=_device(seed, target))
     found = _taken_apart(request.lengths, given, results)
