@@ -16,6 +16,7 @@ await both
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
@@ -28,6 +29,15 @@ from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.softmax.row import LOG2E
 from attn_mlir.schedules.softmax.state import masked_scores
 from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
+
+
+class OperandRings(Protocol):
+    """The rings of operands and results, as of `GradientStorage`."""
+
+    stationary: list[b.Ring]
+    streamed: list[b.Ring]
+    results: list[b.Ring]
+    widths: tuple[int, int]
 
 
 class GradientStorage:
@@ -67,7 +77,7 @@ class GradientStorage:
         ]
 
 
-def load(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
+def load(gradients: Gradients, storage: OperandRings, tile: WorkTile) -> None:
     """Fills the stationary slots once, and the other rings with all that a tile visits."""
     problem = gradients.problem
     for group in range(problem.config.q_tiles):
@@ -210,7 +220,7 @@ def _times(fragment: Value, factors: Value | None) -> Value:
     return fragment if factors is None else b.map_elements(b.fmul, fragment, factors)
 
 
-def store_gradients(gradients: Gradients, storage: GradientStorage, tile: WorkTile) -> None:
+def store_gradients(gradients: Gradients, storage: OperandRings, tile: WorkTile) -> None:
     """Writes the gradients; rows past the end of the sequence are dropped. One thread."""
     problem = gradients.problem
     for group in range(problem.config.q_tiles):

@@ -72,11 +72,12 @@ class _Steps:
             weights = self._times_row_weights(weights, again=True)
             storage.s.store(b.rounded(weights, problem.element), group)
         weight_gradients = self._times_row_weights(storage.dp.load(group))
+
+        def score_gradient(factor: Value, gradient: Value, delta: Value) -> Value:
+            return b.fmul(factor, b.fsub(gradient, delta))
+
         score_gradients = b.map_elements(
-            lambda factor, gradient, delta: b.fmul(factor, b.fsub(gradient, delta)),
-            factors,
-            weight_gradients,
-            self._take(DELTA),
+            score_gradient, factors, weight_gradients, self._take(DELTA)
         )
         storage.dp.store(b.rounded(score_gradients, problem.element), group)
 
