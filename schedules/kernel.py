@@ -320,8 +320,8 @@ def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
 
 
 def _axes_of_memory(value: Value) -> Sequence[str]:
-    """The extent names of a tensor that is a workspace of splits, a counter or memory of sums;
-    else empty.
+    """The extent names of a tensor that the kernel also writes: a workspace of splits, a counter
+    or sums of gradients; else empty.
     """
     for use in value.uses:
         if isinstance(use.owner, attn.TileCounterOp):
@@ -330,4 +330,6 @@ def _axes_of_memory(value: Value) -> Sequence[str]:
             return attn.AdjointOp.AXES[value.type.rank - 3]
         if isinstance(use.owner, attn.JoinOp):
             return attn.JoinOp.AXES[use.operand_number]
+        if isinstance(use.owner, attn.GradientsOp) and use.owner.dq_sums == value:
+            return QUERY_DIMS[value.type.rank]
     return ()

@@ -1,4 +1,6 @@
-"""`attn.kv_gradients` and `attn.q_gradients`: gradients of attention from the gradient of O."""
+"""Gradients of attention from the gradient of O: `attn.kv_gradients`, `attn.q_gradients`, and both
+at once, `attn.gradients`.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +33,7 @@ _OPERANDS: dict[str, Axes] = {
     "delta": ("batch", "heads", "sq"),
 }
 _RESULTS: dict[str, Axes] = {
-    "dq": _OPERANDS["q"],
+    **dict.fromkeys(("dq", "dq_sums"), _OPERANDS["q"]),
     "dk": _OPERANDS["k"],
     "dv": _OPERANDS["v"],
 }
@@ -39,14 +41,14 @@ _RAGGED: dict[str, dict[str, Axes]] = {
     "q": {
         "lse": ("heads", "total"),
         "delta": ("heads", "total"),
-        "dq": ("total", "heads", "head_dim"),
+        **dict.fromkeys(("dq", "dq_sums"), ("total", "heads", "head_dim")),
     },
     "k": {
         "dk": ("total_k", "kv_heads", "head_dim"),
         "dv": ("total_k", "kv_heads", "v_head_dim"),
     },
 }
-_ROWS = ("lse", "delta")  # f32 for each query
+_F32 = ("lse", "delta", "dq_sums")
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
@@ -211,6 +213,53 @@ class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
+class GradientsOp(AttnDialect.Operation, name="gradients"):
+    """The gradients of k and v of attention, given that of its output, as of `attn.kv_gradients`;
+    and that of q, without the scale, added to memory:
+
+        dq_sums[i] += sum_j ds[i, j] k[j]
+
+    Results:
+      dk, dv: as of `attn.kv_gradients`.
+
+    Operands:
+      q, k, v, do, lse, delta, scale: as of `attn.kv_gradients`.
+      dq_sums: [batch, sq, heads, head_dim], or [total, heads, head_dim] for ragged queries; f32:
+        memory. Nothing is added to rows for which there is no query.
+
+    Attributes and region: as of `attn.kv_gradients`.
+
+    Memory effects: reads and writes `dq_sums`. Each element is added to atomically, once by each
+    CTA whose keys its query sees, so that rounding depends on timing. Hardware: sm_90.
+
+    Example:
+      %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %sums) ({}) {mask = #attn.causal}
+        : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
+           tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32,
+           tensor<?x?x16x128xf32>)
+          -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>)
+    """
+
+    dk: ext.Result[Any]
+    dv: ext.Result[Any]
+    q: ext.Operand[Any]
+    k: ext.Operand[Any]
+    v: ext.Operand[Any]
+    do: ext.Operand[Any]
+    lse: ext.Operand[Any]
+    delta: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    dq_sums: ext.Operand[Any]
+    mask: Any
+    score_mod: ext.Region
+
+    heads, kv_heads = property(_heads), property(_kv_heads)
+    head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
+    element_type, mask_rule = property(_element_type), property(_mask_rule)
+    hides_scores, blocks = property(_hides_scores), property(_blocks)
+    verify_invariants, verify_region_invariants = _verify, _verify_region
+
+
 def make_kv_gradients(
     *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
 ) -> KvGradientsOp:
@@ -236,6 +285,20 @@ def make_q_gradients(
     """
     op = QGradientsOp(stored_type(operands[0]), *operands, mask_to_attr(mask))
     return _modified(op, score_mod)
+
+
+def make_gradients(
+    *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
+) -> GradientsOp:
+    """Builds an `attn.gradients` at the insertion point, whose results lie as k and v do.
+
+    Args:
+      operands: q, k, v, do, lse, delta, scale and dq_sums, shaped as `GradientsOp` says.
+      mask, score_mod: as of `make_kv_gradients`.
+    """
+    _, k, v, *_ = operands
+    kinds = stored_type(k), stored_type(v)
+    return _modified(GradientsOp(*kinds, *operands, mask_to_attr(mask)), score_mod)
 
 
 def _modified(op: Any, score_mod: Callable[..., ir.Value] | None) -> Any:
@@ -273,7 +336,7 @@ def _type_misfit(op: Any) -> str:
     if element not in WIDE_MLIR:
         return f"q elements of type {', '.join(WIDE_MLIR)}, got {element}"
     for name, kind in types.items():
-        expected, said = ("f32", "type f32") if name in _ROWS else (element, f"q's type {element}")
+        expected, said = ("f32", "type f32") if name in _F32 else (element, f"q's type {element}")
         if str(kind.element_type) != expected:
             return f"{name} elements of {said}, got {kind.element_type}"
     return "" if str(op.scale.type) == "f32" else f"scale of type f32, got {op.scale.type}"

@@ -14,14 +14,17 @@ from attn_mlir.dialect.attn import (
     AppendOp,
     CombineOp,
     DeltaOp,
+    GradientsOp,
     KvGradientsOp,
     MhaOp,
     MlaDecodeOp,
     MlaOp,
     QGradientsOp,
+    RoundRowsOp,
     SinkDeltaOp,
     SparseMlaOp,
     SumRowsOp,
+    ZeroRowsOp,
 )
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
 from attn_mlir.dialect.diagnostics import op_error
@@ -112,8 +115,17 @@ def operand_names(function: Any) -> tuple[str, ...]:
 def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    gradients = (DeltaOp, SinkDeltaOp, SumRowsOp, KvGradientsOp, QGradientsOp)
-    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp, *gradients)
+    gradients = (DeltaOp, SinkDeltaOp, SumRowsOp, GradientsOp, KvGradientsOp, QGradientsOp)
+    others = (
+        CombineOp,
+        AppendOp,
+        SparseMlaOp,
+        MlaOp,
+        MlaDecodeOp,
+        *gradients,
+        RoundRowsOp,
+        ZeroRowsOp,
+    )
     found = (kind for op in body for kind in others if isinstance(op, kind))
     return next(found, MhaOp)
 

@@ -120,7 +120,7 @@ class ColumnsAtOp(WS.Operation, name="columns_at", traits=[Pure]):
     """Columns `first` .. `first` + result columns - 1 of a tile, where `first` is computed.
 
     So roles of several groups, or warps, use different columns by the same code. The part, and what
-    is cut from it, is only loaded; in tensor memory also stored.
+    is cut from it, is loaded or multiplied into registers; in tensor memory loaded or stored.
 
     Operands:
       source: [R, C] in shared memory, or [128, C] in tensor memory.

@@ -12,6 +12,7 @@ from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import check_captured, check_scale, spec_of
 from attn_mlir.api.captured_gradients import captured_gradients, check_names
 from attn_mlir.api.copyable import check_copyable
+from attn_mlir.api.fused_gradients import has_kernel, launches_of
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by
@@ -20,7 +21,12 @@ from attn_mlir.arrays import stream_of
 from attn_mlir.block_masks.blocks import mask_of, of_call
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
-from attn_mlir.compiling.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.gradients import (
+    GradientsRequest,
+    GradientsSpec,
+    KvGradientsSpec,
+    QGradientsSpec,
+)
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, no_kernel
@@ -97,7 +103,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
 
     Three kernels: one sums up O x dO along each row, one keeps keys and values in place while
     queries stream past them, one keeps queries. None adds to memory, so the same call gives the
-    same bits.
+    same bits; see `deterministic`.
 
     Args:
       q, k, v: as in the call of `attention`, bf16 or f16, with head sizes up to 128.
@@ -113,7 +119,10 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       captured: names of arrays that `score_mod` captures, whose gradients are wanted; bf16, f16 or
         f32, and read by batch and head alone, such as `slopes` of `mods.alibi`.
       dq_dtype: dtype of dq: that of q, which is the default.
-      deterministic: True: no kernel has results that depend on timing.
+      deterministic: whether the same call has to give the same bits. False allows a kernel that
+        computes each score once for all gradients and adds those of queries to f32 memory, in an
+        order that depends on timing; there is one for warpgroup products (`sm_90a`), without
+        modifiers, block masks, and sinks together with dlse. Other calls are as with True.
       device, stream: as of `attention`.
 
     Returns:
@@ -170,8 +179,14 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         **{name: PlanView(name, x.shape) for name, x in memory.items()},
         **rows.arguments,
     }
-    launches = [rows.step]
-    launches += [x.step(arguments) for x in kernels]
+    launches, workspace = [rows.step], [*rows.workspace, *sums]
+    fused = GradientsSpec(**options)
+    is_plain = kernels[0].spec == plain[0] and not (wanted or fused.row_weights)
+    if is_plain and not call.deterministic and has_kernel(fused, choices[0].call.target):
+        steps, added = launches_of(fused, arguments, results["dq"])
+        launches, workspace = [*launches, *steps], [*workspace, added]
+    else:
+        launches += [x.step(arguments) for x in kernels]
     made = [results[name] for name in OPERAND_GRADIENTS] + [x.result() for x in gradients]
     pairs = zip(gradients, sums, strict=True)
     launches += [x.step(spec_of_dq, memory, arguments) for x, memory in pairs]
@@ -181,7 +196,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     return Plan(
         launches,
         made,
-        [*rows.workspace, *sums],
+        workspace,
         call.q,
         views["q"],
         call.device,
@@ -244,9 +259,7 @@ def _check_offered(call: AttentionBackwardCall) -> None:
         if isinstance(value := getattr(call, name), CACHES):
             supported = "gradients are those of keys and values in tensors of their own"
             raise SpecError(no_kernel(f"{name} of a {type(value).__name__}", supported))
-    if not flag("deterministic", call.deterministic):
-        supported = "none has results that depend on timing"
-        raise SpecError(no_kernel("deterministic False", supported))
+    flag("deterministic", call.deterministic)
 
 
 def _check_dtypes(call: AttentionBackwardCall, attention: MhaSpec) -> None:

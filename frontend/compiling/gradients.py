@@ -108,6 +108,7 @@ class GradientsRequest(HeadsRequest):
     """
 
     results: ClassVar[tuple[str, ...]]
+    sums: ClassVar[tuple[str, ...]] = ()  # memory of f32 that is added to
 
     head_dim: int = option(converter=partial(options.head_dim, "head_dim", step=HEAD_DIM_STEP))
     v_head_dim: int = option(
@@ -147,7 +148,7 @@ class GradientsRequest(HeadsRequest):
         queries = (*self.rows_q, self.heads, self.head_dim)
         keys = (*self.rows_k, self.kv_heads, self.head_dim)
         values = (*self.rows_k, self.kv_heads, self.v_head_dim)
-        results = {"dq": queries, "dk": keys, "dv": values}
+        results = {"dq": queries, "dk": keys, "dv": values, "dq_sums": queries}
         return (
             Operand("q", self.dtype, queries),
             Operand("k", self.dtype, keys),
@@ -156,6 +157,7 @@ class GradientsRequest(HeadsRequest):
             *(Operand(name, "f32", (*lead, self.heads, rows)) for name in ("lse", "delta")),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *(Operand(name, self.dtype, results[name], "out") for name in self.results),
+            *(Operand(name, "f32", results[name], "inout") for name in self.sums),
             *self.index_operands,
             *(() if self.block is None else block_lists()),
             *((Operand(ROW_WEIGHTS, "f32", (*lead, self.heads, rows)),) * self.row_weights),
@@ -202,15 +204,19 @@ class GradientsRequest(HeadsRequest):
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One operation of the dialect."""
-        from attn_mlir.dialect.attn import make_kv_gradients, make_q_gradients
+        from attn_mlir.dialect.attn import make_gradients, make_kv_gradients, make_q_gradients
         from attn_mlir.dialect.attn.storage import sequences_view
 
         stored = (
             sequences_view(arguments[name], self.lengths, arguments, of_keys=name in ("k", "v"))
             for name in ("q", "k", "v", "do")
         )
-        rest = (arguments[name] for name in ("lse", "delta", "scale"))
-        make = {"kv_gradients": make_kv_gradients, "q_gradients": make_q_gradients}
+        rest = (arguments[name] for name in ("lse", "delta", "scale", *self.sums))
+        make = {
+            "gradients": make_gradients,
+            "kv_gradients": make_kv_gradients,
+            "q_gradients": make_q_gradients,
+        }
         region = partial(self._emit_region, arguments) if self._has_region else None
         op = make[self.operation](*stored, *rest, mask=self.mask, score_mod=region)
         return {name: getattr(op, name) for name in self.results}
@@ -301,3 +307,20 @@ class QGradientsSpec(GradientsRequest):
 def rows_of(name: str) -> str:
     """The name of the memory with a tensor's adjoints, summed over the keys of each query."""
     return f"rows_of_{name}"
+
+
+@request
+class GradientsSpec(GradientsRequest):
+    """The gradients of keys and values, and sums of those of queries, which are added to memory.
+
+    Args:
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths,
+        cache: as of `GradientsRequest`.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "gradients"
+    results: ClassVar[tuple[str, ...]] = ("dk", "dv")
+    sums: ClassVar[tuple[str, ...]] = ("dq_sums",)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attn_mlir.compiling.accumulators import RoundRowsSpec, ZeroRowsSpec
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
-from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.gradients import DeltaSpec, GradientsSpec, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.latent import MlaSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
@@ -28,8 +29,11 @@ OPERATIONS: Mapping[str, type[Request]] = {
         DeltaSpec,
         SinkDeltaSpec,
         SumRowsSpec,
+        GradientsSpec,
         KvGradientsSpec,
         QGradientsSpec,
+        RoundRowsSpec,
+        ZeroRowsSpec,
     )
 }
 

@@ -171,11 +171,10 @@ def _check_rows(_: OpContext, op: ws.RowsOp) -> None:
 @legality_check(ws.ColumnsAtOp)
 def _check_columns_at(_: OpContext, op: ws.ColumnsAtOp) -> None:
     is_tensor = ws.TileType(op.part.type).space == "tensor"
-    allowed = {"ws.load", "ws.store"} if is_tensor else {"ws.load"}
-    other_users = {user.operation.name for user in ws.users(op.part)} - allowed
-    if other_users:
-        what = "loaded or stored" if is_tensor else "loaded alone"
-        raise op_error(op, f"expects to be {what}, got {', '.join(sorted(other_users))}")
+    allowed = {"ws.load", "ws.store" if is_tensor else "ws.product"}
+    if others := {user.operation.name for user in ws.users(op.part)} - allowed:
+        expected = "loaded or stored" if is_tensor else "loaded or multiplied"
+        raise op_error(op, f"expects to be {expected} alone, got {', '.join(sorted(others))}")
 
 
 def _check_shared_access(op: Any, accessed: Any, layout: Layout) -> None:

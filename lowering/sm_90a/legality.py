@@ -8,7 +8,6 @@ from ..state.checks import (
     FP8_BITS,
     MMA_MAX_COLUMNS,
     OpContext,
-    check_all_rows,
     check_line,
     check_warpgroups,
     legality_check,
@@ -19,12 +18,9 @@ from .descriptors import ELEMENT_NAMES, ROWS
 @legality_check(ws.ProductOp)
 def _check_product(context: OpContext, op: ws.ProductOp) -> None:
     check_warpgroups(context, op, "a product")
-    layouts = ((op.a, op.a_order == "km"), (op.b, op.b_layout.value == "kn"))
-    for operand, is_mn_major in layouts:
+    for operand in (op.a, op.b):
         if isinstance(operand.type, ws.TileType):
             check_line(op, operand)
-            if is_mn_major:
-                check_all_rows(op, operand)
     element = ws.TileType(op.b.type).element
     if str(element) not in ELEMENT_NAMES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_NAMES)}, got {element}")

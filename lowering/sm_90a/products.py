@@ -90,6 +90,8 @@ def _descriptors(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -
     columns = tile.kind.shape[1]
     operand = warpgroup_operand(tile.pitch, columns, bits, is_mn_major=is_mn_major)
     steps = tuple(step >> ADDRESS_UNIT_BITS for step in operand.step_bytes)
+    if is_mn_major:  # of which these may be some rows alone
+        steps = steps[: len(steps) * tile.kind.shape[0] // tile.pitch]
     return Descriptors(low_word(low, tile, operand), operand.descriptor >> 32, steps)
 
 

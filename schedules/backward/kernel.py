@@ -12,7 +12,7 @@ rows --lse,delta--> attend
 ```
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -90,7 +90,7 @@ class _Gradients:
         """
         with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
             config = GradientConfig.of(op)
-            b.emit_roles(_roles(gradients, config, GradientStorage(gradients)))
+            b.emit_roles(roles_of(gradients, config, GradientStorage(gradients)))
         return kernel
 
 
@@ -117,15 +117,17 @@ class QGradients(_Gradients):
 @contextmanager
 def gradients_kernel(
     function: Any,
-    op: attn.KvGradientsOp | attn.QGradientsOp,
+    op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp,
     direction: Direction,
     results: tuple[str, ...],
+    kind: type[GradientConfig] = GradientConfig,
 ) -> Generator[tuple[ws.KernelOp, Gradients]]:
     """The kernel of a function of one operation; what is built inside is its body.
 
     Args:
       direction: what stands still.
       results: the names of the operation's results.
+      kind: of the operation's configuration.
 
     Raises:
       VerifyError: as of `KvGradients.build`.
@@ -138,7 +140,7 @@ def gradients_kernel(
     check_alike(op, k=storages["k"], v=storages["v"])
     dims = TENSOR_DIMS | {name: RESULT_DIMS[name] for name in results}
     shared = {ROW_WEIGHTS: LSE_DIMS[attn.stored_type(op.lse).rank]}
-    with opened(function, op, dims, GradientConfig, shared) as opening:
+    with opened(function, op, dims, kind, shared) as opening:
         kernel, tensors, captured, config = opening
         found = tuple(tensors[name] for name in results)
         sequences = (
@@ -175,7 +177,8 @@ def gradients_kernel(
         )
         do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
         weights = next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None)
-        yield kernel, Gradients(problem, do, lse, delta, weights, found)
+        sums = captured[op.dq_sums] if isinstance(op, attn.GradientsOp) else None
+        yield kernel, Gradients(problem, do, lse, delta, weights, found, sums)
 
 
 def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
@@ -185,7 +188,13 @@ def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
     return Block(positions, heads, keys)
 
 
-def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorage) -> list[b.Role]:
+def roles_of(
+    gradients: Gradients,
+    config: GradientConfig,
+    storage: GradientStorage,
+    more: Sequence[b.Role] = (),
+) -> list[b.Role]:
+    """The roles of a kernel; those of `more` have the warps behind the groups that attend."""
     groups, others = config.q_tiles, config.other_registers
     work = partial(over_tiles, gradients.problem)
     roles = [
@@ -196,6 +205,7 @@ def _roles(gradients: Gradients, config: GradientConfig, storage: GradientStorag
             groups=groups,
             registers=config.attend_registers,
         ),
+        *more,
         b.Role(
             "leave",
             work(lambda tile, _: store_gradients(gradients, storage, tile)),

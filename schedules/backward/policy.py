@@ -22,6 +22,8 @@ from attn_mlir.schedules.policy.refusal import Mismatch
 
 MOST_COLUMNS = 128  # of a head: the gradients of 64 rows lie in the registers of a group
 MOST_STREAMED = 64  # rows of a tile: scores and their gradients lie there beside them
+MOST_BESIDE_A_GROUP = 192  # of K and V: two groups and a third one have registers for them
+PRODUCT_COLUMNS = 16  # columns of K in shared memory are a multiple
 MOST_GROUPS = 2  # that have so many registers
 
 
@@ -95,6 +97,41 @@ class QGradientsPolicy(GradientsPolicy):
     operation: ClassVar[str] = "q_gradients"
 
 
+class FusedPolicy(GradientsPolicy):
+    """All gradients at once: as of keys and values, and sums of those of queries in memory.
+
+    dS of a tile goes to a group of its own that multiplies it with the keys, where registers are
+    left for one. Else the groups that hold the gradients multiply, each with a line of columns.
+    """
+
+    name: ClassVar[str] = "gradients"
+    operation: ClassVar[str] = "gradients"
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *GradientsPolicy.knobs,
+        Knob("multiply_registers", 0, "of the group that multiplies for queries; 0 without one."),
+    )
+
+    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
+        """As of other gradients; and heads for which neither is there."""
+        if mismatch := super().mismatch(facts, target):
+            return mismatch
+        if _has_group_of_its_own(facts) or facts.head_dim > MOST_COLUMNS - PRODUCT_COLUMNS:
+            return None
+        columns = f"at most {MOST_BESIDE_A_GROUP} with v_head_dim, or above 112"
+        return Mismatch("head_dim", columns, facts.head_dim)
+
+    def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
+        """Registers by the columns of a head."""
+        attend, multiply = (208, 72) if _has_group_of_its_own(facts) else (240, 0)
+        registers = {"attend_registers": attend, "multiply_registers": multiply}
+        return self.defaults | registers | {"other_registers": 24} | dict(asked)
+
+
+def _has_group_of_its_own(facts: Facts) -> bool:
+    """Whether registers are left for a group that multiplies for queries."""
+    return facts.head_dim + facts.v_head_dim <= MOST_BESIDE_A_GROUP
+
+
 class RowsPolicy(Policy):
     """Numbers of rows, by threads alone; the tiles are fixed."""
 
@@ -128,5 +165,23 @@ class SumRowsPolicy(RowsPolicy):
     claims: ClassVar[Claims] = Claims(types=("f32",))
 
 
-SINK_DELTA, SUM_ROWS = SinkDeltaPolicy(), SumRowsPolicy()
-DELTA, KV_GRADIENTS, Q_GRADIENTS = DeltaPolicy(), KvGradientsPolicy(), QGradientsPolicy()
+class ZeroRowsPolicy(RowsPolicy):
+    """Zeros in the place of rows."""
+
+    name: ClassVar[str] = "zero-rows"
+    operation: ClassVar[str] = "zero_rows"
+    claims: ClassVar[Claims] = Claims(types=("f32",))
+
+
+class RoundRowsPolicy(RowsPolicy):
+    """Rows times a number, rounded."""
+
+    name: ClassVar[str] = "round-rows"
+    operation: ClassVar[str] = "round_rows"
+    claims: ClassVar[Claims] = Claims(types=("f32",))
+
+
+ROUND_ROWS, SINK_DELTA, SUM_ROWS = RoundRowsPolicy(), SinkDeltaPolicy(), SumRowsPolicy()
+ZERO_ROWS = ZeroRowsPolicy()
+DELTA, GRADIENTS = DeltaPolicy(), FusedPolicy()
+KV_GRADIENTS, Q_GRADIENTS = KvGradientsPolicy(), QGradientsPolicy()

@@ -38,7 +38,7 @@ def _element(operand: Value) -> str:
     return element_name(attn.logical_type(operand).element_type)
 
 
-def _attention(op: attn.MhaOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
+def _attention(op: attn.MhaOp | attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
     """The facts that attention and its gradients share, for elements of q's type."""
     element = element_name(op.element_type)
     return Facts(
@@ -59,7 +59,7 @@ def _attention(op: attn.MhaOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts
     )
 
 
-def _gradients(op: attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
+def _gradients(op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
     modifier = modifier_of(op, {})
     return replace(
         _attention(op),
@@ -188,6 +188,21 @@ def _sum_rows(op: attn.SumRowsOp) -> Facts:
     )
 
 
+def _accumulators(op: attn.ZeroRowsOp | attn.RoundRowsOp) -> Facts:
+    *_, heads, columns = op.sums.type.shape
+    (result,) = op.operation.results
+    return Facts(
+        operation=op.OPERATION_NAME.removeprefix("attn."),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=0,
+        v_head_dim=columns,
+        q_type="f32",
+        kv_type="f32",
+        out_type=element_name(result.type.element_type),
+    )
+
+
 def _combine(op: attn.CombineOp) -> Facts:
     *_, heads, columns = op.o.type.shape
     return Facts(
@@ -212,6 +227,9 @@ _FACTS: dict[type[Any], Any] = {
     attn.DeltaOp: _delta,
     attn.SinkDeltaOp: _delta,
     attn.SumRowsOp: _sum_rows,
+    attn.ZeroRowsOp: _accumulators,
+    attn.RoundRowsOp: _accumulators,
+    attn.GradientsOp: _gradients,
     attn.KvGradientsOp: _gradients,
     attn.QGradientsOp: _gradients,
 }

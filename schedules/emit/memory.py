@@ -62,6 +62,19 @@ def copy_in(
         op.operation.attributes["receivers"] = ws.targets_attribute(receivers)
 
 
+def reduce_out(
+    source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
+) -> None:
+    """Adds a shared tile to a box of a tensor, whose dimensions `dims` are rows and columns."""
+    ws.ReduceOutOp(
+        source,
+        target,
+        coordinates(coords),
+        ir.DenseI32ArrayAttr.get(list(dims)),
+        ir.StringAttr.get("add"),
+    )
+
+
 def prefetch_line(source: Value, coords: Sequence[Value | int], count: Value) -> None:
     """Prefetches `count` elements along a tensor's last dimension, within it, to L2."""
     ws.PrefetchLineOp(source, coordinates(coords), count)

@@ -16,10 +16,13 @@ from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
 from attn_mlir.schedules.backward.policy import (
     DELTA,
+    GRADIENTS,
     KV_GRADIENTS,
     Q_GRADIENTS,
+    ROUND_ROWS,
     SINK_DELTA,
     SUM_ROWS,
+    ZERO_ROWS,
 )
 from attn_mlir.schedules.backward.tensor_memory.policy import (
     TENSOR_KV_GRADIENTS,
@@ -59,8 +62,11 @@ POLICIES: list[Policy] = [
     APPEND,
     COMBINE,
     DELTA,
+    ROUND_ROWS,
     SINK_DELTA,
     SUM_ROWS,
+    ZERO_ROWS,
+    GRADIENTS,
     KV_GRADIENTS,
     Q_GRADIENTS,
     TENSOR_KV_GRADIENTS,

@@ -20,7 +20,7 @@ from attn_mlir.schedules.core.problem import Value, WorkTile
 def scores(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -> None:
     """Issues S and dP of all tiles that a work tile visits."""
     problem = gradients.problem
-    stationary = [ring.wait() for ring in storage.stationary]
+    stationary = [rows.ring.wait() for rows in storage.stationary]
     finished = storage.finished.acquire()
 
     def iteration(_: Value) -> list[Value]:

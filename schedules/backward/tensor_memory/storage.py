@@ -7,6 +7,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.limits import Target, tensor_tile_columns
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients, Named
+from attn_mlir.schedules.backward.stationary import SlotOfEach
 from attn_mlir.schedules.backward.tensor_memory.numbers import part_numbers_of
 from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
 from attn_mlir.schedules.core.problem import Problem, Value
@@ -105,13 +106,15 @@ class TensorGradientStorage:
         def tiles(rows: int) -> list[ws.TileType]:
             return [b.tile([rows, width], element, "shared") for width in self.widths]
 
-        def rings(operands: Sequence[Named], rows: int, stages: int) -> list[b.Ring]:
-            named = zip(operands, tiles(rows), strict=True)
-            return [b.Ring(name, x, stages=stages) for (name, _, _), x in named]
+        def named_tiles(operands: Sequence[Named], rows: int) -> list[tuple[str, ws.TileType]]:
+            return [(x, tile) for (x, _, _), tile in zip(operands, tiles(rows), strict=True)]
 
         stationary, streamed = gradients.operands()
-        self.stationary = rings(stationary, config.tile_m, 1)
-        self.streamed = rings(streamed, config.tile_n, config.kv_stages)
+        self.stationary = [SlotOfEach(*named) for named in named_tiles(stationary, config.tile_m)]
+        self.streamed = [
+            b.Ring(*named, stages=config.kv_stages)
+            for named in named_tiles(streamed, config.tile_n)
+        ]
         self.numbers = part_numbers_of(gradients)
         named = list(zip(stationary, self.widths, gradients.results, strict=False))
         sums = {f"d{name}": [config.tile_m, width] for (name, _, _), width, _ in named}

@@ -1,0 +1,89 @@
+"""`attn.zero_rows` and `attn.round_rows`: memory that kernels add rows to, before and after that."""
+
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.element_types import WIDE_MLIR
+
+_ROWS: Axes = ("batch", "sq", "heads", "head_dim")
+
+
+def _verified(op: Any, misfit: str) -> bool:
+    if misfit:
+        op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
+    return not misfit
+
+
+def _sums_misfit(sums: Any, **others: Any) -> str:
+    """The error in the types of sums and of tensors of the same shape; "" if none."""
+    types = {"sums": sums, **others}
+    axes = dict.fromkeys(types, _ROWS)
+    if misfit := rank_misfit(types, axes, types):
+        return misfit
+    if str(sums.element_type) != "f32":
+        return f"sums elements of type f32, got {sums.element_type}"
+    return shape_misfit(types, axes, ("heads", "head_dim"))
+
+
+class ZeroRowsOp(AttnDialect.Operation, name="zero_rows", traits=[Pure]):
+    """Zeros, which other kernels add to.
+
+    Results:
+      sums: [batch, sq, heads, head_dim], f32.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %sums = "attn.zero_rows"() : () -> tensor<?x?x16x128xf32>
+    """
+
+    sums: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        """Checks rank, element type and static extents."""
+        return _verified(self, _sums_misfit(self.sums.type))
+
+
+class RoundRowsOp(AttnDialect.Operation, name="round_rows", traits=[Pure]):
+    """Multiplies sums with a number, and rounds once:
+
+        rounded[i, c] = scale x sums[i, c]
+
+    Results:
+      rounded: [batch, sq, heads, head_dim], bf16 or f16.
+
+    Operands:
+      sums: as rounded, f32.
+      scale: f32.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %dq = "attn.round_rows"(%sums, %scale) : (tensor<?x?x16x128xf32>, f32) -> tensor<?x?x16x128xbf16>
+    """
+
+    rounded: ext.Result[Any]
+    sums: ext.Operand[Any]
+    scale: ext.Operand[Any]
+
+    def verify_invariants(self) -> bool:
+        """Checks ranks, element types and the agreement of the shapes."""
+        rounded = self.rounded.type
+        misfit = _sums_misfit(self.sums.type, rounded=rounded)
+        if not misfit and (element := str(rounded.element_type)) not in WIDE_MLIR:
+            misfit = f"rounded elements of type {', '.join(WIDE_MLIR)}, got {element}"
+        if not misfit and str(self.scale.type) != "f32":
+            misfit = f"scale of type f32, got {self.scale.type}"
+        return _verified(self, misfit)
+
+
+def make_round_rows(sums: ir.Value, scale: ir.Value, element: ir.Type) -> RoundRowsOp:
+    """Builds an `attn.round_rows` at the insertion point.
+
+    Args:
+      sums, scale: as `RoundRowsOp` says.
+      element: the element type of the result.
+    """
+    return RoundRowsOp(ir.RankedTensorType.get([*sums.type.shape], element), sums, scale)
