@@ -27,6 +27,7 @@ _OPERATION_MODULES = (
     "adjoint",
     "row_weights",
     "gradients",
+    "accumulators",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",

@@ -251,8 +251,8 @@ class KvGradientsSpec(GradientsRequest):
     """The gradients of keys and values; options as of every request of gradients.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths,
-        cache: as of `GradientsRequest`.
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
+      row_weights, block, mask, lengths, cache: as of `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -269,8 +269,8 @@ class QGradientsSpec(GradientsRequest):
     Args:
       adjoints: names of tensors that the modifier reads, of whose gradients each query gets its
         part: sums over keys, in memory that the kernel is called with (`rows_of`).
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths,
-        cache: as of `GradientsRequest`.
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
+      row_weights, block, mask, lengths, cache: as of `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -314,8 +314,8 @@ class GradientsSpec(GradientsRequest):
     """The gradients of keys and values, and sums of those of queries, which are added to memory.
 
     Args:
-      heads, kv_heads, head_dim, v_head_dim, dtype, modifier, row_weights, block, mask, lengths,
-        cache: as of `GradientsRequest`.
+      heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
+      row_weights, block, mask, lengths, cache: as of `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.

@@ -337,13 +337,38 @@ def test_sums_are_pinned() -> None:
     assert (run(kernel, 32, a, right) == 3 * wide(a) @ wide(right).T).all()
 
 
-def test_a_product_takes_all_rows_of_a_slot() -> None:
-    def multiply(a: b.Value, right: b.Value) -> b.Value:
-        part = ws.RowsOp(right, b.INT.const(0), b.tile([64, 64], ir.BF16Type.get(), "shared")).part
-        return b.wait_product(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
+@pytest.mark.parametrize("first", [0, 64])
+def test_k_may_be_some_rows_of_slots(first: int) -> None:
+    """Of A and of B, in as many columns as two lines have."""
 
-    with pytest.raises(VerifyError, match="expects all rows of a shared tile, got 64 of 128"):
-        compiled([(ROWS, 64), (128, 64)], "bf16", 64, multiply)
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        left, part = b.rows(a, first, 64), b.rows(right, first, 64)
+        product = b.product(zeros(128), left, part, accumulate=False, a_layout="km", b_layout="kn")
+        return b.wait_product(product)
+
+    kernel = compiled([(128, ROWS), (128, 128)], "bf16", 128, multiply)
+    a, right = drawn(128, ROWS, "bf16", 0), drawn(128, 128, "bf16", 1)
+    rows = slice(first, first + 64)
+    assert (run(kernel, 128, a, right) == wide(a[rows]).T @ wide(right[rows])).all()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_columns_of_b_may_be_computed(number: int) -> None:
+    """A line of columns of two, that a loop counts to."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        def iteration(index: b.Value, _: b.Value) -> list[b.Value]:
+            part = b.columns_at(right, b.INT.mul(index, 64), 64)
+            product = b.product(zeros(64), a, part, accumulate=False, b_layout="kn")
+            return [b.wait_product(product)]
+
+        (found,) = b.loop(0, number + 1, [zeros(64)], iteration)
+        return found
+
+    kernel = compiled([(ROWS, 64), (64, 128)], "bf16", 64, multiply)
+    a, right = drawn(ROWS, 64, "bf16", 0), drawn(64, 128, "bf16", 1)
+    columns = slice(64 * number, 64 * number + 64)
+    assert (run(kernel, 64, a, right) == wide(a) @ wide(right[:, columns])).all()
 
 
 def refused(message: str, **changes: Any) -> None:

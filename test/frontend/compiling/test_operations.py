@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.accumulators import RoundRowsSpec, ZeroRowsSpec
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
-from attn_mlir.compiling.gradients import DeltaSpec, KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.gradients import DeltaSpec, GradientsSpec, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
@@ -51,6 +52,7 @@ REQUESTS = [
     DeltaSpec(heads=2, v_head_dim=64, dtype="f16", dlse="f32"),
     SinkDeltaSpec(heads=2, v_head_dim=64, sinks="bf16"),
     SumRowsSpec(heads=2, dtype="f16", of_heads=True, lengths=Lengths(ragged_q=True)),
+    GradientsSpec(heads=4, kv_heads=2, head_dim=64, lengths=Lengths(used_q=True)),
     KvGradientsSpec(heads=4, kv_heads=2, head_dim=64, mask=am.causal(), block=(64, 2, 128)),
     QGradientsSpec(
         heads=4,
@@ -60,6 +62,8 @@ REQUESTS = [
         modifier=SOFTCAP,
         row_weights=True,
     ),
+    RoundRowsSpec(heads=2, head_dim=72, dtype="f16"),
+    ZeroRowsSpec(heads=2, head_dim=72),
 ]
 
 
