@@ -63,7 +63,11 @@ def steps_of_gradients(operands: list[Any], options: dict[str, Any], device: Any
     forward = am.plan(q, k, v, **_forward(options), return_lse=True, device=device)
     lse = np.zeros((q.shape[0], q.shape[2], q.shape[1]), np.float32)
     backward = only_planned(am.attention_backward)
-    return [*forward.steps, *backward(q, k, v, do, lse, do, **options, device=device).steps]
+    plans = (
+        backward(q, k, v, do, lse, do, **options, deterministic=same, device=device)
+        for same in (True, False)
+    )
+    return [*forward.steps, *(step for plan in plans for step in plan.steps)]
 
 
 def _forward(options: dict[str, Any]) -> dict[str, Any]:
@@ -80,16 +84,21 @@ def _named(found: Any) -> dict[str, Any]:
 
 @check(targets=(HOPPER,), asks=_asks)
 def gradients_of_attention(machine: Machine) -> None:
-    """Every gradient, for every mask, modifier and head size; the same bits twice."""
+    """Every gradient, for every mask, modifier and head size: with the same bits twice, and where
+    they may differ.
+    """
     for operands, options in _calls():
         q, k, v, do = operands
         o, lse = am.attention(q, k, v, **_forward(options), return_lse=True, device="cuda")
         found = am.attention_backward(q, k, v, o, lse, do, **options, device="cuda")
         again = am.attention_backward(q, k, v, o, lse, do, **options, device="cuda")
+        free = am.attention_backward(
+            q, k, v, o, lse, do, **options, deterministic=False, device="cuda"
+        )
         truth = am.reference.attention_backward_f64(q, k, v, o, lse, do, **options)
-        made, same = _named(found), _named(again)
+        made, same, other = _named(found), _named(again), _named(free)
         for name, right in _named(truth).items():
-            got = made[name]
-            assert got.tobytes() == same[name].tobytes(), name
-            error = np.abs(got.astype(np.float64) - right).max() / np.abs(right).max()
-            assert error < ERROR, f"{options}, {q.shape}, {k.shape}: {name} is {error:.4f} off"
+            assert made[name].tobytes() == same[name].tobytes(), name
+            for got in (made[name], other[name]):
+                error = np.abs(got.astype(np.float64) - right).max() / np.abs(right).max()
+                assert error < ERROR, f"{options}, {q.shape}, {k.shape}: {name} is {error:.4f} off"
