@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import random
 import statistics
 import sys
@@ -165,12 +166,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(arguments)
     asks, size = args.device in CHIPS, SIZES[args.size]
-    if (
-        asks
-    ):  # kernels know heads and head sizes, not how deep a model is or what it is trained with
-        size = Size(1, size.heads, size.head_dim, 1, 32, 1, size.rate)
+    if asks:  # kernels know heads, head sizes, batch and lengths, not how deep a model is
+        size = dataclasses.replace(size, layers=1, steps=1)
     if args.steps is not None:
-        size = Size(**{**vars(size), "steps": args.steps})
+        size = dataclasses.replace(size, steps=args.steps)
     text = sums(100 * size.length).to("cuda" if args.device == "cuda" else "cpu")
     ours = attn_mlir.torch.scaled_dot_product_attention
     with launching_on(IdleDevice(args.device)) if asks else contextlib.nullcontext():
