@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api import functions, plan_cache
+from attn_mlir.api import functions
+from attn_mlir.api.plan_cache import READER
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.trace import trace, where
@@ -81,14 +82,14 @@ class Modifier:
 def key_of(function: Any) -> tuple[Any, ...] | None:
     """What of a function goes into the key of a call, and None where it cannot be told."""
     signature = Signature()
-    is_read = plan_cache._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
+    is_read = READER.add(signature, (function,))
     return tuple(signature.key) if is_read else None
 
 
 def traced(function: Any) -> tuple[Any, ...]:
     """What tracing makes of a function: the program, and which array of its signature each of its own is."""
     signature = Signature()
-    assert plan_cache._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
+    assert READER.add(signature, (function,))
     program, arrays = trace(function)
     assert program is not None
     places = [signature.addresses.index(view(x, name).address) for name, x in arrays.items()]
