@@ -14,8 +14,8 @@
 // CHECK: %[[DO:.*]] = "ws.wait"
 // CHECK: %[[DP:.*]] = "ws.product"(%{{.*}}, %[[V]], %[[DO]], %{{.*}}) {b_layout = "nk"}
 // CHECK: "ws.settle"(%[[S]]) {newest = 1 : i64}
+// CHECK: "ws.settle"(%[[DP]]) {newest = 0 : i64}
 // CHECK: "ws.product"(%{{.*}}, %{{.*}}, %[[DO]], %{{.*}}) {b_layout = "kn"}
-// CHECK: "ws.settle"(%[[DP]]) {newest = 1 : i64}
 // CHECK: "ws.product"(%{{.*}}, %{{.*}}, %[[Q]], %{{.*}}) {b_layout = "kn"}
 // CHECK: arg_names = ["q", "k", "v", "do", "lse", "delta", "dk", "dv", "scale"]
 // CHECK-SAME: arg_roles = ["in", "in", "in", "in", "in", "in", "out", "out", "scalar"]
