@@ -403,8 +403,12 @@ KINDS: dict[Callable[..., Any], str] = {
 }
 
 
-OPERANDS = ("q", "k", "v", "qkv", "kv")
-TRAINED = ("attention, padded", "attention, packed", *(x for x in CALLS if "flash_attn_" in x))
+OPERANDS = ("q", "k", "v", "qkv", "kv", "query", "key", "value")
+TRAINED = (
+    *("attention, padded", "attention, packed", "attention, captured"),
+    *("scaled_dot_product_attention", "flex_attention"),
+    *(x for x in CALLS if "flash_attn_" in x),
+)
 
 
 def cases() -> Iterator[Any]:

@@ -30,6 +30,7 @@ E4M3: Any = ml_dtypes.float8_e4m3fn
 NO_CALL = {
     "compile": "test_compiler",
     "load": "test/runtime",
+    "supports": "test_supports",
 }  # functions that carry out no plan, and where they are tested
 
 
@@ -50,6 +51,7 @@ def distinct(b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 EMULATOR = am.EmulatorDevice(seed=3)
+WARPGROUPS = {"device": am.EmulatorDevice(target="sm_90a")}
 ON = {"device": Change(EMULATOR, every=True), "stream": Change(7, every=True)}
 BATCH, SQ, SK, HEADS, KV, D = 2, 3, 70, 4, 2, 64
 TOTAL_Q, TOTAL_K = BATCH * SQ, BATCH * SK
@@ -134,21 +136,19 @@ BACKWARD_RAGGED = {
 }
 BACKWARD = {
     **{name: ATTENTION[name] for name in ("q", "k", "v", "mask", "scale")},
+    **{name: ATTENTION[name] for name in ("score_mod", "mask_mod", "block_mask", "sinks")},
+    "captured": Change(("slopes",), {"score_mod": am.mods.alibi(ones(HEADS)), **WARPGROUPS}),
     "o": Change(normal(*O_SHAPE, seed=9)),
     "do": Change(normal(*O_SHAPE, seed=9)),
     "lse": Change(ones(*LSE_SHAPE, value=2)),
     "dlse": Change(ones(*LSE_SHAPE)),
-    **{
-        name: replace(ATTENTION[name], refused=True)
-        for name in ("score_mod", "mask_mod", "block_mask", "sinks")
-    },
     **{
         name: Change(x.value, BACKWARD_RAGGED if x.given is RAGGED else x.given)
         for name, x in LENGTH_CHANGES.items()
         if not name.startswith("cache")
     },
     "dq_dtype": Change("f32", refused=True),
-    "deterministic": Change(False, refused=True),
+    "deterministic": Change(False, WARPGROUPS),
     **ON,
 }
 

@@ -131,8 +131,7 @@ NEUTRAL_PREFILL = refused(
     seq_lens_q=1,
     max_token_per_sequence=1,
     max_sequence_kv=1,
-    uniform_q_len=1,
-)
+) | nothing(uniform_q_len=1)
 PAGES = {
     "indptr": i32(0, 2, 3),
     "indices": i32(3, 1, 0),
@@ -169,7 +168,10 @@ def run_changes(q: Any, lse: Any) -> dict[str, Change]:
 
 
 SINKS = {"run.sinks": Change(torch.ones(HEADS)), "run.window_left": Change(3)}
-SUMS_OF_PREFILL = named("run", refused(lse_base="e", lse_layout="HN"))
+SUMS_OF_PREFILL = named("run", {
+    **refused(lse_base="e"),
+    "lse_layout": Change("HN", {"run.return_lse": True}),
+})  # fmt: skip
 SCORES = named("plan", {
     "window_left": Change(5),
     "logits_soft_cap": Change(2.0),
@@ -207,7 +209,8 @@ def init(buffers: Mapping[str, Any], either: Mapping[str, Any], **more: Any) -> 
         "kv_layout": Change("HND", either),
         "use_cuda_graph": Change(True, {name: x for name, x in graph.items() if "cuda" not in name}),
         **{name: Change(None, graph, refused=True) for name in buffers},
-        **refused(backend="fa3", jit_args=1),
+        **nothing(backend="fa3"),
+        **refused(jit_args=1),
         **more,
     })  # fmt: skip
 
@@ -436,7 +439,8 @@ FUNCTIONS = {
             "custom_mask": Change(torch.ones(TOKENS, KEYS, dtype=torch.bool)),
             "packed_custom_mask": Change(torch.full((-(-TOKENS * KEYS // 8),), 0x55, dtype=torch.uint8)),
             "causal": Change(True),
-            **refused(use_fp16_qk_reduction=True, backend="fa3", kv_cache_sf=1),
+            **nothing(backend="fa3"),
+            **refused(use_fp16_qk_reduction=True, kv_cache_sf=1),
         },
     ),
     "append_paged_kv_cache": Subject(
