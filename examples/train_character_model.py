@@ -118,9 +118,9 @@ def sums(count: int) -> Tensor:
 
 def in_float32(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """PyTorch's attention, of operands as they are, with nothing in it rounded to bf16."""
-    wide = (x.float() for x in (query, key, value))
+    q, k, v = (x.float() for x in (query, key, value))
     with torch.autocast(query.device.type, enabled=False):
-        return functional.scaled_dot_product_attention(*wide, **options).to(query.dtype)
+        return functional.scaled_dot_product_attention(q, k, v, **options).to(query.dtype)
 
 
 def trained(what: str, size: Size, attend: Attend, text: Tensor) -> tuple[list[float], float]:

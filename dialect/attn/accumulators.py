@@ -1,4 +1,4 @@
-"""`attn.zero_rows` and `attn.round_rows`: memory that kernels add rows to, before and after that."""
+"""`attn.zero_rows` and `attn.round_rows`: memory that kernels add rows to, before and after it."""
 
 from typing import Any
 
@@ -61,7 +61,8 @@ class RoundRowsOp(AttnDialect.Operation, name="round_rows", traits=[Pure]):
     Memory effects: none. Hardware: any.
 
     Example:
-      %dq = "attn.round_rows"(%sums, %scale) : (tensor<?x?x16x128xf32>, f32) -> tensor<?x?x16x128xbf16>
+      %dq = "attn.round_rows"(%sums, %scale)
+        : (tensor<?x?x16x128xf32>, f32) -> tensor<?x?x16x128xbf16>
     """
 
     rounded: ext.Result[Any]

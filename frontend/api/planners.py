@@ -73,13 +73,18 @@ def _carried_out(planner: Callable[P, Plan], returns: Returns | None) -> Callabl
     return _with_signature(outside_graphs(call), planner, Any)
 
 
+def planner_of(function: Callable[P, Any]) -> Callable[P, Plan]:
+    """The planner of a function made by `declared_by`; it takes the same arguments."""
+    return getattr(function, "planner")  # noqa: B009
+
+
 def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
     """The planner of a function made by `declared_by`, as a function.
 
     Args:
       function: the function; the planner takes the same arguments.
     """
-    planner: Callable[P, Plan] = getattr(function, "planner")  # noqa: B009
+    planner = planner_of(function)
 
     def plan(*arguments: P.args, **options: P.kwargs) -> Plan:
         """Returns the launches of a call of `attention`; nothing is compiled or launched.

@@ -125,5 +125,5 @@ class RoundRowsSpec(AccumulatorsRequest):
         from attn_mlir.dialect.attn import make_round_rows
         from attn_mlir.dialect.attn.builder import type_of
 
-        element = type_of(self.operands[-1]).element_type
+        element = type_of(Operand("element", self.dtype, role="scalar"))
         return {"rounded": make_round_rows(*arguments.values(), element).rounded}

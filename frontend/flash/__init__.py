@@ -16,10 +16,16 @@ from attn_mlir.flash.functions import (
 )
 from attn_mlir.flash.kvcache import flash_attn_with_kvcache
 from attn_mlir.flash.passes import (
-    _flash_attn_backward,
-    _flash_attn_forward,
-    _flash_attn_varlen_backward,
-    _flash_attn_varlen_forward,
+    flash_attn_backward as _flash_attn_backward,
+)
+from attn_mlir.flash.passes import (
+    flash_attn_forward as _flash_attn_forward,
+)
+from attn_mlir.flash.passes import (
+    flash_attn_varlen_backward as _flash_attn_varlen_backward,
+)
+from attn_mlir.flash.passes import (
+    flash_attn_varlen_forward as _flash_attn_varlen_forward,
 )
 from attn_mlir.flash.serving import (
     get_scheduler_metadata,

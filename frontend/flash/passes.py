@@ -67,7 +67,7 @@ def _with_slopes(options: Options) -> Options:
 
 
 @adapter(TABLE, f"q k v {FORWARD}", options=_with_slopes(OF_FORWARD))
-def _flash_attn_forward(q: Any, k: Any, v: Any, **options: Any) -> Results:
+def flash_attn_forward(q: Any, k: Any, v: Any, **options: Any) -> Results:
     """As `flash_attn.flash_attn_interface._flash_attn_forward`.
 
     Args:
@@ -88,7 +88,7 @@ def _flash_attn_forward(q: Any, k: Any, v: Any, **options: Any) -> Results:
     "zero_tensors",
     options=_with_slopes(OF_FORWARD_SEQUENCES),
 )
-def _flash_attn_varlen_forward(q: Any, k: Any, v: Any, **options: Any) -> Results:
+def flash_attn_varlen_forward(q: Any, k: Any, v: Any, **options: Any) -> Results:
     """As `flash_attn.flash_attn_interface._flash_attn_varlen_forward`.
 
     Args:
@@ -105,7 +105,7 @@ def _flash_attn_varlen_forward(q: Any, k: Any, v: Any, **options: Any) -> Result
 
 @outside_graphs
 @adapter(TABLE, f"{GRADIENTS} {BACKWARD}", options=_with_slopes(OF_BACKWARD))
-def _flash_attn_backward(
+def flash_attn_backward(
     dout: Any,
     q: Any,
     k: Any,
@@ -143,7 +143,7 @@ def _flash_attn_backward(
     "zero_tensors",
     options=_with_slopes(OF_BACKWARD_SEQUENCES),
 )
-def _flash_attn_varlen_backward(
+def flash_attn_varlen_backward(
     dout: Any,
     q: Any,
     k: Any,

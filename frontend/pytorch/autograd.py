@@ -18,6 +18,7 @@ from attn_mlir.api.attention import attention
 from attn_mlir.api.attention_backward import attention_backward
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan_cache import READER
+from attn_mlir.api.planners import planner_of
 from attn_mlir.caches import CACHES
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import AttnError, SpecError, no_kernel
@@ -50,9 +51,10 @@ NO_SECOND = (
     "attention has no second derivative: its gradients have none; leave create_graph out, or "
     "differentiate another function of its operands, such as PyTorch's attention"
 )
-NO_GRADIENT_WITH_BLOCKS = (
-    "block_mask has no kernel where an operand requires a gradient: pass its mask_mod, or call under "
-    "torch.no_grad()"
+NO_GRADIENT_WITH_BLOCKS = no_kernel(
+    "block_mask",
+    "pass its mask_mod, or call under torch.no_grad()",
+    context="where an operand requires a gradient",
 )
 MAX_CHECKED = 1024  # calls that are remembered
 
@@ -72,9 +74,9 @@ class _Attention(torch.autograd.Function):
         options: Mapping[str, Any],
         read: Sequence[Any],
     ) -> tuple[Any, Any]:
-        options = {**options, "sinks": sinks}
-        o, lse = attention(q, k, v, **{**options, "return_lse": True})
-        save(ctx, (q, k, v), (o, lse), options, read)
+        call: dict[str, Any] = {**options, "sinks": sinks, "return_lse": True}
+        o, lse = attention(q, k, v, **call)
+        save(ctx, (q, k, v), (o, lse), call, read)
         return o, lse
 
     @staticmethod
@@ -151,12 +153,15 @@ def register(
 
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
         found = dict(zip((*OPERANDS, "sinks"), gradients(ctx, do, dlse), strict=True))
-        pairs = zip(names, ctx.needs_input_grad, strict=False)  # of a list of tensors a list
-        return tuple(
-            found.get(n, [None] * len(x) if isinstance(x, list) else None) for n, x in pairs
-        )
+        pairs = zip(names, ctx.needs_input_grad, strict=False)
+        return tuple(found[n] if n in found else _no_gradient(x) for n, x in pairs)
 
     operator.register_autograd(backward, setup_context=setup)
+
+
+def _no_gradient(needs: bool | Sequence[bool]) -> list[None] | None:
+    """For an argument that has none; of a list of tensors a list."""
+    return None if isinstance(needs, bool) else [None] * len(needs)
 
 
 def save(
@@ -182,7 +187,7 @@ def save(
     ctx.set_materialize_grads(False)
 
 
-def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, Any, Any, Any]:
+def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
     """The gradients of q, k, v and sinks, from those of O and LSE; None: of 0."""
     q, k, v, o, lse, *arrays = ctx.saved_tensors
     if do is None and dlse is None:
@@ -290,9 +295,9 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
     with torch.no_grad():
         found = [described(x, name) for name, x in operands.items()]
     views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, found, strict=True)}
-    if isinstance(sinks := options.get("sinks"), torch.Tensor):
-        options = {**options, "sinks": sinks.detach()}
-    o, lse = attention.planner(**views, **{**options, "return_lse": True}).results
+    if isinstance(options.get("sinks"), torch.Tensor):
+        options = {**options, "sinks": options["sinks"].detach()}
+    o, lse = planner_of(attention)(**views, **{**options, "return_lse": True}).results
     if o.dtype != views["q"].dtype:
         raise refuse(no_kernel(f"out_dtype {o.dtype}", "gradients are those of O of q's dtype"))
     for name, value in options.items():
@@ -301,7 +306,7 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
     views |= {name: _dense(views["q"], x.shape, x.dtype) for name, x in (("o", o), ("lse", lse))}
     used = {name: x for name, x in options.items() if name in OF_BACKWARD}
     try:
-        attention_backward.planner(**views, do=views["o"], **used)
+        planner_of(attention_backward)(**views, do=views["o"], **used)
     except AttnError as error:
         raise refuse(str(error)) from error
 

@@ -38,7 +38,7 @@ def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
         pairs = zip(arrays.values(), program.tensors, strict=True)
         captured = [as_tensor(x, tensor.rank) for x, tensor in pairs]
         modifier = program.canonical()
-    *found, dsinks = attention_backward_call_op(
+    dq, dk, dv, dsinks = attention_backward_call_op(
         captured=captured, modifier=modifier, **BACKWARD.flattened(given)
     )
-    return Gradients(*found, dsinks if "sinks" in given else None)
+    return Gradients(dq, dk, dv, dsinks if "sinks" in given else None)

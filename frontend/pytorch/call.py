@@ -88,8 +88,8 @@ def call(
     modifier = "" if program is None else program.canonical()
     if wants_gradient(q, k, v):
         arrays = dict(zip(captured, read, strict=True))
-        score_mod = None if program is None else Recorded(program, arrays)
-        check_attention({"query": q, "key": k, "value": v}, mask, scale, score_mod)
+        modifiers = None if program is None else Recorded(program, arrays)
+        check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers)
     return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
 
 

@@ -108,8 +108,8 @@ def _attention(*arguments: Any, **options: Any) -> tuple[Any, Any]:
     tensors = {name: readable(name, tensor.detach()) for name, tensor in operand_pairs}
     q = tensors["q"]
     if not (call.captured or call.modifier or call.block):  # repeated calls are not planned again
-        knobs = {"mask": parse_mask(call.mask), "scale": call.scale, "return_lse": call.return_lse}
-        results = attention(**tensors, **knobs)
+        mask = parse_mask(call.mask)
+        results = attention(**tensors, mask=mask, scale=call.scale, return_lse=call.return_lse)
         empty = q.new_empty(0, dtype=torch.float32)
         return results if call.return_lse else (results, empty)
     operands = {name: view(tensor, name) for name, tensor in tensors.items()}

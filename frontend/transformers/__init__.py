@@ -6,7 +6,8 @@
 The truth is the package's own `eager` attention: which keys a query sees is what the model's mask
 function says, with caches that grow and caches that are allocated at once. Padding, windows,
 chunks, packed sequences and spans that see each other are served; an option that would be left out
-is refused. Autograd gets gradients where kernels compute them. CUDA tensors run on their GPU, CPU tensors on the emulator.
+is refused. Autograd gets gradients where kernels compute them. CUDA tensors run on their
+GPU, CPU tensors on the emulator.
 """
 
 from __future__ import annotations

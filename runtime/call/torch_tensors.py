@@ -122,7 +122,7 @@ def is_compiling() -> bool:
 
 
 def wants_gradient(arguments: Sequence[object], options: Mapping[str, object]) -> bool:
-    """Whether PyTorch records gradients, and a tensor among the arguments of a call requires one."""
+    """Whether PyTorch records gradients, and a tensor among a call's arguments requires one."""
     if "torch" not in sys.modules:
         return False
     torch = _parts()

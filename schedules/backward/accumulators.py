@@ -126,6 +126,10 @@ def _over_tiles(tensor: Value, body: Callable[[Value, list[list[Value | int]], i
     batch, sq, heads = (b.extent(tensor, dim) for dim in range(3))
     with b.tiles([b.INT.ceildiv(sq, count), heads, batch], "single") as (block, head, sequence):
         first = b.INT.mul(block, count)
-        rows = b.generate(lambda row: b.INT.add(first, row), [count], b.i32())
+
+        def numbers(row: Value) -> Value:
+            return b.INT.add(first, row)
+
+        rows = b.generate(numbers, [count], b.i32())
         parts = [[sequence, 0, head, column] for column in range(0, columns, width)]
         body(rows, parts, width)

@@ -11,7 +11,7 @@ from attn_mlir.schedules.softmax.state import TOTAL_COLUMNS
 
 
 def empty_sums(problem: Problem) -> list[Value]:
-    """The sums of a group's rows before the first tile, in parts: each thread of a quad has its own.
+    """The sums of a group's rows before the first tile, in parts: one for each thread of a quad.
 
     One for each `attn.adjoint`: [rows, parts].
     """

@@ -182,7 +182,7 @@ def gradients_kernel(
 
 
 def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
-    """The block of scores of a work tile and a tile of columns: of keys with all heads of theirs."""
+    """The block of scores of a work tile and a tile of columns: of keys with all their heads."""
     positions, keys = direction.ordered(config.rows_per_cta, config.tile_n)
     heads, _ = direction.ordered(1, op.heads // op.kv_heads)
     return Block(positions, heads, keys)

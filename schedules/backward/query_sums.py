@@ -37,7 +37,7 @@ class _HandedOver:
     """dS in slots of its own for each group, and products in a ring.
 
     Attributes:
-      products: the ring of products, [queries, columns] f32, with `parts` instances for all columns.
+      products: the ring of products, [queries, columns] f32; `parts` instances for all columns.
     """
 
     def __init__(self, problem: Problem, *, stages: int, parts: int):

@@ -39,10 +39,14 @@ from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
 class OperandRings(Protocol):
     """The rings of operands and results, as of `GradientStorage`."""
 
-    stationary: Sequence[StationaryRows]
     streamed: list[b.Ring]
     results: list[b.Ring]
     widths: tuple[int, int]
+
+    @property
+    def stationary(self) -> Sequence[StationaryRows]:
+        """The rows of the two operands that stand still."""
+        ...
 
 
 class GradientStorage:

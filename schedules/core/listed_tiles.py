@@ -19,7 +19,7 @@ TESTED, LISTED = 0, 1  # the two counts of a block of queries
 
 @dataclass(frozen=True)
 class Lists:
-    """Kernel arguments: counts [batch, head blocks, row blocks, 2]; indices [..., column blocks]."""
+    """Kernel arguments: counts [batch, head blocks, row blocks, 2], indices [.., column blocks]."""
 
     counts: Value
     indices: Value

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", minversion="5.23")
 
 import attn_mlir as am  # noqa: E402
 import attn_mlir.transformers.masks as masks  # noqa: E402

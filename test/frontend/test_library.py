@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attn_mlir.errors import SpecError
 from attn_mlir.library import padded
+
+torch: Any = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("of", [lambda x: x, torch.from_numpy], ids=["numpy", "torch"])

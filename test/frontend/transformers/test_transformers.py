@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch")
-hf: Any = pytest.importorskip("transformers")
+hf: Any = pytest.importorskip("transformers", minversion="5.23")
 
 import attn_mlir as am  # noqa: E402
 import attn_mlir.transformers as door  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch")
-hf: Any = pytest.importorskip("transformers")
+hf: Any = pytest.importorskip("transformers", minversion="5.23")
 
 import attn_mlir.transformers as door  # noqa: E402
 from attn_mlir import env  # noqa: E402
