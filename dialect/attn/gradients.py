@@ -234,7 +234,8 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
 
     Example:
       %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %sums) ({})
-        {mask = #attn.causal} : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
+        {mask = #attn.causal}
+        : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>,
            tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32,
            tensor<?x?x16x128xf32>)
           -> (tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>)

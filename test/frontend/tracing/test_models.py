@@ -237,5 +237,5 @@ def test_a_layer_in_inference() -> None:
         padded = torch.cat([scores, layer.sinks[None, :, None, None].expand(1, 2, 9, 1)], -1)
         truth = (torch.softmax(padded, -1)[..., :-1] @ v_first).transpose(1, 2)
     np.testing.assert_allclose(o.float().numpy(), truth.numpy(), atol=0.02)
-    with pytest.raises(SpecError, match="sinks requires a gradient, which it has none of here"):
+    with pytest.raises(SpecError, match="bias requires a gradient, which it has none of here"):
         layer(k, v)
