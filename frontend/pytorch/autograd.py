@@ -297,7 +297,8 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
     views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, found, strict=True)}
     if isinstance(options.get("sinks"), torch.Tensor):
         options = {**options, "sinks": options["sinks"].detach()}
-    o, lse = planner_of(attention)(**views, **{**options, "return_lse": True}).results
+    named: dict[str, Any] = {**views, **options, "return_lse": True}
+    o, lse = planner_of(attention)(**named).results
     if o.dtype != views["q"].dtype:
         raise refuse(no_kernel(f"out_dtype {o.dtype}", "gradients are those of O of q's dtype"))
     for name, value in options.items():
