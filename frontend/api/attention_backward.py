@@ -117,7 +117,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         modifier is made of its program (`trace`).
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
       captured: names of arrays that `score_mod` captures, whose gradients are wanted; bf16, f16 or
-        f32, and read by batch and head alone, such as `slopes` of `mods.alibi`.
+        f32, and read by batch and head alone, such as `table` of `mods.alibi`.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: whether the same call has to give the same bits. False allows a kernel that
         computes each score once for all gradients and adds those of queries to f32 memory, in an
