@@ -20,7 +20,7 @@ from attn_mlir.flash.table import NEUTRAL
 from attn_mlir.library import check_one_library
 from attn_mlir.masks import Mask
 from attn_mlir.naming import renamed
-from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.call.tensors import check_has_memory, view
 
 SCORES = "dropout_p softmax_scale causal window_size_left window_size_right softcap alibi_slopes"
 FORWARD = f"{SCORES} return_softmax"
@@ -188,8 +188,10 @@ def _write_gradients(
     names = ("q", "k", "v", "out", "softmax_lse", "dout")
     memory = {name: array for name, array in written.items() if array is not None}
     named = dict(zip(names, operands, strict=True))
-    check_one_library({**named, **memory})
     views = {name: view(array, name) for name, array in named.items()}
+    for name, array in memory.items():
+        check_has_memory(view(array, name), name)
+    check_one_library({**named, **memory})
     for name, array in memory.items():
         model = views[name[1:]]
         check_memory(name, array, model.shape, model.dtype, views)

@@ -201,7 +201,6 @@ def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
         given = {name: readable(name, x.detach()) for name, x in given.items()}
         options = {**ctx.options, **dict(zip(ctx.arrays, arrays, strict=False))}
         dlse = None if dlse is None else dlse.contiguous()
-        options["deterministic"] = torch.are_deterministic_algorithms_enabled()
         found = backward(**given, lse=lse, dlse=dlse, **options)
         results = found.dq, found.dk, found.dv
         for side, written in (("q", results[:1]), ("k", results[1:])):

@@ -25,6 +25,7 @@ import attn_mlir.torch as at  # noqa: E402
 from attn_mlir import flash, flash_mla, flashinfer  # noqa: E402
 from attn_mlir.api import plan as planning  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.flash import passes  # noqa: E402
 
 HEADS, DIM, PAGE = 2, 16, 64
 BF16, F32, I32 = torch.bfloat16, torch.float32, torch.int32
@@ -204,6 +205,22 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {**heads_first(), "bias": real(HEADS, dtype=F32), "ids": whole(*range(8))},
     ),
     "flash_attn_func": (flash.flash_attn_func, dense()),
+    "_flash_attn_forward": (lambda **x: passes.flash_attn_forward(**x, softmax_scale=1.0), dense()),
+    "_flash_attn_backward": (
+        lambda **x: passes.flash_attn_backward(**x, softmax_scale=1.0),
+        {**dense(), "dout": real(1, 8, HEADS, DIM), "out": real(1, 8, HEADS, DIM),
+         "softmax_lse": real(1, HEADS, 8, dtype=F32),
+         **{f"d{x}": real(1, 8, HEADS, DIM) for x in "qkv"}},
+    ),
+    "_flash_attn_varlen_forward": (
+        lambda **x: passes.flash_attn_varlen_forward(**x, max_seqlen_q=8, max_seqlen_k=8, softmax_scale=1.0),
+        {**rows(), **LENGTHS, "seqused_k": whole(8)},
+    ),
+    "_flash_attn_varlen_backward": (
+        lambda **x: passes.flash_attn_varlen_backward(**x, max_seqlen_q=8, max_seqlen_k=8, softmax_scale=1.0),
+        {**rows(), **LENGTHS, "dout": real(8, HEADS, DIM), "out": real(8, HEADS, DIM),
+         "softmax_lse": real(HEADS, 8, dtype=F32), **{f"d{x}": real(8, HEADS, DIM) for x in "qkv"}},
+    ),
     "flash_attn_qkvpacked_func": (
         flash.flash_attn_qkvpacked_func,
         {"qkv": real(1, 8, 3, HEADS, DIM)},
