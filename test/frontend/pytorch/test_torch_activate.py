@@ -234,7 +234,9 @@ def test_refused_calls_fall_back_and_say_so_once(
     assert levels == ["warning"] * 2  # of the operator, and of that for its gradients
 
 
-@pytest.mark.parametrize("function", set(operators.OPERATORS["cuda"] + operators.OPERATORS["cpu"]))
+@pytest.mark.parametrize(
+    "function", dict.fromkeys(operators.OPERATORS["cuda"] + operators.OPERATORS["cpu"])
+)
 def test_every_argument_of_the_installed_operator_is_accounted_for(function: Any) -> None:
     schema = getattr(torch.ops.aten, f"_{function.__name__}").default._schema
     table = arguments_of(function)
