@@ -239,7 +239,7 @@ def _check_function(function: Any, op: Any) -> None:
     operands = _stored_tensors(op)
     if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
-    results = dict(zip(_results(op), op.operation.results, strict=True))
+    results = dict(zip(result_names(op), op.operation.results, strict=True))
     least = {name: value for name, value in results.items() if name != "lse"}
     if list(operations[1].operation.operands) not in ([*results.values()], [*least.values()]):
         names = " and ".join(results)
@@ -247,7 +247,7 @@ def _check_function(function: Any, op: Any) -> None:
         raise op_error(operations[1], f"expects to return {names} of the {tensor_count}")
 
 
-def _results(op: Any) -> tuple[str, ...]:
+def result_names(op: Any) -> tuple[str, ...]:
     """The names of an operation's results."""
     return field_names(op.__class__, ext.Result)
 
@@ -282,7 +282,7 @@ def _declared(
     """The arguments of the `ws.kernel`."""
     arguments: list[b.Argument] = []
     is_partial = getattr(op, "is_partial", False)
-    results = _results(op)
+    results = result_names(op)
     leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
     for label, dims_by_rank in tensors.items():
         if (is_output := label in results) and not list(getattr(op, label).uses):
@@ -330,6 +330,6 @@ def _axes_of_memory(value: Value) -> Sequence[str]:
             return attn.AdjointOp.AXES[value.type.rank - 3]
         if isinstance(use.owner, attn.JoinOp):
             return attn.JoinOp.AXES[use.operand_number]
-        if isinstance(use.owner, attn.GradientsOp) and use.owner.dq_sums == value:
+        if isinstance(use.owner, attn.GradientsOp) and use.owner.dq_accum == value:
             return QUERY_DIMS[value.type.rank]
     return ()

@@ -16,14 +16,14 @@ def _verified(op: Any, misfit: str) -> bool:
     return not misfit
 
 
-def _sums_misfit(sums: Any, **others: Any) -> str:
-    """The error in the types of sums and of tensors of the same shape; "" if none."""
-    types = {"sums": sums, **others}
+def _accum_misfit(accum: Any, **others: Any) -> str:
+    """The error in the types of accumulators and of tensors of the same shape; "" if none."""
+    types = {"accum": accum, **others}
     axes = dict.fromkeys(types, _ROWS)
     if misfit := rank_misfit(types, axes, types):
         return misfit
-    if str(sums.element_type) != "f32":
-        return f"sums elements of type f32, got {sums.element_type}"
+    if str(accum.element_type) != "f32":
+        return f"accum elements of type f32, got {accum.element_type}"
     return shape_misfit(types, axes, ("heads", "head_dim"))
 
 
@@ -31,48 +31,48 @@ class ZeroRowsOp(AttnDialect.Operation, name="zero_rows", traits=[Pure]):
     """Zeros, which other kernels add to.
 
     Results:
-      sums: [batch, sq, heads, head_dim], f32.
+      accum: [batch, sq, heads, head_dim], f32.
 
     Memory effects: none. Hardware: any.
 
     Example:
-      %sums = "attn.zero_rows"() : () -> tensor<?x?x16x128xf32>
+      %accum = "attn.zero_rows"() : () -> tensor<?x?x16x128xf32>
     """
 
-    sums: ext.Result[Any]
+    accum: ext.Result[Any]
 
     def verify_invariants(self) -> bool:
         """Checks rank, element type and static extents."""
-        return _verified(self, _sums_misfit(self.sums.type))
+        return _verified(self, _accum_misfit(self.accum.type))
 
 
 class RoundRowsOp(AttnDialect.Operation, name="round_rows", traits=[Pure]):
-    """Multiplies sums with a number, and rounds once:
+    """Multiplies accumulators with a number, and rounds once:
 
-        rounded[i, c] = scale x sums[i, c]
+        rounded[i, c] = scale x accum[i, c]
 
     Results:
       rounded: [batch, sq, heads, head_dim], bf16 or f16.
 
     Operands:
-      sums: as rounded, f32.
+      accum: as rounded, f32.
       scale: f32.
 
     Memory effects: none. Hardware: any.
 
     Example:
-      %dq = "attn.round_rows"(%sums, %scale)
+      %dq = "attn.round_rows"(%accum, %scale)
         : (tensor<?x?x16x128xf32>, f32) -> tensor<?x?x16x128xbf16>
     """
 
     rounded: ext.Result[Any]
-    sums: ext.Operand[Any]
+    accum: ext.Operand[Any]
     scale: ext.Operand[Any]
 
     def verify_invariants(self) -> bool:
         """Checks ranks, element types and the agreement of the shapes."""
         rounded = self.rounded.type
-        misfit = _sums_misfit(self.sums.type, rounded=rounded)
+        misfit = _accum_misfit(self.accum.type, rounded=rounded)
         if not misfit and (element := str(rounded.element_type)) not in WIDE_MLIR:
             misfit = f"rounded elements of type {', '.join(WIDE_MLIR)}, got {element}"
         if not misfit and str(self.scale.type) != "f32":
@@ -80,11 +80,11 @@ class RoundRowsOp(AttnDialect.Operation, name="round_rows", traits=[Pure]):
         return _verified(self, misfit)
 
 
-def make_round_rows(sums: ir.Value, scale: ir.Value, element: ir.Type) -> RoundRowsOp:
+def make_round_rows(accum: ir.Value, scale: ir.Value, element: ir.Type) -> RoundRowsOp:
     """Builds an `attn.round_rows` at the insertion point.
 
     Args:
-      sums, scale: as `RoundRowsOp` says.
+      accum, scale: as `RoundRowsOp` says.
       element: the element type of the result.
     """
-    return RoundRowsOp(ir.RankedTensorType.get([*sums.type.shape], element), sums, scale)
+    return RoundRowsOp(ir.RankedTensorType.get([*accum.type.shape], element), accum, scale)

@@ -33,7 +33,7 @@ _OPERANDS: dict[str, Axes] = {
     "delta": ("batch", "heads", "sq"),
 }
 _RESULTS: dict[str, Axes] = {
-    **dict.fromkeys(("dq", "dq_sums"), _OPERANDS["q"]),
+    **dict.fromkeys(("dq", "dq_accum"), _OPERANDS["q"]),
     "dk": _OPERANDS["k"],
     "dv": _OPERANDS["v"],
 }
@@ -41,14 +41,14 @@ _RAGGED: dict[str, dict[str, Axes]] = {
     "q": {
         "lse": ("heads", "total"),
         "delta": ("heads", "total"),
-        **dict.fromkeys(("dq", "dq_sums"), ("total", "heads", "head_dim")),
+        **dict.fromkeys(("dq", "dq_accum"), ("total", "heads", "head_dim")),
     },
     "k": {
         "dk": ("total_k", "kv_heads", "head_dim"),
         "dv": ("total_k", "kv_heads", "v_head_dim"),
     },
 }
-_F32 = ("lse", "delta", "dq_sums")
+_F32 = ("lse", "delta", "dq_accum")
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
@@ -217,19 +217,19 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
     """The gradients of k and v of attention, given that of its output, as of `attn.kv_gradients`;
     and that of q, without the scale, added to memory:
 
-        dq_sums[i] += sum_j ds[i, j] k[j]
+        dq_accum[i] += sum_j ds[i, j] k[j]
 
     Results:
       dk, dv: as of `attn.kv_gradients`.
 
     Operands:
       q, k, v, do, lse, delta, scale: as of `attn.kv_gradients`.
-      dq_sums: [batch, sq, heads, head_dim], or [total, heads, head_dim] for ragged queries; f32:
+      dq_accum: [batch, sq, heads, head_dim], or [total, heads, head_dim] for ragged queries; f32:
         memory. Nothing is added to rows for which there is no query.
 
     Attributes and region: as of `attn.kv_gradients`.
 
-    Memory effects: reads and writes `dq_sums`. Each element is added to atomically, once by each
+    Memory effects: reads and writes `dq_accum`. Each element is added to atomically, once by each
     CTA whose keys its query sees, so that rounding depends on timing. Hardware: sm_90.
 
     Example:
@@ -250,7 +250,7 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
     lse: ext.Operand[Any]
     delta: ext.Operand[Any]
     scale: ext.Operand[Any]
-    dq_sums: ext.Operand[Any]
+    dq_accum: ext.Operand[Any]
     mask: Any
     score_mod: ext.Region
 
@@ -261,49 +261,24 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
-def make_kv_gradients(
-    *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
-) -> KvGradientsOp:
-    """Builds an `attn.kv_gradients` at the insertion point, whose results lie as k and v do.
+def make_gradients(
+    kind: type[Any],
+    *operands: ir.Value,
+    mask: Mask,
+    score_mod: Callable[..., ir.Value] | None = None,
+) -> Any:
+    """Builds an operation on gradients at the insertion point; each result lies as its operand does.
 
     Args:
-      operands: q, k, v, do, lse, delta and scale, shaped as `KvGradientsOp` says.
+      kind: KvGradientsOp, QGradientsOp or GradientsOp.
+      operands: q, k, v, do, lse, delta and scale, and dq_accum of the last one, shaped as it says.
       mask: which keys each row sees.
       score_mod: builds the modified score from (score, batch, head, q, k), and its slope.
     """
-    _, k, v, *_ = operands
-    kinds = stored_type(k), stored_type(v)
-    return _modified(KvGradientsOp(*kinds, *operands, mask_to_attr(mask)), score_mod)
-
-
-def make_q_gradients(
-    *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
-) -> QGradientsOp:
-    """Builds an `attn.q_gradients` at the insertion point, whose result lies as q does.
-
-    Args:
-      operands, mask, score_mod: as of `make_kv_gradients`.
-    """
-    op = QGradientsOp(stored_type(operands[0]), *operands, mask_to_attr(mask))
-    return _modified(op, score_mod)
-
-
-def make_gradients(
-    *operands: ir.Value, mask: Mask, score_mod: Callable[..., ir.Value] | None = None
-) -> GradientsOp:
-    """Builds an `attn.gradients` at the insertion point, whose results lie as k and v do.
-
-    Args:
-      operands: q, k, v, do, lse, delta, scale and dq_sums, shaped as `GradientsOp` says.
-      mask, score_mod: as of `make_kv_gradients`.
-    """
-    _, k, v, *_ = operands
-    kinds = stored_type(k), stored_type(v)
-    return _modified(GradientsOp(*kinds, *operands, mask_to_attr(mask)), score_mod)
-
-
-def _modified(op: Any, score_mod: Callable[..., ir.Value] | None) -> Any:
-    """The operation with a score modifier, if there is one."""
+    q, k, v, *_ = operands
+    of = {"dq": q, "dk": k, "dv": v}
+    results = (stored_type(of[name]) for name in of if name in kind.__annotations__)
+    op = kind(*results, *operands, mask_to_attr(mask))
     if score_mod is not None:
         with ir.InsertionPoint(block := op.score_mod.blocks.append(*argument_types())):
             YieldOp(score_mod(*block.arguments))
@@ -361,7 +336,7 @@ def _region_misfit(op: Any) -> str:
         return misfit
     if others := inside(op, (SinkOp, JoinOp, TileCounterOp, OffsetsOp)):
         return f"no '{others[0].OPERATION_NAME}' in score_mod"
-    if isinstance(op, KvGradientsOp) and inside(op, AdjointOp):
+    if not isinstance(op, QGradientsOp) and inside(op, AdjointOp):
         return "no 'attn.adjoint' in score_mod"
     for kind in (SlopeOp, RowWeightsOp, BlocksOp):
         if (count := len(inside(op, kind))) > 1:

@@ -10,7 +10,7 @@ from attn_mlir.compiling.gradients import GradientsSpec
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.policy.registry import mismatch, of_operation
 
-DQ, SUMS = "dq", "dq_sums"
+DQ, ACCUM = "dq", "dq_accum"
 
 
 def has_kernel(request: GradientsSpec, target: Target) -> bool:
@@ -24,22 +24,22 @@ def has_kernel(request: GradientsSpec, target: Target) -> bool:
 def launches_of(
     request: GradientsSpec, arguments: Mapping[str, object], dq: Allocation
 ) -> tuple[list[Step], Allocation]:
-    """The launches and the memory of the sums: zeros, the kernel, and the sums rounded to dq.
+    """The launches and the memory that is added to: zeros, the kernel, and rounding to dq.
 
     Args:
       arguments: of the kernel, by name; may have others.
       dq: the gradient of the queries. Rows do not depend on each other, so that for the first and
         the last kernel a ragged batch is one sequence.
     """
-    sums = Allocation(SUMS, "f32", dq.shape)
+    accum = Allocation(ACCUM, "f32", dq.shape)
     shape = (1, *dq.shape) if request.lengths.ragged_q else dq.shape
-    given = {**arguments, SUMS: PlanView(SUMS, dq.shape)}
+    given = {**arguments, ACCUM: PlanView(ACCUM, dq.shape)}
     zeros = ZeroRowsSpec(heads=request.heads, head_dim=request.head_dim)
     rounded = RoundRowsSpec(heads=request.heads, head_dim=request.head_dim, dtype=request.dtype)
-    rows = {"sums": PlanView(SUMS, shape)}
+    rows = {"accum": PlanView(ACCUM, shape)}
     steps = [
         Step(zeros, rows),
         Step(request, {x.name: given[x.name] for x in request.operands}),
         Step(rounded, {**rows, "scale": given["scale"], "rounded": PlanView(DQ, shape)}),
     ]
-    return steps, sums
+    return steps, accum

@@ -63,8 +63,8 @@ class ZeroRowsSpec(AccumulatorsRequest):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The sums."""
-        return (Operand("sums", "f32", self._rows, "out"),)
+        """The accumulators."""
+        return (Operand("accum", "f32", self._rows, "out"),)
 
     @property
     def kernel_name(self) -> str:
@@ -80,7 +80,7 @@ class ZeroRowsSpec(AccumulatorsRequest):
         from attn_mlir.dialect.attn import ZeroRowsOp
         from attn_mlir.dialect.attn.builder import type_of
 
-        return {"sums": ZeroRowsOp(type_of(self.operands[0])).sums}
+        return {"accum": ZeroRowsOp(type_of(self.operands[0])).accum}
 
 
 @request
@@ -104,9 +104,9 @@ class RoundRowsSpec(AccumulatorsRequest):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The sums, the number, and what becomes of the sums."""
+        """The accumulators, the number, and what becomes of both."""
         return (
-            Operand("sums", "f32", self._rows),
+            Operand("accum", "f32", self._rows),
             Operand("scale", "f32", role="scalar"),
             Operand("rounded", self.dtype, self._rows, "out"),
         )

@@ -108,7 +108,7 @@ class GradientsRequest(HeadsRequest):
     """
 
     results: ClassVar[tuple[str, ...]]
-    sums: ClassVar[tuple[str, ...]] = ()  # memory of f32 that is added to
+    accumulators: ClassVar[tuple[str, ...]] = ()  # memory of f32 that is added to
 
     head_dim: int = option(converter=partial(options.head_dim, "head_dim", step=HEAD_DIM_STEP))
     v_head_dim: int = option(
@@ -148,7 +148,7 @@ class GradientsRequest(HeadsRequest):
         queries = (*self.rows_q, self.heads, self.head_dim)
         keys = (*self.rows_k, self.kv_heads, self.head_dim)
         values = (*self.rows_k, self.kv_heads, self.v_head_dim)
-        results = {"dq": queries, "dk": keys, "dv": values, "dq_sums": queries}
+        results = {"dq": queries, "dk": keys, "dv": values, "dq_accum": queries}
         return (
             Operand("q", self.dtype, queries),
             Operand("k", self.dtype, keys),
@@ -157,7 +157,7 @@ class GradientsRequest(HeadsRequest):
             *(Operand(name, "f32", (*lead, self.heads, rows)) for name in ("lse", "delta")),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *(Operand(name, self.dtype, results[name], "out") for name in self.results),
-            *(Operand(name, "f32", results[name], "inout") for name in self.sums),
+            *(Operand(name, "f32", results[name], "inout") for name in self.accumulators),
             *self.index_operands,
             *(() if self.block is None else block_lists()),
             *((Operand(ROW_WEIGHTS, "f32", (*lead, self.heads, rows)),) * self.row_weights),
@@ -204,21 +204,21 @@ class GradientsRequest(HeadsRequest):
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One operation of the dialect."""
-        from attn_mlir.dialect.attn import make_gradients, make_kv_gradients, make_q_gradients
+        from attn_mlir.dialect.attn import GradientsOp, KvGradientsOp, QGradientsOp, make_gradients
         from attn_mlir.dialect.attn.storage import sequences_view
 
         stored = (
             sequences_view(arguments[name], self.lengths, arguments, of_keys=name in ("k", "v"))
             for name in ("q", "k", "v", "do")
         )
-        rest = (arguments[name] for name in ("lse", "delta", "scale", *self.sums))
-        make = {
-            "gradients": make_gradients,
-            "kv_gradients": make_kv_gradients,
-            "q_gradients": make_q_gradients,
+        rest = (arguments[name] for name in ("lse", "delta", "scale", *self.accumulators))
+        kinds = {
+            "gradients": GradientsOp,
+            "kv_gradients": KvGradientsOp,
+            "q_gradients": QGradientsOp,
         }
         region = partial(self._emit_region, arguments) if self._has_region else None
-        op = make[self.operation](*stored, *rest, mask=self.mask, score_mod=region)
+        op = make_gradients(kinds[self.operation], *stored, *rest, mask=self.mask, score_mod=region)
         return {name: getattr(op, name) for name in self.results}
 
     @property
@@ -323,4 +323,4 @@ class GradientsSpec(GradientsRequest):
 
     operation: ClassVar[str] = "gradients"
     results: ClassVar[tuple[str, ...]] = ("dk", "dv")
-    sums: ClassVar[tuple[str, ...]] = ("dq_sums",)
+    accumulators: ClassVar[tuple[str, ...]] = ("dq_accum",)

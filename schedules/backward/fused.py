@@ -12,18 +12,14 @@ attend[0..1] --ds--> multiply --dq--> add      attend[0..1] --ds--> attend[0..1]
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
+from attn_mlir.dialect import attn
+from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.kernel import GradientConfig, gradients_kernel, roles_of
-from attn_mlir.schedules.backward.policy import GRADIENTS
-from attn_mlir.schedules.backward.query_sums import SumsOfAnother, SumsOfGroups, add_products
+from attn_mlir.schedules.backward.kernel import GradientConfig, GradientsSchedule, roles_of
+from attn_mlir.schedules.backward.policy import GRADIENTS, GradientsPolicy
+from attn_mlir.schedules.backward.query_products import ByAnotherGroup, ByAttendGroups
 from attn_mlir.schedules.backward.roles import GradientStorage
-from attn_mlir.schedules.backward.stationary import SlotOfAll
-from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS
-from attn_mlir.schedules.kernel import over_tiles
-from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
 
@@ -39,47 +35,21 @@ class FusedConfig(GradientConfig):
 
 
 @register
-class FusedGradients:
+class FusedGradients(GradientsSchedule):
     """Gradients of keys and values, which stand still, and sums of those of queries."""
 
-    policy: ClassVar[Policy] = GRADIENTS
+    policy: ClassVar[GradientsPolicy] = GRADIENTS
     operation: ClassVar[type[Any]] = attn.GradientsOp
+    config: ClassVar[type[GradientConfig]] = FusedConfig
 
-    def build(self, function: Any, op: attn.GradientsOp, target: Target) -> ws.KernelOp:
-        """Builds the kernel of a function of one operation, which has `attn.config`.
-
-        Raises:
-          VerifyError: as of the gradients of keys and values.
-        """
-        opened = gradients_kernel(function, op, ROWS_ARE_KEYS, ("dk", "dv"), FusedConfig)
-        with opened as (kernel, gradients):
-            config = FusedConfig.of(op)
-            kind = SumsOfAnother if config.multiply_registers else SumsOfGroups
-            storage = GradientStorage(gradients, kind)
-            more = _roles_of_queries(gradients, config, storage)
-            b.emit_roles(roles_of(gradients, config, storage, more))
-        return kernel
-
-
-def _roles_of_queries(
-    gradients: Gradients, config: FusedConfig, storage: GradientStorage
-) -> list[b.Role]:
-    """The group that multiplies, if there is one, and the thread that adds."""
-    problem, sums = gradients.problem, gradients.query_sums
-    handed, (keys, _) = storage.query_sums, storage.stationary
-    assert isinstance(handed, SumsOfAnother | SumsOfGroups) and isinstance(keys, SlotOfAll)
-    add = b.Role(
-        "add",
-        over_tiles(problem, lambda tile, _: add_products(problem, handed, sums, tile)),
-        lanes=1,
-        registers=config.other_registers,
-    )
-    if isinstance(handed, SumsOfGroups):
-        return [add]
-    multiply = b.Role(
-        "multiply",
-        over_tiles(problem, lambda tile, _: handed.multiply(keys.ring, tile)),
-        warps=WARPGROUP_WARPS,
-        registers=config.multiply_registers,
-    )
-    return [multiply, add]
+    def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:
+        """Those of keys and values, and those of queries."""
+        by_another = config.multiply_registers > 0
+        storage = GradientStorage(gradients, ByAnotherGroup if by_another else ByAttendGroups)
+        assert storage.query_products is not None
+        more = storage.query_products.roles(
+            gradients.dq_accum,
+            multiply_registers=config.multiply_registers,
+            add_registers=config.other_registers,
+        )
+        return roles_of(gradients, config, storage, more)

@@ -27,7 +27,7 @@ class Gradients:
       lse, delta: memrefs [batch, heads, sq], or as queries are stored.
       weights: likewise, factors of the probabilities of each query; None for 1.
       results: dK and dV, or dQ: memrefs as of what they are gradients of.
-      query_sums: memref as of queries, f32, which dQ without the scale is added to; None without.
+      dq_accum: memref as of queries, f32, which dQ without the scale is added to; None without.
     """
 
     problem: Problem
@@ -36,7 +36,7 @@ class Gradients:
     delta: Value
     weights: Value | None
     results: tuple[Value, ...]
-    query_sums: Value | None = None
+    dq_accum: Value | None = None
 
     def operands(self) -> tuple[tuple[Named, Named], tuple[Named, Named]]:
         """The two that stand still, and the two that stream."""

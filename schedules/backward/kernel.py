@@ -25,7 +25,7 @@ from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS
+from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS, GradientsPolicy
 from attn_mlir.schedules.backward.roles import GradientStorage, attend, load, store_gradients
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
@@ -33,11 +33,17 @@ from attn_mlir.schedules.core.listed_tiles import IndexedTiles
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Modifier, modifier_of
 from attn_mlir.schedules.core.problem import Problem
-from attn_mlir.schedules.kernel import KEY_DIMS, LSE_DIMS, QUERY_DIMS, opened, over_tiles
+from attn_mlir.schedules.kernel import (
+    KEY_DIMS,
+    LSE_DIMS,
+    QUERY_DIMS,
+    opened,
+    over_tiles,
+    result_names,
+)
 from attn_mlir.schedules.operands.scales import OperandScales
 from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
-from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
 SCORES_AT_A_TIME = 8  # of a thread; all 32 at once spill twice to ten times as many bytes
@@ -47,6 +53,7 @@ TENSOR_DIMS = {
     "do": QUERY_DIMS,
     **dict.fromkeys(("lse", "delta"), LSE_DIMS),
 }
+GradientsOf = attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp
 RESULT_DIMS = {"dq": QUERY_DIMS, "dk": KEY_DIMS, "dv": KEY_DIMS}
 
 
@@ -73,65 +80,67 @@ class GradientConfig(Config):
         return SCORES_AT_A_TIME if modifier.reads else 0
 
 
-class _Gradients:
-    """A schedule of gradients in the registers of the groups that issue the products."""
+class GradientsSchedule:
+    """A schedule of gradients; what stands still is its policy's word.
 
-    direction: ClassVar[Direction]
-    results: ClassVar[tuple[str, ...]]
+    Attributes:
+      config: of the operation.
+    """
 
-    def build(
-        self, function: Any, op: attn.KvGradientsOp | attn.QGradientsOp, target: Target
-    ) -> ws.KernelOp:
+    policy: ClassVar[GradientsPolicy]
+    config: ClassVar[type[GradientConfig]] = GradientConfig
+
+    def build(self, function: Any, op: GradientsOf, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation, which has `attn.config`.
 
         Raises:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or operands whose storage has no code.
         """
-        with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
-            config = GradientConfig.of(op)
-            b.emit_roles(roles_of(gradients, config, GradientStorage(gradients)))
+        direction = ROWS_ARE_KEYS if self.policy.keys_stand else ROWS_ARE_QUERIES
+        with gradients_kernel(function, op, direction, self.config) as (kernel, gradients):
+            b.emit_roles(self.roles(gradients, self.config.of(op), target))
         return kernel
 
+    def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:
+        """The roles of the kernel: by default in the registers of the groups that multiply.
+
+        Args:
+          config: as `config` says.
+        """
+        return roles_of(gradients, config, GradientStorage(gradients))
+
 
 @register
-class KvGradients(_Gradients):
+class KvGradients(GradientsSchedule):
     """Gradients of keys and values, which stand still."""
 
-    policy: ClassVar[Policy] = KV_GRADIENTS
+    policy: ClassVar[GradientsPolicy] = KV_GRADIENTS
     operation: ClassVar[type[Any]] = attn.KvGradientsOp
-    direction: ClassVar[Direction] = ROWS_ARE_KEYS
-    results: ClassVar[tuple[str, ...]] = ("dk", "dv")
 
 
 @register
-class QGradients(_Gradients):
+class QGradients(GradientsSchedule):
     """Gradients of queries, which stand still."""
 
-    policy: ClassVar[Policy] = Q_GRADIENTS
+    policy: ClassVar[GradientsPolicy] = Q_GRADIENTS
     operation: ClassVar[type[Any]] = attn.QGradientsOp
-    direction: ClassVar[Direction] = ROWS_ARE_QUERIES
-    results: ClassVar[tuple[str, ...]] = ("dq",)
 
 
 @contextmanager
 def gradients_kernel(
-    function: Any,
-    op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp,
-    direction: Direction,
-    results: tuple[str, ...],
-    kind: type[GradientConfig] = GradientConfig,
+    function: Any, op: GradientsOf, direction: Direction, kind: type[GradientConfig]
 ) -> Generator[tuple[ws.KernelOp, Gradients]]:
     """The kernel of a function of one operation; what is built inside is its body.
 
     Args:
       direction: what stands still.
-      results: the names of the operation's results.
       kind: of the operation's configuration.
 
     Raises:
-      VerifyError: as of `KvGradients.build`.
+      VerifyError: as of `GradientsSchedule.build`.
     """
+    results = result_names(op)
     storages = {name: OperandStorage.of(getattr(op, name)) for name in ("q", "k", "v", "do")}
     for name, storage in storages.items():
         check_rows(op, name, storage)
@@ -177,7 +186,7 @@ def gradients_kernel(
         )
         do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
         weights = next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None)
-        sums = captured[op.dq_sums] if isinstance(op, attn.GradientsOp) else None
+        sums = captured[op.dq_accum] if isinstance(op, attn.GradientsOp) else None
         yield kernel, Gradients(problem, do, lse, delta, weights, found, sums)
 
 

@@ -104,8 +104,10 @@ class FusedPolicy(GradientsPolicy):
     left for one. Else the groups that hold the gradients multiply, each with a line of columns.
     """
 
+    keys_stand: ClassVar[bool] = True
     name: ClassVar[str] = "gradients"
     operation: ClassVar[str] = "gradients"
+    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
     knobs: ClassVar[tuple[Knob, ...]] = (
         *GradientsPolicy.knobs,
         Knob("multiply_registers", 0, "of the group that multiplies for queries; 0 without one."),
@@ -125,6 +127,11 @@ class FusedPolicy(GradientsPolicy):
         attend, multiply = (208, 72) if _has_group_of_its_own(facts) else (240, 0)
         registers = {"attend_registers": attend, "multiply_registers": multiply}
         return self.defaults | registers | {"other_registers": 24} | dict(asked)
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
+        """As of other gradients; queries are the rows of the product that makes dQ."""
+        tiles = {"q_tiles": one_of(MOST_GROUPS), "tile_n": one_of(target.rows_per_product)}
+        return {**super().domains(facts, target, knobs), **tiles}
 
 
 def _has_group_of_its_own(facts: Facts) -> bool:

@@ -27,7 +27,7 @@ from attn_mlir.schedules.backward.adjoints import added, empty_sums, store_sums
 from attn_mlir.schedules.backward.gradients import Gradients, Named
 from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT, numbers_of
-from attn_mlir.schedules.backward.query_sums import QuerySums
+from attn_mlir.schedules.backward.query_products import QueryProducts
 from attn_mlir.schedules.backward.stationary import SlotOfAll, SlotOfEach, StationaryRows
 from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
@@ -57,12 +57,14 @@ class GradientStorage:
       streamed: the rings of the two that stream.
       results: of the gradients.
       numbers: the LSE and delta of queries, and with `has_weights` their weights.
-      query_sums: what groups do for the gradients of queries; None without these.
+      query_products: what groups do for the gradients of queries; None without these.
       widths: columns of the first and of the second operand.
     """
 
     def __init__(
-        self, gradients: Gradients, query_sums: Callable[[Problem], QuerySums] | None = None
+        self,
+        gradients: Gradients,
+        query_products: Callable[[Problem, SlotOfAll], QueryProducts] | None = None,
     ):
         problem = gradients.problem
         config, element = problem.config, problem.element
@@ -74,16 +76,18 @@ class GradientStorage:
 
         stationary, streamed = gradients.operands()
         first, second = named_tiles(stationary, config.tile_m)
-        kind = SlotOfEach if query_sums is None else SlotOfAll
-        self.stationary: Sequence[StationaryRows] = (
-            kind(*first, config.q_tiles),
-            SlotOfEach(*second, config.q_tiles),
-        )
+        rows: StationaryRows
+        self.query_products: QueryProducts | None = None
+        if query_products is None:
+            rows = SlotOfEach(*first, config.q_tiles)
+        else:
+            rows = keys = SlotOfAll(*first, config.q_tiles)
+            self.query_products = query_products(problem, keys)
+        self.stationary = rows, SlotOfEach(*second, config.q_tiles)
         self.streamed = [
             b.Ring(*named, stages=config.kv_stages)
             for named in named_tiles(streamed, config.tile_n)
         ]
-        self.query_sums = None if query_sums is None else query_sums(problem)
         self.numbers = numbers_of(gradients)
         self.has_weights = gradients.weights is not None
         self.results = [
@@ -187,14 +191,14 @@ class _Steps:
             sums = added(problem, tile, scores, exponentials, differences, *at, sums)
         gradients = b.rounded(gradients, problem.element)
         weights = b.rounded(_times(weights, row_weights), problem.element)
-        queries, later = self._storage.query_sums, 1
+        queries, later = self._storage.query_products, 1
         if queries is not None:
             queries.hand_over(gradients, self._group)
         second_products = [
             self._added(accumulators, weights, second) for accumulators in second_gradient
         ]
         if queries is not None:
-            later += queries.issue(self._whole_first(), self._group)
+            later += queries.issue(self._group)
         first_product = self._added(gradient, gradients, first)
         second_done = [b.wait_product(product, newest=later) for product in second_products]
         b.release(second, "warps")
@@ -203,12 +207,6 @@ class _Steps:
         gradient = b.wait_product(first_product)
         b.release(first, "warps")
         return [gradient, *second_done, *sums]
-
-    def _whole_first(self) -> Value:
-        """The rows of all groups of the first stationary operand."""
-        rows, _ = self._storage.stationary
-        assert isinstance(rows, SlotOfAll)
-        return rows.taken
 
     def _product(self, stationary: Value, streamed: Value) -> Value:
         """The product [rows, columns], in flight."""

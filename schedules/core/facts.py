@@ -189,7 +189,7 @@ def _sum_rows(op: attn.SumRowsOp) -> Facts:
 
 
 def _accumulators(op: attn.ZeroRowsOp | attn.RoundRowsOp) -> Facts:
-    *_, heads, columns = op.sums.type.shape
+    *_, heads, columns = op.accum.type.shape
     (result,) = op.operation.results
     return Facts(
         operation=op.OPERATION_NAME.removeprefix("attn."),

@@ -286,6 +286,26 @@ class Problem:
 
         return b.loop(0, count, state, with_head)
 
+    def each_column_tile(
+        self, tile: WorkTile, body: Callable[[WorkTile, ColumnTiles, Value], None]
+    ) -> None:
+        """Emits the loop over the tiles of columns that a work tile visits, head by head.
+
+        Args:
+          body: gets the work tile with the head, its tiles, and the number of one.
+        """
+
+        def of_head(tile: WorkTile) -> list[Value]:
+            tiles = self.column_tiles(tile)
+
+            def iteration(index: Value) -> list[Value]:
+                body(tile, tiles, index)
+                return []
+
+            return b.loop(0, tiles.count, [], iteration)
+
+        self.over_column_heads(tile, [], of_head)
+
     def query_tile(self, tile: WorkTile, q_tile: int) -> WorkTile:
         """The work tile with the head of one of its query tiles."""
         is_other = q_tile > 0 and self.rows.head_tiles > 1

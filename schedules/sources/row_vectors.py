@@ -11,6 +11,7 @@ from typing import NamedTuple
 from attn_mlir.dialect._mlir import ir
 
 from .. import emit as b
+from ..core.column_tiles import ColumnTiles
 from ..core.problem import Problem, Value, WorkTile
 from ..operands.sequences import Sequence as StoredSequence
 
@@ -32,21 +33,15 @@ def vector_ring(name: str, tile_n: int) -> b.Ring:
 def fill_vectors(problem: Problem, vectors: Sequence[FilledVector], tile: WorkTile) -> None:
     """Fills the rings of vectors for each tile of a work tile; one warp."""
 
-    def of_head(tile: WorkTile) -> list[Value]:
-        tiles = problem.column_tiles(tile)
+    def of_tile(tile: WorkTile, tiles: ColumnTiles, index: Value) -> None:
+        column = tiles.first_column(index)
+        for vector in vectors:
+            numbers = vector.load(tile, column)
+            slot = vector.ring.acquire()
+            b.store(numbers, slot)
+            b.commit(slot, "warps")
 
-        def iteration(index: Value) -> list[Value]:
-            column = tiles.first_column(index)
-            for vector in vectors:
-                numbers = vector.load(tile, column)
-                slot = vector.ring.acquire()
-                b.store(numbers, slot)
-                b.commit(slot, "warps")
-            return []
-
-        return b.loop(0, tiles.count, [], iteration)
-
-    problem.over_column_heads(tile, [], of_head)
+    problem.each_column_tile(tile, of_tile)
 
 
 @dataclass(frozen=True)

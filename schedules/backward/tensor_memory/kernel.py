@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect import attn
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.kernel import GradientConfig, gradients_kernel
+from attn_mlir.schedules.backward.kernel import GradientConfig, GradientsSchedule
+from attn_mlir.schedules.backward.policy import GradientsPolicy
 from attn_mlir.schedules.backward.roles import load, store_gradients
 from attn_mlir.schedules.backward.tensor_memory.compute import compute
 from attn_mlir.schedules.backward.tensor_memory.policy import (
@@ -23,10 +24,8 @@ from attn_mlir.schedules.backward.tensor_memory.policy import (
 )
 from attn_mlir.schedules.backward.tensor_memory.products import scores, sums
 from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage
-from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.problem import WorkTile
 from attn_mlir.schedules.kernel import over_tiles
-from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.registry import register
 
 
@@ -41,45 +40,30 @@ class TensorGradientConfig(GradientConfig):
     other_registers: int = 104
 
 
-class _TensorGradients:
+class _TensorGradients(GradientsSchedule):
     """A schedule of gradients in tensor memory."""
 
-    direction: ClassVar[Direction]
-    results: ClassVar[tuple[str, ...]]
+    config: ClassVar[type[GradientConfig]] = TensorGradientConfig
 
-    def build(
-        self, function: Any, op: attn.KvGradientsOp | attn.QGradientsOp, target: Target
-    ) -> ws.KernelOp:
-        """Builds the kernel of a function of one operation, which has `attn.config`.
-
-        Raises:
-          VerifyError: the function computes something else as well, the operation has no
-            configuration, or operands whose storage has no code.
-        """
-        with gradients_kernel(function, op, self.direction, self.results) as (kernel, gradients):
-            storage = TensorGradientStorage(gradients, target)
-            b.emit_roles(_roles(gradients, TensorGradientConfig.of(op), storage))
-        return kernel
+    def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:
+        """As of every schedule of gradients."""
+        return _roles(gradients, config, TensorGradientStorage(gradients, target))
 
 
 @register
 class TensorKvGradients(_TensorGradients):
     """Gradients of keys and values, which stand still."""
 
-    policy: ClassVar[Policy] = TENSOR_KV_GRADIENTS
+    policy: ClassVar[GradientsPolicy] = TENSOR_KV_GRADIENTS
     operation: ClassVar[type[Any]] = attn.KvGradientsOp
-    direction: ClassVar[Direction] = ROWS_ARE_KEYS
-    results: ClassVar[tuple[str, ...]] = ("dk", "dv")
 
 
 @register
 class TensorQGradients(_TensorGradients):
     """Gradients of queries, which stand still."""
 
-    policy: ClassVar[Policy] = TENSOR_Q_GRADIENTS
+    policy: ClassVar[GradientsPolicy] = TENSOR_Q_GRADIENTS
     operation: ClassVar[type[Any]] = attn.QGradientsOp
-    direction: ClassVar[Direction] = ROWS_ARE_QUERIES
-    results: ClassVar[tuple[str, ...]] = ("dq",)
 
 
 def _roles(

@@ -19,23 +19,18 @@ from attn_mlir.schedules.core.problem import Value, WorkTile
 
 def scores(gradients: Gradients, storage: TensorGradientStorage, tile: WorkTile) -> None:
     """Issues S and dP of all tiles that a work tile visits."""
-    problem = gradients.problem
     stationary = [rows.ring.wait() for rows in storage.stationary]
     finished = storage.finished.acquire()
 
-    def iteration(_: Value) -> list[Value]:
+    def of_tile(*_: object) -> None:
         made = storage.s.made, storage.dp.made
         for rows, streamed, ring in zip(stationary, storage.streamed, made, strict=True):
             columns, slot = streamed.wait(), ring.acquire()
             b.mma(slot, rows, columns, accumulate=False, b_layout="nk")
             b.commit(slot, "tensor_core")
             b.release(columns, "tensor_core")
-        return []
 
-    def of_head(tile: WorkTile) -> list[Value]:
-        return b.loop(0, problem.column_tiles(tile).count, [], iteration)
-
-    problem.over_column_heads(tile, [], of_head)
+    gradients.problem.each_column_tile(tile, of_tile)
     for slot in stationary:
         b.release(slot, "tensor_core")
     b.commit(finished, "tensor_core")

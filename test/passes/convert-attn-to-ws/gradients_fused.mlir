@@ -15,8 +15,8 @@
 // CHECK-SAME: arg_roles = ["in", "in", "in", "in", "in", "in", "out", "out", "scalar", "inout"]
 func.func @apart(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>,
     %do: tensor<?x?x4x64xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32,
-    %dq_sums: tensor<?x?x4x64xf32>) -> (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>) {
-  %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %dq_sums) ({}) {mask = #attn.null}
+    %dq_accum: tensor<?x?x4x64xf32>) -> (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>) {
+  %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %dq_accum) ({}) {mask = #attn.null}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x4x64xbf16>,
        tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32, tensor<?x?x4x64xf32>)
       -> (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>)
@@ -37,8 +37,8 @@ func.func @apart(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tenso
 // CHECK: "ws.settle"(%[[DK]]) {newest = 0 : i64}
 func.func @together(%q: tensor<?x?x2x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>,
     %do: tensor<?x?x2x128xbf16>, %lse: tensor<?x2x?xf32>, %delta: tensor<?x2x?xf32>, %scale: f32,
-    %dq_sums: tensor<?x?x2x128xf32>) -> (tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>) {
-  %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %dq_sums) ({}) {mask = #attn.null}
+    %dq_accum: tensor<?x?x2x128xf32>) -> (tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>) {
+  %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %dq_accum) ({}) {mask = #attn.null}
     : (tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>,
        tensor<?x2x?xf32>, tensor<?x2x?xf32>, f32, tensor<?x?x2x128xf32>)
       -> (tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>)

@@ -1,0 +1,180 @@
+"""The gradients of queries beside those of keys and values: products with dS, added to memory.
+
+The groups that attend write dS of their keys to rings, [keys, queries] each. What multiplies them
+with the keys is a group of its own, or these groups again, each for some columns of the keys; one
+thread then adds the products to memory by the copy engine.
+"""
+
+from typing import Protocol
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS
+from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.stationary import SlotOfAll
+from attn_mlir.schedules.core.column_tiles import ColumnTiles
+from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
+from attn_mlir.schedules.kernel import over_tiles
+
+PART_COLUMNS = 64  # of dQ that a group multiplies at once: 32 registers of a thread
+AHEAD = 2  # tiles of dS: a group of its own may multiply one while the next is computed
+
+
+class QueryProducts(Protocol):
+    """What makes the gradients of queries; the groups that attend call all but `roles`, once for
+    each tile.
+    """
+
+    def roles(
+        self, accumulators: Value, *, multiply_registers: int, add_registers: int
+    ) -> list[b.Role]:
+        """The further roles.
+
+        Args:
+          accumulators: memref as of queries, f32, which products are added to.
+          multiply_registers, add_registers: of a thread of a group that multiplies, if there is
+            one, and of the warp that adds.
+        """
+        ...
+
+    def hand_over(self, score_gradients: Value, group: Value) -> None:
+        """Writes dS of the group, [keys, queries] as products read it."""
+        ...
+
+    def issue(self, group: Value) -> int:
+        """Issues products with the keys of all groups, if this is for them to do; their number."""
+        ...
+
+    def finish(self, group: Value) -> None:
+        """Waits for these products, behind which another was issued, and hands them over."""
+        ...
+
+
+class _Rings:
+    """dS in slots of its own for each group, and products in a ring.
+
+    Attributes:
+      products: the ring of products, [queries, columns] f32; `parts` instances for all columns.
+    """
+
+    def __init__(self, problem: Problem, keys: SlotOfAll, *, stages: int, parts: int):
+        config = problem.config
+        self._problem, self._keys, self._parts = problem, keys, parts
+        self._groups, self._rows = config.q_tiles, config.tile_m
+        weights = b.tile([config.tile_m, config.tile_n], problem.element, "shared")
+        self._weights = b.Ring("ds", weights, stages=stages, instances=self._groups)
+        self._shape = config.tile_n, problem.columns // parts
+        product = b.tile([*self._shape], ir.F32Type.get(), "shared")
+        self._products = b.Ring("dq", product, instances=parts)
+
+    def hand_over(self, score_gradients: Value, group: Value) -> None:
+        """As of `QueryProducts`."""
+        slot = self._weights.acquire(group)
+        b.store(score_gradients, slot)
+        b.commit(slot, "warps")
+
+    def roles(
+        self, accumulators: Value, *, multiply_registers: int, add_registers: int
+    ) -> list[b.Role]:
+        """As of `QueryProducts`."""
+
+        def add(tile: WorkTile, _: Value) -> None:
+            self._add(accumulators, tile)
+
+        body = over_tiles(self._problem, add)
+        return [b.Role("add", body, lanes=1, registers=add_registers)]
+
+    def _add(self, accumulators: Value, tile: WorkTile) -> None:
+        """Adds products to memory; rows past the end are dropped. One thread."""
+
+        def of_tile(tile: WorkTile, tiles: ColumnTiles, index: Value) -> None:
+            _, queries = self._problem.sequences(tile)
+            head, row = self._problem.column_head(tile), len(queries.lead)
+            position = queries.row(tiles.first_column(index))
+            for part in range(self._parts):
+                slot = self._products.wait(part)
+                coords = [*queries.lead, position, head, part * self._shape[1]]
+                b.reduce_out(slot, queries.within(accumulators, row), coords, [row, row + 2])
+                b.release(slot, "copy_engine")
+
+        self._problem.each_column_tile(tile, of_tile)
+
+    def _wait(self) -> list[Value]:
+        """The dS of all groups."""
+        return [self._weights.wait(group) for group in range(self._groups)]
+
+    def _product(self, weights: list[Value], keys: Value, columns: int) -> Value:
+        """dS K over the keys of all groups, for some columns of these; in flight."""
+        product: Value = b.fill([self._shape[0], columns], b.f32_constant(0.0))
+        for group, left in enumerate(weights):
+            right = b.rows(keys, group * self._rows, self._rows)
+            product = b.product(
+                product, left, right, accumulate=group > 0, a_layout="km", b_layout="kn"
+            )
+        return product
+
+
+class ByAttendGroups(_Rings):
+    """The groups that attend multiply, each for its part of the columns."""
+
+    def __init__(self, problem: Problem, keys: SlotOfAll):
+        super().__init__(problem, keys, stages=1, parts=problem.config.q_tiles)
+
+    def issue(self, group: Value) -> int:
+        """As of `QueryProducts`."""
+        columns = self._shape[1]
+        part = b.columns_at(self._keys.taken, b.INT.mul(group, columns), columns)
+        self._taken = self._wait()
+        self._in_flight = self._product(self._taken, part, columns)
+        return len(self._taken)
+
+    def finish(self, group: Value) -> None:
+        """As of `QueryProducts`."""
+        product = b.wait_product(self._in_flight, newest=1)
+        for slot in self._taken:
+            b.release(slot, "warps")
+        target = self._products.acquire(group)
+        b.store(product, target)
+        b.commit(target, "warps")
+
+
+class ByAnotherGroup(_Rings):
+    """Another group multiplies."""
+
+    def __init__(self, problem: Problem, keys: SlotOfAll):
+        super().__init__(problem, keys, stages=AHEAD, parts=1)
+
+    def issue(self, group: Value) -> int:
+        """As of `QueryProducts`: none."""
+        return 0
+
+    def finish(self, group: Value) -> None:
+        """As of `QueryProducts`: nothing."""
+
+    def roles(
+        self, accumulators: Value, *, multiply_registers: int, add_registers: int
+    ) -> list[b.Role]:
+        """As of `QueryProducts`."""
+        multiply = b.Role(
+            "multiply",
+            over_tiles(self._problem, lambda tile, _: self._multiply(tile)),
+            warps=WARPGROUP_WARPS,
+            registers=multiply_registers,
+        )
+        budgets = {"multiply_registers": multiply_registers, "add_registers": add_registers}
+        return [multiply, *super().roles(accumulators, **budgets)]
+
+    def _multiply(self, tile: WorkTile) -> None:
+        keys = self._keys.ring.wait()
+
+        def of_tile(tile: WorkTile, tiles: ColumnTiles, index: Value) -> None:
+            weights, target = self._wait(), self._products.acquire()
+            for first in range(0, self._shape[1], PART_COLUMNS):
+                count = min(PART_COLUMNS, self._shape[1] - first)
+                product = self._product(weights, b.columns(keys, first, count), count)
+                b.store(b.wait_product(product), b.columns(target, first, count))
+            for slot in weights:
+                b.release(slot, "warps")
+            b.commit(target, "warps")
+
+        self._problem.each_column_tile(tile, of_tile)
+        b.release(keys, "warps")
