@@ -190,7 +190,9 @@ def adapter(
                 elif name in accepted:
                     check_neutral(name, value, accepted[name])
                     if accepted[name].is_logged and not _is_same(value, accepted[name].values[0]):
-                        _say(name_of, name, shown(value, 40), accepted[name].instead)
+                        instead = accepted[name].instead
+                        got = shown(value, 40)
+                        env.log_once("info", f"{name_of} does not follow {name}={got}: {instead}")
                 else:
                     raise SpecError(f"{name_of} has no argument {name}")
             if missing := [repr(name) for name in required if name not in used_values]:
@@ -222,12 +224,6 @@ def check_neutral(name: str, value: object, row: Neutral) -> None:
     if not any(_is_same(value, x) for x in row.values):
         allowed = " or ".join(map(str, row.values))
         raise SpecError(f"{name} must be {allowed}, got {shown(value, 40)}: {row.instead}")
-
-
-@functools.cache
-def _say(function: str, name: str, value: str, instead: str) -> None:
-    """A line in the log, once for the same argument and value."""
-    env.log("info", f"{function} does not follow {name}={value}: {instead}")
 
 
 def _is_same(value: object, allowed: object) -> bool:

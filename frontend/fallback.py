@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
 
@@ -21,7 +19,6 @@ def wants_sdpa(fallback: object) -> bool:
     return fallback == SDPA
 
 
-@functools.cache
 def say_fallback(caller: str, reason: str) -> None:
     """A warning in the log, once for the same caller and reason."""
-    env.log("warning", f"{caller} falls back to PyTorch's own attention: {reason}")
+    env.log_once("warning", f"{caller} falls back to PyTorch's own attention: {reason}")

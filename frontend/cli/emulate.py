@@ -60,7 +60,10 @@ def add_emulate(parser: argparse.ArgumentParser) -> None:
 
 def _extents(text: str) -> list[int]:
     """The numbers of `X,Y,Z`."""
-    return [int(number) for number in text.split(",")]
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be numbers X,Y,Z, got {text!r}") from error
 
 
 def _emulate(args: argparse.Namespace) -> int:

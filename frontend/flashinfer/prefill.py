@@ -30,12 +30,6 @@ BUFFERS = ("paged_kv_indptr_buf", "paged_kv_indices_buf", "paged_kv_last_page_le
 QUERIES = "qo_indptr_buf"
 
 
-@functools.cache
-def say_not_uniform(uniform_q_len: int) -> None:
-    """A line in the log, once for the same number."""
-    env.log("info", f"uniform_q_len={uniform_q_len} is not followed: sequences have other numbers")
-
-
 class PrefillWrapper(Wrapper):
     """Base of the wrappers for queries of unequal numbers, one sequence behind the other."""
 
@@ -111,7 +105,9 @@ class PrefillWrapper(Wrapper):
         if not self._use_cuda_graph or hint <= 0:
             return 0
         if any(length != hint for length in sq):
-            say_not_uniform(hint)
+            env.log_once(
+                "info", f"uniform_q_len={hint} is not followed: sequences have other numbers"
+            )
             return 0
         return hint
 

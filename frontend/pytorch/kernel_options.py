@@ -7,7 +7,6 @@ refused, as are unknown ones.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import Any, cast
 
@@ -51,7 +50,10 @@ def check_kernel_options(options: object) -> None:
     for name, value in hints.items():
         _check(name, value)
     if hints and not torch.compiler.is_dynamo_compiling():
-        _say(", ".join(map(str, hints)))
+        names = ", ".join(map(str, hints))
+        env.log_once(
+            "info", f"flex_attention leaves out kernel_options {names}: hints for kernels of Triton"
+        )
 
 
 def _check(name: object, value: object) -> None:
@@ -74,11 +76,3 @@ def _check(name: object, value: object) -> None:
     else:
         allowed = ", ".join(sorted(NUMBERS | FLAGS | {"BACKEND"}))
         raise SpecError(f"{called} is no option of flex_attention: hints are {allowed}")
-
-
-@functools.cache
-def _say(names: str) -> None:
-    """A line in the log, once for the same names."""
-    env.log(
-        "info", f"flex_attention leaves out kernel_options {names}: hints for kernels of Triton"
-    )

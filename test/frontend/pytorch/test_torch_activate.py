@@ -224,6 +224,7 @@ def test_refused_calls_fall_back_and_say_so_once(
     """Gradients as well: those of what PyTorch's kernel computed."""
     said: list[tuple[str, str]] = []
     monkeypatch.setattr(env, "log", lambda *told: said.append(told))
+    env.log_once.cache_clear()
     q, k, v = (x.float().requires_grad_() for x in operands())
     wanted = torch.autograd.grad(sdpa(q, k, v).square().sum(), q)[0]
     with at.activate("cpu", fallback="sdpa"):
