@@ -64,7 +64,7 @@ def _sparse() -> Any:
 
 
 def _gradients() -> Any:
-    from attn_mlir.compiling.gradients import KvGradientsSpec
+    from attn_mlir.compiling.backward.gradients import KvGradientsSpec
 
     return KvGradientsSpec(heads=4, kv_heads=2, head_dim=128, mask=am.causal())
 

@@ -20,13 +20,13 @@ from attn_mlir.api.row_numbers import SINK_DTYPES, rows_of, sum_of_sinks
 from attn_mlir.arrays import stream_of
 from attn_mlir.block_masks.blocks import mask_of, of_call
 from attn_mlir.caches import CACHES
-from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
-from attn_mlir.compiling.gradients import (
+from attn_mlir.compiling.backward.gradients import (
     GradientsRequest,
     GradientsSpec,
     KvGradientsSpec,
     QGradientsSpec,
 )
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, no_kernel

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from attn_mlir.api.plan import Allocation, PlanView, Step
-from attn_mlir.compiling.gradients import QGradientsSpec, rows_of
-from attn_mlir.compiling.row_sums import DTYPES, SumRowsSpec
+from attn_mlir.compiling.backward.gradients import QGradientsSpec, rows_of
+from attn_mlir.compiling.backward.row_sums import DTYPES, SumRowsSpec
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.programs.derivative import Read, differentiated
 from attn_mlir.dialect.attn.programs.program import Program

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attn_mlir.api.plan import Allocation, PlanView, Step
-from attn_mlir.compiling.accumulators import RoundRowsSpec, ZeroRowsSpec
-from attn_mlir.compiling.gradients import GradientsSpec
+from attn_mlir.compiling.backward.accumulators import RoundRowsSpec, ZeroRowsSpec
+from attn_mlir.compiling.backward.gradients import GradientsSpec
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules.policy.registry import mismatch, of_operation
 

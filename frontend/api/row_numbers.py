@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from attn_mlir.api.plan import Allocation, PlanView, Step
-from attn_mlir.compiling.gradients import DeltaSpec
-from attn_mlir.compiling.row_sums import DTYPES as SINK_DTYPES
-from attn_mlir.compiling.row_sums import SinkDeltaSpec, SumRowsSpec
+from attn_mlir.compiling.backward.gradients import DeltaSpec
+from attn_mlir.compiling.backward.row_sums import DTYPES as SINK_DTYPES
+from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS

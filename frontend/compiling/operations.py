@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attn_mlir.compiling.accumulators import RoundRowsSpec, ZeroRowsSpec
 from attn_mlir.compiling.appending import AppendSpec
+from attn_mlir.compiling.backward.accumulators import RoundRowsSpec, ZeroRowsSpec
+from attn_mlir.compiling.backward.gradients import (
+    DeltaSpec,
+    GradientsSpec,
+    KvGradientsSpec,
+    QGradientsSpec,
+)
+from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.combination import CombineSpec
-from attn_mlir.compiling.gradients import DeltaSpec, GradientsSpec, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.latent import MlaSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
-from attn_mlir.compiling.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, shown

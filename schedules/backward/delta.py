@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.dialect.attn.delta import tensors_of
+from attn_mlir.dialect.attn.backward.delta import tensors_of
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.policy import DELTA, SINK_DELTA

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import attn_mlir as am
-from attn_mlir.compiling.gradients import DeltaSpec
+from attn_mlir.compiling.backward.gradients import DeltaSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.lowering.compile import compile_request
 from attn_mlir.masks import Mask

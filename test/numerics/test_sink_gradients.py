@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.row_sums import SumRowsSpec
+from attn_mlir.compiling.backward.row_sums import SumRowsSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.lowering.compile import compile_request
 from attn_mlir.runtime.devices.emulator import EmulatorDevice

@@ -19,7 +19,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.bench._sass import disassemble
-from attn_mlir.compiling.gradients import KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.backward.gradients import KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec

@@ -5,7 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
-from attn_mlir.dialect.attn.adjoint import AdjointOp
+from attn_mlir.dialect.attn.backward.adjoint import AdjointOp
+from attn_mlir.dialect.attn.backward.slope import SlopeOp
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import (
@@ -16,7 +17,6 @@ from attn_mlir.dialect.attn.programs.program import (
     never_negative,
 )
 from attn_mlir.dialect.attn.sink import SinkOp
-from attn_mlir.dialect.attn.slope import SlopeOp
 from attn_mlir.dialect.scalars import fdiv
 
 Value = Any

@@ -11,14 +11,19 @@ from typing import Any, ClassVar
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.accumulators import RoundRowsSpec, ZeroRowsSpec
 from attn_mlir.compiling.appending import AppendSpec
+from attn_mlir.compiling.backward.accumulators import RoundRowsSpec, ZeroRowsSpec
+from attn_mlir.compiling.backward.gradients import (
+    DeltaSpec,
+    GradientsSpec,
+    KvGradientsSpec,
+    QGradientsSpec,
+)
+from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.combination import CombineSpec
-from attn_mlir.compiling.gradients import DeltaSpec, GradientsSpec, KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
-from attn_mlir.compiling.row_sums import SinkDeltaSpec, SumRowsSpec
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn import build_module

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import attn_mlir as am
-from attn_mlir.compiling.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.backward.gradients import GradientsRequest, KvGradientsSpec, QGradientsSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.evaluation import evaluate

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
-from attn_mlir.compiling.gradients import DeltaSpec
+from attn_mlir.compiling.backward.gradients import DeltaSpec
 from attn_mlir.compiling.options import MAX_HEADS
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import SequenceRequest

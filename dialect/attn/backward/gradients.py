@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
-from attn_mlir.dialect.attn.adjoint import AdjointOp
 from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
+from attn_mlir.dialect.attn.backward.adjoint import AdjointOp
+from attn_mlir.dialect.attn.backward.row_weights import RowWeightsOp
+from attn_mlir.dialect.attn.backward.slope import SlopeOp
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
@@ -15,10 +17,8 @@ from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.region import argument_types, inside, region_misfit
-from attn_mlir.dialect.attn.row_weights import RowWeightsOp
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
-from attn_mlir.dialect.attn.slope import SlopeOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.yield_ import YieldOp

@@ -1,0 +1,1 @@
+"""Requests for the kernels of gradients."""
