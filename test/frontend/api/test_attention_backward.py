@@ -57,6 +57,33 @@ def test_a_call_is_three_launches() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "changed", "is_fused"),
+    [
+        ((64, 64), {}, True),
+        ((96, 96), {}, True),
+        ((128, 64), {}, True),
+        ((120, 128), {}, True),
+        ((112, 112), {}, False),
+        ((64, 64), {"deterministic": True}, False),
+        ((64, 64), {"device": am.EmulatorDevice(target="sm_100a")}, False),
+        ((64, 64), {"score_mod": am.mods.softcap(5.0)}, False),
+        ((64, 64), {"mask_mod": lambda b, h, q, k: q != k}, False),
+        ((64, 64), {"sinks": normal(4, dtype=np.float32)}, True),
+        ((64, 64), {"sinks": normal(4, dtype=np.float32), "dlse": normal(2, 4, 5, dtype=np.float32)}, False),
+    ],
+)  # fmt: skip
+def test_one_kernel_where_bits_may_differ(
+    sizes: tuple[int, int], changed: dict[str, Any], is_fused: bool
+) -> None:
+    plan = planned(**{**given(5, 7, *sizes), **ON, "deterministic": False, **changed})
+    names = [type(step.request).__name__ for step in plan.steps]
+    gradients = [x for x in names if x.endswith("GradientsSpec")]
+    fused = ["ZeroRowsSpec", "GradientsSpec", "RoundRowsSpec"]
+    assert names[1:4] == fused if is_fused else "ZeroRowsSpec" not in names
+    assert gradients == (["GradientsSpec"] if is_fused else ["KvGradientsSpec", "QGradientsSpec"])
+
+
 def test_rows_of_a_ragged_batch_are_one_sequence_for_delta() -> None:
     first, *others = planned(**ragged(), **ON).steps
     views = {name: first.arguments[name] for name in ("o", "do", "lse", "delta")}

@@ -97,7 +97,6 @@ def test_gradients_are_those_of_our_kernels(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_gradients_of_sequences() -> None:
     offsets = torch.tensor([0, 5, SQ], dtype=torch.int32)
     q, k, v = (x[0].transpose(0, 1).contiguous().requires_grad_() for x in operands(SQ, SQ))
@@ -248,6 +247,21 @@ def test_every_argument_of_the_installed_operator_is_accounted_for(function: Any
     for x in schema.arguments:
         if x.has_default_value() and table[x.name] is not None:
             check_neutral(x.name, x.default_value, table[x.name])
+
+
+def test_operators_of_a_gpu_by_tensors_of_the_host() -> None:
+    """O, LSE and gradients of what SDPA calls on a GPU, whose operands are transposed there too."""
+    q, k, v = operands(SQ, SQ)
+    do = drawn(*q.shape, seed=5)
+    out, lse, *_ = operators.scaled_dot_product_flash_attention(q, k, v, 0.0, True)
+    given = (do, q, k, v, out, lse, None, None, SQ, SQ, 0.0, True, None, None)
+    found = operators.scaled_dot_product_flash_attention_backward(*given)
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    whole = sdpa(*wide, is_causal=True)
+    whole.backward(do.double())
+    assert (out.double() - whole).abs().max() < 0.02 and lse.shape == q.shape[:3]
+    for ours, theirs in zip(found, wide, strict=True):
+        assert (ours.double() - theirs.grad).abs().max() < 0.03
 
 
 def test_dropout_is_refused_by_name() -> None:
