@@ -55,7 +55,11 @@ def each_row_tile(tensor: Value) -> Generator[RowTile]:
     space = [b.INT.ceildiv(length, count), heads, batch]
     with b.tiles(space, "single") as (block, head, sequence):
         first = b.INT.mul(block, count)
-        rows = b.generate(lambda row: b.INT.add(first, row), [count], b.i32())
+
+        def position(row: Value) -> Value:
+            return b.INT.add(first, row)
+
+        rows = b.generate(position, [count], b.i32())
         parts = [[sequence, 0, head, column] for column in range(0, columns, width)]
         yield RowTile(sequence, head, first, rows, width, parts)
 

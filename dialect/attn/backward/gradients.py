@@ -267,7 +267,7 @@ def make_gradients(
     mask: Mask,
     score_mod: Callable[..., ir.Value] | None = None,
 ) -> Any:
-    """Builds an operation on gradients at the insertion point; each result lies as its operand does.
+    """Builds an operation on gradients at the insertion point; results lie as their operands do.
 
     Args:
       kind: KvGradientsOp, QGradientsOp or GradientsOp.
