@@ -10,8 +10,8 @@ from attn_mlir.errors import SpecError
 from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.schedules.choice import configure, schedule_for
+from attn_mlir.schedules.core.facts import operations
 from attn_mlir.schedules.policy.registry import POLICIES
-from attn_mlir.schedules.registry import operations
 
 
 @dataclasses.dataclass(frozen=True)

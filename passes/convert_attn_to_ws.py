@@ -11,7 +11,7 @@ from attn_mlir.passes.check_scalars import check_regions
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.meaning import record_meaning
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.registry import operations
+from attn_mlir.schedules.core.facts import operations
 
 
 @register

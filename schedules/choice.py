@@ -16,7 +16,7 @@ from attn_mlir.schedules.policy.base import Call
 from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.schedules.policy.refusal import DoesNotFit, Mismatch
 from attn_mlir.schedules.policy.registry import choose, of_operation
-from attn_mlir.schedules.registry import Schedule, schedules
+from attn_mlir.schedules.registry import Schedule, schedule_of
 
 SCHEDULE = "attn.schedule"  # attribute of an operation: the name of its schedule
 
@@ -33,8 +33,7 @@ def schedule_for(op: Any, target: Target) -> Schedule:
     known = [policy.name for policy in of_operation(facts.operation)]
     if named is not None and named not in known:
         raise op_error(op, f"expects {SCHEDULE} of {', '.join(known)}, got {named}")
-    policy = choose(facts, Call(target), named, refused=partial(op_error, op)).policy
-    return next(schedule for schedule in schedules() if schedule.policy is policy)
+    return schedule_of(choose(facts, Call(target), named, refused=partial(op_error, op)).policy)
 
 
 def configure(op: Any, schedule: Schedule, target: Target, asked: Mapping[str, Any]) -> None:

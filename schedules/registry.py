@@ -1,8 +1,8 @@
 """The table of schedules, which build the kernels of policies.
 
-A schedule is a class under `@register` in a module that `MODULES` lists, or in one of another
-project, which is imported before it is asked for. It names its policy, by which it is chosen
-(`attn_mlir.schedules.choice`). Passes use this table and name no schedule.
+A schedule is a class under `@register` in a module that `MODULES` lists by its name, or in one of
+another project, which is imported before it is asked for. It names its policy, by which it is
+chosen (`attn_mlir.schedules.choice`). Passes use this table and name no schedule.
 """
 
 import importlib
@@ -17,29 +17,38 @@ from attn_mlir.extensions import note
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.registry import POLICIES
 
-MODULES = (
-    "append.kernel",
-    "attention.keys_in_rows.kernel",
-    "attention.streaming.kernel",
-    "attention.tensor_memory.kernel",
-    "attention.warpgroups.kernel",
-    "backward.accumulators",
-    "backward.delta",
-    "backward.fused",
-    "backward.kernel",
-    "backward.sums",
-    "backward.tensor_memory.kernel",
-    "combine.kernel",
-    "latent.decode.kernel",
-    "latent.decode.kernel_pair",
-    "latent.decode.kernel_streaming",
-    "latent.decode.kernel_warpgroups",
-    "latent.prefill.kernel",
-    "latent.sparse.kernel",
-    "latent.sparse.kernel_pair",
-    "latent.sparse.kernel_pair_threads",
+MODULES = MappingProxyType(
+    {
+        "append": "append.kernel",
+        "combine": "combine.kernel",
+        "delta": "backward.delta",
+        "gradients": "backward.fused",
+        "kv-gradients": "backward.kernel",
+        "kv-gradients-tensor": "backward.tensor_memory.kernel",
+        "mha": "attention.tensor_memory.kernel",
+        "mha-registers": "attention.warpgroups.kernel",
+        "mha-streaming": "attention.streaming.kernel",
+        "mha-swapped": "attention.keys_in_rows.kernel",
+        "mla": "latent.prefill.kernel",
+        "mla-decode": "latent.decode.kernel",
+        "mla-decode-pair": "latent.decode.kernel_pair",
+        "mla-decode-registers": "latent.decode.kernel_warpgroups",
+        "mla-decode-streaming": "latent.decode.kernel_streaming",
+        "mla-registers": "latent.prefill.kernel",
+        "q-gradients": "backward.kernel",
+        "q-gradients-tensor": "backward.tensor_memory.kernel",
+        "round-rows": "backward.accumulators",
+        "sink-delta": "backward.delta",
+        "sparse-mla": "latent.sparse.kernel",
+        "sparse-mla-pair": "latent.sparse.kernel_pair",
+        "sparse-mla-pair-threads": "latent.sparse.kernel_pair_threads",
+        "sum-rows": "backward.sums",
+        "zero-rows": "backward.accumulators",
+    }
 )
-"""Where the schedules are, below `attn_mlir.schedules`."""
+"""Schedules, and the modules below `attn_mlir.schedules` that have them: a kernel that is not built
+is not imported.
+"""
 KERNELS = MappingProxyType({"tma_copy": ("copy.kernel", "schedule_tma_copy")})
 """Kernels without an operation of `attn`: the module below `attn_mlir.schedules`, and its function.
 """
@@ -50,11 +59,9 @@ class Schedule(Protocol):
 
     Attributes:
       policy: how it is chosen and set.
-      operation: the class of the operation.
     """
 
     policy: ClassVar[Policy]
-    operation: ClassVar[type[Any]]
 
     def build(self, function: Any, op: Any, target: Target) -> ws.KernelOp:
         """Builds the kernel at the insertion point.
@@ -71,7 +78,6 @@ class Schedule(Protocol):
 _ScheduleT = TypeVar("_ScheduleT", bound=type[Any])
 
 _schedules: dict[str, Schedule] = {}
-_is_complete = False
 
 
 def register(cls: _ScheduleT) -> _ScheduleT:
@@ -85,19 +91,11 @@ def register(cls: _ScheduleT) -> _ScheduleT:
     return cls
 
 
-def schedules() -> list[Schedule]:
-    """Every schedule, by name."""
-    global _is_complete
-    if not _is_complete:
-        for module in MODULES:
-            importlib.import_module(f"attn_mlir.schedules.{module}")
-        _is_complete = True
-    return [_schedules[name] for name in sorted(_schedules)]
-
-
-def operations() -> tuple[type[Any], ...]:
-    """The classes of operations that have a schedule for any target."""
-    return tuple(dict.fromkeys(schedule.operation for schedule in schedules()))
+def schedule_of(policy: Policy) -> Schedule:
+    """The schedule that builds the kernels of a policy."""
+    if policy.name not in _schedules:
+        importlib.import_module(f"attn_mlir.schedules.{MODULES[policy.name]}")
+    return _schedules[policy.name]
 
 
 def kernel_named(name: str) -> Callable[[str], ws.KernelOp]:

@@ -42,7 +42,6 @@ class Append:
     """New tokens into a cache, by threads alone."""
 
     policy: ClassVar[Policy] = APPEND
-    operation: ClassVar[type[Any]] = attn.AppendOp
 
     def build(self, function: Any, op: attn.AppendOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one `attn.append`.

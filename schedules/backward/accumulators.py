@@ -24,7 +24,6 @@ class ZeroRows:
     """Zeros in the place of rows."""
 
     policy: ClassVar[Policy] = ZERO_ROWS
-    operation: ClassVar[type[Any]] = attn.ZeroRowsOp
 
     def build(self, function: Any, op: attn.ZeroRowsOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.
@@ -40,7 +39,6 @@ class RoundRows:
     """Rows times a number, rounded."""
 
     policy: ClassVar[Policy] = ROUND_ROWS
-    operation: ClassVar[type[Any]] = attn.RoundRowsOp
 
     def build(self, function: Any, op: attn.RoundRowsOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.

@@ -27,7 +27,6 @@ class Delta:
     """Sums of products along rows, by threads alone."""
 
     policy: ClassVar[Policy] = DELTA
-    operation: ClassVar[type[Any]] = attn.DeltaOp
 
     def build(
         self, function: Any, op: attn.DeltaOp | attn.SinkDeltaOp, target: Target
@@ -46,7 +45,6 @@ class SinkDelta(Delta):
     """Sums of products along rows that a sink takes a part of."""
 
     policy: ClassVar[Policy] = SINK_DELTA
-    operation: ClassVar[type[Any]] = attn.SinkDeltaOp
 
 
 def _argument(name: str, kind: Any) -> b.Argument:

@@ -12,7 +12,6 @@ attend[0..1] --ds--> multiply --dq--> add      attend[0..1] --ds--> attend[0..1]
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from attn_mlir.dialect import attn
 from attn_mlir.dialect.targets.limits import Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
@@ -39,7 +38,6 @@ class FusedGradients(GradientsSchedule):
     """Gradients of keys and values, which stand still, and sums of those of queries."""
 
     policy: ClassVar[GradientsPolicy] = GRADIENTS
-    operation: ClassVar[type[Any]] = attn.GradientsOp
     config: ClassVar[type[GradientConfig]] = FusedConfig
 
     def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:

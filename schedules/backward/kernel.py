@@ -116,7 +116,6 @@ class KvGradients(GradientsSchedule):
     """Gradients of keys and values, which stand still."""
 
     policy: ClassVar[GradientsPolicy] = KV_GRADIENTS
-    operation: ClassVar[type[Any]] = attn.KvGradientsOp
 
 
 @register
@@ -124,7 +123,6 @@ class QGradients(GradientsSchedule):
     """Gradients of queries, which stand still."""
 
     policy: ClassVar[GradientsPolicy] = Q_GRADIENTS
-    operation: ClassVar[type[Any]] = attn.QGradientsOp
 
 
 @contextmanager

@@ -32,7 +32,6 @@ class SumRows:
     """Sums of numbers of rows, by threads alone."""
 
     policy: ClassVar[Policy] = SUM_ROWS
-    operation: ClassVar[type[Any]] = attn.SumRowsOp
 
     def build(self, function: Any, op: attn.SumRowsOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one `attn.sum_rows`.

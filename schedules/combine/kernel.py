@@ -108,7 +108,6 @@ class Combine:
     """Combines splits by copies and arithmetic of threads, without matrix products."""
 
     policy: ClassVar[Policy] = COMBINE
-    operation: ClassVar[type[Any]] = attn.CombineOp
 
     def build(self, function: Any, op: attn.CombineOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one combination.

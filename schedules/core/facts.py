@@ -235,6 +235,11 @@ _FACTS: dict[type[Any], Any] = {
 }
 
 
+def operations() -> tuple[type[Any], ...]:
+    """The classes of operations for which there are schedules."""
+    return tuple(_FACTS)
+
+
 def _scales(k: Value, v: Value) -> Scales | None:
     """The scales of positions of keys and values."""
     of_k, of_v = position_scaling(k), position_scaling(v)

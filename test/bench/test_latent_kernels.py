@@ -11,12 +11,12 @@ import pytest
 import attn_mlir as am
 from attn_mlir.bench import _latent, _latent_frame, _requests, latent_compiles
 from attn_mlir.bench.latent import Shape
-from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.registry import operations, schedules
+from attn_mlir.schedules.core.facts import operations
+from attn_mlir.schedules.policy.registry import names_of
 
 MOST_PER_SCORE = 3.95  # FlashAttention-4's kernels of the same sizes
 MOST_PER_ROW, MOST_PER_ROW_OF_PAIRS = 9.69, 18.88
@@ -38,7 +38,7 @@ def test_t22_entries_count_whether_or_not_they_are_rows() -> None:
     assert few.read_bytes == 4096 * 2048 * 1152
 
 
-LATENT_OPERATIONS = (attn.MlaOp, attn.MlaDecodeOp, attn.SparseMlaOp)
+LATENT_OPERATIONS = ("mla", "mla_decode", "sparse_mla")
 
 
 def schedule_of(context: Any, kernel: _latent_frame.FrameKernel) -> str:
@@ -57,7 +57,7 @@ def test_the_frame_has_every_schedule_of_latent_attention() -> None:
     for name, kernel in kernels.items():
         first.setdefault(", ".join(name.split(", ")[:2]), kernel)
     found = {schedule_of(context, kernel) for kernel in first.values()}
-    assert found == {own.policy.name for own in schedules() if own.operation in LATENT_OPERATIONS}
+    assert found == {name for operation in LATENT_OPERATIONS for name in names_of(operation)}
 
 
 @pytest.mark.ptxas

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -65,7 +67,6 @@ class Registers:
     """Some kernel, no attention."""
 
     policy: ClassVar[Policy] = RegistersPolicy()
-    operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         assert RowState.of(op).tile_n in (64, 80)
@@ -78,10 +79,13 @@ class Rival(Registers):
     policy: ClassVar[Policy] = RivalPolicy()
 
 
+OWN = [registry.schedule_of(policy) for policy in POLICIES]
+"""The schedules of this project, before a test adds one."""
+
+
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The table with one more schedule, as if a module of `kernels/` had it, and none of its own for sm_90a."""
-    registry.schedules()  # all that this project has
     table = dict(registry._schedules)  # pyright: ignore[reportPrivateUsage]
     policies = [x for x in POLICIES if x not in (STREAMING, WARPGROUPS)]
     for policy in (STREAMING, WARPGROUPS):
@@ -181,6 +185,30 @@ def test_an_operation_may_name_its_schedule() -> None:
         run_pipeline(named("nobody"), "attn-configure{target=sm_90a}")
     with pytest.raises(TargetError, match="applies to sm_100a: rival needs asynchronous product"):
         run_pipeline(named("rival"), "attn-configure{target=sm_100a}")
+
+
+def test_each_policy_has_a_schedule_in_the_module_of_its_row() -> None:
+    assert {schedule.policy.name for schedule in OWN} == registry.MODULES.keys()
+    for schedule in OWN:
+        module = type(schedule).__module__
+        assert module == f"attn_mlir.schedules.{registry.MODULES[schedule.policy.name]}"
+
+
+def test_only_the_kernel_that_is_built_is_imported() -> None:
+    program = """
+import sys
+import attn_mlir as am
+from attn_mlir.dialect._mlir import make_context
+from attn_mlir.dialect.attn import build_module
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+module = build_module(make_context(), am.mha(heads=2, head_dim=64))
+run_pipeline(module, "attn-configure{target=sm_90a},convert-attn-to-ws")
+print(*sorted(name for name in sys.modules if name.rpartition(".")[2].startswith("kernel")))
+"""
+    command = [sys.executable, "-c", program]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    ours = [name.removeprefix("attn_mlir.schedules.") for name in printed.split()]
+    assert ours == ["attention.warpgroups.kernel", "emit.kernels", "kernel"]
 
 
 def test_a_kernel_without_an_operation_is_found_by_its_name() -> None:

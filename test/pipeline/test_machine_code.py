@@ -23,7 +23,6 @@ from attn_mlir.compiling.backward.gradients import KvGradientsSpec, QGradientsSp
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
-from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.cache import Cache
@@ -31,7 +30,8 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.registry import operations, schedules
+from attn_mlir.schedules.core.facts import operations
+from attn_mlir.schedules.policy.registry import names_of
 from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.slow]
@@ -176,10 +176,7 @@ def test_modifiers_in_registers_spill_nothing(dtype: str, size: int, name: str, 
 
 def test_families_have_every_schedule() -> None:
     found = {schedule_of(bundle) for number in FIRST for bundle in kernels(number)}
-    of_families = [
-        s.policy.name for s in schedules() if s.operation in (attn.MhaOp, attn.CombineOp)
-    ]
-    assert found == set(of_families)
+    assert found == {*names_of("mha"), *names_of("combine")}
     assert SPILLED.keys() <= {name(family) for family in FAMILIES}
 
 

@@ -15,9 +15,8 @@ from attn_mlir.compiling.request import Request
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.errors import AttnError
-from attn_mlir.schedules.core.facts import facts_of
+from attn_mlir.schedules.core.facts import facts_of, operations
 from attn_mlir.schedules.policy.facts import Facts
-from attn_mlir.schedules.registry import operations
 from attn_mlir.trace import trace
 from attn_mlir.validation.choices.table import sample
 from attn_mlir.validation.numerics import families

@@ -17,7 +17,7 @@ from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.lowering.state.checks import features_for
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.registry import operations
+from attn_mlir.schedules.core.facts import operations
 
 SIZES: dict[str, Any] = {"heads": 8, "kv_heads": 2, "head_dim": 128}
 OPTIONAL = {  # features that a kernel uses only where its target has them, or where it is asked for them

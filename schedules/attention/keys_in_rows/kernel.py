@@ -50,7 +50,6 @@ class MhaKeysInRows:
     """Attention of few queries with keys in the rows of its products."""
 
     policy: ClassVar[Policy] = KEYS_IN_ROWS
-    operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation, which has `attn.config`.

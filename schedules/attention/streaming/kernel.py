@@ -78,7 +78,6 @@ class MhaStreaming:
     """Attention of few queries, with sums in the registers of single warps."""
 
     policy: ClassVar[Policy] = STREAMING
-    operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation, which has `attn.config`.

@@ -34,7 +34,6 @@ class MhaTensor:
     """Attention with S and O in tensor memory."""
 
     policy: ClassVar[Policy] = TENSOR_MEMORY
-    operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation, which has `attn.config`.

@@ -68,7 +68,6 @@ class MhaRegisters:
     """Attention with S, P and O in the registers of the groups that issue the products."""
 
     policy: ClassVar[Policy] = WARPGROUPS
-    operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation, which has `attn.config`.

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from attn_mlir.dialect import attn
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
@@ -55,7 +54,6 @@ class TensorKvGradients(_TensorGradients):
     """Gradients of keys and values, which stand still."""
 
     policy: ClassVar[GradientsPolicy] = TENSOR_KV_GRADIENTS
-    operation: ClassVar[type[Any]] = attn.KvGradientsOp
 
 
 @register
@@ -63,7 +61,6 @@ class TensorQGradients(_TensorGradients):
     """Gradients of queries, which stand still."""
 
     policy: ClassVar[GradientsPolicy] = TENSOR_Q_GRADIENTS
-    operation: ClassVar[type[Any]] = attn.QGradientsOp
 
 
 def _roles(

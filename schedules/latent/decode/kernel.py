@@ -35,7 +35,6 @@ class MlaDecode:
     """Latent attention after absorption, with O in tensor memory."""
 
     policy: ClassVar[Policy] = DECODE
-    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.

@@ -26,7 +26,6 @@ class MlaDecodeStreaming:
     """Latent attention after absorption, with accumulators in the registers of single warps."""
 
     policy: ClassVar[Policy] = DECODE_STREAMING
-    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation, which has `attn.config`.

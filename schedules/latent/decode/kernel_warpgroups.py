@@ -41,7 +41,6 @@ class MlaDecodeRegisters:
     """Latent attention after absorption, with O in the registers of two warpgroups."""
 
     policy: ClassVar[Policy] = DECODE_WARPGROUPS
-    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.

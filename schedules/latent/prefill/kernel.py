@@ -60,7 +60,6 @@ class MlaTensor:
     """Latent attention before absorption, with S and O in tensor memory."""
 
     policy: ClassVar[Policy] = LATENT
-    operation: ClassVar[type[Any]] = attn.MlaOp
 
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one such operation, which has `attn.config`.
@@ -103,7 +102,6 @@ class MlaRegisters:
     """Latent attention before absorption, with S, P and O in the registers of warpgroups."""
 
     policy: ClassVar[Policy] = LATENT_WARPGROUPS
-    operation: ClassVar[type[Any]] = attn.MlaOp
 
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
         """As `MlaTensor.build`."""

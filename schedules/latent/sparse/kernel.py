@@ -67,7 +67,6 @@ class SparseMla:
     """Sparse latent attention in one CTA, with O in tensor memory."""
 
     policy: ClassVar[Policy] = SPARSE
-    operation: ClassVar[type[Any]] = attn.SparseMlaOp
     ctas: ClassVar[int] = 1  # per query
     config: ClassVar[type[SparseConfig]] = SparseConfig
 

@@ -19,7 +19,7 @@ from attn_mlir.errors import AttnError
 from attn_mlir.passes.infrastructure import pipeline
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.schedules.choice import schedule_for
-from attn_mlir.schedules.registry import operations
+from attn_mlir.schedules.core.facts import operations
 from attn_mlir.validation.choices.case import Case
 
 CHOSEN = ("schedule", "query_tiles", "tile_order", "split_size")  # options that calls choose

@@ -38,7 +38,6 @@ class OneWarp:
     """Attention by one warp, which computes where it is asked for by name."""
 
     policy: ClassVar[Policy] = ONE_WARP
-    operation: ClassVar[type[Any]] = attn.MhaOp
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one attention operation."""
