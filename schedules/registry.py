@@ -1,8 +1,8 @@
 """The table of schedules, which build the kernels of policies.
 
-A schedule is a class under `@register` in a module that `MODULES` lists by its name, or in one of
-another project, which is imported before it is asked for. It names its policy, by which it is
-chosen (`attn_mlir.schedules.choice`). Passes use this table and name no schedule.
+A schedule is a class under `@register` that names its policy, by which it is chosen
+(`attn_mlir.schedules.choice`); it lies in a module beside the policy, which is imported when a kernel
+is built. Passes use this table and name no schedule.
 """
 
 import importlib
@@ -17,38 +17,6 @@ from attn_mlir.extensions import note
 from attn_mlir.schedules.policy.base import Policy
 from attn_mlir.schedules.policy.registry import POLICIES
 
-MODULES = MappingProxyType(
-    {
-        "append": "append.kernel",
-        "combine": "combine.kernel",
-        "delta": "backward.delta",
-        "gradients": "backward.fused",
-        "kv-gradients": "backward.kernel",
-        "kv-gradients-tensor": "backward.tensor_memory.kernel",
-        "mha": "attention.tensor_memory.kernel",
-        "mha-registers": "attention.warpgroups.kernel",
-        "mha-streaming": "attention.streaming.kernel",
-        "mha-swapped": "attention.keys_in_rows.kernel",
-        "mla": "latent.prefill.kernel",
-        "mla-decode": "latent.decode.kernel",
-        "mla-decode-pair": "latent.decode.kernel_pair",
-        "mla-decode-registers": "latent.decode.kernel_warpgroups",
-        "mla-decode-streaming": "latent.decode.kernel_streaming",
-        "mla-registers": "latent.prefill.kernel",
-        "q-gradients": "backward.kernel",
-        "q-gradients-tensor": "backward.tensor_memory.kernel",
-        "round-rows": "backward.accumulators",
-        "sink-delta": "backward.delta",
-        "sparse-mla": "latent.sparse.kernel",
-        "sparse-mla-pair": "latent.sparse.kernel_pair",
-        "sparse-mla-pair-threads": "latent.sparse.kernel_pair_threads",
-        "sum-rows": "backward.sums",
-        "zero-rows": "backward.accumulators",
-    }
-)
-"""Schedules, and the modules below `attn_mlir.schedules` that have them: a kernel that is not built
-is not imported.
-"""
 KERNELS = MappingProxyType({"tma_copy": ("copy.kernel", "schedule_tma_copy")})
 """Kernels without an operation of `attn`: the module below `attn_mlir.schedules`, and its function.
 """
@@ -94,7 +62,8 @@ def register(cls: _ScheduleT) -> _ScheduleT:
 def schedule_of(policy: Policy) -> Schedule:
     """The schedule that builds the kernels of a policy."""
     if policy.name not in _schedules:
-        importlib.import_module(f"attn_mlir.schedules.{MODULES[policy.name]}")
+        beside = type(policy).__module__.rpartition(".")[0]
+        importlib.import_module(f"{beside}.{policy.kernel}")
     return _schedules[policy.name]
 
 

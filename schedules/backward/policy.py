@@ -106,6 +106,7 @@ class FusedPolicy(GradientsPolicy):
 
     keys_stand: ClassVar[bool] = True
     name: ClassVar[str] = "gradients"
+    kernel: ClassVar[str] = "fused"
     operation: ClassVar[str] = "gradients"
     claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
     knobs: ClassVar[tuple[Knob, ...]] = (
@@ -153,6 +154,7 @@ class DeltaPolicy(RowsPolicy):
     """Sums along rows."""
 
     name: ClassVar[str] = "delta"
+    kernel: ClassVar[str] = "delta"
     operation: ClassVar[str] = "delta"
     claims: ClassVar[Claims] = Claims(types=WIDE)
 
@@ -168,6 +170,7 @@ class SumRowsPolicy(RowsPolicy):
     """Sums of all rows."""
 
     name: ClassVar[str] = "sum-rows"
+    kernel: ClassVar[str] = "sums"
     operation: ClassVar[str] = "sum_rows"
     claims: ClassVar[Claims] = Claims(types=("f32",))
 
@@ -176,6 +179,7 @@ class ZeroRowsPolicy(RowsPolicy):
     """Zeros in the place of rows."""
 
     name: ClassVar[str] = "zero-rows"
+    kernel: ClassVar[str] = "accumulators"
     operation: ClassVar[str] = "zero_rows"
     claims: ClassVar[Claims] = Claims(types=("f32",))
 
@@ -184,6 +188,7 @@ class RoundRowsPolicy(RowsPolicy):
     """Rows times a number, rounded."""
 
     name: ClassVar[str] = "round-rows"
+    kernel: ClassVar[str] = "accumulators"
     operation: ClassVar[str] = "round_rows"
     claims: ClassVar[Claims] = Claims(types=("f32",))
 

@@ -146,6 +146,7 @@ class Policy(ABC):
 
     Attributes:
       name: of the schedule, as users write it.
+      kernel: the module beside the policy that has the schedule.
       suffix: the word that the schedule adds to the name of a kernel.
       operation: of whose facts it is the policy.
       needs: the features without which a target cannot run its kernels.
@@ -158,6 +159,7 @@ class Policy(ABC):
     """
 
     name: ClassVar[str]
+    kernel: ClassVar[str] = "kernel"
     suffix: ClassVar[str] = ""
     operation: ClassVar[str]
     needs: ClassVar[frozenset[Feature]]

@@ -187,13 +187,6 @@ def test_an_operation_may_name_its_schedule() -> None:
         run_pipeline(named("rival"), "attn-configure{target=sm_100a}")
 
 
-def test_each_policy_has_a_schedule_in_the_module_of_its_row() -> None:
-    assert {schedule.policy.name for schedule in OWN} == registry.MODULES.keys()
-    for schedule in OWN:
-        module = type(schedule).__module__
-        assert module == f"attn_mlir.schedules.{registry.MODULES[schedule.policy.name]}"
-
-
 def test_only_the_kernel_that_is_built_is_imported() -> None:
     program = """
 import sys

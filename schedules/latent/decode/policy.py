@@ -68,6 +68,7 @@ class DecodePairPolicy(PairPolicy, DecodePolicy):
     """128 heads in a pair of CTAs, with O in tensor memory."""
 
     name: ClassVar[str] = "mla-decode-pair"
+    kernel: ClassVar[str] = "kernel_pair"
     needs: ClassVar[frozenset[Feature]] = DecodePolicy.needs | PAIR_FEATURES
 
 
@@ -75,6 +76,7 @@ class DecodeWarpgroupPolicy(DecodePolicy):
     """Tiles of 64 rows, with O in the registers of two warpgroups."""
 
     name: ClassVar[str] = "mla-decode-registers"
+    kernel: ClassVar[str] = "kernel_warpgroups"
     suffix: ClassVar[str] = "held"
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
@@ -95,6 +97,7 @@ class DecodeStreamingPolicy(DecodePolicy):
     """16 rows, with accumulators in the registers of single warps; as streaming attention."""
 
     name: ClassVar[str] = "mla-decode-streaming"
+    kernel: ClassVar[str] = "kernel_streaming"
     suffix: ClassVar[str] = "stream"
     needs: ClassVar[frozenset[Feature]] = STREAMING.needs
     knobs: ClassVar[tuple[Knob, ...]] = STREAMING.knobs

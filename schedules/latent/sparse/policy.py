@@ -59,6 +59,7 @@ class SparsePairPolicy(PairPolicy, SparsePolicy):
     """One query of 128 heads in a pair of CTAs, with O in tensor memory."""
 
     name: ClassVar[str] = "sparse-mla-pair"
+    kernel: ClassVar[str] = "kernel_pair"
     needs: ClassVar[frozenset[Feature]] = SparsePolicy.needs | PAIR_FEATURES
 
 
@@ -66,6 +67,7 @@ class SparsePairThreadsPolicy(SparsePairPolicy):
     """The same with rows that threads copy; it is slower, and chosen by name only."""
 
     name: ClassVar[str] = "sparse-mla-pair-threads"
+    kernel: ClassVar[str] = "kernel_pair_threads"
     suffix: ClassVar[str] = "threads"
     by_name: ClassVar[bool] = True
     needs: ClassVar[frozenset[Feature]] = SparsePairPolicy.needs - {Feature.GATHER_COPIES}
