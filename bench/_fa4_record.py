@@ -126,7 +126,7 @@ def parameter_bytes(ptx: str) -> dict[str, list[int]]:
 def record_calls(
     compiled: Any, ptx: str, call: Callable[[Callable[..., Any]], object], device: Device = B200
 ) -> list[dict[str, Any]]:
-    """What a function made by CuTe DSL with TVM-FFI hands to the driver when it is called.
+    """The launches that a function made by CuTe DSL with TVM-FFI hands to the driver.
 
     Args:
       ptx: of the kernels that the function launches.

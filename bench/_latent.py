@@ -1,4 +1,4 @@
-"""What kernels of latent attention execute, for each score and for each row that is gathered, beside FlashAttention-4's.
+"""Instructions that kernels of latent attention execute, for each score and for each row that is gathered, beside FlashAttention-4's.
 
 Counted in machine code, of turns as `_turns.py` has them. For each score: the loop that makes weights, and where other threads
 keep O in step with the maxima, their loop as well, which then has nothing to do. For each entry of a list: the loops that

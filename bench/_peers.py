@@ -55,7 +55,7 @@ PACKAGES_WITHOUT_DEPENDENCIES = (  # their requirements contradict each other
 
 @dataclass(frozen=True)
 class PeerKernel:
-    """What the peer's compiler left, and how long the whole process and its parts took (seconds)."""
+    """The output of the peer's compiler, and how long the whole process and its parts took (seconds)."""
 
     ptx: Path
     cubin: Path

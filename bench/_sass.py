@@ -111,7 +111,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the cubin's header says per thread (bytes) and per CTA (static shared memory, bytes)."""
+    """Sizes in the cubin's header, per thread (bytes) and per CTA (static shared memory, bytes)."""
 
     registers: int
     stack_bytes: int

@@ -1,4 +1,4 @@
-"""What every benchmark prints the same way: medians with quantiles, and the conditions they were measured under."""
+"""Output that every benchmark prints the same way: medians with quantiles, and the conditions they were measured under."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def usable_cores() -> int:
 
 
 def conditions() -> dict[str, str]:
-    """What a reader needs to judge a number: machine, cores, load, Python, package versions, commit."""
+    """The conditions that a reader needs to judge a number: machine, cores, load, Python, package versions, commit."""
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     return {
         "cpu": cpu_name(),

@@ -1,4 +1,4 @@
-"""What a turn of a loop takes on the way that it takes as a rule: the cheapest one that does the work.
+"""The cost of a turn of a loop on the way that it takes as a rule: the cheapest one that does the work.
 
 Loops of attention have ways beside that one: a block in which nothing counts, scores that are too large, a maximum that has
 moved, after which O is rescaled. Counted are the instructions of the way with the fewest of them that passes as much of the

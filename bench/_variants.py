@@ -1,4 +1,4 @@
-"""What masks, modifiers and configurations cost in code: one kernel per row, compared with the plain one."""
+"""The cost of masks, modifiers and configurations in code: one kernel per row, compared with the plain one."""
 
 from __future__ import annotations
 

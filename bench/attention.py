@@ -45,7 +45,7 @@ HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))  # of Q and
 LENGTHS = (1024, 4096, 16384)
 MASKS: Mapping[str, Callable[[], am.Mask]] = {"full": am.full, "causal": am.causal}
 TOLERANCES = {"bf16": 2.0**-7, "e4m3": 2.0**-3, "e5m2": 2.0**-2}
-"""Of O against float32 attention of the same operands, O being means of standard normal values: weights
+"""The tolerance of O against float32 attention of the same operands, O being means of standard normal values: weights
 of 8 bits are off by up to 2^-4 or 2^-3 of each, and a row of causal attention may have few."""
 TORCH_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 SAMPLE = 64  # rows of the first and of the last head that are compared
@@ -69,7 +69,7 @@ class Cell:
 
     @property
     def heads(self) -> int:
-        """Of Q, K and V."""
+        """Heads of Q, K and V."""
         return WIDTH // self.head_dim
 
     @property
@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def flops(self) -> float:
-        """Of both products, over the pairs that the mask shows."""
+        """Operations of both products, over the pairs that the mask shows."""
         pairs = self.length * self.length
         if self.mask == "causal":
             pairs = self.length * (self.length + 1) / 2
@@ -185,7 +185,7 @@ def error(torch: Any, cell: Cell, operands: Sequence[Any], o: Any, dtype: str = 
 
 
 def clock() -> str:
-    """What the GPU says of itself now: clock, power, temperature."""
+    """The state of the GPU: clock, power, temperature."""
     query = "--query-gpu=clocks.sm,power.draw,temperature.gpu"
     command = ["nvidia-smi", query, "--format=csv,noheader"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -39,7 +39,7 @@ TOLERANCE = 2.0**-5  # of the largest gradient: both have weights of bf16, of un
 
 
 def flops(cell: Cell) -> float:
-    """Of the five products of gradients, over the pairs that the mask shows."""
+    """Operations of the five products of gradients, over the pairs that the mask shows."""
     forward = 2 * (cell.head_dim + cell.v_head_dim)
     return cell.flops * 2 * (3 * cell.head_dim + 2 * cell.v_head_dim) / forward
 

@@ -68,7 +68,7 @@ class Gpu:
         self.call(driver.cuMemsetD8(self.data, 0, DATA_BYTES))
 
     def call(self, answer: tuple[Any, ...]) -> Any:
-        """What a call of the driver returns besides its error code."""
+        """The result of a call of the driver without its error code."""
         error, *values = answer
         if int(error) != 0:
             raise RuntimeError(f"the driver says {error}")

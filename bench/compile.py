@@ -290,7 +290,7 @@ def arguments() -> argparse.Namespace:
 
 
 def latent(problem: Problem, args: argparse.Namespace, console: Console) -> None:
-    """What `--latent` alone does."""
+    """The run of `--latent`."""
     samples = sample_latent(problem, args.repetitions)
     console.print(latent_table(samples))
     walls = {name: Spread.of([run.wall for run in runs]) for name, runs in samples.items()}

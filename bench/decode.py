@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def cache_bytes(self) -> int:
-        """Of K and V."""
+        """Bytes of K and V."""
         return 2 * self.batch * self.keys * KV_HEADS * HEAD_DIM * 2
 
     def operands(self, torch: Any, count: int) -> tuple[Any, list[tuple[Any, Any]]]:

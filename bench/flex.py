@@ -53,7 +53,7 @@ class Row:
 
     @property
     def flops(self) -> float:
-        """Of both products, over the pairs that the mask shows."""
+        """Operations of both products, over the pairs that the mask shows."""
         rows = range(LENGTH)
         seen = {"full": LENGTH * LENGTH, "causal": sum(r + 1 for r in rows)}
         pairs = seen.get(str(self.mask), sum(min(r + 1, WINDOW) for r in rows))

@@ -58,18 +58,18 @@ class Shape:
 
     @property
     def flops(self) -> int:
-        """Of both products, as FlashMLA counts: every entry of a list is one, whether or not it is a row."""
+        """Operations of both products, as FlashMLA counts: every entry of a list is one, whether or not it is a row."""
         seen = self.topk or self.keys
         return 2 * self.batch * self.queries * self.heads * seen * (COLUMNS + VALUES)
 
     @property
     def cache_bytes(self) -> int:
-        """Of the rows."""
+        """Bytes of the rows."""
         return self.batch * self.keys * COLUMNS * 2
 
     @property
     def read_bytes(self) -> int:
-        """Of the rows that are seen: of lists those of every query, of all tokens once."""
+        """Bytes of the rows that are seen: of lists those of every query, of all tokens once."""
         return (
             self.cache_bytes
             if not self.topk

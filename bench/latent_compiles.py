@@ -1,4 +1,4 @@
-"""What a compile of each latent kernel that the frame can make takes, in seconds of CPU, and what there is of it.
+"""The time of a compile of each latent kernel that the frame can make, in seconds of CPU, and its parts.
 
     python bench/latent_compiles.py                       all of `_latent_frame.py`, the costliest first
     python bench/latent_compiles.py --only model1         those whose name has the text

@@ -1,4 +1,4 @@
-"""What a call costs the host, beside torch's attention; the kernels are small, so that the GPU does not decide.
+"""The cost of a call on the host, beside torch's attention; the kernels are small, so that the GPU does not decide.
 
     python bench/launch.py --write DIR [--target sm_90a]        where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/launch.py                where the GPU is; needs torch
@@ -199,7 +199,7 @@ def _zeros(torch: Any, length: int, heads: int) -> Any:
 
 
 def read_by_modifiers() -> tuple[Any, Any, Any]:
-    """What modifiers read, of numpy."""
+    """The arrays that modifiers read, of numpy."""
     import numpy as np
 
     queries, keys = (np.zeros((BATCH, count), np.int32) for count in (QUERIES, KEYS))
@@ -207,7 +207,7 @@ def read_by_modifiers() -> tuple[Any, Any, Any]:
 
 
 def conditions() -> str:
-    """What the numbers depend on."""
+    """The conditions that the numbers depend on."""
     return (
         f"{cpu_name()}, commit {commit()}; q [{BATCH}, {QUERIES}, {HEADS}, {HEAD_DIM}], {KEYS} keys of "
         f"{KV_HEADS} heads, bf16; median (20 % .. 80 %)"

@@ -59,7 +59,7 @@ def operands(m: int, n: int, k: int, device: str) -> tuple[Any, Any, Any]:
 
 
 def further(kernel: Kernel, m: int, n: int, k: int, tile: Sequence[int], device: str) -> Any:
-    """What a kernel takes besides a, b and c, by name: a table, a workspace and its counters.
+    """Arguments of a kernel besides a, b and c, by name: a table, a workspace and its counters.
 
     Args:
       tile: rows and columns of a tile of c, which has a row of counters.

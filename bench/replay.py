@@ -185,7 +185,7 @@ class Part:
         self._released: list[list[int]] = [[] for _ in range(groups)]
 
     def clocks(self) -> float:
-        """Of a turn, behind the first ones."""
+        """Clocks of a turn, behind the first ones."""
         for clock in range(CLOCKS):
             for number, warp in enumerate(self._queue):
                 if clock >= warp.ready and self._can(warp, clock):

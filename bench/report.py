@@ -127,7 +127,7 @@ def _rows(record: Any, keys: Iterable[str]) -> list[list[str]]:
 
 
 def masks_part(record: Any) -> str:
-    """What each mask and modifier changes in the softmax loop."""
+    """The changes of each mask and modifier in the softmax loop."""
     columns = {
         "PTX lines": "ptx_lines",
         "of these not the same": "ptx_differing",

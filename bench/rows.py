@@ -1,4 +1,4 @@
-"""What a tile of 128 keys costs the kernels for sm_100a with few query rows: executed instructions and busy units.
+"""The cost of a tile of 128 keys in the kernels for sm_100a with few query rows: executed instructions and busy units.
 
     python bench/rows.py                       8, 16 and 32 rows of one group, head size 128, bf16
     python bench/rows.py --head-dim 64 --json  another size, as a record
@@ -54,7 +54,7 @@ UNITS: dict[str, tuple[int, tuple[str, ...]]] = {  # clocks of a part for one in
 
 @dataclass
 class Cost:
-    """What was executed, by warp and by engine.
+    """Executed instructions, by warp and by engine.
 
     Attributes:
       instructions: of each warp, by the first part of their opcode.
@@ -135,7 +135,7 @@ def run(schedule: str, rows: int, head_dim: int, tiles: int) -> Cost:
 
 
 def measure(rows: int, head_dim: int) -> dict[str, dict[str, float]]:
-    """Of each kernel what a key tile takes, in clocks of a multiprocessor or of its busiest part."""
+    """The time of a key tile in each kernel, in clocks of a multiprocessor or of its busiest part."""
     found: dict[str, dict[str, float]] = {}
     for schedule in SCHEDULES:
         few, more = (run(schedule, rows, head_dim, tiles) for tiles in (FEW, MORE))

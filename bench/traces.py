@@ -67,7 +67,7 @@ PICTURES: dict[str, tuple[str, Call]] = {
     "sparse_mla_pair": ("Sparse latent attention, 128 heads, 512 entries", _sparse(128, 512)),
     "mla_decode": ("Latent decoding, 64 heads, 384 keys", _mla_decode),
 }
-"""Of each file in docs the title of its picture, and the call whose only launch it shows."""
+"""For each file in docs the title of its picture, and the call whose only launch it shows."""
 
 
 def picture(name: str) -> str:

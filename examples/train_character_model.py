@@ -46,7 +46,7 @@ Attend = Callable[..., Tensor]  # of query, key and value, [batch, heads, sequen
 
 @dataclass(frozen=True)
 class Size:
-    """Of the model, and of its training.
+    """Sizes of the model and of its training.
 
     Attributes:
       layers, heads, head_dim: of the model, which is heads x head_dim wide.

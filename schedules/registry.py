@@ -1,8 +1,8 @@
 """The table of schedules, which build the kernels of policies.
 
 A schedule is a class under `@register` that names its policy, by which it is chosen
-(`attn_mlir.schedules.choice`); it lies in a module beside the policy, which is imported when a kernel
-is built. Passes use this table and name no schedule.
+(`attn_mlir.schedules.choice`); it lies in a module beside the policy, which is imported when a
+kernel is built. Passes use this table and name no schedule.
 """
 
 import importlib

@@ -85,7 +85,7 @@ SHARED_FEATURES = frozenset(
         Feature.REGISTER_BUDGETS,  # setmaxnreg: sm_90a, sm_100a
     }
 )
-"""Of all the targets of this package."""
+"""The largest of all targets of this package."""
 
 TARGETS = {
     target.chip: target

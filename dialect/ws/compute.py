@@ -194,7 +194,7 @@ class AnyOp(WS.Operation, name="any"):
 
     @property
     def scope(self) -> str:
-        """Whose conditions count: `warp` or `group`."""
+        """The threads whose conditions count: `warp` or `group`."""
         attributes = self.operation.attributes
         return ir.StringAttr(attributes["scope"]).value if "scope" in attributes else SCOPES[0]
 

@@ -131,7 +131,7 @@ OPTIONS = Options(
         *passed("out device stream"),
     ]
 )  # fmt: skip
-"""Of the functions of q, k and v."""
+"""Options of the functions of q, k and v."""
 
 OF_SEQUENCES = Options(
     [
@@ -164,4 +164,4 @@ OF_CACHES = Options(
         *passed("cu_seqlens_q max_seqlen_q out device stream"),
     ]
 )
-"""Of the function for a cache."""
+"""Options of the function for a cache."""

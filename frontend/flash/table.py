@@ -58,14 +58,14 @@ HINTS = (
     "deterministic fa_version ver score_mod mask_mod aux_tensors only_qv cp_world_size cp_rank "
     "cp_tot_seqused_k"
 )
-"""What forks of `flash_attn_with_kvcache` have besides."""
+"""Arguments of `flash_attn_with_kvcache` that only forks have."""
 
 OF_PARTS = ("cu_seqlens", "seqused", "virtual_batch_idx")
 BY_POSITION = (
     "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic "
     "return_attn_probs"
 )
-"""What follows the operands and their lengths in FlashAttention 2."""
+"""Arguments that follow the operands and their lengths in FlashAttention 2."""
 
 BY_NAME = " ".join(name for name in NEUTRAL if name not in (*BY_POSITION.split(), *OF_PARTS))
-"""Of any version; what one of them has is taken by all functions of q, k and v."""
+"""Arguments of any version; what one of them has is taken by all functions of q, k and v."""

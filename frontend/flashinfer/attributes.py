@@ -39,7 +39,7 @@ def _of_buffer(name: str) -> Any:
 
 
 class PlannedAttributes:
-    """What a wrapper was told, by FlashInfer's names.
+    """The settings of a wrapper, by FlashInfer's names.
 
     `_window_left` is -1 for all keys, `_logits_soft_cap` 0 without a cap, `_sm_scale` None for
     1 / sqrt(head_dim); dtypes are PyTorch's.

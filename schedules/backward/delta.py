@@ -89,6 +89,6 @@ def _of_tile(tensors: dict[str, Value], tile: RowTile) -> None:
 
 
 def _product(x: Value, y: Value) -> Value:
-    """Of two elements, in f32."""
+    """The product of two elements, in f32."""
     f32 = ir.F32Type.get()
     return b.fmul(arith.ExtFOp(f32, x).result, arith.ExtFOp(f32, y).result)

@@ -56,7 +56,7 @@ class Gradients:
         return first, replace(first, operands=(second,), result=self.results[-1])
 
     def exponents(self) -> StoredVector:
-        """What is taken from the exponent of each query, in units of log2: its LSE.
+        """The number subtracted from the exponent of each query, in units of log2: its LSE.
 
         +inf past the end of a sequence, so that its weights are 0, and 0 where a query sees no key,
         whose scores are all -inf.
@@ -75,5 +75,5 @@ class Gradients:
         return StoredVector(self.problem, self.weights, 0.0, lambda weight: weight)
 
     def deltas(self) -> StoredVector:
-        """What is taken from the gradient of each weight of a query."""
+        """The number subtracted from the gradient of each weight of a query."""
         return StoredVector(self.problem, self.delta, 0.0, lambda delta: delta)

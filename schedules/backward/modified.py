@@ -1,4 +1,4 @@
-"""What a score modifier adds to gradients: its derivative by the score."""
+"""The part of a score modifier in gradients: its derivative by the score."""
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.column_tiles import ColumnTiles

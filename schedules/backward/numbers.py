@@ -1,4 +1,4 @@
-"""What each query has of its own, its LSE and its delta, as a tile of scores needs it.
+"""The numbers of each query, its LSE and its delta, as a tile of scores needs them.
 
 With sinks and a gradient of the LSE it also has a weight, the factor of its probabilities.
 
@@ -54,7 +54,7 @@ def _vectors(gradients: Gradients) -> dict[str, StoredVector]:
 
 
 class RowNumbers:
-    """Of queries that stand still."""
+    """The numbers of queries that stand still."""
 
     stream = False
 
@@ -72,7 +72,7 @@ class RowNumbers:
 
 
 class ColumnNumbers:
-    """Of queries that stream, in rings of their own."""
+    """The numbers of queries that stream, in rings of their own."""
 
     stream = True
 

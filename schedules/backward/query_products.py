@@ -20,7 +20,7 @@ AHEAD = 2  # tiles of dS: a group of its own may multiply one while the next is 
 
 
 class QueryProducts(Protocol):
-    """What makes the gradients of queries; the groups that attend call all but `roles`, once for
+    """The maker of the gradients of queries; the groups that attend call all but `roles`, once for
     each tile.
     """
 

@@ -1,4 +1,4 @@
-"""What the sink of a head takes of each of its rows, and what a row adds to the sink's gradient."""
+"""The weight of a head's sink in each of its rows, and a row's part of the sink's gradient."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -17,6 +17,7 @@ from attn_mlir.bench._checkout import folders
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = folders()
+TEXTS = ("frontend", "dialect", "schedules", "passes", "lowering", "runtime", "bench", "examples")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -63,6 +64,14 @@ def test_lines_have_a_hundred_columns() -> None:
         if len(line) > 100
     ]
     assert long == [] and {path.relative_to(ROOT).parts[0] for path in texts} == set(folders)
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    """None begins with What, Who, Whose or Of, whose subject a reader would have to look for."""
+    beginning = re.compile(r'^\s*[a-z]?"""(?:What|Who|Whose|Of) ', re.MULTILINE)
+    found = [path for folder in TEXTS for path in (ROOT / folder).rglob("*.py")]
+    assert [path for path in found if beginning.search(path.read_text())] == []
+    assert found
 
 
 def test_version() -> None:

@@ -68,11 +68,11 @@ class ZeroRowsSpec(AccumulatorsRequest):
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The name of the kernel, by its static sizes."""
         return f"attn_zero_rows_h{self.heads}_d{self.head_dim}"
 
     def problem(self) -> Facts:
-        """Of the rows."""
+        """The facts of the rows."""
         return self._facts("f32")
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,11 +113,11 @@ class RoundRowsSpec(AccumulatorsRequest):
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The name of the kernel, by its static sizes."""
         return f"attn_round_rows_{self.dtype}_h{self.heads}_d{self.head_dim}"
 
     def problem(self) -> Facts:
-        """Of the rows."""
+        """The facts of the rows."""
         return self._facts(self.dtype)
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -226,7 +226,7 @@ class GradientsRequest(HeadsRequest):
         return self.modifier is not None or self.row_weights or self.block is not None
 
     def _emit_region(self, arguments: Mapping[str, Any], *coordinates: Any) -> Any:
-        """What scores and their gradients are, beside products; returns the modified score."""
+        """Emits scores and their gradients beside products; returns the modified score."""
         from attn_mlir.dialect.attn import RowWeightsOp
         from attn_mlir.dialect.attn.blocks import make_blocks
         from attn_mlir.dialect.attn.programs.expression import emit_derivative

@@ -91,13 +91,13 @@ class SumRowsSpec(SequenceRequest):
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The name of the kernel, by its static sizes."""
         kept = f"{'b' if self.of_sequences else ''}{'h' if self.of_heads else ''}"
         words = (kept, self.lengths.short_name, self.dtype, f"h{self.heads}")
         return f"attn_sum_rows_{'_'.join(filter(None, words))}"
 
     def problem(self) -> Facts:
-        """Of the numbers."""
+        """The facts of the numbers."""
         return Facts(
             operation=self.operation,
             heads=self.heads,

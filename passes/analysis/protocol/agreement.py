@@ -182,7 +182,7 @@ _NEEDED = {
     "wait": ("a wait", "waits for"),
     "release": ("a release", "releases"),
 }
-"""What every commit of a slot needs: as a noun, and what a role does."""
+"""The needs of every commit of a slot: as a noun, and as what a role does."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class PartNumbers(Numbers, Protocol):
 
 
 class RowPartNumbers(RowNumbers):
-    """Of queries that stand still."""
+    """The numbers of queries that stand still."""
 
     def of_part(self, tile: WorkTile, row0: Value, column: Value, count: int) -> TakePart:
         """As of `PartNumbers`; reads them from memory."""
@@ -45,7 +45,7 @@ class RowPartNumbers(RowNumbers):
 
 
 class ColumnPartNumbers(ColumnNumbers):
-    """Of queries that stream, in rings of their own."""
+    """The numbers of queries that stream, in rings of their own."""
 
     def of_part(self, tile: WorkTile, row0: Value, column: Value, count: int) -> TakePart:
         """As of `PartNumbers`; each is the next of its ring."""
