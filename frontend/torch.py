@@ -23,7 +23,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
 from attn_mlir.pytorch.autograd import check_attention, check_without_blocks
 from attn_mlir.pytorch.batching import register_rules
-from attn_mlir.pytorch.call import Listing, call
+from attn_mlir.pytorch.call import Listing, call, call_now
 from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.graph import call_in_graph
 from attn_mlir.pytorch.kernel_options import check_kernel_options
@@ -38,7 +38,7 @@ from attn_mlir.pytorch.shapes import (
     wants_gradient,
 )
 from attn_mlir.runtime.call.scalars import flag
-from attn_mlir.runtime.call.torch_tensors import is_transformed
+from attn_mlir.runtime.call.torch_tensors import is_dispatched, is_traced, is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
@@ -187,19 +187,22 @@ def _attend(
     is_trained = wants_gradient(query, key, value)
     if is_trained:
         check_without_blocks(blocks)
-        return_lse = True
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
-    if mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
-        if is_trained and not torch.compiler.is_dynamo_compiling():
+    options: dict[str, Any] = {"mask": mask, "scale": scale, "return_lse": return_lse}
+    in_graph = torch.compiler.is_dynamo_compiling()
+    if not (in_graph or is_dispatched() or is_traced(q)):
+        o, lse = call_now(q, k, v, blocks=blocks, **mods, **options)
+    elif mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
+        if is_trained and not in_graph:
             check_attention({"query": q, "key": k, "value": v}, mask, scale)
-        o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse)
+        o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse or is_trained)
     else:
-        in_graph = torch.compiler.is_dynamo_compiling() and not isinstance(blocks, BlockMask)
+        in_graph = in_graph and not isinstance(blocks, BlockMask)
         if in_graph and at_tracing_time(is_transformed):  # no rule for the higher-order operator
             in_graph = False
         attend = call_in_graph if in_graph else call
-        options: dict[str, Any] = {"mask": mask, "return_lse": return_lse, "blocks": blocks}
-        o, lse = attend(q, k, v, scale=scale, **mods, **options)
+        options["return_lse"] = return_lse or is_trained
+        o, lse = attend(q, k, v, blocks=blocks, **mods, **options)
     o = o if o.shape[-1] == width else o[..., :width]
     return o.transpose(1, 2), lse
 

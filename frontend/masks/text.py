@@ -12,6 +12,7 @@ The text of a mask, `str(mask)`, is what `parse_mask` reads. Python's names are 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Generator
 from typing import cast
@@ -46,6 +47,11 @@ def parse_mask(text: str) -> Mask:
     """
     if not isinstance(cast(object, text), str):
         raise SpecError(f"mask must be text, got {shown(text)}: supported are {allowed()}")
+    return _parsed(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Mask:
     return _Parser(text).parse()
 
 

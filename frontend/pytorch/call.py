@@ -9,22 +9,29 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from attn_mlir.api.attention import spec_of
+from attn_mlir.api.attention import attention, spec_of
 from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.api.plan_cache import READER
 from attn_mlir.block_masks.blocks import BlockMask, block_mod, joins_blocks, mask_of, of_call
 from attn_mlir.compiling.routes import attention_choice
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
-from attn_mlir.pytorch.autograd import check_attention
+from attn_mlir.naming import renamed
+from attn_mlir.pytorch.autograd import check_attention, trained
 from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op
-from attn_mlir.pytorch.readable import as_tensor
+from attn_mlir.pytorch.readable import as_tensor, readable
 from attn_mlir.pytorch.shapes import wants_gradient
-from attn_mlir.runtime.call.tensors import described
+from attn_mlir.runtime.call.repeats import Known
+from attn_mlir.runtime.call.signatures import Signature
+from attn_mlir.runtime.call.tensors import described, view
 from attn_mlir.runtime.kernel import machine_of
 from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
+from attn_mlir.tracing.indices import check_indices
 
 torch: Any = importlib.import_module("torch")
+
+_checked = Known()  # calls whose modifiers stay inside the tensors that they read
 
 
 class Listing(NamedTuple):
@@ -62,15 +69,13 @@ def call(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    batch, sq, heads, _ = q.shape
-    sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": k.shape[1]}
+    sizes = _sizes(q, k)
     lists: list[Any] = []
     block: Sequence[int] = ()
     if blocks is not None:
         operands = {name: described(x, name) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
         if isinstance(blocks, BlockMask):
-            if blocks.offsets:
-                raise SpecError("block_mask has offsets: pass it to attn_mlir.attention")
+            check_without_offsets(blocks)
             mask = str(mask_of(blocks, None, mask_mod))
         spec, machine = spec_of(operands, parse_mask(mask)), machine_of(None, operands["q"])
         choice = attention_choice(spec, sizes, machine, has_block_lists=True)
@@ -91,6 +96,80 @@ def call(
         modifiers = None if program is None else Recorded(program, arrays)
         check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers)
     return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
+
+
+@outside_graphs
+def call_now(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: str,
+    mask_mod: MaskMod | None,
+    blocks: Listing | BlockMask | None,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """As `call`, of tensors that nothing traces: a call that comes again is not planned again.
+
+    Args:
+      options: others of `attention`.
+
+    Returns:
+      O, and LSE or None.
+    """
+    tensors = {name: readable(name, x) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
+    predicate = blocks.mask_mod if isinstance(blocks, BlockMask) else mask_mod
+    with torch.no_grad():
+        _check_indices((options["score_mod"], predicate), _sizes(q, k))
+    if blocks is None:
+        options["mask"] = parse_mask(mask)
+    elif isinstance(blocks, BlockMask):
+        check_without_offsets(blocks)
+    else:
+        sizes = {"sq": q.shape[1], "sk": k.shape[1], "block_size": blocks.block_size}
+        blocks = BlockMask.from_kv_blocks(*blocks.tensors, **sizes, mask_mod=mask_mod)
+    attend = _trained if wants_gradient(q, k, v) else _attention
+    results = attend(**tensors, mask_mod=mask_mod, block_mask=blocks, **options)
+    return results if options["return_lse"] else (results, None)
+
+
+_attention, _trained = (renamed(x, q="query", k="key", v="value") for x in (attention, trained))
+
+
+def _check_indices(mods: tuple[ScoreMod | None, MaskMod | None], sizes: dict[str, int]) -> None:
+    """`check_indices` for modifiers; calls on a GPU that are alike are checked once.
+
+    Raises:
+      SpecError: as `trace` and `check_indices`.
+    """
+    if not any(mods):
+        return
+    signature = Signature(*sizes.values())
+    is_read = READER.add(signature, mods)
+    key = tuple(signature.key)
+    if is_read and key in _checked:
+        return
+    program, captured = trace(*mods)
+    assert program is not None
+    views = [view(array, name) for name, array in captured.items()]
+    check_indices(program, views, sizes)
+    if is_read and not any(x.device == "cpu" for x in views):  # whose elements were looked at
+        _checked.add(key)
+
+
+def _sizes(q: Any, k: Any) -> dict[str, int]:
+    batch, sq, heads, _ = q.shape
+    return {"batch": batch, "heads": heads, "sq": sq, "sk": k.shape[1]}
+
+
+def check_without_offsets(blocks: BlockMask) -> None:
+    """Refuses a block mask whose blocks are not counted from the first query and key.
+
+    Raises:
+      SpecError: says where to pass it.
+    """
+    if blocks.offsets:
+        raise SpecError("block_mask has offsets: pass it to attn_mlir.attention")
 
 
 def _block_lists(

@@ -14,17 +14,31 @@ import numpy as np
 from attn_mlir import env, library
 from attn_mlir.api.copyable import misfit
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.call.repeats import Known
+from attn_mlir.runtime.call.signatures import Signature, is_array
 from attn_mlir.runtime.call.tensors import TensorView, view
 
 torch: Any = importlib.import_module("torch")
 
 HEAD_DIM_STEP = 8  # elements of 16 bits: 16 bytes, the unit of copies
 
+_readable = Known()  # layouts that kernels can read
+
 
 def readable(name: str, tensor: Any) -> Any:
-    """The tensor, or a dense copy if kernels cannot read it where it lies."""
-    problem = misfit(view(tensor, name))
+    """The tensor, or a dense copy if kernels cannot read it where it lies; the copy has a gradient.
+
+    Layouts that kernels can read are remembered, as a `view` takes some ten microseconds.
+    """
+    layout = Signature()
+    seen = tensor.detach() if tensor.requires_grad else tensor
+    is_known = is_array(seen) and layout.add_array(seen)
+    if is_known and (key := tuple(layout.key)) in _readable:
+        return tensor
+    problem = misfit(view(seen, name))
     if problem is None:
+        if is_known:
+            _readable.add(key)
         return tensor
     what, _ = problem
     env.log("debug", f"{name} {what}; it is copied")

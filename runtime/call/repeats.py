@@ -1,4 +1,4 @@
-"""A bounded, thread-safe memory of values for repeated keys."""
+"""Bounded, thread-safe memories of keys that come again: of their values, and of keys alone."""
 
 from __future__ import annotations
 
@@ -61,6 +61,27 @@ class Repeats(Generic[T]):
         with self._lock:
             self._made.clear()
             self._candidates.clear()
+
+
+class Known:
+    """A bounded set of keys; when it is full, all are forgotten.
+
+    Args:
+      most: largest number of keys.
+    """
+
+    def __init__(self, most: int = MOST):
+        self._most = most
+        self._keys: set[Hashable] = set()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._keys
+
+    def add(self, key: Hashable) -> None:
+        """Adds a key."""
+        if len(self._keys) >= self._most:
+            self._keys.clear()
+        self._keys.add(key)
 
 
 def _trim(entries: OrderedDict[Hashable, T], most: int) -> None:

@@ -264,6 +264,13 @@ def is_tracing() -> bool:
     return count > 0 and any(_records(torch.c._get_dispatch_stack_at(i)) for i in range(count))
 
 
+def is_dispatched() -> bool:
+    """Whether something sees the operators that are called: a tracer, a transformation of
+    `torch.func`, or any dispatch mode, such as that of selective checkpointing.
+    """
+    return is_tracing() or _parts().modes() > 0
+
+
 def _records(mode: Any) -> bool:
     """Whether a dispatch mode is one of PyTorch's tracers."""
     return getattr(mode, "_mode_key", None) is not None
