@@ -27,11 +27,12 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
         Where it is `by = "warps"` or `"threads"`, these wait for their copies before; so may slots
         of clusters be filled.
       coords: i32 start coordinates, one per tensor dimension; the row that the region yields is
-        added to that of the rows.
+        added to that of the rows, or to their number (see `dims`).
       entries: fragments [R], with R the rows of the tile.
 
     Attributes:
-      dims: the tensor dimensions along which rows and columns run.
+      dims: the tensor dimensions along which rows and columns run. Rows may run along two, such as
+        pages and positions of a page, of which the second is static: row r is row r % n of r / n.
 
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: any from sm_80 on.
 
@@ -62,10 +63,8 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
         """Checks shared tile, coordinates and dims,
         and that the region computes a row from a row.
         """
-        if not _fills_rows(op):
+        if not _fills_rows(op, by_rows=True):
             return False
-        if len(dims := list[int](op.dims)) != 2:
-            return fail(op, f"expects 2 distinct dims, got {dims}")
         rows = [TileType(op.target.type).shape[0]]
         for entry in map(FragmentType, (value.type for value in op.entries)):
             if entry.shape != rows:
@@ -150,12 +149,12 @@ class GatherInOp(WS.Operation, name="gather_in"):
         return _chooses(op, [])
 
 
-def _fills_rows(op: Any) -> bool:
+def _fills_rows(op: Any, *, by_rows: bool = False) -> bool:
     """Whether the target is a shared tile whose rows fit the tensor's; reports it if not."""
     tile = TileType(op.target.type)
     if tile.space != "shared" or len(tile.shape) != 2:
         return fail(op, f"expects a shared tile of two dimensions, got {tile}")
-    return check_global(op, op.source, tile.shape, tile.element)
+    return check_global(op, op.source, tile.shape, tile.element, by_rows=by_rows)
 
 
 def _chooses(op: CopyRowsOp | GatherInOp, elements: Sequence[Any]) -> bool:

@@ -148,7 +148,7 @@ def _contiguous(cache: ContiguousKV) -> Cached:
 def _paged(cache: PagedKV) -> Cached:
     operands, names = _pools(cache)
     pool = operands["k"]
-    page_size = options.tiled_page(f"{names['k']} with a page size of", pool.shape[1])
+    page_size = options.page(f"the page size of {names['k']}", pool.shape[1])
     if cache.is_compressed:
         kind, arrays = CSR, _compressed_rows(cache)
         batch = view(arrays["indptr"], "indptr").shape[0] - 1

@@ -21,7 +21,6 @@ from attn_mlir.schedules.policy.facts import Facts
 
 ANGLE_DTYPES = ("bf16", "f16", "f32")
 SLOT_DTYPES = ("i32", "i64")
-MAX_PAGE = 1 << 20  # positions; far above any cache
 ROTARY_STEP = 16  # of rotary_dim: halves are whole 16-byte units of 16-bit elements
 
 BATCH, INDICES, OFFSETS, SLOTS = "batch", "batch_indices", "cu_seqlens", "slot_mapping"
@@ -71,7 +70,7 @@ class AppendSpec(Request):
     dtype: str = _option("dtype", DTYPES)
     new_dtype: str = _option("new_dtype", DTYPES)
     cache: Cache = option(
-        converter=partial(options.cache, check_page=partial(integer, least=1, most=MAX_PAGE)),
+        converter=options.cache,
         written=Cache.fields,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )

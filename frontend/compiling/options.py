@@ -6,7 +6,7 @@ combinations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.compiling.dtypes import SCALE_DTYPES
@@ -17,22 +17,21 @@ from attn_mlir.dialect.attn.masks import public
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.errors import SpecError, TargetError, no_kernel, shown
 from attn_mlir.masks import Mask
-from attn_mlir.runtime.call.scalars import as_int
+from attn_mlir.runtime.call.scalars import as_int, integer
 from attn_mlir.schedules.policy.registry import names_of
 from attn_mlir.schedules.policy.tiling import (
     KEYS_IN_ROWS_TILES,
     MAX_HEAD_DIM,
     MAX_Q_TILES,
-    PAGE_SIZES,
     STAGE_COUNTS,
     STREAM_KEYS,
     TILE_N,
-    key_tiles_for,
 )
 
 if TYPE_CHECKING:
     from attn_mlir.dialect.attn.programs.program import Program
 
+MAX_PAGE = 1 << 20  # positions; far above any cache
 HEAD_DIM_STEP = 8
 NARROW_HEAD_DIM_STEP = 16
 MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
@@ -183,11 +182,17 @@ def offsets_of(names: list[str]) -> Offsets:
     return Offsets(numbers, arrays)
 
 
-def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
-    """The storage of a cache.
+def page(name: str, size: object) -> int:
+    """The size of a page.
 
-    Args:
-      check_page: refuses page sizes that the kernel has no code for.
+    Raises:
+      SpecError: no such size.
+    """
+    return integer(name, size, least=1, most=MAX_PAGE)
+
+
+def cache(value: object) -> Cache:
+    """The storage of a cache.
 
     Raises:
       SpecError: no `Cache`, or one whose fields do not go together.
@@ -203,7 +208,7 @@ def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
             f"got page_size {shown(value.page_size, 40)} and pages {shown(value.pages, 40)}"
         )
     if value.page_size:
-        check_page("page_size", value.page_size)
+        page("page_size", value.page_size)
         if value.selected or value.padded:
             raise SpecError("a cache with pages has neither batch_idx nor leftpad")
     if value.scale_dtype not in ("", *SCALE_DTYPES):
@@ -220,18 +225,6 @@ def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
             f"padding, got {shown(rows, 40)} for page_size {value.page_size}"
         )
     return value
-
-
-def tiled_page(name: str, size: object) -> int:
-    """The size of a page that key tiles divide, or that divides them.
-
-    Raises:
-      SpecError: another size.
-    """
-    number = as_int(size)
-    if number is not None and number > 0 and key_tiles_for(number):
-        return number
-    raise SpecError(no_kernel(f"{name} {shown(size, 40)}", f"supported are {PAGE_SIZES}"))
 
 
 def mask(value: object) -> Mask:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from attn_mlir.compiling.options import MAX_PAGE
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.schedules.policy.facts import Fp8Rows
 
-MAX_PAGE = 1 << 20  # rows; far above any cache
 KV_FORMATS = (PLAIN, *FORMATS)
 
 

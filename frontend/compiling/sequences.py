@@ -44,7 +44,7 @@ class SequenceRequest(Request):
         read=options.lengths_of,
     )
     cache: Cache | None = option(
-        converter=partial(options.cache, check_page=options.tiled_page),
+        converter=options.cache,
         default=None,
         written=Cache.fields,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
-from attn_mlir.compiling.packed_rows import MAX_PAGE, PackedRequest, one_of
+from attn_mlir.compiling.options import MAX_PAGE
+from attn_mlir.compiling.packed_rows import PackedRequest, one_of
 from attn_mlir.compiling.request import option, request
 from attn_mlir.dialect.attn.latent_formats import PLAIN, row_extents, row_operands
 from attn_mlir.dialect.attn.operands import Operand

@@ -12,6 +12,7 @@ from attn_mlir.dialect.scalars import multiple_of
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 
 from ..layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
+from ..rings.awaited_copies import is_awaited
 from ..rings.clusters import number_in
 from ..rings.slot_users import slot_of
 from ..state.checks import (
@@ -174,7 +175,7 @@ def _check_copy_rows(context: OpContext, op: ws.CopyRowsOp) -> None:
     agents = {commit.by.value for commit in commits}
     if not isinstance(slot.owner, ws.AcquireOp) or not agents <= {*BY_EVERY_THREAD, "warps"}:
         raise op_error(op, "expects a slot from ws.acquire that is committed by threads")
-    if agents - {"thread_copies"}:
+    if is_awaited(op):
         _check_lines(op, kind, threads)
     _check_limit(op, op.source)
     check_dense_columns(op, op.source)
@@ -194,6 +195,8 @@ def _check_lines(op: ws.CopyRowsOp, kind: ws.TileType, threads: int) -> None:
             f"expects rows in {threads * unit_elements(bits) // line}s where {threads} threads "
             f"wait for copies, got {kind}",
         )  # fmt: skip
+    if len(dims := list[int](op.dims)) > len(kind.shape):
+        raise op_error(op, f"expects 2 dims where threads wait for copies, got {dims}")
     if ir.MemRefType(op.source.type).is_dynamic_dim(list[int](op.dims)[-1]):
         raise op_error(op, "expects a static number of columns where threads wait for copies")
 
@@ -218,7 +221,7 @@ def _check_units_of_rows(
     if len(static_begins) < len(begins):
         got = "a value that is computed" if None in begins else min(filter(None, begins))
         raise op_error(op, f"expects a constant first column of {columns} static ones, got {got}")
-    if columns < (end := max(static_begins) + kind.shape[1]):
+    if is_awaited(op) and columns < (end := max(static_begins) + kind.shape[1]):
         raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
     if columns % step:
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")

@@ -23,6 +23,7 @@ from ..layouts.fragments import row_per_lane
 from ..layouts.inference import Constraints, constrains
 from ..layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from ..rings.awaited_copies import copy_lines, is_awaited, rows_of_threads
+from ..rings.clusters import number_in
 from ..state.handles import Fragment, TileRef
 from ..state.lowering import Lowering, element_pointer, lowers, offset_pointer
 
@@ -47,7 +48,7 @@ def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
     rows, columns = tile.kind.shape
     width = columns // unit_elements(ws.element_bits(tile.kind.element))
     threads = low.active.op.threads_per_group
-    lines = _lines(op, tile, threads)
+    lines = _lines(low, op, tile, threads)
     width //= lines
     for number in range(rows * width // threads):
         row, unit = _unit(low.active.thread, number * threads, width, threads)
@@ -56,14 +57,23 @@ def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
         _copy(low, op, tile, row, unit, entries, lines)
 
 
-def _lines(op: ws.CopyRowsOp, tile: TileRef, threads: int) -> int:
+def _lines(low: Lowering, op: ws.CopyRowsOp, tile: TileRef, threads: int) -> int:
     """The lines of a row of which a thread copies the same units; 1 if the units differ."""
     line = line_elements(ws.element_bits(tile.kind.element))
-    _, column_dim = list[int](op.dims)
     has_whole_lines = tile.kind.shape[1] % line == tile.first_column % line == 0
-    is_static = not ir.MemRefType(op.source.type).is_dynamic_dim(column_dim)
     fills_threads = tile.kind.shape[0] * _LINE_UNITS % threads == 0
-    return tile.kind.shape[1] // line if has_whole_lines and is_static and fills_threads else 1
+    if not has_whole_lines or not fills_threads or _may_exceed(low, op, tile):
+        return 1
+    return tile.kind.shape[1] // line
+
+
+def _may_exceed(low: Lowering, op: ws.CopyRowsOp, tile: TileRef) -> bool:
+    """Whether columns of the tile may lie beyond those of the tensor."""
+    column_dim, tensor = list[int](op.dims)[-1], ir.MemRefType(op.source.type)
+    if tensor.is_dynamic_dim(column_dim):
+        return True
+    begins = [number_in(op.coords[column_dim], rank) or 0 for rank in low.active.op.ranks]
+    return max(begins) + tile.kind.shape[1] > tensor.get_dim_size(column_dim)
 
 
 def _entry(entries: Fragment, row: Value, rows: range) -> Value:
@@ -111,7 +121,7 @@ def _copy(
     lines: int,
 ) -> None:
     """Copies one unit of each line of the row that the region computes; zeros past the tensor."""
-    row_dim, column_dim = list[int](op.dims)
+    row_dim, *inner_dims, column_dim = list[int](op.dims)
     block = op.body.blocks[0]
     for argument, value in zip(block.arguments, [row, *entries], strict=True):
         low[argument] = value
@@ -119,16 +129,23 @@ def _copy(
     low.lower_block(body)
     per_unit = unit_elements(ws.element_bits(tile.kind.element))
     coords = [low[coord] for coord in op.coords]
-    chosen = INT.add(coords[row_dim], low[last.value])
-    exists = INT.both(
-        compare("sge", chosen, 0), compare("slt", chosen, low.extent(op.source, row_dim))
-    )
+    chosen, count = low[last.value], low.extent(op.source, row_dim)
+    first = coords[row_dim]
+    for dim in inner_dims:
+        extent = ir.MemRefType(op.source.type).get_dim_size(dim)
+        first, count = INT.add(INT.mul(first, extent), coords[dim]), INT.mul(count, extent)
+    chosen = INT.add(first, chosen)
+    exists = INT.both(compare("sge", chosen, 0), compare("slt", chosen, count))
     coords[column_dim] = INT.add(coords[column_dim], INT.mul(unit, per_unit))
-    if ir.MemRefType(op.source.type).is_dynamic_dim(column_dim):
+    if _may_exceed(low, op, tile):
         end = low.extent(op.source, column_dim)
         exists = INT.both(exists, compare("slt", coords[column_dim], end))
         coords[column_dim] = select(exists, coords[column_dim], constant(0))
     coords[row_dim] = select(exists, chosen, constant(0))
+    for dim in inner_dims:
+        extent = constant(ir.MemRefType(op.source.type).get_dim_size(dim))
+        coords[dim] = arith.RemUIOp(coords[row_dim], extent).result
+        coords[row_dim] = arith.DivUIOp(coords[row_dim], extent).result
     offset, start = _unit_offset(tile, row, unit), element_pointer(low, op.source, coords)
     size = select(exists, constant(UNIT_BYTES), constant(0))
     for line in range(lines):

@@ -20,7 +20,6 @@ TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
 STAGE_COUNTS = (1, 2, 4)  # stages inside a product that options may ask for
 PAGE_STEP = 8  # pages fill whole swizzle patterns of 8 rows
 MAX_PAGES = 8  # of a key tile; a copying thread has no registers for the numbers of 16 pages
-PAGE_SIZES = "8, 16, 32, and multiples of 64"
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory

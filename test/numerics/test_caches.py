@@ -110,6 +110,28 @@ CASES = {
 }
 
 
+SMALL = {
+    "a position": Case(Form(1), LENGTHS, options={"mask": am.causal()}),
+    "heads first": Case(Form(3, "HND"), head_dims=(72, 40), options={"mask": am.causal()}),
+    "one pool": Case(
+        Form(1, in_one_pool=True), (200, 77), options={"mask": am.sliding_window(50, 0)}
+    ),
+    "tables of their own": Case(Form(2, apart=True), head_dims=(128, 256), dtype=np.float16),
+    "compressed rows": Case(Form(5, compressed=True), LENGTHS, options={"mask": am.causal()}),
+    "no power of two": Case(Form(24), (200, 3, 128), (140, 0, 7), options={"mask": am.causal()}),
+    "many queries": Case(Form(1), (130, 40), (130, 40), options={"mask": am.causal()}),
+    "without the new keys": Case(Form(1, counts_new=False), options={"mask": am.causal()}),
+    "parts of the keys": Case(
+        Form(1), (300, 40), room=384, call={"num_splits": 3}, options={"mask": am.causal()}
+    ),
+    "modified, with sinks": Case(
+        Form(4),
+        heads=(16, 1),
+        options={"score_mod": mods.softcap(5.0), "sinks": np.linspace(-2, 2, 16, dtype=np.float32)},
+    ),
+}
+
+
 def run(case: Case) -> tuple[Array, Array]:
     """O and LSE, every element judged."""
     q, told, cache = case.operands()
@@ -182,6 +204,18 @@ def test_under_adversarial_schedules(name: str, seed: int) -> None:
     assert [x.tobytes() for x in run(case)] == fair(name)
 
 
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.long(
+    "tables of their own-*", "without the new keys-*", "one pool-*", "many queries-sm_90a",
+    "modified, with sinks-sm_100a", "no power of two-sm_90a", "heads first-sm_100a",
+)  # fmt: skip
+def test_pages_that_threads_copy(name: str, target: str) -> None:
+    """Of any size that no box of the copy engine goes with; late and out of order."""
+    device = {"target": target, "schedule": "adversarial", "seed": 1}
+    run(dataclasses.replace(SMALL[name], device=device))
+
+
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.long("128")
 def test_pages_give_the_bits_of_dense_tensors(head_dim: int) -> None:
@@ -193,7 +227,7 @@ def test_pages_give_the_bits_of_dense_tensors(head_dim: int) -> None:
     assert len(results) == 1
 
 
-@pytest.mark.parametrize("page", [16, 64])
+@pytest.mark.parametrize("page", [1, 16, 64])
 @pytest.mark.long("64")
 def test_streamed_boxes_give_the_bits_of_dense_tensors(page: int) -> None:
     """Rows of two lines, of which each page is a box of its own in the slot."""

@@ -48,6 +48,14 @@ ROWS = DecodeProblem(
     call={"num_splits": 1},
     device=ADVERSARIAL,
 )
+POSITIONS = DecodeProblem(
+    queries=2,
+    keys=(70, 3),
+    cache=Form(1),
+    options={"mask": am.causal()},
+    call={"num_splits": 2},
+    device=ADVERSARIAL,
+)
 
 LISTED = DecodeProblem(
     queries=3,
@@ -64,7 +72,8 @@ LISTED = DecodeProblem(
 @functools.cache
 def results(problem: str) -> tuple[Any, Any]:
     """O and LSE of a problem above, every element judged."""
-    return {"pages, in parts": PAGED, "rows, f16": ROWS}[problem].run()
+    problems = {"pages, in parts": PAGED, "rows, f16": ROWS, "pages of a position": POSITIONS}
+    return problems[problem].run()
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +83,7 @@ def streamed() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("problem", ["pages, in parts", "rows, f16"])
+@pytest.mark.parametrize("problem", ["pages, in parts", "rows, f16", "pages of a position"])
 def test_mla_decode(problem: str) -> None:
     results(problem)
 

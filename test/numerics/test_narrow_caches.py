@@ -122,6 +122,7 @@ def test_many_keys_of_little_weight() -> None:
     [
         (Form(64), "head", "sm_90a"),
         (Form(16, layout="HND"), "sequence", "sm_100a"),
+        (Form(1), "tensor", "sm_90a"),
         (Form(32, in_one_pool=True), "tensor", "sm_90a"),
         (Form(128, compressed=True), "sequence", "sm_90a"),
         (Form(selected=True, padded=True), "sequence", "sm_90a"),

@@ -77,6 +77,7 @@ def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str
         (Form(256), (192, 128), (2, 4), np.float32, "sm_100a", 4),
         (Form(selected=True, padded=True), (64, 64), (1, 2), np.float32, "sm_90a", 5),
         (Form(), (256, 256), (2, 2), np.float32, "sm_90a", 0),
+        (Form(1, scales_apart=True), (128, 128), (2, 1), np.float32, "sm_100a", 0),
     ],
 )  # fmt: skip
 @pytest.mark.long("form0-*", "form2-*", "form3-*", "form5-*", "form6-*", "form7-*", "form9-*")

@@ -10,6 +10,7 @@ from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent.caches import contiguous_rows, latent_cached, latent_pool
 from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.compiling.options import MAX_PAGE
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
@@ -18,7 +19,6 @@ from attn_mlir.runtime.call.tensors import TensorView, view
 
 BYTES = ("u8", "i8", "e4m3")  # dtypes of a cache that is passed as bytes
 ALIGNED = 16  # bytes: what a thread reads at once
-MAX_PAGE = 1 << 20  # rows; far above any cache
 ROPE_FORMATS = (PLAIN, *(x.name for x in FORMATS.values() if x.wide == ROPE_COLUMNS))
 _PAGES_LAYOUT = "[pages, page, 1, {bytes}]"
 _ROWS_LAYOUT = "[s_kv, 1, {bytes}] or " + _PAGES_LAYOUT

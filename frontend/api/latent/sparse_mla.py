@@ -9,7 +9,6 @@ from attn_mlir.api.array_checks import dense_array, index_array
 from attn_mlir.api.attention import out_dtype_of
 from attn_mlir.api.latent.mla import model_scale
 from attn_mlir.api.latent.packed_rows import (
-    MAX_PAGE,
     PackedOperands,
     as_rows,
     latent_format,
@@ -19,6 +18,7 @@ from attn_mlir.api.lengths import check_list_lengths
 from attn_mlir.api.plan import Plan, PlanView, Step, results_of
 from attn_mlir.api.planners import declared_by
 from attn_mlir.arrays import as_i32
+from attn_mlir.compiling.options import MAX_PAGE
 from attn_mlir.compiling.sparse_mla import (
     DTYPES,
     HEAD_DIMS,

@@ -39,9 +39,15 @@ from attn_mlir.schedules.sources.transport import epilogue, load_queries, load_s
 
 WARPGROUP = 4  # warps that attend together, with registers of their own
 MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many registers
-REGISTERS = {"one": (216, 72), "slices": (208, 88), "lists": (200, 104), "tiles": (192, 120)}
+REGISTERS = {
+    "one": (216, 72),
+    "rows": (216, 144),
+    "slices": (208, 88),
+    "lists": (200, 104),
+    "tiles": (192, 120),
+}
 """Registers of attending warps, and of the others, with three warpgroups. `one`: one attends, one
-combines splits. `slices`: two attend to slices of O. `lists`: likewise, while the others copy
+combines splits. `rows`: one attends, one copies rows. `slices`: two attend to slices of O. `lists`: likewise, while the others copy
 indexed rows, or combine splits of a wide O with pairs of f32. `tiles`: two attend to query tiles,
 and one warp combines splits."""
 
@@ -137,8 +143,18 @@ def _roles(problem: Problem, storage: StreamingStorage, source: StreamedKV) -> l
     roles.append(b.Role("load", load, lanes=1, registers=other_registers))
     if source.by_threads:
         gather = work(lambda tile, _: source.fill(storage, tile, lambda: None))
-        free_warps = MOST_WARPS - sum(role.warps for role in roles)
-        roles.append(b.Role("gather", gather, warps=free_warps, registers=other_registers))
+        free_warps = min(MOST_WARPS - sum(role.warps for role in roles), WARPGROUP)
+        warps = 1 << (free_warps.bit_length() - 1)  # as tiles, which have a power of two of rows
+        begins_warpgroup = warps == WARPGROUP
+        roles.append(
+            b.Role(
+                "gather",
+                gather,
+                warps=warps,
+                registers=other_registers,
+                begins_warpgroup=begins_warpgroup,
+            )
+        )
     return roles
 
 
@@ -151,8 +167,10 @@ def _registers(
 ) -> tuple[int, int]:
     """Registers of attending warps, and of the others, by the warps that attend and combine."""
     if attending <= WARPGROUP and combine_warps != WARPGROUP:
-        return 0, 0
-    if source.by_threads or (storage.packs_f32 and problem.shares_rows and combine_warps > 0):
+        return REGISTERS["rows"] if source.by_threads else (0, 0)
+    if (source.by_threads and attending > WARPGROUP) or (
+        storage.packs_f32 and problem.shares_rows and combine_warps > 0
+    ):
         return REGISTERS["lists"]
     if attending == WARPGROUP:
         return REGISTERS["one"]

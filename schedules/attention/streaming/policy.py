@@ -55,6 +55,7 @@ from attn_mlir.schedules.policy.tiling import (
     Slices,
     StreamedRows,
     fit_two_query_tiles,
+    goes_with_pages,
     has_scale_groups,
     stream_keys,
     streamed_stages,
@@ -104,13 +105,13 @@ class StreamingPolicy(FewRowsPolicy):
             return True
         is_few = call.has_rows(facts, most=MAX_Q_TILES * STREAM_ROWS)
         is_free = "q_tiles" not in call.asked
+        is_free &= goes_with_pages(stream_keys(facts.v_head_dim), facts.page_size)
         return is_few and is_free and Feature.TENSOR_MEMORY not in call.target.features
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy, with wider heads where values are the front of the rows of keys."""
         most = MAX_SHARED_DIM if facts.shares_rows else (MAX_HEAD_DIM, MAX_HEAD_DIM)
-        keys = stream_keys(facts.v_head_dim)
-        claims = dataclasses.replace(self.claims, most=most, key_tiles=(keys,))
+        claims = dataclasses.replace(self.claims, most=most)
         checks: list[tuple[str, object, Domain]] = []
         if facts.combined:
             split_keys = facts.split_size or STREAM_KEYS

@@ -45,6 +45,7 @@ from attn_mlir.schedules.policy.tile_order import default_order, grows
 from attn_mlir.schedules.policy.tiling import (
     MAX_HEAD_DIM,
     MOST_GROUPS,
+    TILE_N,
     Tiling,
     packed_heads,
     query_tiles_for,
@@ -77,7 +78,11 @@ class WarpgroupPolicy(ManyRowsPolicy):
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     claims: ClassVar[Claims] = Claims(
-        most=(MAX_HEAD_DIM, MAX_HEAD_DIM), claims_tiles=True, blocks=True, partial=True
+        most=(MAX_HEAD_DIM, MAX_HEAD_DIM),
+        key_tiles=TILE_N,
+        claims_tiles=True,
+        blocks=True,
+        partial=True,
     )
     knobs: ClassVar[tuple[Knob, ...]] = WARPGROUP_KNOBS
 

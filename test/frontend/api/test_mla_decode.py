@@ -88,10 +88,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"cache": pages(seqused=np.array([48, 49], np.int32))},
         r"seqused\[1\] is 49: sequence 1 of k_pages has 48",
     ),
-    "size of pages": (
-        {"cache": pages(k_pages=zeros(6, 12, 1, 576))},
-        r"k_pages with a page size of 12 has no kernel: supported are 8, 16, 32, and multiples of 64",
-    ),
     "no scale": ({"scale": None}, r"scale must be a number: it is the model's"),
     "scale": ({"scale": 0.0}, r"scale must be"),
     "mask": ({"mask": "causal"}, r"mask 'causal' has no kernel"),

@@ -79,7 +79,6 @@ LISTS = np.zeros((2, 1, 5), np.int32)
         ),
         ({"softmax_scale": float("nan")}, "^softmax_scale must be finite and greater than 0"),
         ({"k_cache": np.zeros((3, 64, 1, 576), np.float16)}, "^k_cache is f16, q is bf16"),
-        ({"k_cache": np.zeros((3, 60, 1, 576), BF16)}, "^k_cache with a page size of 60"),
         ({"block_table": np.full((2, 1), 3, np.int32)}, r"^block_table\[0, 0\] is 3: k_cache has"),
         ({"cache_seqlens": np.array([1, 65], np.int32)}, r"^cache_seqlens\[1\] is 65: .* has 64"),
         ({"cache_seqlens": np.array([-1, 1], np.int32)}, "of k_cache has 64, and a length is 0"),

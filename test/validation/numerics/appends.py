@@ -113,6 +113,7 @@ CASES = {
     "pages, one new token, wide heads": Case(
         Form(32, "HND"), new=(1, 1, 1, 1), head_dims=(128, 128), heads=1
     ),
+    "pages of a position": Case(Form(1)),
     "one pool": Case(Form(16, in_one_pool=True), told="positions"),
     "one pool, heads first": Case(Form(8, "HND", in_one_pool=True), room=72),
     "compressed rows": Case(Form(16, compressed=True)),
