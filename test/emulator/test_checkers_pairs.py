@@ -30,6 +30,7 @@ PAIRS = (
     *pairs_promises.PAIRS,
 )
 NAMES = [pair.name for pair in PAIRS]
+UNPROMISED = [pair for pair in PAIRS if pair.found == "unpromised"]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
@@ -41,6 +42,11 @@ def test_the_wrong_one_is_found_out(pair: Kind) -> None:
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
 def test_the_right_one_is_not(pair: Kind, schedule: str, seed: int) -> None:
     assert run(pair, is_wrong=False, schedule=schedule, seed=seed) == []
+
+
+@pytest.mark.parametrize("pair", UNPROMISED, ids=[pair.name for pair in UNPROMISED])
+def test_what_silicon_does_is_no_other_finding(pair: Kind) -> None:
+    assert {finding.check for finding in run(pair, is_wrong=True)} == {"unpromised"}
 
 
 def test_every_check_and_every_fault_of_memory_has_a_kernel() -> None:

@@ -159,11 +159,27 @@ def test_multicast_fills_every_cta_of_the_mask(schedule: str, seed: int) -> None
         assert (out[rank] == (0 if rank == 2 else source.reshape(-1))).all()
 
 
+_ROWS = {
+    "tile": "[rd21, {r3, r4}]",
+    "tile::gather4": "[rd21, {r3, r4, r5, r6, r7}]",  # the first four of eight rows
+}
+
+
+@pytest.mark.parametrize("mode", _ROWS)
 @pytest.mark.parametrize("space", ["shared::cluster", "shared::cta"])
-def test_pair_load_signals_the_even_barrier(space: str) -> None:
+def test_pair_load_signals_the_even_barrier(space: str, mode: str) -> None:
     source = np.arange(512, dtype=np.float32).reshape(16, 32)
     emulator = Emulator()
-    tmap = tensor_map_bytes(emulator.map(source), (32, 16), (128,), (32, 8), element=7)
+    height = 8 if mode == "tile" else 1
+    tmap = tensor_map_bytes(emulator.map(source), (32, 16), (128,), (32, height), element=7)
+    load = (
+        f"cp.async.bulk.tensor.2d.{space}.global.{mode}.mbarrier::complete_tx::bytes.cta_group::2"
+        f" [DST], {_ROWS[mode]}, [r21];"
+    )
+    loads = load.replace("DST", "r2")
+    if mode != "tile":
+        following = "add.u32 r4, r4, 4; add.u32 r5, r5, 4; add.u32 r6, r6, 4; add.u32 r7, r7, 4;"
+        loads += f"{following} {load.replace('DST', 'r2+512')}"
     out = np.zeros((2, 256), np.float32)
     body = f"""{SETUP}
     mov.u32 r20, %cluster_ctarank; setp.eq.u32 p2, r20, 0; and.pred p3, p1, p2;
@@ -171,7 +187,8 @@ def test_pair_load_signals_the_even_barrier(space: str) -> None:
     barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     @!p1 bra ISSUED;
     mov.u32 r3, 0; shl.b32 r4, r20, 3; and.b32 r21, r1, 0xFEFFFFFF;
-    cp.async.bulk.tensor.2d.{space}.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [r2], [rd21, {{r3, r4}}], [r21];
+    add.u32 r5, r4, 1; add.u32 r6, r4, 2; add.u32 r7, r4, 3;
+    {loads}
     ISSUED:
     @!p2 bra OTHER;
     {wait("r1", 0)}

@@ -114,7 +114,7 @@ def _scaled(store: str) -> str:
       store: of the scales of A, by every warp; r23 is the first column in its own lanes.
     """
     return f"""
-        {ALLOC_FENCED}
+        {ALLOC_FENCED.replace("<right>", "")}
         shl.b32 r4, r60, 5; add.u32 r4, r4, r2; mov.u32 r5, 0; mov.u32 r6, 0x7f7f7f7f; setp.ne.u32 p3, r60, r60;
         st.shared.v4.b32 [r4], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+16], {{r5, r5, r5, r5}};
         add.u32 r24, r20, 64; add.u32 r25, r20, 72; add.u32 r23, r22, 64; add.u32 r26, r22, 72; add.u32 r27, r23, r61;
@@ -139,7 +139,7 @@ PAIRS = (
         "block scales of A in the quarter of their rows alone",
         "unpromised",
         _scaled(f"<right> {_EVERYWHERE}\n<wrong> {_OWN}"),
-        "which PTX asks for",
+        "the scales of A are not in every quarter of the lanes, which PTX asks for",
         threads=128,
         one_sided=True,
     ),
@@ -191,7 +191,7 @@ PAIRS = (
         Kind(
             "tensor memory of another warp's lanes",
             "unpromised",
-            f"{ALLOC_FENCED} {body}\n{FREE_FENCED.replace('<right>', '')}",
+            f"{ALLOC_FENCED} {body}\n{FREE_FENCED}".replace("<right>", ""),
             says,
             case,
             threads=128,
