@@ -4,7 +4,8 @@
     ATTN_MLIR_BUNDLES=DIR python bench/launch.py                where the GPU is; needs torch
     python bench/launch.py                                      without a GPU
 
-Each call is timed by itself, from its begin to its return, the calls in turns; a round ends with
+The rows of a training step are forward passes that autograd records, and backward passes of one of
+them. Each call is timed by itself, from its begin to its return, the calls in turns; a round ends with
 waiting for the GPU, so that its queue is never full. Without a GPU the calls are made on a device
 that does everything but call the driver, on tensors in host memory, of torch if it is installed,
 else of numpy; rows that take a GPU are left out then, and torch's. Exit code: 0 when every result
@@ -38,15 +39,23 @@ PAGE, SPLITS = 64, 4
 KERNEL_LIMIT, CALL_LIMIT = 25e-6, 40e-6  # seconds on an H200: what is promised
 TOLERANCE = 2.0**-6  # of bf16 O against torch's, O being means of standard normal values
 PER_ROUND, WARM_UP = 50, 20  # calls of each kind; a queue holds 1024 launches
+FORWARD_LIMIT, BACKWARD_LIMIT = 80e-6, 120e-6  # seconds with gradients, on a quiet core
 TORCHS = "torch scaled_dot_product_attention"
+TRAINED = (1, 256, 8, 64)  # [batch, sequence, heads, head_dim] of a training step
+GRADIENT_TOLERANCE = 2.0**-4  # of bf16 gradients against torch's, O's being standard normal
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of call; `limit` in seconds, None where nothing is promised."""
+    """One kind of call; `limit` in seconds, None where nothing is promised.
+
+    Attributes:
+      peer: the name of torch's row.
+    """
 
     call: Callable[[], Any]
     limit: float | None = None
+    peer: str = TORCHS
 
 
 def rows(
@@ -108,6 +117,47 @@ def rows(
     return found
 
 
+def training_rows(torch: Any, made: Callable[[tuple[int, ...]], Any]) -> dict[str, Row]:
+    """A forward pass that autograd records, and its backward pass, for each function of torch.
+
+    Args:
+      made: makes a bf16 tensor of a shape.
+    """
+    import attn_mlir.torch as ours
+    from attn_mlir.flash import flash_attn_func
+
+    q, k, v = leaves = [made(TRAINED).requires_grad_() for _ in range(3)]
+    do, turned = made(TRAINED), [x.transpose(1, 2) for x in leaves]
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    doors: dict[str, Callable[[], Any]] = {
+        "am.attention": lambda: am.attention(q, k, v, mask=am.causal()),
+        "scaled_dot_product_attention": lambda: ours.scaled_dot_product_attention(
+            *turned, is_causal=True
+        ).transpose(1, 2),
+        "flex_attention": lambda: ours.flex_attention(
+            *turned, mask_mod=lambda b, h, q, k: q >= k
+        ).transpose(1, 2),
+        "flash_attn_func": lambda: flash_attn_func(q, k, v, causal=True),
+        "the same, deterministic": lambda: flash_attn_func(
+            q, k, v, causal=True, deterministic=True
+        ),
+        TORCHS: lambda: theirs(*turned, is_causal=True).transpose(1, 2),
+    }
+
+    def backward(o: Any) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(o, leaves, do, retain_graph=True)
+
+    found: dict[str, Row] = {}
+    for name, call in doors.items():
+        forward_limit, backward_limit = FORWARD_LIMIT, BACKWARD_LIMIT
+        if name == TORCHS:
+            forward_limit = backward_limit = None
+        found[f"{name}, recorded"] = Row(call, forward_limit, f"{TORCHS}, recorded")
+        of = Row(backward(call()), backward_limit, f"{TORCHS}, backward")
+        found[f"{name}, backward"] = of
+    return found
+
+
 def paged(make: Callable[..., Any], k: Any, v: Any, integers: Callable[[list[Any]], Any]) -> Any:
     """The keys and values in pages, in their order."""
     pools = [x.reshape(BATCH * KEYS // PAGE, PAGE, KV_HEADS, HEAD_DIM) for x in (k, v)]
@@ -134,9 +184,9 @@ def measured(calls: dict[str, Row], rounds: int, wait: Callable[[], object]) -> 
 def show(calls: dict[str, Row], found: dict[str, Spread]) -> None:
     """A line per call."""
     for name, spread in found.items():
-        limit, ratio = calls[name].limit, ""
-        if TORCHS in found and name != TORCHS:
-            ratio = f"{spread.median / found[TORCHS].median:6.2f} of torch's"
+        limit, peer, ratio = calls[name].limit, calls[name].peer, ""
+        if peer in found and name != peer:
+            ratio = f"{spread.median / found[peer].median:6.2f} of torch's"
         told = "" if limit is None else f"  at most {limit * 1e6:.0f}"
         print(f"  {spread.text('us', 1, 1e6):28s} {ratio:20s} {name}{told}")
 
@@ -170,7 +220,17 @@ def on_gpu(rounds: int) -> int:
             if not error <= TOLERANCE:
                 print(f"WRONG by {error:.3g}: {name}")
                 right = False
-    show(calls, measured(calls, rounds, torch.cuda.synchronize))
+    trained = training_rows(
+        torch, lambda shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    )
+    for name in list(trained)[1::2]:
+        pairs = zip(trained[name].call(), trained[trained[name].peer].call(), strict=True)
+        error = max((x.float() - y.float()).abs().max().item() for x, y in pairs)
+        if not error <= GRADIENT_TOLERANCE:
+            print(f"WRONG by {error:.3g}: {name}")
+            right = False
+    for rows_of_kind in (calls, trained):
+        show(rows_of_kind, measured(rows_of_kind, rounds, torch.cuda.synchronize))
     return int(not right)
 
 
@@ -185,6 +245,12 @@ def on_host(rounds: int) -> None:
     q, k, v = (_zeros(torch, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))
     calls = rows(q, k, v, _zeros(torch, QUERIES, HEADS), read_by_modifiers(), None, IdleDevice())
     show(calls, measured(calls, rounds, lambda: None))
+    if torch is None:
+        return
+    with launching_on(IdleDevice("sm_90a")):
+        trained = training_rows(torch, lambda shape: torch.zeros(shape, dtype=torch.bfloat16))
+        trained = {name: row for name, row in trained.items() if name != row.peer}
+        show(trained, measured(trained, rounds, lambda: None))
 
 
 def _zeros(torch: Any, length: int, heads: int) -> Any:
@@ -215,17 +281,22 @@ def conditions() -> str:
 
 
 def write(folder: Path, targets: Sequence[str]) -> None:
-    """Compiles the kernels that the benchmark calls."""
+    """Compiles the kernels that the benchmark calls; needs torch."""
     import numpy as np
 
     q, k, v = (_zeros(None, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))
     cache = paged(am.PagedKV, k, v, lambda values: np.array(values, np.int32))
+    torch = importlib.import_module("torch")
     keep = Collector(make_folder(folder))
     for target in targets:
         with recording(keep), launching_on(IdleDevice(target)):
             o, read = _zeros(None, QUERIES, HEADS), read_by_modifiers()
             for row in rows(q, k, v, o, read, cache, None).values():
                 row.call()
+            trained = training_rows(torch, lambda x: torch.zeros(x, dtype=torch.bfloat16))
+            for name, row in trained.items():
+                if name != row.peer:
+                    row.call()
 
 
 def main() -> int:

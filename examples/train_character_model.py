@@ -2,6 +2,7 @@
 
     python examples/train_character_model.py                               toy sizes, on the emulator in about a minute
     python examples/train_character_model.py --size real --device cuda     a GPU; with the time of a step beside PyTorch's
+    ... --deterministic                                                    with gradients that have the same bits every time
 
     attn-mlir prebuild -o DIR examples/train_character_model.py --size real --device sm_90a    where the compiler is
     ATTN_MLIR_BUNDLES=DIR python examples/train_character_model.py --size real --device cuda   where the GPU is
@@ -18,7 +19,6 @@ Exit code: 0 if they are not farther, else 1.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import random
 import statistics
@@ -164,6 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="cuda" if torch.cuda.is_available() else "emulator",
         help="a chip: its kernels are asked for, and nothing runs (default: %(default)s)",
     )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="ask PyTorch for the same bits every time; ours is trained twice, with equal losses",
+    )
     args = parser.parse_args(arguments)
     asks, size = args.device in CHIPS, SIZES[args.size]
     if asks:  # kernels know heads, head sizes, batch and lengths, not how deep a model is
@@ -172,10 +177,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size = dataclasses.replace(size, steps=args.steps)
     text = sums(100 * size.length).to("cuda" if args.device == "cuda" else "cpu")
     ours = attn_mlir.torch.scaled_dot_product_attention
-    with launching_on(IdleDevice(args.device)) if asks else contextlib.nullcontext():
-        found, step = trained("attn_mlir", size, ours, text)
     if asks:
+        with launching_on(IdleDevice(args.device)):
+            for form in (False, True):
+                torch.use_deterministic_algorithms(form, warn_only=True)
+                trained("attn_mlir", size, ours, text)
         return 0
+    torch.use_deterministic_algorithms(args.deterministic, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # that would be timed as well
+    found, step = trained("attn_mlir", size, ours, text)
+    if args.deterministic and trained("attn_mlir again", size, ours, text)[0] != found:
+        print("the same training gives other losses")
+        return 1
     torchs = functional.scaled_dot_product_attention
     yardstick, torch_step = trained("PyTorch in bf16", size, torchs, text)
     truth, _ = trained("PyTorch in float32", size, in_float32, text)

@@ -184,15 +184,16 @@ def _attend(
     elif not (torch.compiler.is_dynamo_compiling() and isinstance(scale, float)):
         scale = check_scale(scale)  # a number in a graph may change: the operator checks it
     width = value.shape[-1]
-    is_trained = wants_gradient(query, key, value)
-    if is_trained:
-        check_without_blocks(blocks)
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
     options: dict[str, Any] = {"mask": mask, "scale": scale, "return_lse": return_lse}
     in_graph = torch.compiler.is_dynamo_compiling()
     if not (in_graph or is_dispatched() or is_traced(q)):
         o, lse = call_now(q, k, v, blocks=blocks, **mods, **options)
-    elif mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
+        return (o if o.shape[-1] == width else o[..., :width]).transpose(1, 2), lse
+    is_trained = wants_gradient(query, key, value)
+    if is_trained:
+        check_without_blocks(blocks)
+    if mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
         if is_trained and not in_graph:
             check_attention({"query": q, "key": k, "value": v}, mask, scale)
         o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse or is_trained)

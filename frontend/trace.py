@@ -67,6 +67,26 @@ def trace(
     """
     if score_mod is None and mask_mod is None and sinks is None:
         return None, {}
+    program, captures = _traced(score_mod, mask_mod, sinks)
+    return program, captures.arrays
+
+
+def trace_sources(
+    score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None
+) -> tuple[Program | None, dict[str, Any]]:
+    """As `trace`; arrays are as their caller has them, such as a tensor that requires a gradient."""
+    if isinstance(score_mod, Recorded) and mask_mod is None:
+        return score_mod.program, dict(score_mod.arrays)
+    if score_mod is None and mask_mod is None:
+        return None, {}
+    program, captures = _traced(score_mod, mask_mod, None)
+    return program, captures.sources
+
+
+def _traced(
+    score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None, sinks: object | None
+) -> tuple[Program, Captures]:
+    """The program, and what it reads; errors as of `trace`."""
     graph = Graph()
     captures = Captures(graph)
     coordinates = [graph.add(_argument(name)) for name in ARGUMENTS]
@@ -90,8 +110,7 @@ def trace(
         if array.ndim != 1:
             raise SpecError(f"sinks must be [heads], got {array.ndim} dimensions")
         sink = graph.cast(graph.load(array.tensor, [coordinates[2]]), "f32").node
-    program = Program(tuple(graph.nodes), score.node, keeps, tuple(graph.tensors), sink)
-    return program, captures.arrays
+    return Program(tuple(graph.nodes), score.node, keeps, tuple(graph.tensors), sink), captures
 
 
 def _argument(name: str) -> Node:

@@ -35,6 +35,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import f32_number
+from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.tensors import TensorView, view
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.schedules.policy.choice import Choice
@@ -78,6 +79,7 @@ class AttentionCall(LengthArguments, _AttentionOperands):
     num_splits: int = 1
     split_size: int | None = None
     sm_margin: int = 0
+    deterministic: bool | None = None
     out: Any = None
     device: DeviceChoice = None
     stream: object | None = None
@@ -141,6 +143,9 @@ def attention(call: AttentionCall) -> Plan:
         Kernels whose CTAs loop over work tiles (`persistent`, `counter`) are launched with as many
         CTAs fewer, and splits are counted for the remaining ones. As in FlashAttention it changes
         no other kernel: those have a CTA for each work tile.
+      deterministic: of the gradients that PyTorch's autograd computes: whether the same call gives
+        the same bits, see `attention_backward`; None: as `torch.use_deterministic_algorithms`
+        says. The results of this call have the same bits always.
       out: an array for O, which is also returned: of O's shape and dtype, with any strides except
         along the last axis. It must share no memory with the operands.
       device: `cuda`, `emulator`, a device, or None for a GPU that can run the kernel, else the
@@ -160,6 +165,8 @@ def attention(call: AttentionCall) -> Plan:
       LaunchError: the launch failed.
     """
     k, v, k_descale, v_descale = call.k, call.v, call.k_descale, call.v_descale
+    if call.deterministic is not None:
+        flag("deterministic", call.deterministic)
     cache = None
     if isinstance(k, CACHES):
         cache = cached(k)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import check_captured, check_scale, spec_of
-from attn_mlir.api.captured_gradients import captured_gradients, check_names
+from attn_mlir.api.captured_gradients import CapturedGradient, captured_gradients, check_names
 from attn_mlir.api.copyable import check_copyable
 from attn_mlir.api.fused_gradients import has_kernel, launches_of
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
@@ -29,7 +30,7 @@ from attn_mlir.compiling.backward.gradients import (
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.errors import SpecError, no_kernel
+from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.runtime.call.binding import check_devices
@@ -40,14 +41,15 @@ from attn_mlir.schedules.policy.choice import Choice
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 OPERAND_GRADIENTS = ("dq", "dk", "dv")
+WANTED = ("q", "k", "v", "sinks")  # arguments that have gradients, in the order of results
 
 
 class Gradients(NamedTuple):
     """The gradients of what a call of attention is given, each of the shape and dtype of that.
 
     Attributes:
-      dq, dk, dv: of its operands.
-      dsinks: of the logits of sinks; None without any.
+      dq, dk, dv: of its operands; None where one is not wanted.
+      dsinks: of the logits of sinks; None without any, or where it is not wanted.
       captured: of tensors that `score_mod` captures, by the names that were asked for.
     """
 
@@ -59,11 +61,29 @@ class Gradients(NamedTuple):
 
 
 def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> Gradients:
-    """The results of a plan, in the order of the launches, by their names."""
-    dq, dk, dv, *others = results
-    names = options.get("captured", ())
-    dsinks = others.pop() if len(others) > len(names) else None
-    return Gradients(dq, dk, dv, dsinks, dict(zip(names, others, strict=True)))
+    """The results of a plan, of `WANTED` and of captured arrays, by their names."""
+    made = list(results) if isinstance(results, tuple) else [results]
+    names = tuple(options.get("captured", ()))
+    captured = dict(zip(names, made[len(made) - len(names) :], strict=True))
+    wanted = _wanted(options.get("wanted"), has_sinks=options.get("sinks") is not None)
+    found = dict(zip(wanted, made, strict=False))
+    return Gradients(*(found.get(name) for name in WANTED), captured)
+
+
+def _wanted(names: Sequence[str] | None, *, has_sinks: bool) -> tuple[str, ...]:
+    """The arguments whose gradients are wanted, in the order of `WANTED`.
+
+    Raises:
+      SpecError: names of others.
+    """
+    offered = WANTED if has_sinks else WANTED[:-1]
+    if names is None:
+        return offered
+    is_list = isinstance(cast(object, names), list | tuple)
+    if not is_list or not set(names) <= set(offered) or len(set(names)) < len(names):
+        allowed = ", ".join(offered)
+        raise SpecError(f"wanted must be a tuple of some of {allowed}, got {shown(names, 40)}")
+    return tuple(name for name in offered if name in names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +110,7 @@ class _BackwardOperands:
 class AttentionBackwardCall(SequenceArguments, _BackwardOperands):
     """The arguments of `attention_backward`, which says what they are."""
 
+    wanted: Sequence[str] | None = None
     captured: Any = ()
     dq_dtype: object = None
     deterministic: bool = True
@@ -116,6 +137,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       mask, score_mod, mask_mod, block_mask, sinks, scale: as in that call. The derivative of the
         modifier is made of its program (`trace`).
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
+      wanted: names of the arguments whose gradients are wanted, some of `q`, `k`, `v` and `sinks`;
+        by default all. Kernels that compute none of these are not launched.
       captured: names of arrays that `score_mod` captures, whose gradients are wanted; bf16, f16 or
         f32, and read by batch and head alone, such as `table` of `mods.alibi`.
       dq_dtype: dtype of dq: that of q, which is the default.
@@ -127,8 +150,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
 
     Returns:
       Gradients(dq, dk, dv, dsinks, captured) in q's kind of array; dq, dk and dv of the shapes and
-      dtypes of q, k and v. A query that sees no key, and a key that no query sees, have gradients
-      of 0. Rows of no sequence are not written.
+      dtypes of q, k and v, None for those that are not wanted. A query that sees no key, and a key
+      that no query sees, have gradients of 0. Rows of no sequence are not written.
 
     Raises:
       SpecError: an argument is wrong, or has no kernel; nothing was launched.
@@ -136,7 +159,10 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       LaunchError: a launch failed.
     """
     _check_offered(call)
-    wanted = check_names(call.captured)
+    captured = check_names(call.captured)
+    wanted = _wanted(call.wanted, has_sinks=call.sinks is not None)
+    if not (wanted or captured):
+        raise SpecError("wanted and captured name nothing: there is no gradient to compute")
     names = ["q", "k", "v", "o", "lse", "do", *(["dlse"] if call.dlse is not None else [])]
     views = {name: view(getattr(call, name), name) for name in names}
     operands = {name: views[name] for name in ("q", "k", "v")}
@@ -157,16 +183,21 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     shared = [x.name for x in dataclasses.fields(KvGradientsSpec) if hasattr(attention, x.name)]
     options = {name: getattr(attention, name) for name in shared}
     options["row_weights"] = call.sinks is not None and call.dlse is not None
-    spec_of_dq = QGradientsSpec(**options, adjoints=wanted)
+    spec_of_dq = QGradientsSpec(**options, adjoints=captured)
     plain: tuple[GradientsRequest, ...] = KvGradientsSpec(**options), spec_of_dq
     machine = machine_of(call.device, views["q"])
     choices = [choice_of(x, lengths.sizes, machine) for x in plain]
-    kernels = [_kernel(call, *pair, operands) for pair in zip(plain, choices, strict=True)]
-    (_, of_dq), sizes = kernels, {**lengths.sizes, "heads": attention.heads}
-    gradients = captured_gradients(wanted, of_dq.spec.modifier, of_dq.own, sizes)
+    is_needed = "k" in wanted or "v" in wanted, "q" in wanted or bool(captured)
+    needed = list(itertools.compress(zip(plain, choices, strict=True), is_needed))
+    kernels = [_kernel(call, *pair, operands) for pair in needed]
+    gradients: list[CapturedGradient] = []
+    if captured:
+        sizes = {**lengths.sizes, "heads": attention.heads}
+        of_dq = kernels[-1]
+        gradients = captured_gradients(captured, of_dq.spec.modifier, of_dq.own, sizes)
     sums = [x.rows(views["q"].shape[:-1]) for x in gradients]
     extents = named_extents(plain[0], operands)
-    outputs = [x for spec in plain for x in spec.tensors if x.role == "out"]
+    outputs = [x for spec, _ in needed for x in spec.tensors if x.role == "out"]
     results = {x.name: Allocation.of(x, extents) for x in outputs}
     rows = rows_of(views, attention, call.sinks)
     scale = check_scale(call.scale, attention.head_dim)
@@ -181,18 +212,22 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     }
     launches, workspace = [rows.step], [*rows.workspace, *sums]
     fused = GradientsSpec(**options)
-    is_plain = kernels[0].spec == plain[0] and not (wanted or fused.row_weights)
+    is_plain = all(is_needed) and kernels[0].spec == plain[0]
+    is_plain = is_plain and not (captured or fused.row_weights)
     if is_plain and not call.deterministic and has_kernel(fused, choices[0].call.target):
         steps, added = launches_of(fused, arguments, results["dq"])
         launches, workspace = [*launches, *steps], [*workspace, added]
     else:
         launches += [x.step(arguments) for x in kernels]
-    made = [results[name] for name in OPERAND_GRADIENTS] + [x.result() for x in gradients]
     pairs = zip(gradients, sums, strict=True)
     launches += [x.step(spec_of_dq, memory, arguments) for x, memory in pairs]
-    if call.sinks is not None:
+    if "sinks" in wanted:
         launches.append(sum_of_sinks(rows, attention, arguments))
-        made.append(rows.dsinks)
+        results[rows.dsinks.name] = rows.dsinks
+    names = [f"d{name}" for name in wanted]
+    made = [results[name] for name in names] + [x.result() for x in gradients]
+    unwanted = [x for x in OPERAND_GRADIENTS if x in results and x not in names]
+    workspace += [results[name] for name in unwanted]
     return Plan(
         launches,
         made,

@@ -262,9 +262,7 @@ class CachingPlanner:
         names = {name for name, value in values.items() if is_array(value)}
         if not names <= (self._arrays if on_gpu else OPERANDS):
             return None
-        compound = [
-            value for value in values.values() if type(value) in _CACHE_FIELDS or _is_tuple(value)
-        ]
+        compound = [x for x in values.values() if type(x) in _CACHE_FIELDS or _holds_arrays(x)]
         if compound and not on_gpu:
             return None
         if any(
@@ -294,6 +292,11 @@ class CachingPlanner:
 
 def _is_tuple(value: object) -> bool:
     return type(value) is tuple
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether a tuple may hold arrays, and not only values."""
+    return _is_tuple(value) and any(is_array(x) or _is_tuple(x) for x in value)
 
 
 def _stand_ins(views: Sequence[TensorView]) -> Iterator[TensorView]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from attn_mlir.adapters import ANYTHING, adapter, neutral
@@ -11,6 +12,8 @@ from attn_mlir.calls import attention_backward
 from attn_mlir.naming import renamed
 from attn_mlir.pytorch.readable import padded
 
+torch: Any = importlib.import_module("torch")
+
 Gradients = tuple[Any, ...]
 DENSE = {
     **NEUTRAL,
@@ -18,7 +21,13 @@ DENSE = {
     **neutral("max_q max_k", ANYTHING, instead="tensors say how long they are"),
 }  # of operators whose sequences have one length
 
-_attention_backward = renamed(attention_backward, o="out", lse="logsumexp", do="grad_out")
+_renamed = renamed(attention_backward, o="out", lse="logsumexp", do="grad_out")
+
+
+def _attention_backward(*tensors: Any, **options: Any) -> Any:
+    """With the same bits every time where PyTorch is asked for these."""
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    return _renamed(*tensors, deterministic=is_deterministic, **options)
 
 
 @adapter(NEUTRAL, f"{GRADIENT} {LENGTHS} dropout_p is_causal rng_state unused", options=BACKWARD)

@@ -124,6 +124,7 @@ OPTIONS = Options(
         *passed("num_splits", 1),
         *passed("q_descale k_descale v_descale"),
         *passed("sm_margin", 0),
+        *passed("deterministic", False),
         used(
             "return_lse", lse_wanted,
             return_lse=False, return_softmax_lse=False, return_attn_probs=False,

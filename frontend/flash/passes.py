@@ -53,8 +53,8 @@ LENGTH_OPTIONS = (
     *passed("cu_seqlens_q cu_seqlens_k", REQUIRED),
     *passed("max_seqlen_q max_seqlen_k"),
 )
-OF_BACKWARD = Options(OPTIONS)
-OF_BACKWARD_SEQUENCES = Options([*LENGTH_OPTIONS, *OPTIONS])
+OF_BACKWARD = Options([*OPTIONS, *passed("deterministic", False)])
+OF_BACKWARD_SEQUENCES = Options([*LENGTH_OPTIONS, *OF_BACKWARD.rows])
 OF_FORWARD = Options([*OPTIONS, used("return_lse", lambda: True)])
 OF_FORWARD_SEQUENCES = Options([*LENGTH_OPTIONS, *passed("seqused_k"), *OF_FORWARD.rows])
 

@@ -12,8 +12,8 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.pytorch.autograd import register
 from attn_mlir.pytorch.graph_calls import ModifiedCall
-from attn_mlir.pytorch.readable import as_tensor
-from attn_mlir.trace import MaskMod, ScoreMod, trace
+from attn_mlir.pytorch.traced import traced
+from attn_mlir.trace import MaskMod, ScoreMod
 
 OPERANDS = {
     "q": "Tensor", "k": "Tensor", "v": "Tensor?", "captured": "Tensor[]",
@@ -48,11 +48,8 @@ def modified_call(
     Args:
       options: options, and fields of a cache, by name.
     """
-    program, captured = trace(score_mod, mask_mod)
-    ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
-    read = [as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
-    modifier = "" if program is None else program.canonical()
-    return attention_call_op(q, k, v, read, modifier, mask, cache, **options)
+    modifiers = traced(score_mod, mask_mod)
+    return attention_call_op(q, k, v, modifiers.tensors, modifiers.text, mask, cache, **options)
 
 
 def _call_of(*inputs: Any) -> tuple[list[Any], dict[str, Any]]:

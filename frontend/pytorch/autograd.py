@@ -9,13 +9,15 @@ before its kernel is launched.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from attn_mlir.api.attention import attention
-from attn_mlir.api.attention_backward import attention_backward
+from attn_mlir.api.attention_backward import WANTED, attention_backward
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan_cache import READER
 from attn_mlir.api.planners import planner_of
@@ -26,6 +28,7 @@ from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.backward import attention_backward_in_graph
 from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static_scale
 from attn_mlir.pytorch.readable import readable
+from attn_mlir.runtime.call.repeats import Known
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
 from attn_mlir.runtime.call.torch_tensors import (
@@ -36,11 +39,11 @@ from attn_mlir.runtime.call.torch_tensors import (
     wants_gradient,
 )
 from attn_mlir.runtime.kernel import chosen_for_all
-from attn_mlir.trace import Recorded, trace
+from attn_mlir.trace import Recorded, trace_sources
 
 torch: Any = importlib.import_module("torch")
 
-OPERANDS = ("q", "k", "v")
+OPERANDS = WANTED[:3]
 OF_FORWARD = (
     *("return_lse", "out_dtype", "schedule", "query_tiles", "tile_order"),
     *("num_splits", "split_size", "sm_margin"),
@@ -54,11 +57,11 @@ NO_SECOND = (
 NO_GRADIENT_WITH_BLOCKS = no_kernel(
     "block_mask",
     "pass its mask_mod, or call under torch.no_grad()",
-    context="where an operand requires a gradient",
+    context="in a graph where an operand requires a gradient",
 )
-MAX_CHECKED = 1024  # calls that are remembered
 
-_checked: set[object] = set()  # calls whose gradients have kernels
+_checked = Known[list[str | None]]()  # of calls whose gradients have kernels: names, for each
+# captured array, of the tensors that are read
 
 
 class _Attention(torch.autograd.Function):
@@ -72,16 +75,21 @@ class _Attention(torch.autograd.Function):
         v: Any,
         sinks: Any,
         options: Mapping[str, Any],
-        read: Sequence[Any],
+        names: Sequence[str],
+        *read: Any,
     ) -> tuple[Any, Any]:
         call: dict[str, Any] = {**options, "sinks": sinks, "return_lse": True}
         o, lse = attention(q, k, v, **call)
-        save(ctx, (q, k, v), (o, lse), call, read)
+        save(ctx, (q, k, v), (o, lse), call, dict(zip(names, read, strict=True)))
+        ctx.are_readable = True  # `attention` refuses others
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
-        return *gradients(ctx, do, dlse), None, None
+        *needs, _, _ = ctx.needs_input_grad[: len(WANTED) + 2]
+        captured = ctx.needs_input_grad[len(WANTED) + 2 :]
+        found = gradients(ctx, do, dlse, compress(WANTED, needs), compress(ctx.read, captured))
+        return *map(found.get, WANTED), None, None, *map(found.get, ctx.read)
 
 
 class _Once(torch.autograd.Function):
@@ -105,11 +113,14 @@ def trained(*arguments: Any, **options: Any) -> Any:
       SpecError: as `attention`, and for a call whose gradients have no kernel.
     """
     operands, named, read = check_call(*arguments, **options)
-    o, lse = _Attention.apply(*operands.values(), named.pop("sinks", None), named, read)
+    sinks, names = named.pop("sinks", None), tuple(read)
+    o, lse = _Attention.apply(*operands.values(), sinks, named, names, *read.values())
     return (o, lse) if named.get("return_lse") else o
 
 
-def check_call(*arguments: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+def check_call(
+    *arguments: Any, **options: Any
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The operands and the other arguments of a call of `attention`, whose gradients have kernels;
     and what `check_gradients` found.
 
@@ -122,7 +133,7 @@ def check_call(*arguments: Any, **options: Any) -> tuple[dict[str, Any], dict[st
 
 
 def check_without_blocks(blocks: Any) -> None:
-    """Refuses lists of blocks in a call of which a gradient is wanted.
+    """Refuses lists of blocks in a graph of which a gradient is wanted.
 
     Raises:
       SpecError: says so.
@@ -140,7 +151,8 @@ def register(
 
     Args:
       call_of: makes q, k and v, and the other arguments of `attention` by name, of the operator's.
-      names: of the operator's arguments, which begin with q, k and v.
+      names: of the operator's arguments, which begin with q, k and v; `captured` are the tensors
+        that modifiers read.
     """
 
     def setup(ctx: Any, inputs: Sequence[Any], output: Sequence[Any]) -> None:
@@ -152,16 +164,14 @@ def register(
         save(ctx, operands, output, options, read)
 
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
-        found = dict(zip((*OPERANDS, "sinks"), gradients(ctx, do, dlse), strict=True))
-        pairs = zip(names, ctx.needs_input_grad, strict=False)
-        return tuple(found[n] if n in found else _no_gradient(x) for n, x in pairs)
+        needs: dict[str, Any] = dict(zip(names, ctx.needs_input_grad, strict=False))
+        wanted = [name for name in WANTED if needs.get(name)]
+        captured = list(compress(ctx.read, needs["captured"]))
+        found = gradients(ctx, do, dlse, wanted, captured)
+        lists = {"captured": [found.get(name) for name in ctx.read]}
+        return tuple(lists.get(name, found.get(name)) for name in needs)
 
     operator.register_autograd(backward, setup_context=setup)
-
-
-def _no_gradient(needs: bool | Sequence[bool]) -> list[None] | None:
-    """For an argument that has none; of a list of tensors a list."""
-    return None if isinstance(needs, bool) else [None] * len(needs)
 
 
 def save(
@@ -169,7 +179,7 @@ def save(
     operands: Sequence[Any],
     results: Sequence[Any],
     options: Mapping[str, Any],
-    read: Sequence[Any],
+    read: Mapping[str, Any],
 ) -> None:
     """Saves what the gradients of a call are computed from.
 
@@ -177,39 +187,62 @@ def save(
       operands: q, k and v.
       results: O and LSE.
       options: the others of `attention`; those of which gradients do not depend are left out.
-      read: the tensors that modifiers capture, which must not change either.
+      read: the tensors that modifiers capture, which must not change either, by name.
     """
     options = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
     arrays = {name: x for name, x in options.items() if isinstance(x, torch.Tensor)}
-    ctx.save_for_backward(*operands, *results, *arrays.values(), *read)
-    ctx.arrays = tuple(arrays)
+    ctx.save_for_backward(*operands, *results, *arrays.values(), *read.values())
+    ctx.arrays, ctx.read = tuple(arrays), tuple(read)
     ctx.options = {name: x for name, x in options.items() if name not in arrays}
+    ctx.are_readable = False
     ctx.set_materialize_grads(False)
 
 
-def gradients(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
-    """The gradients of q, k, v and sinks, from those of O and LSE; None: of 0."""
-    q, k, v, o, lse, *arrays = ctx.saved_tensors
-    if do is None and dlse is None:
-        return None, None, None, None
-    backward = attention_backward
-    if is_fake(q) or is_tracing():
-        backward = attention_backward_in_graph
+def gradients(
+    ctx: Any, do: Any, dlse: Any, wanted: Iterable[str], captured: Iterable[str]
+) -> dict[str, Any]:
+    """The gradients that are wanted, from those of O and LSE; one that is missing is 0.
+
+    Bits are the same every time where the call or PyTorch says so, by
+    `torch.use_deterministic_algorithms`.
+
+    Args:
+      wanted: names of the arguments with one, of `WANTED`; captured: those of captured tensors.
+
+    Returns:
+      Them, by these names.
+    """
+    q, k, v, o, lse, *others = ctx.saved_tensors
+    wanted, captured = tuple(wanted), tuple(captured)
+    if (do is None and dlse is None) or not (wanted or captured):
+        return {}
+    options = {"deterministic": torch.are_deterministic_algorithms_enabled(), **ctx.options}
+    options |= zip(ctx.arrays, others, strict=False)
+    if dlse is not None:
+        options["dlse"] = dlse.contiguous()
+    if wanted != OPERANDS:
+        options["wanted"] = wanted
+    if captured:
+        options["captured"] = captured
     do = torch.zeros_like(o) if do is None else do
     with torch.no_grad():
-        given = {"q": q, "k": k, "v": v, "o": o, "do": do}
-        given = {name: readable(name, x.detach()) for name, x in given.items()}
-        options = {**ctx.options, **dict(zip(ctx.arrays, arrays, strict=False))}
-        dlse = None if dlse is None else dlse.contiguous()
-        found = backward(**given, lse=lse, dlse=dlse, **options)
-        results = found.dq, found.dk, found.dv
-        for side, written in (("q", results[:1]), ("k", results[1:])):
+        do = readable("do", do)
+        if not ctx.are_readable:
+            q, k, v = (readable(name, x) for name, x in zip(OPERANDS, (q, k, v), strict=True))
+        if is_fake(q) or is_tracing():
+            given = (x.detach() for x in (q, k, v, o, lse, do))
+            found = attention_backward_in_graph(*given, **options)
+        else:
+            found = attention_backward(q, k, v, o, lse, do, **options)
+        for side, results in (("q", [found.dq]), ("k", [found.dk, found.dv])):
             if options.get(f"seqused_{side}") is not None:
-                _clear_outside(written, options, side)
-    results = (*results, *([] if found.dsinks is None else [found.dsinks]))
+                _clear_outside([x for x in results if x is not None], options, side)
+    made = dict(zip(WANTED, found, strict=False)) | dict(found.captured)
+    made = {name: made[name] for name in (*wanted, *captured)}
     if torch.is_grad_enabled():  # the graph of the gradients is wanted as well
-        results = _Once.apply(len(results), *results, q, k, v, do, *arrays)
-    return (*results, None)[:4]
+        once = _Once.apply(len(made), *made.values(), q, k, v, do, *others)
+        made = dict(zip(made, once, strict=True))
+    return made
 
 
 def _clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str) -> None:
@@ -235,7 +268,7 @@ def _clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str
         x.masked_fill_(outside[..., None, None], 0)
 
 
-def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> list[Any]:
+def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Refuses a call whose gradients have no kernel.
 
     The gradients are planned, with stand-ins for what the call will return; calls that are alike
@@ -246,7 +279,7 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
       options: the others of `attention`, by name.
 
     Returns:
-      The tensors that modifiers capture.
+      The tensors that modifiers read, by name.
 
     Raises:
       SpecError: names an operand that requires a gradient, and says what there is no kernel for.
@@ -255,33 +288,37 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
     values = (*operands.values(), *options.values(), chosen_for_all())
     with torch.no_grad():
         is_read = READER.add(signature, values)
-    key = tuple(signature.key)
-    captured = [signature.arrays[i] for i in signature.captured]
+    tensors = [signature.arrays[i] for i in signature.captured]
+    key = (*signature.key, *(getattr(x, "requires_grad", False) for x in tensors))
     others = {name: x for name, x in options.items() if name != "sinks"}
-    if is_read and key in _checked and not wants_gradient(captured, others):
-        return captured
+    if is_read and (names := _checked.get(key)) is not None and not wants_gradient((), others):
+        pairs = zip(names, tensors, strict=True)
+        return {name: x for name, x in pairs if name is not None}
     for name, x in operands.items():
         if isinstance(x, torch.Tensor):
             check_tensor(x, name, has_gradient=True)
-    _, arrays = trace(options.get("score_mod"), options.get("mask_mod"))
-    for name, x in {**others, **arrays}.items():
+    for name, x in others.items():
         if isinstance(x, torch.Tensor) and x.requires_grad:
             raise SpecError(NO_GRADIENT.format(name))
-    _plan_gradients(operands, options)
+    with torch.no_grad():
+        _, captured = trace_sources(options.get("score_mod"), options.get("mask_mod"))
+        read = {name: x for name, x in captured.items() if isinstance(x, torch.Tensor)}
+        _plan_gradients(operands, options, read)
     if is_read:
-        if len(_checked) >= MAX_CHECKED:
-            _checked.clear()
-        _checked.add(key)
-    return captured if is_read else [x for x in arrays.values() if isinstance(x, torch.Tensor)]
+        found = {id(x): name for name, x in read.items()}
+        _checked.put(key, [found.get(id(x)) for x in tensors])
+    return read
 
 
-def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _plan_gradients(
+    operands: Mapping[str, Any], options: Mapping[str, Any], read: Mapping[str, Any]
+) -> None:
     """Plans a call and its gradients; errors as `check_gradients`, and of the call itself."""
     given = {**operands, "sinks": options.get("sinks")}
     wanted = [name for name, x in given.items() if getattr(x, "requires_grad", False)]
+    captured = [name for name, x in read.items() if x.requires_grad]
 
-    def refuse(why: str) -> SpecError:
-        name = next(iter(wanted), "q")
+    def refuse(why: str, name: str = next(iter(wanted), "q")) -> SpecError:
         return SpecError(
             f"{name} requires a gradient, which this call has none of: {why}; call under "
             f"torch.no_grad(), or pass {name}.detach()"
@@ -291,8 +328,7 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
         if isinstance(x, CACHES):
             supported = "gradients are those of keys and values in tensors of their own"
             raise refuse(no_kernel(f"{name} of a {type(x).__name__}", supported))
-    with torch.no_grad():
-        found = [described(x, name) for name, x in operands.items()]
+    found = [described(x, name) for name, x in operands.items()]
     views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, found, strict=True)}
     if isinstance(options.get("sinks"), torch.Tensor):
         options = {**options, "sinks": options["sinks"].detach()}
@@ -304,11 +340,17 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
         if name not in (*OF_FORWARD, *OF_BACKWARD) and value is not DEFAULTS[name]:
             raise refuse(no_kernel(name, "gradients are those of attention without it"))
     views |= {name: _dense(views["q"], x.shape, x.dtype) for name, x in (("o", o), ("lse", lse))}
-    used = {name: x for name, x in options.items() if name in OF_BACKWARD}
+    used = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
+    plan = functools.partial(planner_of(attention_backward), **views, do=views["o"], **used)
     try:
-        planner_of(attention_backward)(**views, do=views["o"], **used)
+        plan()
     except AttnError as error:
         raise refuse(str(error)) from error
+    for name in captured:
+        try:
+            plan(captured=(name,))
+        except AttnError as error:
+            raise refuse(str(error), name) from error
 
 
 def _dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attn_mlir.api.attention_backward import OPERAND_GRADIENTS, Gradients, attention_backward
-from attn_mlir.pytorch.graph_calls import ModifiedCall
+from attn_mlir.api.attention_backward import WANTED, Gradients, attention_backward
+from attn_mlir.api.captured_gradients import check_names
+from attn_mlir.pytorch.graph_calls import CAPTURED, ModifiedCall
 from attn_mlir.pytorch.planned import breaks
-from attn_mlir.pytorch.readable import as_tensor
-from attn_mlir.trace import trace
+from attn_mlir.pytorch.traced import traced
 
 torch: Any = importlib.import_module("torch")
 
@@ -17,10 +17,17 @@ MODIFIERS = ("score_mod", "mask_mod")
 OPERANDS = dict.fromkeys(("q", "k", "v", "o", "lse", "do"), "Tensor") | {
     "captured": "Tensor[]", "modifier": "str", "mask": "str",
 }  # fmt: skip
-RESULTS = (*OPERAND_GRADIENTS, "dsinks")
+RESULTS = tuple(f"d{name}" for name in WANTED)
 
-BACKWARD = ModifiedCall(attention_backward, OPERANDS, excluded=(*MODIFIERS, "block_mask"))
-attention_backward_call_op = BACKWARD.operator("attention_backward_call", results=RESULTS)
+BACKWARD = ModifiedCall(
+    attention_backward,
+    OPERANDS,
+    excluded=(*MODIFIERS, "block_mask"),
+    extra={CAPTURED: "str[]?"},
+)
+attention_backward_call_op = BACKWARD.operator(
+    "attention_backward_call", results=RESULTS, has_others=True
+)
 
 
 def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
@@ -30,15 +37,12 @@ def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
     if breaks(given, "block_mask", *untraced):
         return attention_backward(*arguments, **options)
     mods = [given.pop(name, None) for name in MODIFIERS]
-    captured: list[Any] = []
-    modifier = ""
-    if any(mod is not None for mod in mods):
-        program, arrays = trace(*mods)
-        assert program is not None
-        pairs = zip(arrays.values(), program.tensors, strict=True)
-        captured = [as_tensor(x, tensor.rank) for x, tensor in pairs]
-        modifier = program.canonical()
-    dq, dk, dv, dsinks = attention_backward_call_op(
-        captured=captured, modifier=modifier, **BACKWARD.flattened(given)
+    names = check_names(given.pop("captured", ()))
+    modifiers = traced(*mods)
+    flat = {**BACKWARD.flattened(given), **({CAPTURED: names} if names else {})}
+    *made, others = attention_backward_call_op(
+        captured=modifiers.tensors, modifier=modifiers.text, **flat
     )
-    return Gradients(dq, dk, dv, dsinks if "sinks" in given else None)
+    wanted = given.get("wanted", WANTED if "sinks" in given else WANTED[:-1])
+    found = (x if name in wanted else None for name, x in zip(WANTED, made, strict=True))
+    return Gradients(*found, dict(zip(names, others, strict=True)))

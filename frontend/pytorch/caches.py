@@ -12,6 +12,7 @@ from attn_mlir.errors import SpecError
 FIRST = 2  # the first fields of a cache of any class hold the keys and the values
 TYPES = {
     "Any": "Tensor?", "bool": "bool?", "str": "str?", "str | None": "str?", "int": "int?",
+    "bool | None": "bool?", "Sequence[str] | None": "str[]?",
     "int | None": "int?", "float | None": "Scalar?", "object": "str?",  # out_dtype, by name
 }  # fmt: skip
 """Types in a schema, by their spelling in Python signatures; None stands for the default there."""

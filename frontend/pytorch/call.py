@@ -20,18 +20,19 @@ from attn_mlir.mods import check_extents
 from attn_mlir.naming import renamed
 from attn_mlir.pytorch.autograd import check_attention, trained
 from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op
-from attn_mlir.pytorch.readable import as_tensor, readable
+from attn_mlir.pytorch.readable import all_readable, as_tensor
 from attn_mlir.pytorch.shapes import wants_gradient
+from attn_mlir.pytorch.traced import traced
 from attn_mlir.runtime.call.repeats import Known
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import described, view
 from attn_mlir.runtime.kernel import machine_of
-from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 from attn_mlir.tracing.indices import check_indices
 
 torch: Any = importlib.import_module("torch")
 
-_checked = Known()  # calls whose modifiers stay inside the tensors that they read
+_checked = Known[bool]()  # of calls whose modifiers stay inside what they read True
 
 
 class Listing(NamedTuple):
@@ -87,15 +88,11 @@ def call(
             mask_mod, lists = _block_lists(Listing(*blocks), mask_mod, sizes, block)
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)
-    program, captured = trace(score_mod, mask_mod)
-    ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
-    read = [as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
-    modifier = "" if program is None else program.canonical()
+    modifiers = traced(score_mod, mask_mod)
     if wants_gradient(q, k, v):
-        arrays = dict(zip(captured, read, strict=True))
-        modifiers = None if program is None else Recorded(program, arrays)
-        check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers)
-    return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
+        check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers.recorded)
+    read = [*lists, *modifiers.tensors]
+    return attention_op(q, k, v, read, modifiers.text, mask, scale, return_lse, list(block))
 
 
 @outside_graphs
@@ -117,10 +114,11 @@ def call_now(
     Returns:
       O, and LSE or None.
     """
-    tensors = {name: readable(name, x) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
+    tensors = all_readable({"q": q, "k": k, "v": v})
     predicate = blocks.mask_mod if isinstance(blocks, BlockMask) else mask_mod
-    with torch.no_grad():
-        _check_indices((options["score_mod"], predicate), _sizes(q, k))
+    if options["score_mod"] is not None or predicate is not None:
+        with torch.no_grad():
+            _check_indices((options["score_mod"], predicate), _sizes(q, k))
     if blocks is None:
         options["mask"] = parse_mask(mask)
     elif isinstance(blocks, BlockMask):
@@ -142,19 +140,17 @@ def _check_indices(mods: tuple[ScoreMod | None, MaskMod | None], sizes: dict[str
     Raises:
       SpecError: as `trace` and `check_indices`.
     """
-    if not any(mods):
-        return
     signature = Signature(*sizes.values())
     is_read = READER.add(signature, mods)
     key = tuple(signature.key)
-    if is_read and key in _checked:
+    if is_read and _checked.get(key):
         return
     program, captured = trace(*mods)
     assert program is not None
     views = [view(array, name) for name, array in captured.items()]
     check_indices(program, views, sizes)
     if is_read and not any(x.device == "cpu" for x in views):  # whose elements were looked at
-        _checked.add(key)
+        _checked.put(key, True)
 
 
 def _sizes(q: Any, k: Any) -> dict[str, int]:

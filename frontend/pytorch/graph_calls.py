@@ -139,7 +139,12 @@ class GraphCall:
         return arguments
 
     def operator(
-        self, name: str, *, results: Sequence[str] = (), written: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        results: Sequence[str] = (),
+        written: Sequence[str] = (),
+        has_others: bool = False,
     ) -> Any:
         """Makes the operator.
 
@@ -150,13 +155,15 @@ class GraphCall:
           results: names of the plan's results that it returns; of those that a plan lacks an empty
             tensor of f32.
           written: names of the arguments that it changes.
+          has_others: whether it also returns the list of the plan's other results.
         """
         operands, options, names = self.operands, self.declared, self.arguments
 
         def returned(results_by_name: Mapping[str, Any], like: Any) -> Any:
             outputs = (results_by_name.get(x) for x in results)
             empty = (like.new_empty(0, dtype=torch.float32) if x is None else x for x in outputs)
-            return tuple(empty) if results else None
+            others = [x for name, x in results_by_name.items() if name not in results]
+            return (*empty, *([others] if has_others else [])) if results else None
 
         def call(*arguments: Any, **values: Any) -> Any:
             values |= dict(zip(names, arguments, strict=False))
@@ -177,7 +184,8 @@ class GraphCall:
 
         schema_arguments = [f"{kind} {x}" for x, kind in operands.items()]
         schema_arguments += [f"{kind} {x}=None" for x, kind in options.items()]
-        schema = f"({', '.join(schema_arguments)}) -> ({', '.join(['Tensor'] * len(results))})"
+        types = ["Tensor"] * len(results) + ["Tensor[]"] * has_others
+        schema = f"({', '.join(schema_arguments)}) -> ({', '.join(types)})"
         operator = torch.library.custom_op(
             f"attn_mlir::{name}", call, mutates_args=tuple(written), schema=schema
         )
@@ -204,6 +212,9 @@ class GraphCall:
         return planner(**self.unflattened(view_of, values))
 
 
+CAPTURED = "captured_gradients"  # an operator's name for the names of captured tensors
+
+
 class ModifiedCall(GraphCall):
     """A function whose modifiers are traced: `modifier` is a program, `captured` what it reads."""
 
@@ -217,6 +228,8 @@ class ModifiedCall(GraphCall):
                 raise SpecError(f"captured must hold {len(names)} tensors, got {len(captured)}")
             arrays = {name: view_of(x, name) for name, x in zip(names, captured, strict=True)}
             arguments["score_mod"] = Recorded(program, arrays)
+        if CAPTURED in arguments:
+            arguments["captured"] = arguments.pop(CAPTURED)
         return arguments
 
 

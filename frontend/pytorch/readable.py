@@ -7,6 +7,7 @@ describe is copied once, when the operator runs, also in graphs; head sizes are 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -22,27 +23,45 @@ torch: Any = importlib.import_module("torch")
 
 HEAD_DIM_STEP = 8  # elements of 16 bits: 16 bytes, the unit of copies
 
-_readable = Known()  # layouts that kernels can read
+_readable = Known[bool]()  # of layouts that kernels can read True
 
 
 def readable(name: str, tensor: Any) -> Any:
-    """The tensor, or a dense copy if kernels cannot read it where it lies; the copy has a gradient.
-
-    Layouts that kernels can read are remembered, as a `view` takes some ten microseconds.
-    """
-    layout = Signature()
-    seen = tensor.detach() if tensor.requires_grad else tensor
-    is_known = is_array(seen) and layout.add_array(seen)
-    if is_known and (key := tuple(layout.key)) in _readable:
+    """The tensor, or a dense copy, with a gradient, if kernels cannot read it where it lies."""
+    problem = _problem(name, tensor)
+    if problem is None:
         return tensor
-    problem = misfit(view(seen, name))
+    env.log("debug", f"{name} {problem}; it is copied")
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def all_readable(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Several tensors as of `readable`, by name."""
+    with torch.no_grad():
+        problems = [_problem(name, x) for name, x in tensors.items()]
+    if not any(problems):
+        return dict(tensors)
+    return {name: readable(name, x) for name, x in tensors.items()}
+
+
+def _problem(name: str, tensor: Any) -> str | None:
+    """Why kernels cannot read a tensor where it lies; None if they can.
+
+    Layouts that they can read are remembered, as a `view` takes some ten microseconds.
+    """
+    if tensor.requires_grad and torch.is_grad_enabled():
+        tensor = tensor.detach()
+    layout = Signature()
+    is_known = is_array(tensor) and layout.add_array(tensor)
+    key = tuple(layout.key)
+    if is_known and _readable.get(key):
+        return None
+    problem = misfit(view(tensor, name))
     if problem is None:
         if is_known:
-            _readable.add(key)
-        return tensor
-    what, _ = problem
-    env.log("debug", f"{name} {what}; it is copied")
-    return tensor.clone(memory_format=torch.contiguous_format)
+            _readable.put(key, True)
+        return None
+    return problem[0]
 
 
 def padded(tensor: Any) -> Any:

@@ -168,6 +168,8 @@ def fold(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Operands:
             )
             raise SpecError(f"{name} must be {expected}, got {list(tensor.shape)}")
     leads = [tuple(tensor.shape[:-2]) for tensor in tensors.values()]
+    if leads[0] == leads[1] == leads[2] and len(leads[0]) == 2:
+        return Operands(query, key, value, leads[0], 1)
     one_head = len(leads[0]) > 1 and all(lead[-1:] == (1,) for lead in leads[1:])
     if enable_gqa or one_head:
         heads, kv_heads = leads[0][-1:], leads[1][-1:]

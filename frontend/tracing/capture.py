@@ -66,6 +66,12 @@ class Captures:
             int, tuple[Any, int]
         ] = {}  # id -> (the array, kept alive, which tensor)
 
+    @property
+    def sources(self) -> dict[str, Any]:
+        """What has been read, as it was captured, by the name of the kernel's argument."""
+        tensors = self._graph.tensors
+        return {tensors[which].name: value for value, which in self._tensors.values()}
+
     def function(self, role: str, function: Any, names: Sequence[str]) -> Callable[..., Any]:
         """The function with stand-ins for what it captures.
 

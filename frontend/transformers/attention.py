@@ -19,8 +19,7 @@ host: Any = importlib.import_module("transformers.masking_utils")
 # What reaches a layer and does not change what it computes. Anything else that is given is refused.
 NEUTRAL = (
     "position_ids", "use_cache", "output_hidden_states", "output_router_logits",
-    "num_items_in_batch",
-    "deterministic", "seq_idx",
+    "num_items_in_batch", "seq_idx",
 )  # fmt: skip
 INSTEAD = {  # of an option that is refused
     "output_attentions": 'attention has no weights: attn_implementation="eager" returns them',
@@ -45,6 +44,7 @@ def attention_forward(
     cu_seq_lens_k: Any = None,
     max_length_q: Any = None,
     max_length_k: Any = None,
+    deterministic: bool | None = None,
     **options: Any,
 ) -> tuple[Any, None]:
     """Attention of one layer.
@@ -103,6 +103,7 @@ def attention_forward(
         mask_mod=predicate,
         scale=scaling,
         sinks=s_aux,
+        deterministic=deterministic,
         **({} if packed else {"seqused_k": keys.seqused}),
     )
     return o, None

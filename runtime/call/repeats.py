@@ -1,4 +1,4 @@
-"""Bounded, thread-safe memories of keys that come again: of their values, and of keys alone."""
+"""Bounded, thread-safe memories of values for keys that come again."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Repeats(Generic[T]):
             self._candidates.clear()
 
 
-class Known:
-    """A bounded set of keys; when it is full, all are forgotten.
+class Known(Generic[T]):
+    """A bounded memory of what was found out for a key; when it is full, all is forgotten.
 
     Args:
       most: largest number of keys.
@@ -72,16 +72,17 @@ class Known:
 
     def __init__(self, most: int = MOST):
         self._most = most
-        self._keys: set[Hashable] = set()
+        self._found: dict[Hashable, T] = {}
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._keys
+    def get(self, key: Hashable) -> T | None:
+        """What was found out; None where nothing was."""
+        return self._found.get(key)
 
-    def add(self, key: Hashable) -> None:
-        """Adds a key."""
-        if len(self._keys) >= self._most:
-            self._keys.clear()
-        self._keys.add(key)
+    def put(self, key: Hashable, found: T) -> None:
+        """Remembers it."""
+        if len(self._found) >= self._most:
+            self._found.clear()
+        self._found[key] = found
 
 
 def _trim(entries: OrderedDict[Hashable, T], most: int) -> None:

@@ -80,7 +80,7 @@ ALLOWED = {
     "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
     "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
-    "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library tracing",
+    "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library naming tracing",
     "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
     "transformers": "calls errors fallback masks mods naming pytorch trace",
     "cli": f"{LEAVES} emulator compiling dialect.attn dialect.targets masks reference runtime",

@@ -368,7 +368,6 @@ def refused(**options: Any) -> Callable[..., Any]:
     return lambda *x: am.attention(*x, **options)
 
 
-BLOCKS = am.block_mask(lambda b, h, i, j: i >= j, 1, HEADS, 8, 8)
 SINKS = torch.ones(HEADS, requires_grad=True)
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "captured": (
@@ -380,10 +379,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "cache": (lambda q, k, v: am.attention(q, am.ContiguousKV(k, v, None)), "k of a ContiguousKV"),
     "large heads": (
         lambda *x: flash.flash_attn_func(*(torch.cat([y] * 5, -1) for y in x)), "got 160; call und",
-    ),
-    "block_mask": (
-        lambda q, *_: at.flex_attention(*(q.transpose(1, 2),) * 3, block_mask=BLOCKS),
-        "block_mask has no kernel where an operand requires a gradient",
     ),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 # pyright: ignore
 
 import attn_mlir as am  # noqa: E402
 from attn_mlir import mods  # noqa: E402
@@ -197,11 +200,22 @@ def test_captured_arrays_of_numpy_reach_the_operator_as_tensors() -> None:
         np.testing.assert_array_equal(tensor[..., 0].float().numpy(), array.astype(np.float32))
 
 
+class Watched(TorchDispatchMode):
+    """Sees the operators that are called."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
 def test_captured_arrays_that_run_backwards_are_refused_before_pytorch_sees_them() -> None:
-    """PyTorch ends the process that imports one by DLPack."""
+    """PyTorch ends the process that imports one by DLPack; operators take tensors alone."""
     q = torch.zeros(1, 2, 4, 64).bfloat16()
     backwards = np.arange(4.0, dtype=np.float32)[::-1]
-    with pytest.raises(
-        SpecError, match=r"has strides \[-4\] in bytes: PyTorch has no negative ones"
+    for mode, message in (
+        (contextlib.nullcontext(), r"backwards has strides \[-1, 1\]: negative strides must go"),
+        (Watched(), r"has strides \[-4\] in bytes: PyTorch has no negative ones"),
     ):
-        flex_attention(q, q, q, lambda s, b, h, i, j: s + backwards[j])
+        with mode, pytest.raises(SpecError, match=message):
+            flex_attention(q, q, q, lambda s, b, h, i, j: s + backwards[j])

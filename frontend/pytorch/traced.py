@@ -1,0 +1,40 @@
+"""Modifiers as arguments of operators: a program as text, and the tensors that it reads."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+from attn_mlir.pytorch.readable import as_tensor
+from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace_sources
+
+torch: Any = importlib.import_module("torch")
+
+
+class Modifiers(NamedTuple):
+    """A traced score modifier and predicate.
+
+    Attributes:
+      text: `Program.canonical`, or "" where there is nothing to do.
+      tensors: what the program reads, in its order; their gradients are those of what was captured.
+      recorded: both, as a `score_mod`; None where there is nothing to do.
+    """
+
+    text: str
+    tensors: list[Any]
+    recorded: Recorded | None
+
+
+def traced(score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None) -> Modifiers:
+    """Traces modifiers.
+
+    Raises:
+      SpecError: as `trace`.
+    """
+    with torch.no_grad():  # whether a gradient has a kernel is found out later
+        program, sources = trace_sources(score_mod, mask_mod)
+    if program is None:
+        return Modifiers("", [], None)
+    tensors = [as_tensor(sources[x.name], x.rank) for x in program.tensors]
+    arrays = dict(zip((x.name for x in program.tensors), tensors, strict=True))
+    return Modifiers(program.canonical(), tensors, Recorded(program, arrays))
