@@ -52,7 +52,7 @@ class PlannedAttributes:
     _logits_soft_cap = _of_plan(lambda problem: problem.cap)
     _sm_scale = _of_plan(lambda problem: problem.scale)
     _causal = _of_plan(lambda problem: problem.causal)
-    _pos_encoding_mode = _of_plan(lambda problem: "NONE")
+    _pos_encoding_mode = _of_plan(lambda problem: problem.positions)
     _rope_scale = _rope_theta = _of_plan(lambda problem: None)
     _num_qo_heads = _of_plan(lambda problem: problem.heads)
     _num_kv_heads = _of_plan(lambda problem: problem.kv_heads)

@@ -26,7 +26,8 @@ from attn_mlir.flashinfer.options import (
     output_dtype,
     tensor,
 )
-from attn_mlir.flashinfer.table import NO_LIMIT
+from attn_mlir.flashinfer.positions import alibi, checked_mode
+from attn_mlir.flashinfer.table import ALIBI, NO_LIMIT, NO_POSITIONS
 from attn_mlir.lse import with_sinks
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import softcap
@@ -34,7 +35,7 @@ from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import as_float, as_int, flag, integer
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.kernel import machine_of
-from attn_mlir.trace import MaskMod
+from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
 
@@ -78,6 +79,8 @@ class Problem:
       num_splits: splits of the keys; 0 chooses.
       split_size: keys of a split, if that is fixed instead.
       mask_mod: a mask by the caller, in the place of the causal one.
+      positions: what scores say of positions, a `pos_encoding_mode`.
+      rotates: whether q and k can be rotated before the kernel.
     """
 
     heads: int
@@ -96,6 +99,8 @@ class Problem:
     num_splits: int = 0
     split_size: int | None = None
     mask_mod: MaskMod | None = None
+    positions: str = NO_POSITIONS
+    rotates: bool = False
 
     @staticmethod
     def of(
@@ -106,6 +111,7 @@ class Problem:
         causal: object = False,
         window_right: object = None,
         mask_mod: MaskMod | None = None,
+        rotates: bool = False,
         **scores: Any,
     ) -> Problem:
         """The problem that these arguments of `plan` say.
@@ -114,7 +120,7 @@ class Problem:
           sizes: num_qo_heads, num_kv_heads, head_dim, and v_head_dim or None: as head_dim.
           dtypes: of q, of k and v, and of O: None takes that of q.
           called: the dtypes, by the caller.
-          window_right, mask_mod: see `Problem`; causal, scores: see `scored`.
+          window_right, mask_mod, rotates: see `Problem`; causal, scores: see `scored`.
 
         Raises:
           SpecError: one that has no kernel.
@@ -133,6 +139,7 @@ class Problem:
             out_dtype=output_dtype(dtypes[2], called[2]),
             window_right=window_right,
             mask_mod=mask_mod,
+            rotates=rotates,
         ).scored(causal, **scores)
 
     def scored(
@@ -142,24 +149,28 @@ class Problem:
         window_left: object = NO_LIMIT,
         logits_soft_cap: object = None,
         sm_scale: float | None = None,
+        pos_encoding_mode: object = NO_POSITIONS,
     ) -> Problem:
         """The same with other scores.
 
         Args:
           causal: counts without a `mask_mod`.
-          window_left, logits_soft_cap, sm_scale: as of `BatchDecodeWithPagedKVCacheWrapper.plan`.
+          window_left, logits_soft_cap, sm_scale, pos_encoding_mode: as of
+            `BatchDecodeWithPagedKVCacheWrapper.plan`.
 
         Raises:
           SpecError: one that has no meaning.
         """
         is_causal = flag("causal", causal) and self.mask_mod is None
+        cap = max(number("logits_soft_cap", logits_soft_cap, 0.0), 0.0)
         return dataclasses.replace(
             self,
             mask=mask_of(is_causal, window_left, self.window_right),
             causal=is_causal,
             window_left=window_left,
-            cap=max(number("logits_soft_cap", logits_soft_cap, 0.0), 0.0),
-            scale=None if sm_scale is None else _checked_scale(sm_scale),
+            cap=cap,
+            scale=None if sm_scale is None else checked_scale(sm_scale),
+            positions=checked_mode(pos_encoding_mode, rotates=self.rotates, cap=cap),
         )
 
     def within(self, window_left: object) -> Problem:
@@ -273,6 +284,12 @@ class Problem:
         scale = check_scale(scale * products[0] * products[1], name=called)
         return CallScales(scale, products[2], *tables)
 
+    def _modifier(self, device: Any) -> ScoreMod | None:
+        """What becomes of a score: a cap, or a slope along the keys."""
+        if self.positions == ALIBI:
+            return alibi(self.heads, device)
+        return softcap(self.cap) if self.cap else None
+
     def attend(
         self,
         q: Any,
@@ -323,7 +340,7 @@ class Problem:
             v,
             mask=self.mask,
             mask_mod=self.mask_mod,
-            score_mod=softcap(self.cap) if self.cap else None,
+            score_mod=self._modifier(q.device),
             sinks=sinks,
             scale=scales.scale,
             out_dtype=self.out_dtype,
@@ -363,7 +380,7 @@ def _one_of(name: str, options: Mapping[str, Any], allowed: Iterable[str]) -> st
     return value
 
 
-def _checked_scale(sm_scale: object) -> float:
+def checked_scale(sm_scale: object) -> float:
     """A scale as the caller wrote it, which engines compare; kernels round it to f32.
 
     Raises:

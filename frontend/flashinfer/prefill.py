@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import indices
 from attn_mlir.flashinfer.pages import Pages
-from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.planned import Problem, checked_scale
 from attn_mlir.flashinfer.table import (
     OF_PAGED_RUN,
     PAGED_FORWARD,
@@ -22,6 +23,7 @@ from attn_mlir.flashinfer.table import (
     scores_of,
     with_arguments,
 )
+from attn_mlir.flashinfer.variants import declares_sinks
 from attn_mlir.flashinfer.wrapper import Wrapper, lengths_of
 from attn_mlir.runtime.call.scalars import as_int
 
@@ -33,6 +35,24 @@ QUERIES = "qo_indptr_buf"
 class PrefillWrapper(Wrapper):
     """Base of the wrappers for queries of unequal numbers, one sequence behind the other."""
 
+    _has_sinks = False
+
+    def _with_variant(self, problem: Problem, options: Mapping[str, Any]) -> Problem:
+        """The problem of a call, which has a scale of its own where `jit_args` declare a sink.
+
+        Raises:
+          SpecError: `sinks` or `sm_scale` are missing with such, or `sm_scale` is there without.
+        """
+        sinks, sm_scale = options.get("sinks"), options.get("sm_scale")
+        if self._has_sinks:
+            if sinks is None or sm_scale is None:
+                missing = "sinks" if sinks is None else "sm_scale"
+                raise SpecError(f"{missing} must be given: jit_args declare an attention sink")
+            return dataclasses.replace(problem, scale=checked_scale(sm_scale))
+        if sm_scale is not None:
+            raise SpecError("sm_scale is an argument of plan; run takes it with jit_args alone")
+        return problem
+
     def _plan_queries(
         self,
         qo_indptr: Any,
@@ -40,6 +60,8 @@ class PrefillWrapper(Wrapper):
         capacity: int,
         options: Mapping[str, Any],
         page: int = 1,
+        *,
+        rotates: bool = False,
     ) -> Problem:
         """Plans the queries of both wrappers.
 
@@ -47,6 +69,7 @@ class PrefillWrapper(Wrapper):
           sk: keys of each sequence; room: no sequence has more, see `PageLists.room`.
           options: the options of the call by name, those of `PREFILL_PLAN`.
           page: positions of a page.
+          rotates: see `Problem`.
         """
         plan_options = PREFILL_PLAN.ours(options)
         masks = (plan_options["custom_mask"], plan_options["packed_custom_mask"])
@@ -78,6 +101,7 @@ class PrefillWrapper(Wrapper):
                 plan_options["o_data_type"],
             ),
             mask_mod=mask_mod,
+            rotates=rotates,
             **scores_of(plan_options),
         ).with_splits(
             device,
@@ -131,6 +155,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         float_workspace_buffer: Any,
         kv_layout: str = "NHD",
         use_cuda_graph: bool = False,
+        jit_args: Any = None,
+        jit_kwargs: Any = None,
         **buffers: Any,
     ) -> None:
         """A wrapper for one layout; see `BatchDecodeWithPagedKVCacheWrapper`.
@@ -139,10 +165,12 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
           float_workspace_buffer, kv_layout, use_cuda_graph: see there.
           qo_indptr_buf, paged_kv_indptr_buf: [batch + 1] i32; paged_kv_last_page_len_buf: [batch].
           paged_kv_indices_buf: [entries], room for all pages.
+          jit_args, jit_kwargs: see `declares_sinks`; `run` then takes `sinks` and `sm_scale`.
 
         Raises:
           SpecError: an argument is wrong.
         """
+        self._has_sinks = declares_sinks(jit_args, jit_kwargs)
         names = (QUERIES, *BUFFERS)
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, names, buffers)
         self._pages = Pages(ROWS, BUFFERS, self._buffers, self._kv_layout)
@@ -194,7 +222,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         self._pages.store(lists, bounded=problem.split_size is not None)
 
     @with_arguments(
-        "self q paged_kv_cache",
+        "self q paged_kv_cache sinks sm_scale",
         f"{OF_PAGED_RUN} use_fp16_softmax uses_spcompress",
         options=PAGED_RUN,
     )
@@ -207,6 +235,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
             `BatchDecodeWithPagedKVCacheWrapper.run`.
           lse_base: log2 or ln; lse_layout: NH for [qo_indptr[-1], num_qo_heads], or HN for
             [num_qo_heads, qo_indptr[-1]].
+          sm_scale: with `jit_args`, in the place of that of `plan`.
 
         Returns:
           O [qo_indptr[-1], num_qo_heads, head_dim_vo], with `return_lse` also LSE.
@@ -215,6 +244,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
         problem = self._planned(q).within(options.get("window_left"))
+        problem = self._with_variant(problem, options)
         scales = problem.scales(q, options)
         cache = self._pages.cache(problem, paged_kv_cache, scales)
         return problem.attend(q, cache, None, scales, options, **self._queries())

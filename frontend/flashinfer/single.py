@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
 from attn_mlir.flashinfer.options import by_position, tensor
 from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.positions import rotated
 from attn_mlir.flashinfer.table import (
-    DECODE_FORWARD,
+    ROTATED,
     ROTATION,
+    SINGLE_DECODE,
     SINGLE_PREFILL,
     scores_of,
     with_arguments,
 )
 
+torch: Any = importlib.import_module("torch")
+
 
 @with_arguments(
     "q k v kv_layout pos_encoding_mode use_tensor_cores q_scale k_scale v_scale window_left "
     f"logits_soft_cap sm_scale {ROTATION} return_lse",
-    options=DECODE_FORWARD,
+    options=SINGLE_DECODE,
 )
 def single_decode_with_kv_cache(
     q: Any, k: Any, v: Any, kv_layout: str = "NHD", **options: Any
@@ -29,6 +34,8 @@ def single_decode_with_kv_cache(
     Args:
       q: [num_qo_heads, head_dim].
       k, v: [kv_len, num_kv_heads, head_dim] (NHD) or [num_kv_heads, kv_len, head_dim] (HND).
+      pos_encoding_mode: ROPE_LLAMA as well: copies of q and k are rotated, by positions over
+        `rope_scale` and angles to the base `rope_theta`; the query is the last key's.
       others: see `BatchDecodeWithPagedKVCacheWrapper`.
 
     Returns:
@@ -66,6 +73,7 @@ def single_prefill_with_kv_cache(
       o_dtype: of O.
       custom_mask: [qo_len, kv_len] bool, in the place of `causal`; packed_custom_mask: [bytes] u8,
         the same in bits.
+      pos_encoding_mode, rope_scale, rope_theta: see `single_decode_with_kv_cache`.
       others: see `BatchPrefillWithPagedKVCacheWrapper`.
 
     Returns:
@@ -99,7 +107,13 @@ def _attend(
         (q.dtype, k.dtype, o_dtype),
         called=("q", "k", "o_dtype"),
         mask_mod=mask_mod_of(*masks, q.device, [q.shape[0]], [k.shape[0]]),
+        rotates=True,
         **scores_of(options),
     )
+    if problem.positions == ROTATED:
+        rope = (options.get("rope_scale"), options.get("rope_theta"))
+        keys = torch.arange(k.shape[0], device=k.device)
+        q = rotated(q, torch.arange(-q.shape[0], 0, device=q.device) + k.shape[0], *rope)
+        k = rotated(k, keys, *rope)
     scales = problem.scales(q, options)
     return problem.attend(q, k[None], v[None], scales, options, rows=q.shape[0])

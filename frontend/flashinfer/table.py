@@ -15,14 +15,16 @@ _ROTARY = "rotate q and k before the call, and k when it is appended"
 
 BACKENDS = (
     "fa2", "fa3", "cutlass", "cudnn", "trtllm-gen", "cute-dsl", "cute-dsl-prims", "cutile", "xqa",
+    "cake",
 )  # fmt: skip
+_HERE_TOO = "plan is told it"
+_RANKS = "pass q_offset and k_offset to attn_mlir.attention"
 
 NEUTRAL: Table = {
-    **neutral("pos_encoding_mode", "NONE", instead=_ROTARY),
     **neutral("rope_scale", None, 1.0, instead=_ROTARY),
     **neutral("rope_theta", None, 1e4, instead=_ROTARY),
     **neutral("backend", "auto", *BACKENDS, instead="kernels are this package's", is_logged=True),
-    **neutral("jit_args jit_kwargs", None, instead=_JIT),
+    **neutral("jit_args", None, instead=_JIT),
     **neutral("variant_owns_mask", False, instead=_JIT),
     **neutral("use_fp16_qk_reduction", False, instead="sums are f32"),
     **neutral("use_fp16_softmax", None, False, instead="sums are f32"),
@@ -44,6 +46,22 @@ NEUTRAL: Table = {
         "custom_mask_buf mask_indptr_buf", None, instead="masks of the caller do not go into graphs"
     ),
     **neutral("o_scale", None, 1.0, instead="O is not quantised"),
+    **neutral("o_sf_scale o_sf_vec_size", None, instead="O is not quantised"),
+    **neutral("mask", None, instead="queries are the last positions of their sequence"),
+    **neutral("bmm1_scale_log2", None, instead="pass bmm1_scale"),
+    **neutral("multi_ctas_kv_counter_buffer", None, ANYTHING, instead=_HERE),
+    **neutral("enable_block_sparse_attention", False, instead="pass block_mask to attention"),
+    **neutral("cp_world", 1, instead=_RANKS),
+    **neutral("cp_rank", 0, instead=_RANKS),
+    **neutral("causal_seqlens_kv_global", None, instead=_RANKS),
+    **neutral("bf16q_fp8kv_transform_mode", None, ANYTHING, instead=_HERE),
+    **neutral("request_order request_order_plan", None, ANYTHING, instead=_HERE),
+    **neutral("use_profiler", False, instead="traces are those of attn_mlir"),
+    **neutral("profiler_buffer", None, instead="traces are those of attn_mlir"),
+    **neutral("pos_encoding_mode", "NONE", instead=_ROTARY),
+    **neutral("q_data_type kv_data_type", "torch.bfloat16", ANYTHING, instead=_HERE_TOO),
+    **neutral("head_dim_qk head_dim_vo", 128, ANYTHING, instead=_HERE_TOO),
+    **neutral("window_left", -1, ANYTHING, instead=_HERE_TOO),
     **neutral("global_override_indptr_cpu", None, ANYTHING, instead="plan reads indptr"),
 }  # fmt: skip
 
@@ -54,20 +72,36 @@ ROTATION = "rope_scale rope_theta"
 """
 
 NO_LIMIT = -1
+NO_POSITIONS, ALIBI, ROTATED = "NONE", "ALIBI", "ROPE_LLAMA"
 _SCALES = passed("q_scale k_scale v_scale")
 _LSE = passed("return_lse", False)
 _CAUSAL = passed("causal", False)
-_SCORES = [*passed("window_left", NO_LIMIT), *passed("logits_soft_cap sm_scale")]
+_SCORES = [
+    *passed("window_left", NO_LIMIT),
+    *passed("logits_soft_cap sm_scale"),
+    *passed("pos_encoding_mode", NO_POSITIONS),
+]
+_ROPE = passed(ROTATION)
 _RESULTS = [*_SCALES, *passed("out lse"), *_LSE]
 
 SCORES = Options(_SCORES)
 DECODE_RUN = Options([*_RESULTS, *passed("window_left sinks q_len_per_req")])
 _PREFILL_RESULTS = [*_RESULTS, *passed("lse_base", "log2"), *passed("lse_layout", "NH")]
-PAGED_RUN = Options([*_PREFILL_RESULTS, *passed("window_left sinks")])
-RAGGED_RUN = Options(_PREFILL_RESULTS)
+PAGED_RUN = Options([*_PREFILL_RESULTS, *passed("window_left sinks sm_scale")])
+RAGGED_RUN = Options([*_PREFILL_RESULTS, *passed("sinks sm_scale")])
 DECODE_FORWARD = Options([*_SCALES, *_SCORES, *_LSE])
+SINGLE_DECODE = Options([*DECODE_FORWARD.rows, *_ROPE])
 PAGED_FORWARD = Options([*_CAUSAL, *passed("k_scale v_scale"), *_SCORES, *_LSE])
-RAGGED_FORWARD = Options([*_CAUSAL, *_SCORES, *_LSE])
+RAGGED_FORWARD = Options([*_CAUSAL, *_SCORES, *_ROPE, *_LSE])
+TRTLLM = Options(
+    [
+        *passed("window_left", NO_LIMIT),
+        *passed("out out_dtype sinks lse"),
+        *passed("kv_layout", "HND"),
+        *passed("uses_shared_paged_kv_idx", True),
+        *_LSE,
+    ]
+)
 SINGLE_PREFILL = Options(
     [
         used("q_scale", scale_q=None),
@@ -75,6 +109,7 @@ SINGLE_PREFILL = Options(
         used("v_scale", scale_v=None, v_scale=None),
         *_CAUSAL,
         *_SCORES,
+        *_ROPE,
         *_LSE,
     ]
 )
@@ -89,6 +124,7 @@ PREFILL_PLAN = Options(
         *passed("disable_split_kv", False),
     ]
 )
+RAGGED_PLAN = Options([*PREFILL_PLAN.rows, *_ROPE])
 
 
 def with_arguments(

@@ -110,8 +110,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
     "layout": ({"kv_layout": "NDH"}, {}, {}, "^kv_layout must be NHD or HND, got 'NDH'"),
     "workspace": ({"float_workspace_buffer": None}, {}, {}, "^float_workspace_buffer must be a tensor"),
     "no buffers": ({"use_cuda_graph": True}, {}, {}, "^paged_kv_indptr_buffer must be a tensor"),
-    "rotation": ({}, {"pos_encoding_mode": "ROPE_LLAMA"}, {}, "^pos_encoding_mode must be NONE"),
-    "slopes": ({}, {"pos_encoding_mode": "ALIBI"}, {}, "^pos_encoding_mode must be NONE"),
+    "rotation": ({}, {"pos_encoding_mode": "ROPE_LLAMA"}, {}, "^pos_encoding_mode ROPE_LLAMA of keys"),
     "theta": ({}, {"rope_theta": 1e6}, {}, "^rope_theta must be None or 10000.0"),
     "size of parts": ({}, {"fixed_split_size": 4}, {}, "^fixed_split_size must be a multiple of 8 pages of 16"),
     "many parts": (
@@ -168,8 +167,10 @@ def test_prefills_are_refused() -> None:
     wrapper.plan(*plan, q_data_type=BF16)
     with pytest.raises(SpecError, match="^q has 3 rows, plan was told 12"):
         wrapper.run(normal(3, HEADS, DIM), BOTH)
-    with pytest.raises(SpecError, match="Wrapper.run takes at most 2 arguments by position, got 3"):
-        wrapper.run(normal(12, HEADS, DIM), BOTH, 1.0)
+    with pytest.raises(SpecError, match="Wrapper.run takes at most 4 arguments by position, got 5"):
+        wrapper.run(normal(12, HEADS, DIM), BOTH, None, None, 1.0)
+    with pytest.raises(SpecError, match="^sm_scale is an argument of plan; run takes it with jit"):
+        wrapper.run(normal(12, HEADS, DIM), BOTH, None, 1.0)
     with pytest.raises(SpecError, match="^custom_mask_buf must be None"):
         flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, custom_mask_buf=INDPTR)
     with pytest.raises(SpecError, match="^scale_k and k_scale are two names"):
@@ -239,8 +240,11 @@ def test_forward_has_scores_of_its_own(kind: str, asked: Asked) -> None:
         call()
         assert asked["mask"] == am.sliding_window(3, 0 if causal else None)
         assert asked["scale"] == 0.25 and asked["score_mod"] is not None
-    with pytest.raises(SpecError, match="^rope_theta must be None or 10000.0, got 5.0: rotate q"):
-        wrapper.forward(*operands, rope_theta=5.0)
+    message = "^rope_theta must be " + ("greater than 0" if kind == "ragged" else "None or 10000.0")
+    mode = {"pos_encoding_mode": "ROPE_LLAMA"} if kind == "ragged" else {}
+    with pytest.raises(SpecError, match=message):
+        wrapper.forward(*operands, rope_theta=-5.0, **mode)
+    wrapper.forward(*operands, **scores)
     with pytest.raises(SpecError, match="^window_left must be -1 or more"):
         wrapper.forward(*operands, window_left=-3)
     wrapper.run(*operands)

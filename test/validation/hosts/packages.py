@@ -8,6 +8,8 @@ from dataclasses import dataclass
 DECODE = "BatchDecodeWithPagedKVCacheWrapper"
 PAGED, RAGGED = "BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper"
 CASCADE = "MultiLevelCascadeAttentionWrapper"
+SHARED = tuple(f"Batch{kind}WithSharedPrefixPagedKVCacheWrapper" for kind in ("Decode", "Prefill"))
+SHARED_METHODS = ("begin_forward", "forward")
 METHODS = ("__init__", "plan", "run", "forward")
 DENSE = ("flash_attn_func", "flash_attn_varlen_func")
 PACKED = (
@@ -106,12 +108,18 @@ LIBRARIES: Mapping[str, Library] = {
             "flashinfer/decode.py": (
                 *(f"{DECODE}.{method}" for method in METHODS), "single_decode_with_kv_cache",
                 f"CUDAGraph{DECODE}.__init__", "fast_decode_plan",
+                "trtllm_batch_decode_with_kv_cache",
             ),
             "flashinfer/prefill.py": (
                 *(f"{wrapper}.{method}" for wrapper in (PAGED, RAGGED) for method in METHODS),
-                "single_prefill_with_kv_cache",
+                "single_prefill_with_kv_cache", "trtllm_batch_context_with_kv_cache",
+            ),
+            "flashinfer/attention/_core.py": (
+                *(f"BatchAttention.{method}" for method in ("__init__", "plan", "run")),
+                "BatchAttentionWithAttentionSinkWrapper.__init__",
             ),
             "flashinfer/cascade.py": (
+                *(f"{x}.{method}" for x in SHARED for method in ("__init__", *SHARED_METHODS)),
                 *(f"{CASCADE}.{method}" for method in ("__init__", "plan", "run")),
                 "merge_state", "merge_state_in_place", "merge_states",
             ),

@@ -58,6 +58,8 @@ def _parameters(written: ast.arguments) -> Iterator[Parameter]:
 def _value(default: ast.expr | None) -> Any:
     if default is None:
         return REQUIRED
+    if isinstance(default, ast.Attribute):  # torch.bfloat16
+        return ast.unparse(default)
     try:
         return ast.literal_eval(default)
     except ValueError:
