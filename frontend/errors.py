@@ -59,6 +59,10 @@ class LaunchError(AttnError):
     """A launch was refused or failed, on a GPU or on the emulator."""
 
 
+class RankError(AttnError):
+    """Another rank of a group failed: it refused a call, raised, ended or stopped."""
+
+
 REFUSALS = (SpecError, TargetError, ResourceError)
 """Errors of a call that is refused before anything is launched."""
 

@@ -66,6 +66,7 @@ def combination_of(
     is_ragged: bool,
     out_dtype: str,
     return_lse: bool,
+    sinks: Any = None,
     out: Output | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -78,11 +79,12 @@ def combination_of(
       lses: [splits, batch, heads, sq] of f32, or [2, splits, batch, heads, sq], two terms to be
         added.
       is_ragged: whether results have no batch: [total, heads, v_head_dim] and [heads, total].
+      sinks: [heads], which the parts leave out; None without.
       out_dtype, return_lse, out: as in `attention`.
       device, stream: as in `attention`.
     """
     step = combination_step(
-        parts=parts, lses=lses, sinks=None, out_dtype=out_dtype, return_lse=return_lse
+        parts=parts, lses=lses, sinks=sinks, out_dtype=out_dtype, return_lse=return_lse
     )
     sizes = {"batch": parts.shape[1], "sq": parts.shape[2]}
     results: list[Allocation] = []

@@ -41,7 +41,7 @@ EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulat
 ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
-    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect emulator fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
+    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect distributed emulator fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
     "naming passes pytorch reference runtime schedules torch trace tracing transformers validation"
 )
 
@@ -85,6 +85,7 @@ ALLOWED = {
     "transformers": "calls errors fallback masks mods naming pytorch trace",
     "cli": f"{LEAVES} emulator compiling dialect.attn dialect.targets masks reference runtime",
     "dialect": "element_types errors extensions",
+    "distributed": f"{LEAVES} {REQUEST} api calls",
     "emulator": "errors files runtime",
     "element_types": "errors",
     "passes.infrastructure": DIALECTS,

@@ -1,0 +1,15 @@
+"""Attention of sequences that lie on several GPUs; transport is `torch.distributed`."""
+
+from attn_mlir.distributed.decoding import decode_combine
+from attn_mlir.distributed.layouts import positions, shard, unshard
+from attn_mlir.distributed.schemes import gather_attention, ring_attention, ulysses_attention
+
+__all__ = [
+    "decode_combine",
+    "gather_attention",
+    "positions",
+    "ring_attention",
+    "shard",
+    "ulysses_attention",
+    "unshard",
+]

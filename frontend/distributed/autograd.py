@@ -1,0 +1,111 @@
+"""Attention to sharded keys as one node of autograd's graph."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from attn_mlir.distributed.layouts import Runs
+from attn_mlir.distributed.members import Members
+from attn_mlir.distributed.merging import Partials
+from attn_mlir.distributed.operands import Shards
+from attn_mlir.distributed.pieces import Piece, blocks_of
+from attn_mlir.distributed.problem import Problem
+
+torch: Any = importlib.import_module("torch")
+
+Keys = tuple[Sequence[Piece], Any, Any]  # calls, and K and V [batch, tokens, kv_heads, ...]
+
+
+class Scheme(Protocol):
+    """How the keys of all ranks come to the queries of this one."""
+
+    name: str
+    members: Members
+    problem: Problem
+    shards: Shards
+
+    def plans(self) -> Sequence[Sequence[Piece]]:
+        """The calls for each source of keys, in the order in which they come."""
+        ...
+
+    def keys(self, k: Any, v: Any) -> Iterator[Keys]:
+        """The keys of all ranks, a source at a time."""
+        ...
+
+    def gradients(self, k: Any, v: Any, of_keys: Any) -> tuple[Any, Any]:
+        """The gradients of this rank's K and V.
+
+        Args:
+          of_keys: computes those of a source's keys that this rank's queries give, (pieces, k, v)
+            to f32 (dk, dv).
+        """
+        ...
+
+
+class Sharded(torch.autograd.Function):
+    """O and LSE of q, k, v and sinks by a scheme."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, sinks: Any, scheme: Scheme) -> tuple[Any, Any]:
+        o, lse = attend(scheme, q, k, v, sinks)
+        ctx.save_for_backward(q, k, v, o, lse, sinks)
+        ctx.scheme = scheme
+        ctx.set_materialize_grads(False)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
+        q, k, v, o, lse, sinks = ctx.saved_tensors
+        do = torch.zeros_like(o) if do is None else do.contiguous()
+        dlse = None if dlse is None else dlse.contiguous()
+        scheme: Scheme = ctx.scheme
+        with scheme.members.watched(f"the backward pass of {scheme.name}"):
+            dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+
+            def of_keys(pieces: Sequence[Piece], k: Any, v: Any) -> tuple[Any, Any]:
+                sums = [torch.zeros(x.shape, dtype=torch.float32, device=q.device) for x in (k, v)]
+                for piece in pieces:
+                    given = (q, k, v, o, lse, do, dlse)
+                    found = scheme.problem.gradients(piece, *given, sinks=sinks)
+                    rows, keys = (slice(x.start, x.stop) for x in (piece.rows, piece.keys))
+                    dq[:, rows] += found.dq
+                    sums[0][:, keys] += found.dk
+                    sums[1][:, keys] += found.dv
+                return sums[0], sums[1]
+
+            dk, dv = scheme.gradients(k, v, of_keys)
+        dsinks = None
+        if sinks is not None and ctx.needs_input_grad[3]:
+            dsinks = _of_sinks(sinks, o, lse, do)
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dsinks, None
+
+
+def attend(scheme: Scheme, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any]:
+    """O in q's dtype and LSE of this rank's queries, merged from the pieces of all sources."""
+    shards, problem, plans = scheme.shards, scheme.problem, scheme.plans()
+    pieces = [piece for plan in plans for piece in plan]
+    is_one = len(pieces) == 1 and len(pieces[0].rows) == q.shape[1]
+    partials = None
+    if not is_one:
+        runs: Runs = shards.runs[scheme.members.rank]
+        partials = Partials(q, v.shape[3], blocks_of(runs), plans, problem.device)
+    results = None
+    for plan, k_source, v_source in scheme.keys(k, v):
+        for piece in plan:
+            given = (piece, q, k_source, v_source)
+            if partials is None:
+                results = problem.attend(*given, sinks=sinks)
+                continue
+            memory, sums = partials.slot(piece)
+            _, lse = problem.attend(*given, memory, out_dtype="f32")
+            sums.copy_(lse)
+    return results if partials is None else partials.merged(q.dtype, sinks)  # type: ignore[return-value]
+
+
+def _of_sinks(sinks: Any, o: Any, lse: Any, do: Any) -> Any:
+    """The gradient of the logits of sinks: each takes weight from all values of a row."""
+    delta = (o.float() * do.float()).sum(-1).transpose(1, 2)  # [batch, heads, rows]
+    weights = torch.sigmoid(sinks.float()[:, None] - lse)
+    return -(weights * delta).sum((0, 2)).to(sinks.dtype)

@@ -1,0 +1,128 @@
+"""`decode_combine`: results for the keys that each rank caches become those for all keys."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from attn_mlir.distributed.members import Members, members_of
+from attn_mlir.distributed.merging import merge_states
+from attn_mlir.distributed.transport import reduce_scatter, transport_of
+from attn_mlir.errors import SpecError, shown
+
+torch: Any = importlib.import_module("torch")
+
+HOW = ("ag_rs", "a2a")
+DTYPES = (torch.bfloat16, torch.float16)
+LSE_COLUMNS = 2  # an f32 as two elements of 16 bits
+
+
+def decode_combine(
+    o: Any, lse: Any, group: Any = None, how: str = "a2a", *, sinks: Any = None, device: Any = None
+) -> Any:
+    """O of this rank's heads for the keys of all ranks, where each rank has all heads for its keys.
+
+    Args:
+      o: [tokens, heads, D] or [batch, sq, heads, D], bf16 or f16: attention of all heads to the
+        keys that this rank caches, by `attention` or `mla_decode`; the number of ranks divides
+        heads.
+      lse: [heads, tokens], or [batch, heads, sq], f32: theirs, natural logarithms; a row without
+        keys has -inf, +inf or NaN, and its O is not looked at.
+      group: as of `ring_attention`.
+      how: `a2a`, one all-to-all of O with its LSE, or `ag_rs`, an all-gather of LSE and a
+        reduce-scatter of weighted O, which adds in O's dtype.
+      sinks: [heads], as of `attention`, added once here; the parts are computed without.
+      device: as of `attention`, of the kernel that combines.
+
+    Returns:
+      [tokens, heads / ranks, D] or [batch, sq, heads / ranks, D]: heads rank x heads / ranks and
+      following.
+
+    Raises:
+      SpecError: an argument is wrong, or differs between ranks.
+      RankError: another rank failed.
+    """
+    members = members_of(group)
+    with members.checked():
+        if how not in HOW:
+            raise SpecError(f"how must be one of {', '.join(HOW)}, got {shown(how)}")
+        _check(o, lse, sinks, members.size)
+        told = {"shape of o": tuple(o.shape), "dtype": o.dtype, "how": how}
+        told["sinks"] = sinks is not None
+    members.agree("decode_combine", told, o.shape[-3])
+    is_flat = o.dim() == 3
+    with members.watched("decode_combine"):
+        parts, sums = (o[None], lse[None]) if is_flat else (o, lse)
+        sums = sums.nan_to_num(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
+        combine = _all_to_all if how == "a2a" else _reduce_scatter
+        found = combine(members, parts, sums, sinks, device)
+    return found[0] if is_flat else found
+
+
+def _all_to_all(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> Any:
+    """One message for each rank, [batch, sq, heads / ranks, D + 2]: O and the bits of LSE."""
+    size, width = members.size, o.shape[3]
+    send = o.new_empty((size, *o.shape[:2], o.shape[2] // size, width + LSE_COLUMNS))
+    send[..., :width] = o.unflatten(2, (size, -1)).movedim(2, 0)
+    bits = lse.transpose(1, 2).contiguous().view(o.dtype).unflatten(2, (size, -1, LSE_COLUMNS))
+    send[..., width:] = bits.movedim(2, 0)
+    if size > 1:
+        send = transport_of(members, o.device).swap(send)
+    sums = send[..., width:].contiguous().view(torch.float32)[..., 0].transpose(2, 3).contiguous()
+    options = {"out_dtype": str(o.dtype).removeprefix("torch."), "return_lse": False}
+    own = _own_heads(members, sinks)
+    return merge_states(send[..., :width].float(), sums, sinks=own, device=device, **options)
+
+
+def _reduce_scatter(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> Any:
+    """O times its weight in the whole is added up while heads are scattered."""
+    del device
+    size = members.size
+    if size > 1:
+        sums = lse.new_empty((size, *lse.shape))
+        transport_of(members, o.device).gather([(sums, lse.contiguous())])()
+        total = torch.logsumexp(sums, 0)
+    else:
+        total = lse
+    if sinks is not None:
+        total = torch.logaddexp(total, sinks.float()[:, None])
+    weights = torch.where(lse == -torch.inf, 0.0, (lse - total).exp())
+    weighted = o.float() * weights.transpose(1, 2)[..., None]
+    weighted = weighted.masked_fill((weights == 0).transpose(1, 2)[..., None], 0).to(o.dtype)
+    if size == 1:
+        return weighted
+    send = weighted.unflatten(2, (size, -1)).movedim(2, 0).contiguous()
+    own = torch.empty_like(send[0])
+    reduce_scatter(own, send.flatten(0, 1), group=members.group)
+    return own
+
+
+def _own_heads(members: Members, sinks: Any) -> Any:
+    if sinks is None:
+        return None
+    return sinks.chunk(members.size)[members.rank].contiguous()
+
+
+def _check(o: Any, lse: Any, sinks: Any, size: int) -> None:
+    """Refuses shapes and dtypes that do not fit together.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    if not isinstance(o, torch.Tensor) or o.dim() not in (3, 4) or o.dtype not in DTYPES:
+        raise SpecError(
+            f"o must be [tokens, heads, D] or [batch, sq, heads, D] of bf16 or f16, got {_got(o)}"
+        )
+    *lead, rows, heads, _ = o.shape
+    if not isinstance(lse, torch.Tensor) or lse.dtype != torch.float32:
+        raise SpecError(f"lse must be a tensor of float32, got {_got(lse)}")
+    if tuple(lse.shape) != (*lead, heads, rows):
+        raise SpecError(f"lse must be {[*lead, heads, rows]} beside this o, got {list(lse.shape)}")
+    if heads % size:
+        raise SpecError(f"o has {heads} heads, which {size} ranks do not divide")
+    if sinks is not None and tuple(getattr(sinks, "shape", ())) != (heads,):
+        raise SpecError(f"sinks must be a tensor [{heads}], got {_got(sinks)}")
+
+
+def _got(x: Any) -> str:
+    return f"{list(x.shape)} of {x.dtype}" if isinstance(x, torch.Tensor) else type(x).__name__

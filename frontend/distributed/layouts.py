@@ -1,0 +1,167 @@
+"""Which positions of a sequence each rank has, and tensors cut by it.
+
+    layout "contiguous", 3 ranks, 12 tokens      layout "zigzag"
+    rank 0: 0 1 2 3                              rank 0: 0 1 10 11
+    rank 1: 4 5 6 7                              rank 1: 2 3 8 9
+    rank 2: 8 9 10 11                            rank 2: 4 5 6 7
+
+Zigzag cuts 2P chunks, and rank r has chunks r and 2P - 1 - r: under a causal mask all ranks then
+have equally many visible scores. Chunks have ceil(length / number of chunks) tokens; where the
+length does not divide, the last ones are shorter, or empty.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.distributed.members import Members, members_of
+from attn_mlir.distributed.transport import transport_of
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.call.scalars import integer
+
+torch: Any = importlib.import_module("torch")
+
+LAYOUTS = ("contiguous", "zigzag")
+
+Runs = tuple[range, ...]  # positions that lie one behind the other in memory
+
+
+def check_layout(layout: object) -> str:
+    """The layout's name.
+
+    Raises:
+      SpecError: it is none.
+    """
+    if layout not in LAYOUTS:
+        raise SpecError(f"layout must be one of {', '.join(LAYOUTS)}, got {shown(layout)}")
+    return str(layout)
+
+
+def runs_of(length: int, ranks: int, rank: int, layout: str) -> Runs:
+    """The positions of a rank, as ranges in the order of its tokens; some may be empty."""
+    chunks = (rank, 2 * ranks - 1 - rank) if layout == "zigzag" else (rank,)
+    size = -(-length // (ranks * len(chunks)))
+    return tuple(range(min(length, i * size), min(length, (i + 1) * size)) for i in chunks)
+
+
+def tokens_of(runs: Runs) -> int:
+    """How many tokens lie in ranges."""
+    return sum(map(len, runs))
+
+
+def indices(runs: Sequence[range], device: object = None) -> Any:
+    """The positions in ranges, one behind the other, as i64."""
+    ranges = [torch.arange(x.start, x.stop, device=device) for x in runs]
+    return torch.cat(ranges) if ranges else torch.empty(0, dtype=torch.int64, device=device)
+
+
+def positions(length: int, group: Any = None, layout: str = "zigzag", *, device: Any = None) -> Any:
+    """The positions of this rank's tokens in the whole sequence.
+
+    Args:
+      length: tokens of the whole sequence.
+      group: a process group of `torch.distributed`, or a mesh of one dimension; None: all ranks.
+      layout: `contiguous` or `zigzag`.
+      device: of the result.
+
+    Returns:
+      [own tokens] i64.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    members = members_of(group)
+    return indices(_own_runs(integer("length", length, 0), members, layout), device)
+
+
+def shard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> Any:
+    """This rank's part of a tensor that every rank has whole.
+
+    Args:
+      x: a tensor; gradients flow through the cut.
+      dim: the dimension of the sequence.
+      group, layout: as of `positions`.
+
+    Returns:
+      A tensor of its own memory, of as many rows along `dim` as the rank has tokens.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    members, axis = members_of(group), _axis(x, dim)
+    runs = _own_runs(x.shape[axis], members, layout)
+    return torch.cat([x.narrow(axis, run.start, len(run)) for run in runs], axis)
+
+
+def unshard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> Any:
+    """The whole tensor on every rank, from the parts of `shard`; for results, without gradients.
+
+    Args:
+      x: this rank's part.
+      dim, group, layout: as of `shard`.
+
+    Raises:
+      SpecError: an argument is wrong, or differs between ranks; the parts are not those of a
+        sequence.
+      RankError: another rank failed.
+    """
+    members, axis = members_of(group), _axis(x, dim)
+    layout = check_layout(layout)
+    rows = x.detach().movedim(axis, 0)
+    told = {"shape": tuple(rows.shape[1:]), "dtype": str(x.dtype), "layout": layout}
+    length = agreed_length(members, "unshard", told, rows.shape[0], layout)
+    ranks = range(members.size)
+    runs = [runs_of(length, members.size, rank, layout) for rank in ranks]
+    most = max(map(tokens_of, runs))
+    with members.watched("unshard"):
+        own = padded(rows, most)
+        whole = own.new_empty((members.size, *own.shape))
+        transport_of(members, x.device).gather([(whole, own)])()
+    parts = torch.cat([whole[rank, : tokens_of(runs[rank])] for rank in ranks])
+    found = torch.empty_like(parts)
+    found[indices([run for of_rank in runs for run in of_rank], x.device)] = parts
+    return found.movedim(0, axis)
+
+
+def padded(rows: Any, count: int) -> Any:
+    """Rows in memory of their own that is dense, filled up with zeros to a number of them."""
+    own = rows.new_zeros((count, *rows.shape[1:]))
+    own[: rows.shape[0]] = rows
+    return own
+
+
+def agreed_length(
+    members: Members, call: str, told: dict[str, object], tokens: int, layout: str
+) -> int:
+    """The length of the whole sequence, of which the ranks have the parts of a layout.
+
+    Args:
+      call: name of the function.
+      told: what has to be equal on all ranks.
+      tokens: of this rank.
+
+    Raises:
+      SpecError: as of `Members.agree`; some rank has other tokens than the layout gives it.
+      RankError: another rank failed.
+    """
+    counts = members.agree(call, told, tokens)
+    length = sum(counts)
+    wanted = [tokens_of(runs_of(length, members.size, r, layout)) for r in range(members.size)]
+    if list(counts) != wanted:
+        raise SpecError(
+            f"the ranks have {list(counts)} tokens, which are no shards of {length}: layout "
+            f"{layout} gives them {wanted}; cut with attn_mlir.distributed.shard"
+        )
+    return length
+
+
+def _own_runs(length: int, members: Members, layout: str) -> Runs:
+    return runs_of(length, members.size, members.rank, check_layout(layout))
+
+
+def _axis(x: Any, dim: object) -> int:
+    if not isinstance(x, torch.Tensor):
+        raise SpecError(f"x must be a tensor of torch, got {type(x).__name__}")
+    return integer("dim", dim, -x.dim(), x.dim() - 1) % x.dim()

@@ -1,0 +1,221 @@
+"""The ranks of a group: what they have to agree on before they communicate, and who failed.
+
+Agreement goes through the group's store, between hosts: each rank writes its arguments and reads
+those of the others before the first collective, so that a rank with other arguments raises instead
+of waiting for ever. A call with the arguments of the call before it is agreed on already. That is
+sound: were they other ones on some rank, that rank would wait for this one and name it.
+
+A rank that fails writes why, and aborts its connections. The others then look who wrote and who
+does not answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attn_mlir.errors import AttnError, RankError, SpecError, shown
+
+dist: Any = importlib.import_module("torch.distributed")
+c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+
+PREFIX = "attn_mlir"
+ROLL_CALL_SECONDS = 10.0  # that a rank has to answer after another one saw a failure
+UNNAMED = "another rank failed"
+
+_known: dict[str, Members] = {}
+
+
+def members_of(group: Any) -> Members:
+    """The ranks of a process group, of a mesh of one dimension, or all of them for None.
+
+    Raises:
+      SpecError: no group, one that this rank is not in, or no initialised `torch.distributed`.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise SpecError("torch.distributed is not initialised: call init_process_group first")
+    if hasattr(group, "get_group"):
+        if group.ndim != 1:
+            raise SpecError(
+                f"group is a mesh of {group.ndim} dimensions: pass one of them, mesh[name]"
+            )
+        group = group.get_group()
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, dist.ProcessGroup) or dist.get_rank(group) < 0:
+        raise SpecError(f"group must be a process group with this rank in it, got {shown(group)}")
+    name = group.group_name
+    if name not in _known or _known[name].group is not group:
+        _known[name] = Members(group)
+    return _known[name]
+
+
+class Members:
+    """The ranks of a group, seen from one of them.
+
+    Attributes:
+      group: the process group.
+      rank, size: of this rank in the group, and the number of ranks.
+      transport: how tensors travel, once that is decided.
+    """
+
+    def __init__(self, group: Any):
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self._store = dist.PrefixStore(PREFIX, c10d._get_process_group_store(group))
+        self._calls, self._posted = 0, ""
+        self._agreed: tuple[object, ...] = ()
+        self._tokens: tuple[int, ...] = ()
+        self._failure = ""
+        self.transport: Any = None
+
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """That of the group's collectives."""
+        device = next(iter(self.group._device_types))
+        return self.group._get_backend(device).options._timeout
+
+    def agree(self, call: str, told: Mapping[str, object], tokens: int) -> tuple[int, ...]:
+        """Makes sure that all ranks make the same call.
+
+        Args:
+          call: name of the function.
+          told: what has to be equal on all ranks, by names for messages.
+          tokens: of this rank, which may differ.
+
+        Returns:
+          The tokens of every rank.
+
+        Raises:
+          SpecError: something differs; the message says which rank has what.
+          RankError: another rank refused its arguments, or did not call within the timeout.
+        """
+        self._check_usable()
+        self._calls += 1
+        own = (call, *told.items(), tokens)
+        if own == self._agreed or self.size == 1:
+            return self._tokens if self.size > 1 else (tokens,)
+        plain = {"call": call, **{name: str(value) for name, value in told.items()}}
+        self._post({"told": plain, "tokens": tokens})
+        found = [self._read(rank) for rank in range(self.size)]
+        self._check_equal(found)
+        self._agreed, self._tokens = own, tuple(x["tokens"] for x in found)
+        return self._tokens
+
+    def exchange(self, text: str) -> list[str]:
+        """A text of each rank, in order; for what is decided once in the life of a group."""
+        self._calls += 1
+        self._post({"told": {}, "tokens": 0, "text": text})
+        return [self._read(rank)["text"] for rank in range(self.size)]
+
+    @contextlib.contextmanager
+    def checked(self) -> Iterator[None]:
+        """Tells the others when this rank refuses a call, which it has not agreed on yet."""
+        calls = self._calls
+        try:
+            yield
+        except AttnError as error:
+            if self._calls == calls and self.size > 1 and not self._failure:
+                self._calls, self._agreed = self._calls + 1, ()
+                self._post({"refused": str(error)})
+            raise
+
+    @contextlib.contextmanager
+    def watched(self, call: str) -> Iterator[None]:
+        """What communicates: an error in it ends the group, and names who failed.
+
+        Raises:
+          RankError: another rank failed; from the error of `torch.distributed`.
+        """
+        self._check_usable()
+        try:
+            yield
+        except Exception as error:
+            if self.size == 1:
+                raise
+            is_own = not _is_of_transport(error)
+            text = f"{type(error).__name__}: {error}" if is_own else ""
+            self._failure = text or UNNAMED
+            with contextlib.suppress(Exception):
+                self._store.set(f"failed/{self.rank}", json.dumps({"call": call, "error": text}))
+            with contextlib.suppress(Exception):
+                self.group.abort()
+            if is_own:
+                raise
+            self._failure = self._who(call)
+            raise RankError(self._failure) from error
+
+    def _check_usable(self) -> None:
+        if self._failure:
+            raise RankError(f"the group is unusable since a call failed: {self._failure}")
+
+    def _post(self, said: Mapping[str, object]) -> None:
+        """Writes what the others read of this call, in the place of the last thing written."""
+        key = f"call/{self._calls}/{self.rank}"
+        self._store.set(key, json.dumps(said))
+        if self._posted:
+            with contextlib.suppress(Exception):
+                self._store.delete_key(self._posted)
+        self._posted = key
+
+    def _read(self, rank: int) -> dict[str, Any]:
+        """What a rank wrote of this call.
+
+        Raises:
+          RankError: it refused, or wrote nothing within the timeout.
+        """
+        key = f"call/{self._calls}/{rank}"
+        try:
+            self._store.wait([key], self.timeout)
+            said = json.loads(self._store.get(key))
+        except Exception as error:
+            seconds = self.timeout.total_seconds()
+            raise RankError(
+                f"rank {rank} did not make call {self._calls} of the group within {seconds:g} s, "
+                "or made it with the arguments of its call before, and this rank with others"
+            ) from error
+        if "refused" in said:
+            raise RankError(f"rank {rank} refused the call: {said['refused']}")
+        return said
+
+    def _check_equal(self, found: list[dict[str, Any]]) -> None:
+        for rank, said in enumerate(found):
+            first, other = found[0]["told"], said["told"]
+            names = [name for name in first if other.get(name) != first[name]]
+            if names:
+                name = names[0]
+                raise SpecError(
+                    f"{name} must be the same on all ranks: rank 0 has {first[name]}, rank {rank} "
+                    f"has {other.get(name)}"
+                )
+
+    def _who(self, call: str) -> str:
+        """The message of a failure of another rank."""
+        seconds = min(ROLL_CALL_SECONDS, self.timeout.total_seconds())
+        end, silent = time.monotonic() + seconds, list[int]()
+        for rank in range(self.size):
+            try:
+                left = max(0.01, end - time.monotonic())
+                self._store.wait([f"failed/{rank}"], datetime.timedelta(seconds=left))
+                said = json.loads(self._store.get(f"failed/{rank}"))
+            except Exception:
+                silent.append(rank)
+                continue
+            if said["error"]:
+                return f"rank {rank} raised in {said['call']}: {said['error']}"
+        if len(silent) == self.size:
+            return (
+                f"{call} failed, and the store does not answer: its host, often rank 0, has ended"
+            )
+        ranks = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+        if silent:
+            return f"{ranks} ended or stopped in {call}: no answer for {seconds:g} s"
+        return f"{call} failed on all ranks, none of which raised an error of its own"
+
+
+def _is_of_transport(error: Exception) -> bool:
+    """Whether `torch.distributed` raised an error, which says that some other rank failed."""
+    return isinstance(error, dist.DistError) or type(error) is RuntimeError  # gloo raises these

@@ -1,0 +1,143 @@
+"""q, k and v of a call, which all ranks have agreed on, and K and V as one message."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.distributed.layouts import Runs, agreed_length, check_layout, runs_of, tokens_of
+from attn_mlir.distributed.members import Members
+from attn_mlir.distributed.problem import Problem, starts_of
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.trace import MaskMod, ScoreMod
+
+torch: Any = importlib.import_module("torch")
+
+DTYPES = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The parts of a sequence.
+
+    Attributes:
+      length: of the whole sequence.
+      runs: the positions of each rank, in its order of tokens.
+      most: tokens of the rank that has the most, which is how many a message has.
+    """
+
+    length: int
+    runs: tuple[Runs, ...]
+    most: int
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all runs of all ranks are equally long."""
+        return len({len(run) for of_rank in self.runs for run in of_rank}) == 1
+
+
+def checked_call(
+    members: Members,
+    name: str,
+    operands: tuple[Any, Any, Any],
+    *,
+    mask: Mask | None,
+    layout: str,
+    score_mod: ScoreMod | None,
+    mask_mod: MaskMod | None,
+    sinks: Any,
+    cu_seqlens: Any,
+    scale: float | None,
+    device: Any,
+    divisible: bool = False,
+) -> tuple[Problem, Shards]:
+    """What all ranks have agreed to compute.
+
+    Args:
+      name: of the function that is called.
+      divisible: whether the ranks have to divide the heads.
+
+    Raises:
+      SpecError: an argument is wrong, or differs between ranks.
+      RankError: another rank refused the call, or does not make it.
+    """
+    with members.checked():
+        layout = check_layout(layout)
+        _check_operands(*operands)
+        q, k, v = operands
+        if divisible and q.shape[2] % members.size:
+            raise SpecError(f"q has {q.shape[2]} heads, which {members.size} ranks do not divide")
+        if mask is not None and not isinstance(mask, Mask):
+            raise SpecError(f"mask must be made by attn_mlir.masks, got {type(mask).__name__}")
+        if cu_seqlens is not None and isinstance(cu_seqlens, torch.Tensor):
+            cu_seqlens = cu_seqlens.tolist()
+        told: dict[str, object] = {
+            "batch": q.shape[0],
+            "heads of q and k": (q.shape[2], k.shape[2]),
+            "head_dim and v_head_dim": (q.shape[3], v.shape[3]),
+            "dtype": q.dtype,
+            "device": q.device.type,
+            "mask": mask,
+            "layout": layout,
+            "scale": scale,
+            "cu_seqlens": None if cu_seqlens is None else tuple(cu_seqlens),
+            "score_mod": score_mod is not None,
+            "mask_mod": mask_mod is not None,
+            "sinks": sinks is not None,
+            "gradients": torch.is_grad_enabled() and any(x.requires_grad for x in operands),
+        }
+    length = agreed_length(members, name, told, q.shape[1], layout)
+    starts = starts_of(cu_seqlens, length, q.shape[0])
+    problem = Problem(mask, score_mod, mask_mod, scale, starts, device)
+    runs = tuple(runs_of(length, members.size, rank, layout) for rank in range(members.size))
+    return problem, Shards(length, runs, max(map(tokens_of, runs)))
+
+
+def _check_operands(q: Any, k: Any, v: Any) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor) or x.dim() != 4:
+            got = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+            raise SpecError(f"{name} must be a tensor [batch, own tokens, heads, D], got {got}")
+        if x.dtype not in DTYPES or x.dtype != q.dtype or x.device != q.device:
+            raise SpecError(
+                f"{name} must be bfloat16 or float16, of q's dtype and device, got {x.dtype} on "
+                f"{x.device} beside {q.dtype} on {q.device}"
+            )
+    if k.shape[:3] != v.shape[:3] or k.shape[3] != q.shape[3] or k.shape[:2] != q.shape[:2]:
+        raise SpecError(
+            "k must be [batch, own tokens, kv_heads, head_dim] of q's batch, tokens and head_dim, "
+            f"and v of k's tokens and heads: q is {list(q.shape)}, k {list(k.shape)}, v "
+            f"{list(v.shape)}"
+        )
+    if not k.shape[2] or q.shape[2] % k.shape[2]:
+        raise SpecError(f"k has {k.shape[2]} heads, which must divide the {q.shape[2]} of q")
+
+
+class Message:
+    """K and V of a rank as one tensor of rank 1; of as many tokens on each rank."""
+
+    def __init__(self, k: Any, v: Any, tokens: int):
+        batch, _, heads, _ = k.shape
+        self._shapes = [(batch, tokens, heads, x.shape[3]) for x in (k, v)]
+        self._tokens = tokens
+
+    def packed(self, k: Any, v: Any) -> Any:
+        """The message for tensors of up to as many tokens."""
+        if k.shape[1] == self._tokens:
+            return torch.cat([k.reshape(-1), v.reshape(-1)])
+        flat = k.new_zeros(sum(map(_count, self._shapes)))
+        for whole, x in zip(self.parts(flat, self._tokens), (k, v), strict=True):
+            whole[:, : x.shape[1]] = x
+        return flat
+
+    def parts(self, flat: Any, tokens: int) -> list[Any]:
+        """Views of K and V of a message, of its first tokens."""
+        first = _count(self._shapes[0])
+        pairs = zip((flat[:first], flat[first:]), self._shapes, strict=True)
+        return [x.view(shape)[:, :tokens] for x, shape in pairs]
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return torch.Size(shape).numel()

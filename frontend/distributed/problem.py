@@ -1,0 +1,193 @@
+"""What attention of the whole sequence is, and the calls of the kernels for a piece of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Any
+
+from attn_mlir.calls import attention, attention_backward
+from attn_mlir.distributed.layouts import Runs
+from attn_mlir.distributed.pieces import Document, Piece, pieces_of
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask
+from attn_mlir.trace import MaskMod, ScoreMod
+
+torch: Any = importlib.import_module("torch")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Attention of the whole sequence, of whatever rows and keys.
+
+    Attributes:
+      mask, score_mod, mask_mod, scale: as of `attention`, over positions of the whole sequence, or
+        of the document where there are such.
+      starts: where documents begin, and the length of the sequence; None without documents.
+      device: as of `attention`.
+    """
+
+    mask: Mask | None = None
+    score_mod: ScoreMod | None = None
+    mask_mod: MaskMod | None = None
+    scale: float | None = None
+    starts: tuple[int, ...] | None = None
+    device: Any = None
+
+    @property
+    def positional(self) -> bool:
+        """Whether functions look at positions."""
+        return self.score_mod is not None or self.mask_mod is not None
+
+    def pieces(self, rows: Runs, keys: Runs) -> tuple[Piece, ...]:
+        """The calls for queries and keys at these positions."""
+        return pieces_of(rows, keys, self.mask, positional=self.positional, starts=self.starts)
+
+    def attend(
+        self, piece: Piece, q: Any, k: Any, v: Any, out: Any = None, **options: Any
+    ) -> tuple[Any, Any]:
+        """O and LSE of a piece.
+
+        Args:
+          q: [batch, rows, heads, head_dim] of the rank; k, v: those of the source.
+          out: memory for O, as of `attention`.
+          options: further ones of `attention`.
+        """
+        rows, keys = _slice(piece.rows), _slice(piece.keys)
+        operands = q[:, rows], k[:, keys], v[:, keys]
+        options = {**options, "mask": piece.mask, "scale": self.scale, "return_lse": True}
+        options |= {"device": self.device}
+        if piece.offsets is not None or piece.documents:
+            options |= {"score_mod": self.score_mod, "mask_mod": self.mask_mod}
+        if piece.offsets is not None:
+            options |= dict(zip(("q_offset", "k_offset"), piece.offsets, strict=True))
+        if not piece.documents:
+            return attention(*operands, out=out, **options)
+        sequences = _sequences(piece.documents, q.device)
+        operands = tuple(x[0] for x in operands)
+        options |= {**sequences.lengths, "out": None if out is None else out[0]}
+        o, lse = attention(*operands, **options, **sequences.offsets)
+        return o[None], lse[None]
+
+    def gradients(
+        self,
+        piece: Piece,
+        q: Any,
+        k: Any,
+        v: Any,
+        o: Any,
+        lse: Any,
+        do: Any,
+        dlse: Any,
+        **options: Any,
+    ) -> Any:
+        """The gradients of a piece, of its rows and its keys.
+
+        Offsets have no gradients in `attention_backward`: functions of positions take their place.
+
+        Args:
+          o, lse, do, dlse: of all keys, for all rows of the rank; dlse may be None.
+        """
+        rows, keys = _slice(piece.rows), _slice(piece.keys)
+        of_rows = [q[:, rows], k[:, keys], v[:, keys], o[:, rows], do[:, rows]]
+        sums = [None if x is None else x[:, :, rows].contiguous() for x in (lse, dlse)]
+        options = {**options, "mask": piece.mask, "scale": self.scale, "device": self.device}
+        if piece.documents:
+            sequences = _sequences(piece.documents, q.device)
+            of_rows = [x[0] for x in of_rows]
+            sums = [None if x is None else x[0] for x in sums]
+            options |= {**sequences.lengths, **self._at(sequences.offsets)}
+        elif piece.offsets is not None:
+            options |= self._at(_offsets(piece.offsets, q.device))
+        q, k, v, o, do = of_rows
+        found = attention_backward(q, k, v, o, sums[0], do, dlse=sums[1], **options)
+        if piece.documents:
+            found = found._replace(**{x: getattr(found, x)[None] for x in ("dq", "dk", "dv")})
+        return found
+
+    def _at(self, offsets: Mapping[str, Any]) -> dict[str, Any]:
+        """The mask and the functions in the place of a mask with offsets, of [sequences] i32."""
+        q_offset, k_offset = offsets["q_offset"], offsets["k_offset"]
+        many = q_offset.shape[0] > 1
+        mask, score_mod, mask_mod = self.mask, self.score_mod, self.mask_mod
+        end = 2**30  # a key always exists
+
+        def at(b: Any, q: Any, k: Any) -> tuple[Any, Any]:
+            number = b if many else 0
+            return q + q_offset[number], k + k_offset[number]
+
+        def scores(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+            assert score_mod is not None
+            return score_mod(score, b, h, *at(b, q, k))
+
+        def shown_keys(b: Any, h: Any, q: Any, k: Any) -> Any:
+            q, k = at(b, q, k)
+            kept = None if mask is None else mask.visible(q, k, end, end)
+            if mask_mod is None:
+                return kept
+            own = mask_mod(b, h, q, k)
+            return own if kept is None else kept & own
+
+        has_mask = mask is not None or mask_mod is not None
+        return {
+            "mask": None,
+            "score_mod": None if score_mod is None else scores,
+            "mask_mod": shown_keys if has_mask else None,
+        }
+
+
+@dataclass(frozen=True)
+class _Sequences:
+    """Documents as `attention` takes sequences: [documents + 1] and [documents] i32."""
+
+    lengths: Mapping[str, Any]
+    offsets: Mapping[str, Any]
+
+
+@lru_cache(maxsize=256)
+def _sequences(documents: Sequence[Document], device: Any) -> _Sequences:
+    lengths, offsets = dict[str, Any](), dict[str, Any]()
+    for side, runs in (("q", [x.queries for x in documents]), ("k", [x.keys for x in documents])):
+        sizes = [len(x) for x in runs]
+        lengths[f"cu_seqlens_{side}"] = _i32([0, *accumulate(sizes)], device)
+        lengths[f"max_seqlen_{side}"] = max(sizes)
+        offsets[f"{side}_offset"] = _i32([x.start for x in runs], device)
+    return _Sequences(lengths, offsets)
+
+
+@lru_cache(maxsize=256)
+def _offsets(offsets: tuple[int, int], device: Any) -> dict[str, Any]:
+    return {x: _i32([y], device) for x, y in zip(("q_offset", "k_offset"), offsets, strict=True)}
+
+
+def _i32(values: Sequence[int], device: Any) -> Any:
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def _slice(run: range) -> slice:
+    return slice(run.start, run.stop)
+
+
+def starts_of(cu_seqlens: Any, length: int, batch: int) -> tuple[int, ...] | None:
+    """Where documents begin, and the length; None without.
+
+    Raises:
+      SpecError: not increasing from 0 to the length, or a batch of several packed sequences.
+    """
+    if cu_seqlens is None:
+        return None
+    try:
+        starts = tuple(int(x) for x in cu_seqlens)
+    except (TypeError, ValueError):
+        raise SpecError(f"cu_seqlens must be integers, got {shown(cu_seqlens)}") from None
+    is_rising = all(a <= b for a, b in pairwise(starts))
+    if len(starts) < 2 or starts[0] != 0 or starts[-1] != length or not is_rising:
+        raise SpecError(
+            f"cu_seqlens must rise from 0 to the {length} tokens of all ranks, got {shown(starts)}"
+        )
+    if batch != 1:
+        raise SpecError(f"cu_seqlens are of one packed sequence, q has batch {batch}")
+    return starts

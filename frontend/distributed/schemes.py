@@ -1,0 +1,135 @@
+"""`ring_attention`, `gather_attention` and `ulysses_attention`: attention to the keys of all ranks."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypedDict, Unpack
+
+from attn_mlir.distributed.autograd import Sharded
+from attn_mlir.distributed.gather import Gather
+from attn_mlir.distributed.members import members_of
+from attn_mlir.distributed.operands import checked_call
+from attn_mlir.distributed.ring import Ring
+from attn_mlir.distributed.ulysses import exchange_heads
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.runtime.call.scalars import flag
+from attn_mlir.trace import MaskMod, ScoreMod
+
+torch: Any = importlib.import_module("torch")
+
+
+class Options(TypedDict, total=False):
+    """What the three functions take by name; see `ring_attention`."""
+
+    mask: Mask | None
+    layout: str
+    score_mod: ScoreMod | None
+    mask_mod: MaskMod | None
+    sinks: Any
+    cu_seqlens: Any
+    scale: float | None
+    return_lse: bool
+    device: Any
+
+
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(Options.__annotations__),
+    "layout": "zigzag",
+    "return_lse": False,
+}
+
+
+def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
+    """Attention of this rank's queries to the keys of all ranks, which travel round a ring.
+
+    K and V of the next rank arrive while those of the last one are worked on: no rank holds more
+    than three shards of them. Masks and functions see positions of the whole sequence. Autograd
+    gets the gradients of q, k, v and sinks; they have the same bits every time.
+
+    Args:
+      q: [batch, own tokens, heads, head_dim], bf16 or f16.
+      k: [batch, own tokens, kv_heads, head_dim]; kv_heads divides heads.
+      v: [batch, own tokens, kv_heads, v_head_dim].
+      group: a process group of `torch.distributed`, or a mesh of one dimension; None: all ranks.
+      mask: as of `attn_mlir.attention`; `full()` by default.
+      layout: which tokens the rank has, `zigzag` by default: see `layouts`.
+      score_mod, mask_mod, scale: as of `attn_mlir.attention`, the same functions on all ranks.
+      sinks: [heads], as of `attn_mlir.attention`, the same on all ranks. A rank's gradient of them
+        is that of its own queries: the sum over ranks is that of all.
+      cu_seqlens: [documents + 1] integers from 0 to the length of the whole sequence, of which
+        batch is then 1: documents see nothing of each other, and positions are those within a
+        document. A tensor on a GPU is read by the host, which waits for it.
+      return_lse: also return LSE.
+      device: as of `attn_mlir.attention`.
+
+    Returns:
+      O [batch, own tokens, heads, v_head_dim] of q's dtype; with `return_lse` also LSE [batch,
+      heads, own tokens] f32, natural logarithm, without sinks.
+
+    Raises:
+      SpecError: an argument is wrong, or differs between ranks; nothing was sent.
+      RankError: another rank refused, raised, ended or stopped; the message names it.
+    """
+    return _sharded("ring_attention", Ring, (q, k, v), group, options)
+
+
+def gather_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
+    """Attention of this rank's queries to the keys of all ranks, which every rank gathers.
+
+    Few calls, and memory for K and V of the whole sequence.
+
+    Args:
+      q, k, v, group, options: as of `ring_attention`.
+
+    Returns, Raises:
+      As `ring_attention`.
+    """
+    return _sharded("gather_attention", Gather, (q, k, v), group, options)
+
+
+def ulysses_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
+    """Attention of all queries to all keys for some of the heads, between exchanges of the heads.
+
+    The number of ranks divides the heads. Heads of K and V that it does not divide are repeated.
+
+    Args:
+      q, k, v, group, options: as of `ring_attention`.
+
+    Returns, Raises:
+      As `ring_attention`.
+    """
+    members, given = members_of(group), _options(options)
+    return_lse = given.pop("return_lse")
+    problem, shards = checked_call(members, "ulysses_attention", (q, k, v), divisible=True, **given)
+    with members.watched("ulysses_attention"):
+        o, lse = exchange_heads(members, problem, shards, (q, k, v), given["sinks"])
+    return (o, lse) if return_lse else o
+
+
+def _sharded(
+    name: str, scheme: Callable[..., Any], operands: Any, group: Any, options: Options
+) -> Any:
+    members, given = members_of(group), _options(options)
+    return_lse = given.pop("return_lse")
+    problem, shards = checked_call(members, name, operands, **given)
+    with members.watched(name):
+        made = scheme(name, members, problem, shards)
+        o, lse = Sharded.apply(*operands, given["sinks"], made)
+    return (o, lse) if return_lse else o
+
+
+def _options(options: Options) -> dict[str, Any]:
+    """All options, those that are left out by default.
+
+    Raises:
+      TypeError: one that the functions do not have.
+    """
+    if unknown := sorted(set(options) - set(DEFAULTS)):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: {', '.join(DEFAULTS)}")
+    given = {**DEFAULTS, **options}
+    flag("return_lse", given["return_lse"])
+    if given["sinks"] is not None and not isinstance(given["sinks"], torch.Tensor):
+        raise SpecError(f"sinks must be a tensor [heads], got {type(given['sinks']).__name__}")
+    return given

@@ -1,0 +1,135 @@
+"""Ulysses: each rank gets all tokens of some heads, and gives O back by tokens."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from itertools import pairwise
+from typing import Any
+
+from attn_mlir.calls import attention
+from attn_mlir.distributed.layouts import indices, tokens_of
+from attn_mlir.distributed.members import Members
+from attn_mlir.distributed.operands import Shards
+from attn_mlir.distributed.problem import Problem
+from attn_mlir.distributed.transport import Transport, transport_of
+
+torch: Any = importlib.import_module("torch")
+
+
+class _Swap(torch.autograd.Function):
+    """Part i of [ranks, ...] goes to rank i; gradients go back the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, send: Any, members: Members, transport: Transport) -> Any:
+        ctx.at = members, transport
+        return transport.swap(send.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, None, None]:
+        members, transport = ctx.at
+        with members.watched("the backward pass of ulysses_attention"):
+            return transport.swap(gradient.contiguous()), None, None
+
+
+def exchange_heads(
+    members: Members, problem: Problem, shards: Shards, operands: tuple[Any, Any, Any], sinks: Any
+) -> tuple[Any, Any]:
+    """O [batch, own tokens, heads, v_head_dim] and LSE [batch, heads, own tokens]."""
+    q, k, v = operands
+    rank, size = members.rank, members.size
+    heads, own = q.shape[2] // size, q.shape[1]
+    repeats = math.lcm(k.shape[2], size) // k.shape[2]
+    if repeats > 1:
+        k, v = (x.repeat_interleave(repeats, 2) for x in (k, v))
+    order, back = _orders(shards, q.device)
+    sent = [_by_heads(x, size, shards.most) for x in (q, k, v)]
+    widths = [x[0, 0, 0].numel() for x in sent]
+    together = torch.cat([x.flatten(3) for x in sent], 3)  # [ranks, batch, tokens, columns]
+    if size > 1:
+        together = _Swap.apply(together, members, transport_of(members, q.device))
+    tokens = together.transpose(0, 1).flatten(1, 2)  # [batch, ranks x tokens, columns]
+    tokens = tokens if order is None else tokens[:, order]
+    of_heads = [
+        x.unflatten(2, (-1, original.shape[3]))
+        for x, original in zip(tokens.split(widths, 2), (q, k, v), strict=True)
+    ]
+    own_sinks = None if sinks is None else sinks[rank * heads : (rank + 1) * heads]
+    o, lse = _attend(problem, of_heads, own_sinks, rank * heads)
+    columns = torch.cat([o.flatten(2), _bits(lse.transpose(1, 2), o.dtype)], 2)
+    if back is not None:
+        columns = columns[:, back]
+    parts = columns.unflatten(1, (size, shards.most)).transpose(0, 1)
+    if size > 1:
+        parts = _Swap.apply(parts, members, transport_of(members, q.device))
+    parts = parts[:, :, :own].movedim(0, 2)  # [batch, own tokens, ranks, columns]
+    width = heads * v.shape[3]
+    o = parts[..., :width].unflatten(3, (heads, -1)).flatten(2, 3)
+    lse = _numbers(parts[..., width:].detach()).flatten(2).transpose(1, 2)
+    return o, lse
+
+
+def _attend(problem: Problem, operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
+    """Attention of whole sequences, of heads from a number on."""
+    q, k, v = operands
+    score_mod, mask_mod = problem.score_mod, problem.mask_mod
+    first = torch.tensor([head], dtype=torch.int32, device=q.device)
+
+    def scores(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        assert score_mod is not None
+        return score_mod(score, b, h + first[0], q, k)
+
+    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
+        assert mask_mod is not None
+        return mask_mod(b, h + first[0], q, k)
+
+    options: dict[str, Any] = {
+        "mask": problem.mask,
+        "score_mod": None if score_mod is None else scores,
+        "mask_mod": None if mask_mod is None else visible,
+        "sinks": sinks,
+        "scale": problem.scale,
+        "device": problem.device,
+        "return_lse": True,
+    }
+    if problem.starts is None:
+        return attention(q, k, v, **options)
+    starts = torch.tensor(problem.starts, dtype=torch.int32, device=q.device)
+    most = max(b - a for a, b in pairwise(problem.starts))
+    lengths = {f"cu_seqlens_{x}": starts for x in "qk"} | {f"max_seqlen_{x}": most for x in "qk"}
+    o, lse = attention(q[0], k[0], v[0], **options, **lengths)
+    return o[None], lse[None]
+
+
+def _by_heads(x: Any, size: int, most: int) -> Any:
+    """[ranks, batch, tokens, heads / ranks, D], of as many tokens on each rank."""
+    if x.shape[1] < most:
+        x = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, most - x.shape[1]))
+    return x.unflatten(2, (size, -1)).movedim(2, 0)
+
+
+def _orders(shards: Shards, device: Any) -> tuple[Any, Any]:
+    """Where each position lies in [ranks x tokens]; and for each of these the position that is
+    there, or any. None if both are the identity.
+    """
+    most, size = shards.most, len(shards.runs)
+    by_rank = [indices(x) for x in shards.runs]
+    places = torch.cat(
+        [rank * most + torch.arange(tokens_of(x)) for rank, x in enumerate(shards.runs)]
+    )
+    order, back = torch.empty(shards.length, dtype=torch.int64), torch.zeros(size * most).long()
+    order[torch.cat(by_rank)] = places
+    back[places] = torch.cat(by_rank)
+    if size * most == shards.length and bool((order == torch.arange(shards.length)).all()):
+        return None, None
+    return order.to(device), back.to(device)
+
+
+def _bits(lse: Any, dtype: Any) -> Any:
+    """f32 [..., heads] as [..., 2 heads] of a type of 16 bits, which carries no gradient."""
+    return lse.detach().contiguous().view(dtype)
+
+
+def _numbers(bits: Any) -> Any:
+    """What `_bits` was given."""
+    return bits.contiguous().view(torch.float32)

@@ -1,0 +1,1 @@
+"""Attention of sequences on several ranks: processes on this machine, and what they check."""

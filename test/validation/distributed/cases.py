@@ -1,0 +1,156 @@
+"""Calls of every scheme, compared with the whole problem in float64."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import attn_mlir as am
+from attn_mlir import distributed as ad
+from attn_mlir import mods
+
+torch: Any = importlib.import_module("torch")
+dist: Any = importlib.import_module("torch.distributed")
+
+HEADS, DIM = 4, 32
+SCHEMES = ("ring", "gather", "ulysses")
+ROUNDING = 2.0**-8  # of bf16
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of the three schemes.
+
+    Attributes:
+      length: tokens of the whole sequence.
+      documents: where documents end, without the length.
+    """
+
+    length: int = 64
+    mask: am.Mask | None = None
+    layout: str = "zigzag"
+    kv_heads: int = 2
+    batch: int = 1
+    documents: tuple[int, ...] = ()
+    has_alibi: bool = False
+    has_sinks: bool = False
+
+
+CASES = {
+    "causal": Case(mask=am.causal()),
+    "full": Case(),
+    "contiguous": Case(mask=am.causal(), layout="contiguous"),
+    "batch": Case(mask=am.causal(), batch=2, kv_heads=4),
+    "window": Case(mask=am.sliding_window(20, 0)),
+    "chunked": Case(mask=am.chunked(24), layout="contiguous"),
+    "prefix": Case(mask=am.prefix_lm(21)),
+    "alibi": Case(mask=am.causal(), has_alibi=True),
+    "sinks": Case(mask=am.causal(), has_sinks=True),
+    "documents": Case(mask=am.causal(), documents=(5, 23, 40)),
+    "documents-contiguous": Case(mask=am.causal(), documents=(5, 23, 40), layout="contiguous"),
+    "documents-alibi": Case(documents=(30,), has_alibi=True),
+    "odd": Case(length=61, mask=am.causal()),
+    "odd-contiguous": Case(length=61, layout="contiguous"),
+    "empty-rank": Case(length=3, mask=am.causal(), layout="contiguous"),
+    "empty-chunks": Case(length=5, mask=am.causal()),
+    "one-kv-head": Case(mask=am.causal(), kv_heads=1),
+}
+
+
+def check(*names: str) -> dict[str, Any]:
+    """The largest errors of this rank, in units of the bound, by scheme and case.
+
+    Args:
+      names: `scheme-case`, with `-gradients` at the end for a backward pass.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        begin = time.perf_counter()
+        scheme, _, rest = name.partition("-")
+        case = rest.removesuffix("-gradients")
+        errors = _errors(scheme, CASES[case], gradients=rest != case)
+        found[name] = {**errors, "seconds": round(time.perf_counter() - begin, 1)}
+    return found
+
+
+def _errors(scheme: str, case: Case, *, gradients: bool) -> dict[str, float]:
+    torch.manual_seed(1)
+    shape = case.batch, case.length
+    q, do = (torch.randn(*shape, HEADS, DIM) for _ in range(2))
+    k, v = (torch.randn(*shape, case.kv_heads, DIM) for _ in range(2))
+    q, k, v, do = (x.bfloat16() for x in (q, k, v, do))
+    sinks = torch.randn(HEADS) if case.has_sinks else None
+    dlse = torch.randn(case.batch, HEADS, case.length) if gradients else None
+    if scheme == "ulysses":
+        dlse = None
+    whole = [x.double().requires_grad_() for x in (q, k, v)]
+    want_sinks = None if sinks is None else sinks.double().requires_grad_()
+    want = _whole(case, *whole, want_sinks)
+    own = [ad.shard(x, layout=case.layout).requires_grad_(gradients) for x in (q, k, v)]
+    sinks = None if sinks is None else sinks.requires_grad_(gradients)
+    slopes = torch.tensor([0.5**h for h in range(1, HEADS + 1)])
+    function: Callable[..., Any] = getattr(ad, f"{scheme}_attention")
+    o, lse = function(
+        *own,
+        mask=case.mask,
+        layout=case.layout,
+        sinks=sinks,
+        cu_seqlens=[0, *case.documents, case.length] if case.documents else None,
+        score_mod=mods.alibi(slopes) if case.has_alibi else None,
+        return_lse=True,
+        device="emulator",
+    )
+    rows = ad.positions(case.length, layout=case.layout)
+    errors = {"o": _error(o, want[0][:, rows]), "lse": _error(lse, want[1][:, :, rows])}
+    if gradients:
+        kept = want[1].isfinite()
+        total = (want[0] * do.double()).sum()
+        mine = (o * do[:, rows]).float().sum()
+        if dlse is not None:
+            total = total + want[1].masked_fill(~kept, 0).mul(dlse).sum()
+            mine = mine + lse.mul(dlse[:, :, rows]).sum()
+        total.backward()
+        mine.backward()
+        for name, x, y in zip(("dq", "dk", "dv"), own, whole, strict=True):
+            errors[name] = _error(x.grad, y.grad[:, rows], 4)
+        if sinks is not None:
+            sums = sinks.grad.clone()
+            dist.all_reduce(sums)
+            errors["dsinks"] = _error(sums, want_sinks.grad, 4)
+    return errors
+
+
+def _whole(case: Case, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any]:
+    """O and LSE of the whole problem."""
+    groups = HEADS // case.kv_heads
+    k, v = (x.repeat_interleave(groups, 2) for x in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / DIM**0.5
+    at = torch.arange(case.length)
+    document = torch.bucketize(at, torch.tensor(case.documents), right=True)
+    begins = torch.tensor([0, *case.documents])[document]
+    at = at - begins
+    rows, keys = at[:, None], at[None]
+    if case.has_alibi:
+        slopes = torch.tensor([0.5**h for h in range(1, HEADS + 1)], dtype=torch.float64)
+        scores = scores - slopes[:, None, None] * (rows - keys).abs()
+    shown = document[:, None] == document[None]
+    if case.mask is not None:
+        shown = shown & case.mask.visible(rows, keys, case.length, case.length)
+    scores = scores.masked_fill(~shown, -torch.inf)
+    lse = scores.logsumexp(-1)
+    if sinks is not None:
+        column = sinks[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, column], -1)
+    weights = scores.softmax(-1)[..., : case.length]
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v), lse
+
+
+def _error(found: Any, want: Any, factor: float = 2) -> float:
+    """The largest error in units of so many roundings of bf16 of the largest value."""
+    if not found.numel():
+        return 0.0 if found.shape == want.shape else float("inf")
+    scale = max(1.0, want.detach().abs().max().item())
+    return ((found.detach() - want.detach()).abs().max() / (factor * ROUNDING * scale)).item()
