@@ -66,7 +66,7 @@ class Members:
     def __init__(self, group: Any):
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         self._store = dist.PrefixStore(PREFIX, c10d._get_process_group_store(group))
-        self._calls, self._posted = 0, ""
+        self._calls, self._posted = 0, list[str]()
         self._agreed: tuple[object, ...] = ()
         self._tokens: tuple[int, ...] = ()
         self._failure = ""
@@ -100,7 +100,7 @@ class Members:
             return self._tokens if self.size > 1 else (tokens,)
         plain = {"call": call, **{name: str(value) for name, value in told.items()}}
         self._post({"told": plain, "tokens": tokens})
-        found = [self._read(rank) for rank in range(self.size)]
+        found = self._read_all()
         self._check_equal(found)
         self._agreed, self._tokens = own, tuple(x["tokens"] for x in found)
         return self._tokens
@@ -109,7 +109,7 @@ class Members:
         """A text of each rank, in order; for what is decided once in the life of a group."""
         self._calls += 1
         self._post({"told": {}, "tokens": 0, "text": text})
-        return [self._read(rank)["text"] for rank in range(self.size)]
+        return [said["text"] for said in self._read_all()]
 
     @contextlib.contextmanager
     def checked(self) -> Iterator[None]:
@@ -153,13 +153,21 @@ class Members:
             raise RankError(f"the group is unusable since a call failed: {self._failure}")
 
     def _post(self, said: Mapping[str, object]) -> None:
-        """Writes what the others read of this call, in the place of the last thing written."""
+        """Writes what the others read of this call."""
         key = f"call/{self._calls}/{self.rank}"
         self._store.set(key, json.dumps(said))
-        if self._posted:
-            with contextlib.suppress(Exception):
-                self._store.delete_key(self._posted)
-        self._posted = key
+        self._posted.append(key)
+
+    def _read_all(self) -> list[dict[str, Any]]:
+        """What each rank wrote of this call; then all of them have read what they wrote before.
+
+        Raises:
+          RankError: as of `_read`.
+        """
+        found = [self._read(rank) for rank in range(self.size)]
+        while len(self._posted) > 1:
+            self._store.delete_key(self._posted.pop(0))
+        return found
 
     def _read(self, rank: int) -> dict[str, Any]:
         """What a rank wrote of this call.

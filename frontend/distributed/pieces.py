@@ -81,18 +81,21 @@ def pieces_of(
         whole = range(sum(map(len, row_runs)))
         return (Piece(whole, whole, mask),) if whole else ()
     keys, found = _placed(key_runs), list[Piece]()
-    for rows in _placed(row_runs):
+    is_by_runs = isinstance(mask, BY_DISTANCE) and starts is None and not positional
+    for rows in _placed(row_runs, joined=not is_by_runs):
         found += _joined_keys(_of_rows(rows, keys, mask, positional, starts))
     return tuple(_joined_rows(found))
 
 
 def blocks_of(row_runs: Runs) -> tuple[range, ...]:
     """Rows whose pieces are the same or disjoint: those of each run, where they lie in memory."""
-    return tuple(range(x.place, x.place + len(x.run)) for x in _placed(row_runs))
+    return tuple(range(x.place, x.place + len(x.run)) for x in _placed(row_runs, joined=False))
 
 
 def sight(mask: Mask | None, rows: range, keys: range) -> str:
     """Whether a mask hides or shows all scores of queries and keys at these positions."""
+    if not keys:
+        return HIDDEN
     if mask is None or isinstance(mask, NullMask):
         return WHOLE
     at = shifted(mask, rows.start, keys.start)
@@ -126,6 +129,8 @@ def _of_rows(
             count = sum(len(x.keys) for x in documents)
             yield Piece(at, range(place, place + count), mask, documents=documents)
             continue
+        if not positional and _hides_later(mask):
+            seen = range(seen.start, max(seen.start, min(seen.stop, queries.stop)))
         kind, columns = sight(mask, queries, seen), range(place, place + len(seen))
         if kind == HIDDEN:
             continue
@@ -136,6 +141,11 @@ def _of_rows(
             yield Piece(at, columns, mask)
         else:
             yield Piece(at, columns, mask, offsets)
+
+
+def _hides_later(mask: Mask | None) -> bool:
+    """Whether no query sees a key behind it; without these keys masks are aligned at the end."""
+    return isinstance(mask, CausalMask) or (isinstance(mask, WindowMask) and mask.right == 0)
 
 
 def _documents(rows: range, keys: range, starts: Sequence[int]) -> tuple[Document, ...]:
@@ -155,11 +165,11 @@ def _first_key(rows: range, keys: range, starts: Sequence[int]) -> int:
     return max(first, keys.start)
 
 
-def _placed(runs: Runs) -> list[_Placed]:
-    """Runs with their places; those that continue one another are one, and empty ones none."""
+def _placed(runs: Runs, *, joined: bool = True) -> list[_Placed]:
+    """Runs with their places; joined, those that continue one another are one. Empty ones are none."""
     found, place = list[_Placed](), 0
     for run in runs:
-        if found and run and found[-1].run.stop == run.start:
+        if joined and found and run and found[-1].run.stop == run.start:
             found[-1] = _Placed(found[-1].place, range(found[-1].run.start, run.stop))
         elif run:
             found.append(_Placed(place, run))

@@ -17,9 +17,11 @@ from attn_mlir.distributed.members import Members
 torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")
 
-Wait = Callable[
-    [], None
-]  # until then a tensor is not there; further work of the stream comes after
+# torch 2.13 renamed the collectives of one tensor, and warns of the old names.
+all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+Wait = Callable[[], None]  # until it is called a tensor is not there
 SYMMETRIC = "torch.distributed._symmetric_memory"
 
 

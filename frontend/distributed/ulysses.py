@@ -55,7 +55,7 @@ def exchange_heads(
         for x, original in zip(tokens.split(widths, 2), (q, k, v), strict=True)
     ]
     own_sinks = None if sinks is None else sinks[rank * heads : (rank + 1) * heads]
-    o, lse = _attend(problem, of_heads, own_sinks, rank * heads)
+    o, lse = attend_heads(problem, of_heads, own_sinks, rank * heads)
     columns = torch.cat([o.flatten(2), _bits(lse.transpose(1, 2), o.dtype)], 2)
     if back is not None:
         columns = columns[:, back]
@@ -69,7 +69,7 @@ def exchange_heads(
     return o, lse
 
 
-def _attend(problem: Problem, operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
+def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
     """Attention of whole sequences, of heads from a number on."""
     q, k, v = operands
     score_mod, mask_mod = problem.score_mod, problem.mask_mod
