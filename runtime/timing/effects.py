@@ -15,6 +15,7 @@ from .units import Cost
 from .warps import Warp
 
 GROUP_WARPS = 4
+STEP_COLUMNS = 8
 
 _SHAPE = re.compile(r"^(\d+)x(\d+)x(\d+)$")
 
@@ -129,7 +130,8 @@ class Effects:
         warp.times.products += 1
         if number == len(group.products):
             label = "tensor core"
-            product = Product(group.number, product_clocks(one), Cell("tensor queue"), Cell(label))
+            service, steps = product_clocks(one)
+            product = Product(group.number, service, steps, Cell("tensor queue"), Cell(label))
             group.products.append(product)
             made = self.sms[warp.partition.sm].made
             made.append(product)
@@ -143,8 +145,8 @@ class Effects:
             self.sms[warp.partition.sm].tensor.multiply(product)
 
 
-def product_clocks(one: Instruction) -> float:
-    """Clocks for which one warpgroup's product keeps the tensor cores of a multiprocessor.
+def product_clocks(one: Instruction) -> tuple[float, int]:
+    """Clocks for which one warpgroup's product keeps the tensor cores, and its steps of 8 columns.
 
     N/2 for m64nN and 32 bytes of K; with A in shared memory at least 16 + N/4, the operands' bytes
     over 128 (Luo et al., arXiv 2501.12084, table of wgmma).
@@ -154,8 +156,9 @@ def product_clocks(one: Instruction) -> float:
             columns = int(shape[2])
             sources = one.operands.split(",")
             shared = len(sources) > 1 and "gdesc" in sources[1]
-            return max(columns / 2, (16 if shared else 0) + columns / 4)
-    return 128.0
+            clocks = max(columns / 2, (16 if shared else 0) + columns / 4)
+            return clocks, max(1, columns // STEP_COLUMNS)
+    return 128.0, 32
 
 
 def result_name(one: Instruction) -> str:

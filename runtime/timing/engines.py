@@ -6,11 +6,10 @@ stand until it has one.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from .chips import Values
 from .record import Phase
@@ -90,12 +89,13 @@ class Product:
     """One wgmma of a warpgroup: forms when its four warps have issued it.
 
     Attributes:
-      service: clocks that it needs if nothing slows it down.
+      service: clocks that it needs if nothing slows it down. steps: of eight columns.
       ended: when it leaves the queue. done: when a warp sees its result.
     """
 
     group: int
     service: float
+    steps: int
     ended: Cell
     done: Cell
     parts: int = 0
@@ -124,31 +124,75 @@ class Engine:
         return begin, end
 
 
-MEASURED_SERVICES = (32, 40, 64, 128)
-MOST_STOLEN = 0.9  # of a product's time, by FMA instructions; they stop products almost entirely
+PARTITIONS = 4  # of a multiprocessor
 At = Callable[[float, Callable[[float], None]], None]
+
+
+class Lane:
+    """The tensor core of one partition: a product is a row of steps of eight columns.
+
+    The first clocks of a step read and write registers. No instruction of the partition that reads
+    registers issues meanwhile; a step in turn waits while such instructions issue every clock.
+
+    Attributes:
+      left: steps of the product that have not begun. free: earliest clock of the next one.
+    """
+
+    __slots__ = ("free", "held", "hold", "last", "left", "step")
+
+    def __init__(self, hold: float):
+        self.hold = hold
+        self.left = 0
+        self.free = self.held = self.step = 0.0
+        self.last = -1.0
+
+    def begin(self, now: float, steps: int, service: float) -> None:
+        """A product begins."""
+        self.left, self.step, self.free = steps, service / steps, max(now, self.free)
+
+    def available(self, now: float, is_multiply_add: bool = False) -> float:
+        """The first clock from `now` on at which an instruction may read registers.
+
+        A step that is due goes first, unless multiply-adds follow each other clock by clock.
+        """
+        goes_on = is_multiply_add and now <= self.last + 1
+        due = now if goes_on else now + 0.001
+        if self.left and self.free < due:
+            begun = min(self.left, math.ceil((due - self.free) / self.step))
+            self.free += begun * self.step
+            self.left -= begun
+            self.held = self.free - self.step + self.hold
+        return max(now, self.held)
+
+    def issue(self, now: float, is_multiply_add: bool) -> None:
+        """An instruction reads registers."""
+        self.free = max(self.free, now + 1)
+        self.last = now if is_multiply_add else -1.0
+
+    @property
+    def end(self) -> float:
+        """When the product is done if nothing is in its way."""
+        return self.free + self.left * self.step
 
 
 class TensorCore:
     """The tensor cores of a multiprocessor: products in the order in which they are complete.
 
-    A product runs on all four partitions together. An FMA instruction that a partition issues
-    meanwhile takes register ports from it, and the slowest partition decides.
+    A product runs on all four partitions together, and the slowest one decides.
 
     Args:
       at: calls a function at a time.
-      stolen: by partition, how many FMA instructions have been issued so far; read here.
     """
 
-    def __init__(self, values: Values, at: At, stolen: list[int], keep: bool):
-        self.values, self.at, self.stolen = values, at, stolen
+    def __init__(self, values: Values, at: At, keep: bool):
+        self.values, self.at = values, at
+        self.lanes = [Lane(values["tensor_hold"]) for _ in range(PARTITIONS)]
         self.line = Engine()
         self.keep = keep
         self.is_active = False
-        self.slowed = self.slows_fma = self._steals = 0.0
+        self.slowed = 0.0
         self._queue: deque[Product] = deque()
-        self._begin = self._end = 0.0
-        self._before: list[int] = []
+        self._begin = 0.0
 
     def multiply(self, product: Product) -> None:
         """All warps of a group have issued a product."""
@@ -163,27 +207,19 @@ class TensorCore:
             return
         first = self._queue[0]
         self._begin = max(now, first.time)
-        self._end = self._begin + first.service
-        self._before = list(self.stolen)
-        self._steals = self._by_service("fma_steals", first.service)
-        self.slows_fma = self._by_service("fma_slows", first.service)
-        self.at(self._end, self._look)
-
-    def _by_service(self, name: str, service: float) -> float:
-        """A constant that was measured for products of 32, 40, 64 and 128 clocks, between these."""
-        known = [self.values[f"{name}_{one}"] for one in MEASURED_SERVICES]
-        return float(np.interp(service, MEASURED_SERVICES, known))
+        for lane in self.lanes:
+            lane.begin(self._begin, first.steps, first.service)
+        self.at(self._begin + first.service, self._look)
 
     def _look(self, now: float) -> None:
-        """The product is done, unless FMA instructions took some of its clocks."""
-        taken = max(after - before for after, before in zip(self.stolen, self._before, strict=True))
-        product = self._queue[0]
-        lost = min(taken * self._steals, MOST_STOLEN * (now - self._begin))
-        end = self._begin + product.service + lost
+        """The product is done, unless instructions kept a partition's registers from it."""
+        for lane in self.lanes:
+            lane.available(now)
+        end = max(lane.end for lane in self.lanes)
         if end > now + 0.5:
             self.at(end, self._look)
             return
-        self._queue.popleft()
+        product = self._queue.popleft()
         self.slowed += now - self._begin - product.service
         self.line.take(self._begin, now - self._begin, f"group {product.group}", self.keep)
         product.ended.resolve(now)
@@ -196,9 +232,8 @@ class Multiprocessor:
 
     def __init__(self, values: Values, at: At, keep: bool):
         self.values, self.keep = values, keep
-        self.stolen = [0, 0, 0, 0]
         self.made: list[Product] = []
-        self.tensor = TensorCore(values, at, self.stolen, keep)
+        self.tensor = TensorCore(values, at, keep)
         self.copies = Engine()
         self.memory = Engine()
         self.stores = Engine()

@@ -15,14 +15,13 @@ from collections.abc import Callable
 
 from .chips import Values
 from .effects import GROUP_WARPS, Effects, Names, result_name
-from .engines import Barrier, Cell, Multiprocessor
+from .engines import PARTITIONS, Barrier, Cell, Multiprocessor
 from .join import Joined, Walk
 from .record import ClusterRecord
 from .sass import Instruction
 from .units import LITE, NONE, UNIT_NAMES, XU, Cost, bank_reads, cost_of
 from .warps import NEVER, Group, Partition, Replayed, Wait, Warp, WarpTimes
 
-PARTITIONS = 4  # of a multiprocessor
 SHOWN_WAIT = 12  # clocks from which a wait is a span of the timeline
 
 _GROUPS_LEFT = re.compile(r"(0x[0-9a-f]+|\d+)\s*$")
@@ -114,6 +113,7 @@ class Replay:
         following = NEVER
         free = partition.free
         fetched = max(partition.banks) - self._window  # the collector takes operands from then on
+        lane = self.sms[partition.sm].tensor.lanes[partition.number]
         for warp in partition.warps:
             ready = warp.ready
             if ready > now:
@@ -127,6 +127,8 @@ class Replay:
                 available = min(available, free[LITE])
             if cost.unit <= XU:
                 available = max(available, fetched)
+                if available <= now:
+                    available = lane.available(now, cost.unit < XU)
             if available > now:
                 following = min(following, available)
             elif chosen is None or self._has_priority(partition, warp, chosen):
@@ -232,16 +234,11 @@ class Replay:
         if unit != NONE and executes:
             sm = self.sms[warp.partition.sm]
             interval = float(cost.interval)
-            if cost.either:
-                sm.stolen[warp.partition.number] += 1
-                if sm.tensor.is_active and free[XU] > now:
-                    free[XU] += sm.tensor.slows_fma
-                if free[LITE] <= free[unit]:
-                    unit = LITE
-            elif unit <= XU and sm.tensor.is_active:
-                interval += self.values["tensor_slows"]
+            if cost.either and free[LITE] <= free[unit]:
+                unit = LITE
             free[unit] = now + interval
             if unit <= XU:
+                sm.tensor.lanes[warp.partition.number].issue(now, unit < XU)
                 banks = warp.partition.banks
                 reads = bank_reads(one, warp.previous)
                 banks[0] = max(banks[0], now) + reads[0]

@@ -33,6 +33,11 @@ class Loop:
     clocks: float
     has_products: bool
 
+    def contains(self, other: Loop) -> bool:
+        """Whether another loop of the role lies within this one."""
+        is_within = self.first <= other.first and other.last <= self.last
+        return self.role == other.role and is_within and self != other
+
 
 @dataclass(frozen=True)
 class Role:
@@ -76,8 +81,9 @@ class Report:
 
     @property
     def tile(self) -> Loop | None:
-        """The loop over key tiles: the one of the warps with products in which most time passes."""
+        """The loop over key tiles: of the innermost ones with products, where most time passes."""
         made = [one for one in self.loops if one.has_products] or list(self.loops)
+        made = [one for one in made if not any(one.contains(other) for other in made)]
         return max(made, key=lambda one: one.turns * one.clocks, default=None)
 
 
