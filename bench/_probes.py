@@ -391,6 +391,35 @@ setp.lt.u32 %p0, %r12, 20;
     )
 
 
+def queue() -> list[Probe]:
+    """Products of two shapes and forms in one queue, as attention with heads of 64 columns has them.
+
+    A warpgroup issues four products of 128 columns from shared memory, then eight of 64 columns with
+    A in registers, to other registers. The reading between is made when all of them are issued.
+    """
+    probes: list[Probe] = []
+    later = product(64, "rs")
+    for column in reversed(range(32)):
+        later = later.replace(f"%c{column},", f"%c{64 + column},").replace(
+            f"%c{column}}}", f"%c{64 + column}}}"
+        )
+    for groups in (1, 2, 3):
+        for turns in (1, 4):
+            issue = FENCE + product(128, "ss") * 4 + later * 8
+            turn = issue + "wgmma.commit_group.sync.aligned;\n"
+            zeros = _zeros(128) + "".join(f"mov.f32 %c{64 + n}, 0f00000000;\n" for n in range(32))
+            body = _descriptors() + zeros + BARRIER + CLOCK.format(0) + turn * turns
+            body += CLOCK.format(1) + "wgmma.wait_group.sync.aligned 0;\n" + CLOCK.format(2)
+            probes.append(
+                _probe(
+                    f"queue 4 ss n128 8 rs n64 x{turns} groups {groups}",
+                    body + _used(192), 4 * groups,
+                    smem_bytes=TILES_BYTES, turns=turns, groups=groups,
+                )
+            )  # fmt: skip
+    return probes
+
+
 def all_probes() -> list[Probe]:
     """Every probe."""
-    return [*arithmetic(), *tensor(), *together(), *barriers(), *memory()]
+    return [*arithmetic(), *tensor(), *together(), *barriers(), *memory(), *queue()]

@@ -28,8 +28,8 @@ DATA_BYTES = 64 << 20
 INDEX = "probes.json"
 
 
-def write(folder: Path) -> None:
-    """Assembles every probe to the folder."""
+def write(folder: Path, part: str) -> None:
+    """Assembles the probes with a part in their name to the folder."""
     from attn_mlir.bench._probes import all_probes
     from attn_mlir.errors import TargetError
     from attn_mlir.files import make_folder, write_file
@@ -37,7 +37,7 @@ def write(folder: Path) -> None:
 
     make_folder(folder)
     entries: list[dict[str, Any]] = []
-    for number, probe in enumerate(all_probes()):
+    for number, probe in enumerate(one for one in all_probes() if part in one.name):
         source, target = folder / f"{number}.ptx", folder / f"{number}.cubin"
         write_file(source, probe.ptx)
         command = [find_ptxas(), "-lineinfo", "-arch=sm_90a", source, "-o", target]
@@ -210,7 +210,7 @@ def main() -> int:
         folder, results = given.compare
         compare(folder, results, given.part, {name: float(value) for name, value in pairs})
     elif given.write is not None:
-        write(given.write)
+        write(given.write, given.part)
     else:
         read(given.read)
     return 0
