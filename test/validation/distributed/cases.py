@@ -64,14 +64,20 @@ def check(*names: str) -> dict[str, Any]:
     """The largest errors of this rank, in units of the bound, by scheme and case.
 
     Args:
-      names: `scheme-case`, with `-gradients` at the end for a backward pass.
+      names: `scheme-case`, with `-gradients` at the end for a backward pass; `decode-how` and
+        `unshard-case`.
     """
     found: dict[str, Any] = {}
     for name in names:
         begin = time.perf_counter()
         scheme, _, rest = name.partition("-")
         case = rest.removesuffix("-gradients")
-        errors = _errors(scheme, CASES[case], gradients=rest != case)
+        if scheme == "decode":
+            errors = _decoded(rest)
+        elif scheme == "unshard":
+            errors = _unsharded(CASES[case])
+        else:
+            errors = _errors(scheme, CASES[case], gradients=rest != case)
         found[name] = {**errors, "seconds": round(time.perf_counter() - begin, 1)}
     return found
 
@@ -123,6 +129,37 @@ def _errors(scheme: str, case: Case, *, gradients: bool) -> dict[str, float]:
     return errors
 
 
+def _decoded(how: str) -> dict[str, float]:
+    """New tokens of two sequences, whose caches are cut by position: the last rank has no key."""
+    torch.manual_seed(2)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    case = Case(length=40)
+    q, k, v = (torch.randn(2, x, h, DIM).bfloat16() for x, h in ((3, HEADS), (40, 2), (40, 2)))
+    sinks = torch.randn(HEADS)
+    want, _ = _whole(case, *(x.double() for x in (q, k, v)), sinks.double())
+    step = 40 // max(1, size - 1)
+    keys = slice(rank * step, (rank + 1) * step if rank + 2 < size else 40)
+    o, lse = am.attention(q, k[:, keys], v[:, keys], return_lse=True, device="emulator")
+    if rank == size - 1:  # nothing is read of a part without keys
+        o, lse = torch.full_like(o, torch.nan), torch.full_like(lse, torch.inf)
+    found = ad.decode_combine(o, lse, how=how, sinks=sinks, device="emulator")
+    flat = ad.decode_combine(
+        o.flatten(0, 1), lse.transpose(0, 1).flatten(1), how=how, sinks=sinks, device="emulator"
+    )
+    heads = HEADS // size
+    own = want[:, :, rank * heads : (rank + 1) * heads]
+    return {"o": _error(found, own, 2 + size), "flat": _error(flat, own.flatten(0, 1), 2 + size)}
+
+
+def _unsharded(case: Case) -> dict[str, float]:
+    """Every rank gets back what was cut."""
+    x = torch.arange(case.length * 6).view(2, case.length, 3)
+    own = ad.shard(x, layout=case.layout)
+    same = bool((ad.unshard(own, layout=case.layout) == x).all())
+    rows = ad.positions(case.length, layout=case.layout)
+    return {"whole": 0.0 if same and bool((own == x[:, rows]).all()) else float("inf")}
+
+
 def _whole(case: Case, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any]:
     """O and LSE of the whole problem."""
     groups = HEADS // case.kv_heads
@@ -139,7 +176,7 @@ def _whole(case: Case, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any]:
     shown = document[:, None] == document[None]
     if case.mask is not None:
         shown = shown & case.mask.visible(rows, keys, case.length, case.length)
-    scores = scores.masked_fill(~shown, -torch.inf)
+    scores = scores.masked_fill(~shown[-q.shape[1] :], -torch.inf)
     lse = scores.logsumexp(-1)
     if sinks is not None:
         column = sinks[None, :, None, None].expand(*scores.shape[:3], 1)

@@ -1,0 +1,83 @@
+"""Ranks that fail: the others end with an error that names them, and before they communicate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from attn_mlir.validation.distributed.launch import run
+
+TIMEOUT = 40.0  # of the group, in seconds
+
+
+def faulty(name: str, size: int, *arguments: str, timeout: float = TIMEOUT) -> list[dict[str, Any]]:
+    return run(f"faults.{name}", size, *arguments, timeout=timeout)
+
+
+@pytest.mark.slow
+def test_other_arguments_are_refused_by_all_ranks_and_the_group_lives_on() -> None:
+    first, second = faulty("differ", 2, "heads")
+    want = "heads of q and k must be the same on all ranks: rank 0 has (4, 2), rank 1 has (2, 2)"
+    assert (
+        (first["error"], first["text"]) == (second["error"], second["text"]) == ("SpecError", want)
+    )
+    assert first["after"] == second["after"] == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "what, text",
+    [
+        ("tokens", "the ranks have [12, 11] tokens, which are no shards of 23"),
+        ("mask", "mask must be the same on all ranks: rank 0 has causal, rank 1 has window:3,0"),
+        ("function", "call must be the same on all ranks: rank 0 has ring_attention"),
+    ],
+)
+def test_each_argument_that_ranks_share_is_compared(what: str, text: str) -> None:
+    for found in faulty("differ", 2, what):
+        assert found["error"] == "SpecError" and text in found["text"]
+        assert found["after"] == ""
+
+
+@pytest.mark.long
+def test_a_rank_that_refuses_tells_the_others() -> None:
+    first, second = faulty("differ", 2, "refused")
+    assert second["error"] == "SpecError" and first["error"] == "RankError"
+    assert first["text"] == f"rank 1 refused the call: {second['text']}"
+    assert first["after"] == second["after"] == ""
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_named() -> None:
+    first, second, third = faulty("killed", 3, "ring")
+    assert second == {"ended": -9}
+    for found in (first, third):
+        assert found["error"] == "RankError" and "rank 1 ended" in found["text"]
+        assert found["seconds"] < TIMEOUT
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["ring", "gather", "ulysses"])
+def test_a_rank_that_raises_in_a_call_is_named(scheme: str) -> None:
+    first, second = faulty("raises", 2, scheme)
+    assert (second["error"], second["text"]) == ("AttnError", "planted")
+    assert first["error"] in ("", "RankError") and first["again"] == "RankError"
+    if first["error"]:
+        assert "rank 1 raised" in first["text"] and "planted" in first["text"]
+
+
+@pytest.mark.long
+def test_a_rank_that_does_not_call_is_named_after_the_timeout() -> None:
+    first, _ = faulty("absent", 2, timeout=3.0)
+    assert first["error"] == "RankError" and "rank 1 did not make call 1" in first["text"]
+
+
+@pytest.mark.long
+def test_groups_that_are_none_are_refused_and_nested_meshes_work() -> None:
+    for rank, found in enumerate(faulty("groups", 4)):
+        assert found["tokens"] == 12
+        assert "2 dimensions" in found["texts"][0] and "'everybody'" in found["texts"][1]
+        assert rank < 2 or "with this rank in it" in found["texts"][2]

@@ -1,0 +1,107 @@
+"""Ranks that fail: what the others raise, and how long that takes them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attn_mlir as am
+from attn_mlir import distributed as ad
+from attn_mlir.errors import AttnError
+
+torch: Any = importlib.import_module("torch")
+dist: Any = importlib.import_module("torch.distributed")
+
+LENGTH, HEADS, DIM = 24, 4, 32
+
+
+def _operands(heads: int = HEADS) -> list[Any]:
+    return [torch.ones(1, LENGTH, h, DIM, dtype=torch.bfloat16) for h in (heads, 2, 2)]
+
+
+def _attend(scheme: str, **options: Any) -> Any:
+    own = [ad.shard(x) for x in _operands()]
+    call: Callable[..., Any] = getattr(ad, f"{scheme}_attention")
+    return call(*own, **{"mask": am.causal(), "device": "emulator", **options})
+
+
+def _raised(call: Callable[[], Any]) -> dict[str, Any]:
+    """The error of a call, and the seconds that it took."""
+    begin = time.monotonic()
+    try:
+        call()
+    except AttnError as error:
+        return {
+            "error": type(error).__name__,
+            "text": str(error),
+            "seconds": time.monotonic() - begin,
+        }
+    return {"error": "", "seconds": time.monotonic() - begin}
+
+
+def killed(scheme: str) -> dict[str, Any]:
+    """Rank 1 ends between a call and the next one."""
+    _attend(scheme)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _raised(lambda: _attend(scheme))
+
+
+def raises(scheme: str) -> dict[str, Any]:
+    """The kernel of rank 1 fails in the middle of a call; the rank lives on."""
+    from attn_mlir.distributed import problem, ulysses
+
+    _attend(scheme)
+    if dist.get_rank() == 1:
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise AttnError("planted")
+
+        problem.attention = ulysses.attention = fail
+    found = _raised(lambda: _attend(scheme))
+    again = _raised(lambda: _attend(scheme))
+    time.sleep(2)  # as a program that goes on: connections are not closed by its end
+    return {**found, "again": again["error"]}
+
+
+def differ(what: str) -> dict[str, Any]:
+    """Rank 1 calls with another argument; the call after that is right on all ranks."""
+    rank = dist.get_rank()
+    own = [ad.shard(x) for x in _operands(4 if rank != 1 or what != "heads" else 2)]
+    options: dict[str, Any] = {"mask": am.causal(), "device": "emulator"}
+    if what == "tokens" and rank == 1:
+        own = [x[:, 1:] for x in own]
+    if what == "mask" and rank == 1:
+        options["mask"] = am.sliding_window(3, 0)
+    if what == "refused" and rank == 1:
+        own[0] = own[0].float()
+    if what == "function" and rank == 1:
+        found = _raised(lambda: ad.gather_attention(*own, **options))
+    else:
+        found = _raised(lambda: ad.ring_attention(*own, **options))
+    return {**found, "after": _raised(lambda: _attend("ring"))["error"]}
+
+
+def absent() -> dict[str, Any]:
+    """Rank 1 does not make the call."""
+    if dist.get_rank() == 1:
+        time.sleep(6)
+        return {"error": ""}
+    return _raised(lambda: _attend("ring"))
+
+
+def groups() -> dict[str, Any]:
+    """Groups that a call refuses, and a mesh of two dimensions, of which a call takes one."""
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
+    first = dist.new_group([0, 1])
+    own = [ad.shard(x, mesh["inner"]) for x in _operands()]
+    o = ad.ring_attention(*own, mesh["inner"], mask=am.causal(), device="emulator")
+    texts = [_raised(lambda: ad.ring_attention(*own, mesh))["text"]]
+    texts.append(_raised(lambda: ad.ring_attention(*own, "everybody"))["text"])
+    if dist.get_rank() > 1:
+        texts.append(_raised(lambda: ad.ring_attention(*own, first))["text"])
+    return {"tokens": o.shape[1], "texts": texts}
