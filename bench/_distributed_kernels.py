@@ -1,4 +1,4 @@
-"""The calls of kernels that `bench/distributed.py` makes, of every rank, in one process that communicates nothing.
+"""The calls of kernels that `bench/distributed.py` makes, of every rank, in one process.
 
 Tensors have the shapes of a run and arbitrary contents, in memory that is not touched.
 """
@@ -81,7 +81,8 @@ def call_schemes(
         part = None if sinks is None else sinks[rank * own : (rank + 1) * own]
         attend_and_differentiate(problem, of_heads, rank * own, part, gradients)
         for scheme in (_RingAlone, _GatherAlone):
-            made: Any = scheme("benchmark", _Rank(rank, size), problem, shards)  # type: ignore[arg-type]
+            alone: Any = _Rank(rank, size)
+            made: Any = scheme("benchmark", alone, problem, shards)
             q, k, v = _operands((tokens_of(runs[rank]), heads, kv_heads, dim), gradients)
             o, _ = Sharded.apply(q, k, v, sinks, made)
             if gradients:

@@ -101,7 +101,10 @@ def attend(scheme: Scheme, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any
             memory, sums = partials.slot(piece)
             _, lse = problem.attend(*given, memory, out_dtype="f32")
             sums.copy_(lse)
-    return results if partials is None else partials.merged(q.dtype, sinks)  # type: ignore[return-value]
+    if partials is None:
+        assert results is not None
+        return results
+    return partials.merged(q.dtype, sinks)
 
 
 def _of_sinks(sinks: Any, o: Any, lse: Any, do: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The ring: K and V travel from rank to rank, and in the backward pass their gradients with them."""
+"""The ring: K and V travel from rank to rank, in the backward pass with their gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ring_attention`, `gather_attention` and `ulysses_attention`: attention to the keys of all ranks."""
+"""The public functions: attention of own queries to the keys of all ranks, by three schemes."""
 
 from __future__ import annotations
 

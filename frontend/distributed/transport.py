@@ -22,6 +22,7 @@ all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 Wait = Callable[[], None]  # until it is called a tensor is not there
+SMALLEST_BYTES = 4096  # of symmetric memory that is made to see whether it can be
 SYMMETRIC = "torch.distributed._symmetric_memory"
 
 
@@ -31,9 +32,21 @@ def transport_of(members: Members, device: Any) -> Transport:
     if found is None:
         host = socket.gethostname() if _has_symmetric_memory(device) else ""
         hosts = members.exchange(host)
-        is_near = members.size > 1 and bool(host) and set(hosts) == {host}
-        found = members.transport = Pulling(members) if is_near else Transport(members)
+        found = members.transport = Transport(members)
+        if members.size > 1 and host and set(hosts) == {host}:
+            reached = _reaches_peers(members, device)
+            if all(members.exchange("reached" if reached else "")):
+                found = members.transport = Pulling(members)
     return found
+
+
+def _reaches_peers(members: Members, device: Any) -> bool:
+    """Whether symmetric memory of this rank and its peers can be mapped."""
+    try:
+        _Symmetric(members.group, SMALLEST_BYTES, device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _has_symmetric_memory(device: Any) -> bool:
