@@ -244,13 +244,13 @@ def forward(ranks: Ranks, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
         for scheme, (way, transport) in product(SCHEMES, ways.items()):
             if scheme == "ulysses" and way:
                 continue
-            members.transport = transport
+            members.transports["cuda"] = transport
             function = getattr(ad, f"{scheme}_attention")
             call = functools.partial(function, *own, mask=mask)
             times[scheme + way] = ranks.milliseconds(call, rounds)
             if not way and cell.length <= 32768:
                 times[f"host of {scheme}"] = ranks.host_milliseconds(call)
-        members.transport = near
+        members.transports["cuda"] = near
         yield _line(ranks, "forward", cell, times)
         ranks.torch.cuda.empty_cache()
 

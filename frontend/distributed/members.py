@@ -60,7 +60,7 @@ class Members:
     Attributes:
       group: the process group.
       rank, size: of this rank in the group, and the number of ranks.
-      transport: how tensors travel, once that is decided.
+      transports: how tensors travel, by kind of device, once that is decided.
     """
 
     def __init__(self, group: Any):
@@ -70,7 +70,7 @@ class Members:
         self._agreed: tuple[object, ...] = ()
         self._tokens: tuple[int, ...] = ()
         self._failure = ""
-        self.transport: Any = None
+        self.transports: dict[str, Any] = {}
 
     @property
     def timeout(self) -> datetime.timedelta:

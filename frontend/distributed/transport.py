@@ -28,15 +28,16 @@ SYMMETRIC = "torch.distributed._symmetric_memory"
 
 def transport_of(members: Members, device: Any) -> Transport:
     """The way of tensors on a device: by copy engines where every rank of the group can."""
-    found: Transport | None = members.transport
+    found: Transport | None = members.transports.get(device.type)
     if found is None:
         host = socket.gethostname() if _has_symmetric_memory(device) else ""
         hosts = members.exchange(host)
-        found = members.transport = Transport(members)
+        found = Transport(members)
         if members.size > 1 and host and set(hosts) == {host}:
             reached = _reaches_peers(members, device)
             if all(members.exchange("reached" if reached else "")):
-                found = members.transport = Pulling(members)
+                found = Pulling(members)
+        members.transports[device.type] = found
     return found
 
 
