@@ -150,12 +150,17 @@ def _check_count(count: int, allowed: tuple[int, ...], what: str) -> None:
 
 @lru_cache(maxsize=8)
 def _byte_map_m16n16(matrices: int) -> tuple[Index, Index, Index]:
-    """(matrix, row, byte) of byte j of register r of lane t, each [2 * matrices, 32, 4]."""
+    """(matrix, row, byte) of byte j of register r of lane t, each [2 * matrices, 32, 4].
+
+    PTX ISA, ldmatrix: each thread loads 4 consecutive columns across 2 rows of the transposed
+    matrix. A register has those of one row, as CUTLASS's shuffle behind the load says, and with it
+    FlashInfer's decode in NVFP4.
+    """
     r = np.arange(2 * matrices)[:, None, None]
     t = np.arange(32)[None, :, None]
     j = np.arange(4)[None, None, :]
-    row = 4 * (t % 4) + 2 * (r & 1) + (j & 1)
-    byte = t // 4 + 8 * (j >> 1)
+    row = 4 * (t % 4) + j
+    byte = t // 4 + 8 * (r & 1)
     matrix, row, byte = np.broadcast_arrays(r >> 1, row, byte)
     return matrix, row, byte
 
@@ -198,7 +203,7 @@ def ldmatrix(
 
 def _expand(rows: npt.NDArray[np.uint8], source_format: str) -> npt.NDArray[np.uint8]:
     if source_format == "b4x16_p64":
-        return unpack_4_bit(rows[:, :8]) << np.uint8(2)
+        return unpack_4_bit(rows[:, :8])  # 0b0000abcd; CUTLASS shifts them to the middle itself
     if source_format == "b6x16_p32":
         return unpack_6_bit(rows)
     if source_format:
