@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS = 4096, SHARED_PER_SM = 233472, SHARED_OPT_IN = 232448, SHARED_STATIC = 49152 };
+enum { KERNELS = 4096, KNOWN = 8, SHARED_PER_SM = 233472, SHARED_OPT_IN = 232448, SHARED_STATIC = 49152 };
 static const uint64_t ALLOCATIONS = 0x7F8000000000, ALLOCATION_STEP = 1 << 28;
 
 static struct { const void *host; const char *entry; } kernels[KERNELS];
-static int kernel_count, sm_count, major_version;
+static struct { const void *address, *data; size_t count; } known[KNOWN];
+static int kernel_count, known_count, sm_count, major_version;
 static const char *parameter_bytes;
 static FILE *events;
 static struct { dim3 grid, block; size_t shared; cudaStream_t stream; } pushed;
@@ -116,10 +117,24 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
   return cudaSuccess;
 }
 
-/* Memory: only what goes to the device leaves a trace. */
+/* Memory: only what goes to the device leaves a trace, and only what `lies_at` was told of can be read. */
+void lies_at(const void *address, const void *data, size_t count) {
+  if (known_count == KNOWN) abort();
+  known[known_count].address = address, known[known_count].count = count;
+  known[known_count++].data = memcpy(malloc(count), data, count);
+}
+static cudaError_t read_back(void *to, const void *from, size_t count) {
+  for (int i = 0; i < known_count; i++)
+    if (known[i].address == from && count <= known[i].count) {
+      memcpy(to, known[i].data, count);
+      return cudaSuccess;
+    }
+  return cudaErrorNotSupported;
+}
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream) {
   (void)stream;
-  if (kind != cudaMemcpyHostToDevice) return cudaErrorNotSupported; /* nothing is there to be read */
+  if (kind == cudaMemcpyDeviceToHost) return read_back(to, from, count);
+  if (kind != cudaMemcpyHostToDevice) return cudaErrorNotSupported;
   fprintf(events, "{\"write\": %llu, \"bytes\": ", (unsigned long long)to);
   print_bytes(from, count);
   fputs("}\n", events);

@@ -96,7 +96,8 @@ class Library:
         """Call an `extern "C"` function that returns a CUDA error, and record what it launches.
 
         Args:
-          arguments: tensors go as addresses on the device, integers as int, floats as double.
+          arguments: tensors go as addresses on the device, lists of integers as arrays in the host's
+            memory, integers as int, floats as double.
 
         Raises:
           RuntimeError: the function reports an error.
@@ -108,11 +109,20 @@ class Library:
             raise RuntimeError(f"{function} returns the CUDA error {status}")
         self._end(events)
 
-    def call_packed(self, function: str, *arguments: Any) -> None:
-        """Call a function that TVM-FFI exports, and record what it launches."""
+    def call_packed(
+        self, function: str, *arguments: Any, known: Sequence[tuple[Any, list[int]]] = ()
+    ) -> None:
+        """Call a function that TVM-FFI exports, and record what it launches.
+
+        Args:
+          known: tensors of int32 that the host code reads from the device, with their values.
+        """
         import tvm_ffi
 
-        events = self._begin(ctypes.CDLL(str(self.path)))
+        loaded = ctypes.CDLL(str(self.path))
+        events = self._begin(loaded)
+        for tensor, values in known:
+            loaded.lies_at(self._word(tensor), self._word(values), ctypes.c_size_t(4 * len(values)))
         tvm_ffi.load_module(str(self.path))[function](*map(self.recorder._pass, arguments))
         self._end(events)
 
@@ -159,6 +169,8 @@ class Library:
             return ctypes.c_void_p(0)
         if isinstance(value, float):
             return ctypes.c_double(value)
+        if isinstance(value, list):
+            return (ctypes.c_int * len(value))(*value)
         if isinstance(value, int):
             return ctypes.c_int(value) if abs(value) < 1 << 31 else ctypes.c_int64(value)
         offset = value.storage_offset() * value.element_size()

@@ -47,6 +47,11 @@ def random_operand(
     return data, scales.astype(_dtype(form.scale)).view(np.uint8)
 
 
+def unscaled(data: Array, form: Format) -> Array:
+    """The elements alone, as float32 [..., k]."""
+    return _unpacked(data, form.bits).view(_dtype(form.element)).astype(np.float32)
+
+
 def dequantised(data: Array, scales: Array, form: Format, k: int) -> Array:
     """What `random_operand` gave as exact float64 [batch, rows, k]."""
     values = _unpacked(data, form.bits).view(_dtype(form.element)).astype(np.float64)

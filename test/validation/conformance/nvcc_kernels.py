@@ -29,6 +29,11 @@ _EPILOGUE = Fault("four warps open the barrier of the epilogue's eight")
 _OVERRUN = Fault("a signal is overrun between two work tiles: deadlock", "")
 _UNAWAITED_LOADS = Known("tensor", "tcgen05.")
 _UNFENCED_COPIES = Known("proxy", "tcgen05.mma")
+_P_STORED_LATE = Fault("P is multiplied before anything tells that it is stored", "")
+_P_IN_FLIGHT = Known("race", "tcgen05.mma"), Known("race", "stmatrix")
+_LANES_LEFT_OUT = Known("warp", "shfl.sync.bfly.b32")
+_WARP_NOT_SYNCHRONISED = Known("race", "ld.shared.v4.u32")
+_UNFENCED_WGMMA = Known("proxy", "wgmma.mma_async")
 _UNAWAITED_COPIES = Fault("copies are told of before they are waited for")
 _COPIES_AWAITED = (r"cp\.async\.wait_group 11;", "cp.async.wait_group 10;")
 _LAST_STORE = Known("exit", "cp.async.bulk.tensor")
@@ -67,6 +72,11 @@ NVCC: tuple[Kernel, ...] = (
         _UNFENCED_COPIES, mended=(_COPIES_AWAITED,), keys=[300, 100], page=64,
     ),
     kernel(
+        "cuda-sm90-mla-decode", "nvcc.hopper_latent_decode",
+        "latent decode H=128, 300 and 77 keys in pages of 64, in splits, bf16",
+        _UNFENCED_WGMMA, _LANES_LEFT_OUT, _WARP_NOT_SYNCHRONISED, target="sm_90a", keys=[300, 77], page=64,
+    ),
+    kernel(
         "cuda-sm90-prefill-d128", "nvcc.hopper_prefill",
         "prefill D=128 causal, H=2 on 1, S=200x300, bf16",
         *_OPENED_TWICE, fault=_EPILOGUE, target="sm_90a",
@@ -103,6 +113,11 @@ NVCC: tuple[Kernel, ...] = (
         "cuda-generated-decode", "nvcc.generated_decode",
         "generated decode D=128, H=8 on 1, 300 and 77 keys in pages of 16, bf16",
         _UNAWAITED_LOADS, keys=[300, 77], heads=8, kv_heads=1,
+    ),
+    kernel(
+        "cuda-nvfp4-decode", "nvcc.nvfp4_decode",
+        "generated decode D=128, H=8 on 1, 300 and 77 keys in NVFP4 pages of 16, e4m3",
+        *_P_IN_FLIGHT, _UNAWAITED_LOADS, fault=_P_STORED_LATE, keys=[300, 77], heads=8, kv_heads=1,
     ),
     kernel(
         "cuda-generated-context", "nvcc.generated_context",

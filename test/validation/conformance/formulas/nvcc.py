@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from attn_mlir.validation.conformance.cases import FORMATS
-from attn_mlir.validation.conformance.formats import dequantised, random_operand
+from attn_mlir.validation.conformance.formats import dequantised, random_operand, unscaled
 from attn_mlir.validation.conformance.formulas import attention, flashinfer
 from attn_mlir.validation.conformance.formulas.base import (
     Array,
@@ -42,6 +43,33 @@ def _hopper_outputs(sizes: Sizes, arrays: Arrays, precision: Precision) -> Array
     given = {**arrays, "o": np.concatenate([padding, arrays["o"]])}
     right = flashinfer.FORMULAS["flashinfer.prefill"].outputs(sizes, given, precision)
     return {**right, "o": right["o"][len(padding) :]}
+
+
+def _hopper_latent_operands(sizes: Sizes, random: np.random.Generator) -> Arrays:
+    """Those of a latent decode, the 512 columns that are values as well apart from the other 64."""
+    whole = flashinfer.FORMULAS["flashinfer.latent_decode"].operands(sizes, random)
+    result = {"page_table": whole["page_table"], "o": whole["o"][:, 0]}
+    for name, parts in (("q", ("q_nope", "q_pe")), ("cache", ("ckv", "kpe"))):
+        rows = whole[name][:, 0] if name == "q" else whole[name]
+        left, right = np.split(rows, [flashinfer.LATENT], axis=-1)
+        result |= {parts[0]: np.ascontiguousarray(left), parts[1]: np.ascontiguousarray(right)}
+    return result | {"lse": nothing(whole["q"].shape[::2][:2], "f32")}
+
+
+def _hopper_latent_outputs(sizes: Sizes, arrays: Arrays, precision: Precision) -> Arrays:
+    """O as of a latent decode; LSE is to the base of two."""
+    given = {**arrays, "o": arrays["o"][:, None]}
+    given["q"] = np.concatenate([arrays["q_nope"], arrays["q_pe"]], axis=-1)[:, None]
+    given["cache"] = np.concatenate([arrays["ckv"], arrays["kpe"]], axis=-1)
+    o = flashinfer.FORMULAS["flashinfer.latent_decode"].outputs(sizes, given, precision)["o"]
+    lse = np.empty(arrays["lse"].shape, precision.kind)
+    for at, length in enumerate(sizes["keys"]):
+        pages = given["cache"][arrays["page_table"][at]]
+        keys = precision.wide(pages.reshape(-1, pages.shape[-1])[:length])
+        scores = precision.wide(given["q"][at, 0]) @ keys.T * precision.kind(192**-0.5)
+        top = scores.max(axis=1)
+        lse[at] = np.log2(np.exp(scores - top[:, None]).sum(axis=1)) + top * np.log2(np.e)
+    return {"o": o[:, 0], "lse": lse}
 
 
 def _decode_operands(sizes: Sizes, random: np.random.Generator) -> Arrays:
@@ -224,16 +252,47 @@ def _paged_outputs(sizes: Sizes, arrays: Arrays, precision: Precision) -> Arrays
     return {"o": right["o"], "lse": right["lse"].T * precision.kind(np.log2(np.e))}
 
 
+def _nvfp4_operands(sizes: Sizes, random: np.random.Generator) -> Arrays:
+    """Those of a paged decode, K and V in NVFP4 with plain scales [pages, kv_heads, page, 8]."""
+    result = _paged_operands({**sizes, "dtype": "e4m3"}, random)
+    del result["lse"]
+    for name in "kv":
+        shape = result[name].shape
+        form, rows = FORMATS["nvfp4"], (1, int(np.prod(shape[:-1])), shape[-1])
+        packed, _ = random_operand(random, form, rows)
+        result[name] = packed.reshape(*shape[:-1], shape[-1] // 2)
+        scale = random.uniform(0.25, 1.0, (*shape[:-1], shape[-1] // form.block))
+        result[f"{name}_scale"] = scale.astype(ml_dtypes.float8_e4m3fn)
+    return result
+
+
+def _nvfp4_outputs(sizes: Sizes, arrays: Arrays, precision: Precision) -> Arrays:
+    """K and V become e4m3 before they are multiplied. Scales of V lie [token / 4, column, token % 4]."""
+    given = {**arrays, "lse": np.zeros(arrays["q"].shape[:2])}
+    for name in "kv":
+        scale = arrays[f"{name}_scale"]
+        if name == "v":
+            tiles = scale.reshape(-1, 4, 8, 4).transpose(0, 1, 3, 2)
+            scale = tiles.reshape(scale.shape)
+        exact = unscaled(arrays[name], FORMATS["nvfp4"]) * np.repeat(
+            scale.astype(np.float32), FORMATS["nvfp4"].block, axis=-1
+        )
+        given[name] = exact.astype(ml_dtypes.float8_e4m3fn)
+    return {"o": _paged_outputs({**sizes, "dtype": "e4m3"}, given, precision)["o"]}
+
+
 _LSE = {"lse": flashinfer.LSE_TOLERANCE}
 FORMULAS = {
     "nvcc.forward": Formula(
         _forward_operands, flashinfer.FORMULAS["flashinfer.prefill"].outputs, _LSE
     ),
     "nvcc.latent_decode": flashinfer.FORMULAS["flashinfer.latent_decode"],
+    "nvcc.hopper_latent_decode": Formula(_hopper_latent_operands, _hopper_latent_outputs, _LSE),
     "nvcc.hopper_prefill": Formula(_hopper_operands, _hopper_outputs, _LSE),
     "nvcc.decode": Formula(_decode_operands, _decode_outputs),
     "nvcc.generated_context": Formula(_paged_operands, _paged_outputs, _LSE),
     "nvcc.generated_decode": Formula(_paged_operands, _paged_outputs, _LSE),
+    "nvcc.nvfp4_decode": Formula(_nvfp4_operands, _nvfp4_outputs),
     "nvcc.rotate": Formula(_rotate_operands, _rotate_outputs),
     "nvcc.append": Formula(_append_operands, _append_outputs),
     "nvcc.fp8_product": Formula(_fp8_operands, _fp8_outputs),

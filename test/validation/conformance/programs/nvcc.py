@@ -81,6 +81,32 @@ def latent_decode(
     )
 
 
+def hopper_latent_decode(
+    recorder: Recorder,
+    *,
+    keys: list[int],
+    page: int = 64,
+    heads: int = 128,
+    dtype: str = "bf16",
+    multiprocessors: int = 4,
+) -> None:
+    """FlashInfer's latent decode for Hopper, planned on the host for these multiprocessors."""
+    made = library(recorder, "mla_sm90", TYPE=CUDA_TYPES[dtype])
+    batch, per_sequence = len(keys), -(-max(keys) // page)
+    count = batch * per_sequence + 1
+    rows = {"q_nope": (batch, heads, 512), "q_pe": (batch, heads, 64)}
+    rows |= {"ckv": (count, page, 512), "kpe": (count, page, 64), "o": (batch, heads, 512)}
+    given = {name: tensor(shape, dtype) for name, shape in rows.items()}
+    given["lse"], table = tensor((batch, heads), "f32"), tensor((batch, per_sequence), "i32")
+    recorder.name(**given, page_table=table)
+    workspaces = tensor((1 << 21,), "u8"), tensor((1 << 21,), "u8")
+    pages = [at * per_sequence for at in range(batch + 1)]
+    replace(made, multiprocessors=multiprocessors).call(
+        "mla_sm90", *given.values(), *workspaces, table, list(range(batch + 1)), pages, keys, batch,
+        heads, page,
+    )  # fmt: skip
+
+
 def hopper_prefill(
     recorder: Recorder,
     *,
@@ -268,6 +294,37 @@ def generated_decode(
         given["page_table"], given["used"], queries, max(keys), dim**-0.5, 1.0, -1.0, -1, 0,
         batch, -1, 0, recorder.device.sm_count, False, 1 << 22, None, None, None, None, None, None,
         lse, heads, 1, False, None,
+    )  # fmt: skip
+
+
+def nvfp4_decode(recorder: Recorder, *, keys: list[int], heads: int, kv_heads: int) -> None:
+    """The generated decode in e4m3 over NVFP4 pages of 16; the host code reads the lengths."""
+    batch, dim, page, form = len(keys), 128, 16, FORMATS["nvfp4"]
+    folder = data() / "csrc" / "cake_fmha"
+    parts = (("decode_quant_nvfp4", "page_size16"), ("decode_quant_fp8_reduce", "default"))
+    sources = [folder / "jit" / "cake_fmha_decode_quant_fp8_jit_binding.cu"]
+    for component, body in parts:
+        sources.append(folder / "cuda" / component / f"{body}.cu")
+        sources.append(folder / "bindings" / f"cake_fmha_{component}_binding.cu")
+    macros = {"BATCH_SIZE": batch, "NUM_Q_HEADS": heads, "NUM_KV_HEADS": kv_heads}
+    macros |= {
+        f"CAKE_FMHA_{name}": value
+        for name, value in (("PAGE_SIZE", page), ("FULL_BLOCKS", 0), ("NVFP4", 1))
+    }
+    options = (f"-I{folder}", *(f"-D{name}={value}" for name, value in macros.items()))
+    count, per_sequence = -(-max(keys) // page) * batch + 1, -(-max(keys) // page)
+    k, v = (tensor((count, kv_heads, page, dim // 2), "u8") for _ in range(2))
+    scales = [tensor((count, kv_heads, page, dim // form.block), "e4m3") for _ in range(2)]
+    q, o = (tensor((batch, heads, dim), "e4m3") for _ in range(2))
+    table, used = tensor((batch, per_sequence), "i32"), tensor((batch,), "i32")
+    recorder.name(
+        q=q, k=k, v=v, k_scale=scales[0], v_scale=scales[1], o=o, page_table=table, used=used
+    )
+    workspace, counters = tensor((1 << 22,), "u8"), tensor((1 << 16,), "u8")
+    library(recorder, *sources, options=options).call_packed(
+        "cake_paged_attention_decode", o, None, q, k, v, workspace, counters, table, used, 1, max(keys),
+        dim**-0.5, 1.0, -1.0, -1, 0, batch, -1, 0, recorder.device.sm_count, False, 1 << 22, None, None,
+        *scales, None, None, None, 0, 0, False, None, known=[(used, keys)],
     )  # fmt: skip
 
 
