@@ -29,8 +29,29 @@ _EPILOGUE = Fault("four warps open the barrier of the epilogue's eight")
 _OVERRUN = Fault("a signal is overrun between two work tiles: deadlock", "")
 _UNAWAITED_LOADS = Known("tensor", "tcgen05.")
 _UNFENCED_COPIES = Known("proxy", "tcgen05.mma")
-_P_STORED_LATE = Fault("P is multiplied before anything tells that it is stored", "")
+_P_STORED_LATE = Fault("P is multiplied before it is known to be stored, by V of other keys", "")
 _P_IN_FLIGHT = Known("race", "tcgen05.mma"), Known("race", "stmatrix")
+_P_TOLD_OF = (  # the arrival behind the store of P, and not in front of it
+    r"(mbarrier\.arrive\.release\.cta\.shared::cta\.b64 _, \[%r\d+\];)"
+    r"((?:(?!mbarrier\.arrive)(?s:.))*?stmatrix[^;]*;(?s:.{1,200}?)fence\.proxy\.async\.shared::cta;)",
+    r"\2 \1",
+)
+_P_READ = tuple(  # the store of P waits for the product with the P before it (o_done)
+    (
+        rf"(stmatrix[^;]*\[%r{address}\][^;]*;)",
+        "{ .reg .pred done; AGAIN: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, "
+        rf"[%r420+{barrier}], %r{parity}; @!done bra AGAIN; }} \1",
+    )
+    for address, barrier, parity in ((525, 256, 3822), (627, 264, 3821))
+)
+_P_PLACED = (  # P begins 5 rows behind a multiple of 1024 bytes: the descriptor's base offset
+    r"dhi, 0x40004040;((?s:.{1,200}?)\[%r[56]\], \[ta\])",
+    r"dhi, 0x400a4040;\1",
+)
+_ROWS_ARE_KEYS = (  # the mask of the last keys, which takes rows of S for others
+    (r"xor\.b32\s+(%r\d+), (%r\d+), 80;", r"mov.b32 \1, \2;"),
+    (r"selp\.b32\s+(%r\d+), 48, 112, %p\d+;", r"mov.b32 \1, 0;"),
+)
 _LANES_LEFT_OUT = Known("warp", "shfl.sync.bfly.b32")
 _WARP_NOT_SYNCHRONISED = Known("race", "ld.shared.v4.u32")
 _UNFENCED_WGMMA = Known("proxy", "wgmma.mma_async")
@@ -118,6 +139,12 @@ NVCC: tuple[Kernel, ...] = (
         "cuda-nvfp4-decode", "nvcc.nvfp4_decode",
         "generated decode D=128, H=8 on 1, 300 and 77 keys in NVFP4 pages of 16, e4m3",
         *_P_IN_FLIGHT, _UNAWAITED_LOADS, fault=_P_STORED_LATE, keys=[300, 77], heads=8, kv_heads=1,
+    ),
+    kernel(
+        "cuda-nvfp4-decode-mended", "nvcc.nvfp4_decode",
+        "the same: order of P and its products, P's base offset, keys of the mask",
+        _UNAWAITED_LOADS, mended=(_P_TOLD_OF, *_P_READ, _P_PLACED, *_ROWS_ARE_KEYS),
+        keys=[300, 77], heads=8, kv_heads=1,
     ),
     kernel(
         "cuda-generated-context", "nvcc.generated_context",
