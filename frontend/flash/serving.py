@@ -93,8 +93,8 @@ def reshape_and_cache_flash(
       SpecError: an argument is wrong; see `append_kv`.
     """
     tokens = shape_of_rank("slot_mapping", slot_mapping, 1)[0]
-    k_pages = _elements("key_cache", key_cache, kv_cache_dtype)
-    v_pages = _elements("value_cache", value_cache, kv_cache_dtype)
+    k_pages = typed_cache("key_cache", key_cache, kv_cache_dtype)
+    v_pages = typed_cache("value_cache", value_cache, kv_cache_dtype)
     new: list[Any] = []
     for name, rows in (("key", key), ("value", value)):
         shape = shape_of(rows, name)
@@ -109,8 +109,12 @@ def reshape_and_cache_flash(
     _append(cache, *new, slot_mapping=slot_mapping, device=device, stream=stream)
 
 
-def _elements(name: str, cache: Any, kv_cache_dtype: object) -> Any:
-    """The cache with elements of its own type in the place of bytes."""
+def typed_cache(name: str, cache: Any, kv_cache_dtype: object) -> Any:
+    """A cache with elements of its own type in the place of bytes, by `kv_cache_dtype`.
+
+    Raises:
+      SpecError: another name, or elements of another type.
+    """
     if not isinstance(kv_cache_dtype, str) or kv_cache_dtype not in CACHES:
         raise SpecError(
             f"kv_cache_dtype must be {', '.join(CACHES)}, got {shown(kv_cache_dtype, 40)}"

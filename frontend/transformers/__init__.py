@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, cast
 
+from attn_mlir import versions
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.fallback import wants_sdpa
 
@@ -29,13 +30,7 @@ def check_version(version: str) -> None:
     Raises:
       ImportError: says which is needed.
     """
-    numbers = tuple(int(digits) for digits in version.split(".")[:2] if digits.isdecimal())
-    if not LEAST <= numbers < BELOW:
-        least, below = (".".join(map(str, x)) for x in (LEAST, BELOW))
-        raise ImportError(
-            f"attn_mlir.transformers needs transformers {least} or newer, below {below}, got "
-            f"{version}"
-        )
+    versions.check_version("transformers", version, LEAST, BELOW)
 
 
 check_version(transformers.__version__)

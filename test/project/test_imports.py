@@ -42,7 +42,7 @@ ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
     f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect distributed emulator fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
-    "naming passes pytorch reference runtime schedules torch trace tracing transformers validation"
+    "naming passes pytorch reference runtime schedules torch trace tracing transformers validation versions vllm sglang"
 )
 
 # For each package, and each module beside packages: what it may import besides itself. An entry covers what lies under
@@ -82,7 +82,10 @@ ALLOWED = {
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library naming tracing",
     "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
-    "transformers": "calls errors fallback masks mods naming pytorch trace",
+    "transformers": "calls errors fallback masks mods naming pytorch trace versions",
+    "versions": "",
+    "vllm": "caches calls env errors flash masks naming runtime versions",
+    "sglang": "env errors flash naming runtime versions",
     "cli": f"{LEAVES} emulator compiling dialect.attn dialect.targets masks reference runtime",
     "dialect": "element_types errors extensions",
     "distributed": f"{LEAVES} {REQUEST} api calls",
