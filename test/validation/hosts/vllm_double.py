@@ -5,14 +5,15 @@ No test installs the engine. `installed` stands in for the package while classes
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+
+from attn_mlir.validation.hosts.modules import standing_in
 
 VERSION = "0.33.0"
 BACKEND = "vllm.v1.attention.backend"
@@ -186,23 +187,5 @@ def installed(version: str = VERSION) -> Iterator[tuple[Names, Names]]:
             "QueryLenSupport": QueryLenSupport,
         },
     }
-    before = {name: sys.modules.pop(name, None) for name in [*_with_parents(contents), *OURS]}
-    for name in _with_parents(contents):
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(contents.get(name, {}))
-    try:
+    with standing_in(contents, OURS):
         yield names, prefills
-    finally:
-        for name, module in before.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
-
-
-def _with_parents(names: Any) -> list[str]:
-    """Dotted names and those in front of them."""
-    found: dict[str, None] = {}
-    for name in names:
-        parts = name.split(".")
-        found |= dict.fromkeys(".".join(parts[: end + 1]) for end in range(len(parts)))
-    return list(found)
