@@ -17,7 +17,7 @@ from attn_mlir.dialect.attn.programs.derivative import Read, differentiated
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.programs.reads import Pattern
 from attn_mlir.errors import SpecError, no_kernel, shown
-from attn_mlir.runtime.call.tensors import TensorView, view
+from attn_mlir.runtime.call.tensors import Extended, view
 
 OFFERED = "gradients are those of arrays that are read by batch and head alone"
 
@@ -121,7 +121,7 @@ def _gradient(
     if len(reads) > 1:
         raise SpecError(no_kernel(f"captured {name} with {len(reads)} indices", OFFERED))
     (read,) = reads
-    is_extended = isinstance(array, TensorView)  # by an axis of 1 that makes it dense
+    is_extended = isinstance(array, Extended)
     shape = tuple(tensor.shape[:-1] if is_extended else tensor.shape)
     axes = [
         axis if extent > 1 else None for axis, extent in zip(read.axes, tensor.shape, strict=True)

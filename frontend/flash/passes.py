@@ -124,7 +124,7 @@ def flash_attn_backward(
       q, k, v, options: as of `_flash_attn_forward`.
       out, softmax_lse: what that returned, or O and LSE of all keys where k and v are a shard.
       dq, dk, dv: memory for the gradients of q, k and v, of their shapes and dtypes; None: one is
-        not wanted.
+        not wanted. With `deterministic` they have the same bits every time.
 
     Returns:
       None, in the place of the row sums that FlashAttention returns.
@@ -195,7 +195,9 @@ def _write_gradients(
     for name, array in memory.items():
         model = views[name[1:]]
         check_memory(name, array, model.shape, model.dtype, views)
-    others: dict[str, Any] = {}
+    if not memory:
+        return
+    others: dict[str, Any] = {"wanted": tuple(name[1:] for name in memory)}
     if (slopes := given.get("alibi_slopes")) is not None:
         ours = options.ours(given)
         others["score_mod"] = with_slopes(ours["score_mod"], slopes, distance(q, k, ours))

@@ -12,6 +12,7 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.pytorch.autograd import register
 from attn_mlir.pytorch.graph_calls import ModifiedCall
+from attn_mlir.pytorch.shapes import wants_gradient
 from attn_mlir.pytorch.traced import traced
 from attn_mlir.trace import MaskMod, ScoreMod
 
@@ -48,7 +49,8 @@ def modified_call(
     Args:
       options: options, and fields of a cache, by name.
     """
-    modifiers = traced(score_mod, mask_mod)
+    is_trained = wants_gradient(q, k, v, options.get("sinks"))
+    modifiers = traced(score_mod, mask_mod, is_trained=is_trained)
     return attention_call_op(q, k, v, modifiers.tensors, modifiers.text, mask, cache, **options)
 
 

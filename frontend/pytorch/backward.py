@@ -38,7 +38,7 @@ def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
         return attention_backward(*arguments, **options)
     mods = [given.pop(name, None) for name in MODIFIERS]
     names = check_names(given.pop("captured", ()))
-    modifiers = traced(*mods)
+    modifiers = traced(*mods, is_trained=True)
     flat = {**BACKWARD.flattened(given), **({CAPTURED: names} if names else {})}
     *made, others = attention_backward_call_op(
         captured=modifiers.tensors, modifier=modifiers.text, **flat

@@ -31,8 +31,11 @@ from attn_mlir.trace import MaskMod, ScoreMod, trace
 from attn_mlir.tracing.indices import check_indices
 
 torch: Any = importlib.import_module("torch")
+importlib.import_module("torch.utils.weak")
 
 _checked = Known[bool]()  # of calls whose modifiers stay inside what they read True
+
+_block_masks = torch.utils.weak.WeakIdKeyDictionary()  # ours, by the indices of PyTorch's
 
 
 class Listing(NamedTuple):
@@ -88,8 +91,9 @@ def call(
             mask_mod, lists = _block_lists(Listing(*blocks), mask_mod, sizes, block)
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)
-    modifiers = traced(score_mod, mask_mod)
-    if wants_gradient(q, k, v):
+    is_trained = wants_gradient(q, k, v)
+    modifiers = traced(score_mod, mask_mod, is_trained=is_trained)
+    if is_trained:
         check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers.recorded)
     read = [*lists, *modifiers.tensors]
     return attention_op(q, k, v, read, modifiers.text, mask, scale, return_lse, list(block))
@@ -124,8 +128,7 @@ def call_now(
     elif isinstance(blocks, BlockMask):
         check_without_offsets(blocks)
     else:
-        sizes = {"sq": q.shape[1], "sk": k.shape[1], "block_size": blocks.block_size}
-        blocks = BlockMask.from_kv_blocks(*blocks.tensors, **sizes, mask_mod=mask_mod)
+        blocks = _converted(blocks, q.shape[1], k.shape[1], mask_mod)
     attend = _trained if wants_gradient(q, k, v) else _attention
     results = attend(**tensors, mask_mod=mask_mod, block_mask=blocks, **options)
     return results if options["return_lse"] else (results, None)
@@ -156,6 +159,22 @@ def _check_indices(mods: tuple[ScoreMod | None, MaskMod | None], sizes: dict[str
 def _sizes(q: Any, k: Any) -> dict[str, int]:
     batch, sq, heads, _ = q.shape
     return {"batch": batch, "heads": heads, "sq": sq, "sk": k.shape[1]}
+
+
+def _converted(blocks: Listing, sq: int, sk: int, mask_mod: MaskMod | None) -> BlockMask:
+    """The block mask for PyTorch's lists, which are copied to the host once.
+
+    Raises:
+      SpecError: as `BlockMask.from_kv_blocks`.
+    """
+    lists, size = blocks
+    changes = tuple(None if x is None else (id(x), x._version) for x in lists)
+    key = (changes, sq, sk, size, mask_mod)
+    indices = lists[1]
+    if indices not in _block_masks or _block_masks[indices][0] != key:
+        options: dict[str, Any] = {"sq": sq, "sk": sk, "block_size": size, "mask_mod": mask_mod}
+        _block_masks[indices] = key, BlockMask.from_kv_blocks(*lists, **options)
+    return _block_masks[indices][1]
 
 
 def check_without_offsets(blocks: BlockMask) -> None:

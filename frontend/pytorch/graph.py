@@ -151,8 +151,10 @@ def _mod_of(
         if node in needed and node not in copies:
             copies[node] = graph.placeholder(node.name)
             operand = _passed(operand, device)
-            is_tensor = isinstance(operand, torch.Tensor)
-            captured[node.name] = described(operand, node.name) if is_tensor else operand
+            if isinstance(operand, torch.Tensor):
+                with torch.no_grad():  # `traced` says whether it may require a gradient
+                    operand = described(operand, node.name)
+            captured[node.name] = operand
     for node in body.graph.nodes:
         if node not in needed or node in copies:
             continue

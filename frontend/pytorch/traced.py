@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any, NamedTuple
 
+from attn_mlir.errors import SpecError
 from attn_mlir.pytorch.readable import as_tensor
+from attn_mlir.runtime.call.torch_tensors import NO_GRADIENT
 from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace_sources
 
 torch: Any = importlib.import_module("torch")
@@ -25,16 +28,25 @@ class Modifiers(NamedTuple):
     recorded: Recorded | None
 
 
-def traced(score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None) -> Modifiers:
+def traced(
+    score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None, *, is_trained: bool
+) -> Modifiers:
     """Traces modifiers.
+
+    Args:
+      is_trained: whether an operand of the call requires a gradient; captured tensors may, then.
 
     Raises:
       SpecError: as `trace`.
     """
-    with torch.no_grad():  # whether a gradient has a kernel is found out later
+    with torch.no_grad() if is_trained else contextlib.nullcontext():
         program, sources = trace_sources(score_mod, mask_mod)
     if program is None:
         return Modifiers("", [], None)
     tensors = [as_tensor(sources[x.name], x.rank) for x in program.tensors]
-    arrays = dict(zip((x.name for x in program.tensors), tensors, strict=True))
+    arrays = {x.name: tensor for x, tensor in zip(program.tensors, tensors, strict=True)}
+    if not is_trained and torch.is_grad_enabled():
+        for name, tensor in arrays.items():
+            if tensor.requires_grad:
+                raise SpecError(NO_GRADIENT.format(name))
     return Modifiers(program.canonical(), tensors, Recorded(program, arrays))

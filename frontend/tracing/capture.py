@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.dialect.attn.programs.program import TENSOR_DTYPES, CapturedTensor
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.call.tensors import extended, view
 from attn_mlir.runtime.call.torch_tensors import check_tensor, is_tensor
 from attn_mlir.tracing.captured_array import ArrayProxy
 from attn_mlir.tracing.captured_object import (
@@ -242,9 +242,7 @@ class Captures:
         self._tensors[id(value)] = (value, which)
         if getattr(value, "requires_grad", False):  # what was asked for without gradients stays so
             value = value.detach()
-        # kernels want a dense last axis: one of a single element
-        last = dataclasses.replace(array, shape=(*array.shape, 1), strides=(*array.strides, 1))
-        self.arrays[unique] = value if is_dense else last
+        self.arrays[unique] = value if is_dense else extended(array)
         return which
 
     def _rebound(self, function: types.FunctionType) -> Any:

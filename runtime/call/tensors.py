@@ -118,6 +118,22 @@ class Described(TensorView):
     has_memory = False
 
 
+class Extended(TensorView):
+    """An array with one axis more, of extent 1, as kernels want a dense last axis."""
+
+
+class _ExtendedDescription(Described, Extended):
+    """A traced tensor with one axis more."""
+
+
+def extended(tensor: TensorView) -> Extended:
+    """An array with one axis more, of extent 1."""
+    kind = _ExtendedDescription if isinstance(tensor, Described) else Extended
+    values = {x.name: getattr(tensor, x.name) for x in dataclasses.fields(tensor)}
+    values |= {"shape": (*tensor.shape, 1), "strides": (*tensor.strides, 1)}
+    return kind(**values)
+
+
 def described(tensor: Any, name: str) -> Described:
     """The view of a tensor of PyTorch, without its memory.
 

@@ -116,6 +116,7 @@ ATTENTION = {
     "num_splits": Change(2),
     "split_size": Change(128, {"schedule": "mha-streaming"}),
     "sm_margin": Change(2, every=True),
+    "deterministic": Change(True, nothing=True),  # of gradients
     "out": Change(np.zeros((BATCH, SQ, HEADS, D), BF16)),
     **ON,
 }
@@ -137,6 +138,7 @@ BACKWARD_RAGGED = {
 BACKWARD = {
     **{name: ATTENTION[name] for name in ("q", "k", "v", "mask", "scale")},
     **{name: ATTENTION[name] for name in ("score_mod", "mask_mod", "block_mask", "sinks")},
+    "wanted": Change(("q",)),
     "captured": Change(("table",), {"score_mod": am.mods.alibi(ones(HEADS)), **WARPGROUPS}),
     "o": Change(normal(*O_SHAPE, seed=9)),
     "do": Change(normal(*O_SHAPE, seed=9)),

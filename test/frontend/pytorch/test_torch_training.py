@@ -174,7 +174,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_block_masks_have_gradients(kind: str) -> None:
+def test_block_masks_have_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With blocks that no query sees, and keys without queries."""
 
     def seen(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -186,6 +186,8 @@ def test_block_masks_have_gradients(kind: str) -> None:
     with launching_on(HOPPER):
         o = of_torch(at.flex_attention, block_mask=blocks)(*given)
         found = torch.autograd.grad(o[:, 3:].double().sin().sum(), given)
+        monkeypatch.setattr(am.BlockMask, "from_kv_blocks", None)  # lists are converted once
+        assert torch.equal(of_torch(at.flex_attention, block_mask=blocks)(*given), o)
     assert not o[:, :3].any()
     truth = plain(*given, lambda x: x.masked_fill(~visible, -1e9))
     near(found, torch.autograd.grad(truth[:, 3:].sin().sum(), given))
@@ -262,8 +264,12 @@ def test_checkpoints(name: str, use_reentrant: bool) -> None:
     assert all(torch.equal(x.grad, y) for x, y in zip(given, whole, strict=True))
 
 
+SLOPES = torch.ones(HEADS, requires_grad=True)
 STEPS: dict[str, Callable[..., Any]] = {
     **FOLLOWS,
+    "captured": lambda *x: am.attention(
+        *x, score_mod=lambda score, b, h, q, k: score + SLOPES[h] * (k - q)
+    ),
     "flash": lambda *x: flash.flash_attn_func(*x, causal=True),
     "modified": of_torch(at.flex_attention, mask_mod=lambda b, h, q, k: q >= k),
 }
@@ -275,10 +281,11 @@ def test_a_step_that_comes_again_is_not_planned_again(
 ) -> None:
     """Nor does it wait for a device, or allocate otherwise than by PyTorch: a CUDA graph may record it."""
     given = leaves()
+    wanted = (*given, SLOPES) if name == "captured" else given
 
     def step() -> None:
         o = STEPS[name](*given)
-        torch.autograd.grad(o, given, torch.ones_like(o))
+        torch.autograd.grad(o, wanted, torch.ones_like(o))
 
     def fail(*_: Any, **_options: Any) -> Any:
         raise AssertionError
