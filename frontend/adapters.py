@@ -108,9 +108,27 @@ class Options:
         """Their arguments, each with the value that counts where it is left out."""
         return {name: x for row in self.rows for name, x in row.defaults.items()}
 
+    @functools.cached_property
+    def _named(self) -> list[tuple[str, str, object]]:
+        """The rows of one argument that is passed on: our name, theirs, and the default."""
+        rows = [row for row in self.rows if row.meaning is None and len(row.defaults) == 1]
+        return [(row.ours, *next(iter(row.defaults.items()))) for row in rows]
+
+    @functools.cached_property
+    def _others(self) -> list[Used]:
+        """All other rows."""
+        named = {ours for ours, _, _ in self._named}
+        return [row for row in self.rows if row.ours not in named]
+
+    @functools.cached_property
+    def _optional(self) -> frozenset[str]:
+        """Our names of arguments that are passed on, if they are not None."""
+        return frozenset(ours for ours, _, default in self._named if default is None)
+
     def ours(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Our arguments by name, from those of theirs that were given."""
-        return {row.ours: row.value(arguments) for row in self.rows}
+        found = {ours: arguments.get(name, default) for ours, name, default in self._named}
+        return found | {row.ours: row.value(arguments) for row in self._others}
 
     def names(self, arguments: Mapping[str, Any]) -> dict[str, str]:
         """Their names of our arguments, where these differ."""
@@ -126,9 +144,10 @@ class Options:
           given: their options by name.
           others: further arguments of ours.
         """
-        ours = self.ours(given)
+        optional, ours = self._optional, self.ours(given) | others
+        ours = {name: x for name, x in ours.items() if x is not None or name not in optional}
         try:
-            return function(*operands, **{**ours, **others})
+            return function(*operands, **ours)
         except SpecError as error:
             rename(error, self.names(given))
             raise

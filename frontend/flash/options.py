@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,10 +37,23 @@ def mask_of(
       SpecError: `window_size` is no pair of limits, or `attention_chunk` no number of positions.
     """
     window = NO_WINDOW if window_size is None else window_size
+    key = (is_causal, *window, attention_chunk) if type(window) is tuple else ()
+    if [type(x) for x in key] == [bool, int, int, int]:
+        return _known_mask(*key)
+    return _mask_of(is_causal, window, attention_chunk)
+
+
+@functools.lru_cache(maxsize=256)
+def _known_mask(is_causal: bool, left: int, right: int, chunk: int) -> Mask:
+    return _mask_of(is_causal, (left, right), chunk)
+
+
+def _mask_of(is_causal: object, window: Window, attention_chunk: object) -> Mask:
+    """`mask_of` of any values."""
     try:
         left, right = (None if as_int(limit) == -1 else limit for limit in window)
     except (TypeError, ValueError):
-        raise SpecError(f"window_size must be (left, right), got {shown(window_size)}") from None
+        raise SpecError(f"window_size must be (left, right), got {shown(window)}") from None
     limits = [limit if as_int(limit) is None else as_int(limit) for limit in (left, right)]
     mask = _WINDOW(*limits)
     if flag("causal", is_causal):

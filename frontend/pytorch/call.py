@@ -130,7 +130,8 @@ def call_now(
     else:
         blocks = _converted(blocks, q.shape[1], k.shape[1], mask_mod)
     attend = _trained if wants_gradient(q, k, v) else _attention
-    results = attend(**tensors, mask_mod=mask_mod, block_mask=blocks, **options)
+    options |= {"mask_mod": mask_mod, "block_mask": blocks}
+    results = attend(**tensors, **{name: x for name, x in options.items() if x is not None})
     return results if options["return_lse"] else (results, None)
 
 

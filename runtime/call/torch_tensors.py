@@ -203,9 +203,10 @@ def _has_tangent(layer: Any) -> bool:
 def is_differentiated() -> bool:
     """Whether `torch.func` or `forward_ad` computes derivatives, of whatever tensors."""
     torch = _parts()
+    if torch.forward._current_level >= 0 or torch.transform() is None:
+        return torch.forward._current_level >= 0
     kinds = (torch.transforms.TransformType.Grad, torch.transforms.TransformType.Jvp)
-    stack = torch.transforms.get_interpreter_stack() or ()
-    return torch.forward._current_level >= 0 or any(level.key() in kinds for level in stack)
+    return any(level.key() in kinds for level in torch.transforms.get_interpreter_stack() or ())
 
 
 def is_transformed() -> bool:
