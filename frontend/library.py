@@ -50,16 +50,18 @@ def check_one_library(arrays: Mapping[str, Any]) -> None:
             )
 
 
-def padded(array: Any, step: int) -> Any:
-    """The array, or a copy of it with zeros behind, up to a multiple of `step` columns."""
-    missing = -array.shape[-1] % step
+def padded(array: Any, step: int, axis: int = -1) -> Any:
+    """The array, or a copy of it with zeros behind, up to a multiple of `step` along an axis."""
+    missing = -array.shape[axis] % step
     if not missing:
         return array
     name = library_of(array)
     module: Any = sys.modules[name]
+    after = -axis - 1 if axis < 0 else array.ndim - axis - 1
     if name == "torch":
-        return module.nn.functional.pad(array, (0, missing))
-    return module.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
+        return module.nn.functional.pad(array, (0, 0) * after + (0, missing))
+    before = array.ndim - after - 1
+    return module.pad(array, [(0, 0)] * before + [(0, missing)] + [(0, 0)] * after)
 
 
 def in_i32(array: Any) -> Any:

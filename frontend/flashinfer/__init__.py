@@ -3,7 +3,11 @@
 `__all__` lists the functions; each says what it refuses.
 """
 
-from attn_mlir.flashinfer.append import append_paged_kv_cache, get_batch_indices_positions
+from attn_mlir.flashinfer.append import (
+    append_paged_kv_cache,
+    append_paged_mla_kv_cache,
+    get_batch_indices_positions,
+)
 from attn_mlir.flashinfer.batch_attention import (
     BatchAttention,
     BatchAttentionWithAttentionSinkWrapper,
@@ -14,6 +18,8 @@ from attn_mlir.flashinfer.graphs import (
     CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
     fast_decode_plan,
 )
+from attn_mlir.flashinfer.latent_decoding import trtllm_batch_decode_with_kv_cache_mla
+from attn_mlir.flashinfer.latent_wrapper import BatchMLAPagedAttentionWrapper
 from attn_mlir.flashinfer.merging import merge_state, merge_state_in_place, merge_states
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.ragged import BatchPrefillWithRaggedKVCacheWrapper
@@ -32,12 +38,14 @@ __all__ = [
     "BatchAttentionWithAttentionSinkWrapper",
     "BatchDecodeWithPagedKVCacheWrapper",
     "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
     "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
     "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
     "MultiLevelCascadeAttentionWrapper",
     "append_paged_kv_cache",
+    "append_paged_mla_kv_cache",
     "fast_decode_plan",
     "get_batch_indices_positions",
     "merge_state",
@@ -47,4 +55,5 @@ __all__ = [
     "single_prefill_with_kv_cache",
     "trtllm_batch_context_with_kv_cache",
     "trtllm_batch_decode_with_kv_cache",
+    "trtllm_batch_decode_with_kv_cache_mla",
 ]

@@ -10,11 +10,13 @@ import numpy as np
 from attn_mlir.arrays import check_memory
 from attn_mlir.caches import PagedKV
 from attn_mlir.calls import append_kv
-from attn_mlir.errors import SpecError
+from attn_mlir.compiling.options import HEAD_DIM_STEP
+from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.library import check_one_library, in_i32, library_of
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.tensors import TensorView, host_array, view
+from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 INDEX_DTYPES = ("i32", "i64")
 CALLED = {
@@ -27,6 +29,12 @@ CALLED = {
 _append = renamed(append_kv, k_pages="paged_kv_cache", v_pages="a second array", **CALLED)
 _append_to_pair = renamed(
     append_kv, k_pages="paged_kv_cache[0]", v_pages="paged_kv_cache[1]", **CALLED
+)
+_append_latent = renamed(
+    append_kv,
+    **{**CALLED, "k_new": "append_ckv", "v_new": "append_kpe"},
+    k_pages="ckv_cache",
+    v_pages="kpe_cache",
 )
 _paged = renamed(PagedKV, layout="kv_layout")
 
@@ -78,6 +86,66 @@ def append_paged_kv_cache(
         _narrow(positions, "positions"),
         batch_indices=_narrow(batch_indices, "batch_indices"),
     )
+
+
+def append_paged_mla_kv_cache(
+    append_ckv: Any,
+    append_kpe: Any,
+    batch_indices: Any,
+    positions: Any,
+    ckv_cache: Any,
+    kpe_cache: Any,
+    kv_indices: Any,
+    kv_indptr: Any,
+    kv_last_page_len: Any,
+) -> None:
+    """As `flashinfer.append_paged_mla_kv_cache`: latent rows of tokens into both paged caches.
+
+    Both are written in one launch, in which columns of a row are those of several heads.
+
+    Args:
+      append_ckv: [tokens, ckv_dim]; append_kpe: [tokens, kpe_dim].
+      ckv_cache: [pages, page, ckv_dim]; kpe_cache: [pages, page, kpe_dim]; they may be columns of
+        one array. A kernel has up to 256 columns of a head, in steps of 8.
+      others: see `append_paged_kv_cache`.
+
+    Raises:
+      SpecError: an argument is wrong; see `append_kv`.
+    """
+    rows = {"append_ckv": append_ckv, "append_kpe": append_kpe}
+    pools = {"ckv_cache": ckv_cache, "kpe_cache": kpe_cache}
+    for rank, arrays in ((2, rows), (3, pools)):
+        for name, array in arrays.items():
+            if len(shape := view(array, name).shape) != rank:
+                raise SpecError(f"{name} must have {rank} dimensions, got {list(shape)}")
+    columns = [x.shape[-1] for x in pools.values()]
+    if [x.shape[-1] for x in rows.values()] != columns:
+        given = [x.shape[-1] for x in rows.values()]
+        raise SpecError(f"append_ckv and append_kpe have {given} columns, the caches {columns}")
+    heads = -(-columns[0] // MAX_HEAD_DIM)
+    if any(x % (heads * HEAD_DIM_STEP) for x in columns):
+        raise SpecError(
+            no_kernel(
+                f"a row of {columns[0]} and {columns[1]} columns",
+                f"multiples of {heads * HEAD_DIM_STEP}",
+            )
+        )
+    k, v, k_pages, v_pages = (
+        x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
+        for x in (*rows.values(), *pools.values())
+    )
+    cache = _paged(
+        k_pages,
+        v_pages,
+        layout="NHD",
+        indices=_narrow(kv_indices, "kv_indices"),
+        indptr=_narrow(kv_indptr, "kv_indptr"),
+        last_page_len=_narrow(kv_last_page_len, "kv_last_page_len"),
+    )
+    _append_latent(
+        cache, k, v, _narrow(positions, "positions"),
+        batch_indices=_narrow(batch_indices, "batch_indices"),
+    )  # fmt: skip
 
 
 def get_batch_indices_positions(

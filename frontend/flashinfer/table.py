@@ -56,6 +56,21 @@ NEUTRAL: Table = {
     **neutral("causal_seqlens_kv_global", None, instead=_RANKS),
     **neutral("bf16q_fp8kv_transform_mode", None, ANYTHING, instead=_HERE),
     **neutral("request_order request_order_plan", None, ANYTHING, instead=_HERE),
+    **neutral("metadata", None, instead="pass qo_indptr, kv_indptr, kv_indices and kv_len_arr"),
+    **neutral(
+        "scale_mode", "default", "bmm-scalar", instead="scales of rows are those of am.mla_decode"
+    ),
+    **neutral("skip_softmax", False, instead="no block is left out"),
+    **neutral("output_scale", "none", instead="O is not quantised"),
+    **neutral("use_sinks", False, True, instead="run takes them"),
+    **neutral("kv_len page_table", None, ANYTHING, instead="plan was told it"),
+    **neutral("ckv_scale kpe_scale", None, 1.0, instead="pass bmm1_scale and bmm2_scale"),
+    **neutral("ckv_scale_arr", None, instead="scales of rows are those of am.mla_decode"),
+    **neutral("is_var_seq", True, False, instead="seq_lens tells"),
+    **neutral("uses_shared_paged_kv_idx", True, instead="latent rows are keys and values"),
+    **neutral("cute_dsl_impl kv_scale_format", "auto", ANYTHING, instead=_HERE),
+    **neutral("cum_seq_lens_q max_q_len", None, instead="BatchMLAPagedAttentionWrapper takes it"),
+    **neutral("enable_dcp", False, instead=_RANKS),
     **neutral("use_profiler", False, instead="traces are those of attn_mlir"),
     **neutral("profiler_buffer", None, instead="traces are those of attn_mlir"),
     **neutral("pos_encoding_mode", "NONE", instead=_ROTARY),
@@ -102,6 +117,14 @@ TRTLLM = Options(
         *_LSE,
     ]
 )
+LATENT_PLAN = Options(
+    [
+        *passed("cum_seq_lens_q block_tables seq_lens max_q_len query_layout kv_cache_layout"),
+        *passed("lse_mode", "none"),
+        *passed("output_dtype"),
+    ]
+)
+TRTLLM_LATENT = Options([*passed("out sinks lse"), *_LSE])
 SINGLE_PREFILL = Options(
     [
         used("q_scale", scale_q=None),

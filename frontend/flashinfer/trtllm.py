@@ -185,7 +185,7 @@ def _attend(
         cache,
         None,
         tables,
-        {**results, "return_lse": wants_lse, "sinks": _sinks(options.get("sinks"))},
+        {**results, "return_lse": wants_lse, "sinks": one_sink(options.get("sinks"))},
         **lengths,
     )
     return found[0] if wants_lse and not results["return_lse"] else found
@@ -224,7 +224,7 @@ def _pools(kv_cache: Any) -> tuple[Any, Any]:
     return both[:, 0], both[:, -1]
 
 
-def _sinks(sinks: Any) -> Any:
+def one_sink(sinks: Any) -> Any:
     """Sinks as a tensor.
 
     Raises:

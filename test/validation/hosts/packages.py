@@ -123,7 +123,13 @@ LIBRARIES: Mapping[str, Library] = {
                 *(f"{CASCADE}.{method}" for method in ("__init__", "plan", "run")),
                 "merge_state", "merge_state_in_place", "merge_states",
             ),
-            "flashinfer/page.py": ("append_paged_kv_cache", "get_batch_indices_positions"),
+            "flashinfer/page.py": (
+                "append_paged_kv_cache", "append_paged_mla_kv_cache", "get_batch_indices_positions",
+            ),
+            "flashinfer/mla/_core.py": ("trtllm_batch_decode_with_kv_cache_mla",),
+            "flashinfer/mla/_batch_mla/_wrapper.py": (
+                *(f"BatchMLAPagedAttentionWrapper.{method}" for method in METHODS[:3]),
+            ),
         },
         written={f"{DECODE}.plan": f"{DECODE}._plan_impl"},
     ),
