@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attn_mlir.arrays import on_stream
@@ -56,3 +56,21 @@ def with_filled_heads(
             is_torch = library == "torch"
             kept.append(part.contiguous() if is_torch else module.ascontiguousarray(part))
     return tuple(kept)
+
+
+def one_behind_another(
+    results: Sequence[tuple[Any, ...]], axes: tuple[int, ...], stream: object | None = None
+) -> tuple[Any, ...]:
+    """Results for some heads each as results for all of them.
+
+    Args:
+      axes: of the heads in each result of a call.
+      stream: that the launches were on.
+    """
+    library = library_of(results[0][0])
+    module: Any = sys.modules[library]
+    join = module.cat if library == "torch" else module.concatenate
+    with on_stream(stream, results[0][0]):
+        return tuple(
+            join(x, axis) for x, axis in zip(zip(*results, strict=True), axes, strict=True)
+        )

@@ -9,7 +9,9 @@ from attn_mlir.adapters import adapter, check_needs
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import mla_decode
 from attn_mlir.errors import SpecError, no_kernel, shown
+from attn_mlir.flash_mla.row_numbers import in_one_page
 from attn_mlir.flash_mla.table import DECODING, NEUTRAL, V_DIM, mask_of
+from attn_mlir.latent_heads import one_behind_another, with_filled_heads
 from attn_mlir.library import check_one_library
 from attn_mlir.lse import mark_without_keys
 from attn_mlir.masks import full
@@ -104,12 +106,14 @@ def flash_mla_with_kvcache(
     """As FlashMLA's `flash_mla_with_kvcache`, on top of `attn_mlir.mla_decode`.
 
     Differences: caches of 16 bits also with `indices`; `attn_sink` may be given without them; any
-    number of entries, heads in multiples of 8, pages of further sizes. What FlashMLA checks by
+    number of entries, pages of further sizes, any number of heads, which are copied to a multiple of
+    8. What FlashMLA checks by
     assertions is refused by a `SpecError`.
 
     Args:
       q: [batch, seq_len_q, num_heads_q, head_dim], bf16 or f16; head_dim 576 or 512.
-      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype; with `is_fp8_kvcache` 656
+      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype. There may be rows between
+        pages. Several heads, without `indices`, are that many launches. With `is_fp8_kvcache` 656
         bytes of
         u8, i8 or e4m3 for a row of 576 columns, 584 for one of 512: `v32` and `model1` of
           `pack_latent`.
@@ -179,14 +183,47 @@ def flash_mla_with_kvcache(
         cache: PagedKV | ContiguousKV = PagedKV(k_cache, None, block_table, cache_seqlens)
         extra["mask"] = mask
     else:
-        cache = ContiguousKV(k_cache, None, None)
+        kv_format = None
         if is_narrow:
-            extra["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
+            kv_format = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
+            extra["kv_format"] = kv_format
+        if kv_format != NARROW_FORMATS[V_DIM]:  # whose pages hold more than rows
+            lists_of = (("k_cache", "indices"), ("extra_k_cache", "extra_indices_in_kvcache"))
+            for pool, rows in lists_of:
+                if pool in tensors:
+                    numbered = in_one_page(
+                        pool, tensors[pool], tensors[rows], options.get("stream")
+                    )
+                    options |= dict(zip((pool, rows), numbered, strict=True))
+            k_cache, indices = options.pop("k_cache"), options["indices"]
+            extra_indices_in_kvcache = options.get("extra_indices_in_kvcache")
+        cache = ContiguousKV(k_cache, None, None)
         rows_of = {"topk_length": indices, "extra_topk_length": extra_indices_in_kvcache}
         for name, lengths in lists.items():
             if lengths is not None:
                 extra[name] = _of_each_query(name, lengths, rows_of[name])
-    out, lse = DECODING.call(_decode, q, cache, given=options, **extra)
+    sinks = options.pop("attn_sink", None)
+
+    def decode(q: Any, attn_sink: Any) -> tuple[Any, ...]:
+        given = options | {"attn_sink": attn_sink}
+        return DECODING.call(_decode, q, cache, given=given, **extra)
+
+    def attend(q: Any, attn_sink: Any) -> tuple[Any, ...]:
+        return with_filled_heads(
+            decode, q, attn_sink, axis=2, sinks_name="attn_sink", stream=options.get("stream")
+        )
+
+    kv_heads = shapes["k_cache"][2]
+    if kv_heads > 1 and indices is None and not heads % kv_heads:
+        results: list[tuple[Any, ...]] = []
+        group = heads // kv_heads
+        for head in range(kv_heads):  # a launch for each head of keys
+            cache = PagedKV(k_cache[:, :, head : head + 1], None, block_table, cache_seqlens)
+            own = slice(head * group, (head + 1) * group)
+            results.append(attend(q[:, :, own], None if sinks is None else sinks[own]))
+        out, lse = one_behind_another(results, (2, 1), options.get("stream"))
+    else:
+        out, lse = attend(q, sinks)
     tile_scheduler_metadata.config = config
     mark_without_keys(lse, options.get("stream"))
     return out, lse

@@ -8,6 +8,7 @@ from attn_mlir.adapters import adapter
 from attn_mlir.calls import sparse_mla
 from attn_mlir.errors import SpecError
 from attn_mlir.flash_mla.table import NEUTRAL, SPARSE
+from attn_mlir.latent_heads import with_filled_heads
 from attn_mlir.lse import mark_without_keys
 from attn_mlir.runtime.call.tensors import shape_of
 
@@ -18,8 +19,8 @@ INDICES_RANK = 3
 def flash_mla_sparse_fwd(q: Any, kv: Any, indices: Any, **options: Any) -> tuple[Any, Any, Any]:
     """As FlashMLA's `flash_mla_sparse_fwd`, on top of `attn_mlir.sparse_mla`.
 
-    Differences: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a
-    row that only entries past `topk_length` name is not read.
+    Differences: topk is any number, and so are the heads, which are copied to a multiple of 8 or,
+    above 64, of 64; and a row that only entries past `topk_length` name is not read.
 
     Args:
       q: [s_q, h_q, d_qk] bf16 or f16.
@@ -41,6 +42,15 @@ def flash_mla_sparse_fwd(q: Any, kv: Any, indices: Any, **options: Any) -> tuple
     shape = shape_of(indices, "indices")
     if len(shape) != INDICES_RANK or shape[1] != 1:
         raise SpecError(f"indices must be [s_q, 1, topk], got {list(shape)}")
-    out, lse, max_logits = SPARSE.call(sparse_mla, q, kv, indices[:, 0], given=options)
+    sinks = options.pop("attn_sink", None)
+
+    def attend(q: Any, attn_sink: Any) -> tuple[Any, ...]:
+        given = options | {"attn_sink": attn_sink}
+        return SPARSE.call(sparse_mla, q, kv, indices[:, 0], given=given)
+
+    out, lse, max_logits = with_filled_heads(
+        attend, q, sinks, axis=1, sinks_name="attn_sink", by_tiles=True,
+        stream=options.get("stream"),
+    )  # fmt: skip
     mark_without_keys(lse, options.get("stream"))
     return out, max_logits, lse

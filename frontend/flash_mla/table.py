@@ -58,6 +58,7 @@ SPARSE = Options(
         *passed("topk_length device stream"),
     ]
 )
+NARROW_DECODING = Options(passed("device stream"))
 DECODING = Options(
     [
         used("scale", softmax_scale=None),

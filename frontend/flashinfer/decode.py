@@ -138,12 +138,11 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         ).with_splits(
             self._buffers.device,
             {"batch": len(lists.lengths), "sq": rows, "sk": max(lists.lengths, default=0)},
-            capacity=lists.capacity,
             fixed_split_size=fixed_split_size,
             disable_split_kv=disable_split_kv,
             page_size=lists.page_size,
         )
-        self._pages.store(lists, bounded=problem.split_size is not None)
+        self._pages.store(lists, problem.split_size)
         self._store_plan(problem, rows * len(lists.lengths), frozen)
         self._rows = rows
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from attn_mlir.caches import PagedKV
+from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.buffers import Buffers
 from attn_mlir.flashinfer.options import indices, tensor
@@ -62,6 +63,7 @@ class Pages:
         )
         self._arrays: dict[str, Any] = {}
         self._size = 0
+        self._table: tuple[Any, Any] | None = None  # of a captured graph: pages and lengths
 
     def checked(self, page_size: object, *lists: Any) -> PageLists:
         """The pages of a plan, which are read back.
@@ -84,24 +86,41 @@ class Pages:
             size, rows, lengths, max(lengths, default=0) if max_positions is None else max_positions
         )
 
-    def store(self, lists: PageLists, *, bounded: bool) -> None:
+    def store(self, lists: PageLists, split_size: int | None) -> None:
         """Puts the index tensors where `run` finds them.
 
         Args:
-          bounded: whether a launch has to know the longest sequence. Compressed rows on a GPU do
-            not tell, a table does by its columns; a captured graph goes by the room of its buffers.
+          split_size: keys of a split. Its launch has to know the longest sequence, which compressed
+            rows on a GPU do not tell, and a table does by its columns. That of a captured graph has
+            room for all pages, or for as many splits as a kernel takes.
+
+        Raises:
+          SpecError: a table of a captured graph has too few columns.
         """
+        columns = 0
+        if split_size is not None:
+            positions = min(lists.capacity, MAX_SPLITS * split_size)
+            columns = max(-(-positions // lists.page_size), 1)
+            if self._table is not None and self._table[0].shape[1] != columns:
+                raise SpecError(
+                    f"page_size and fixed_split_size make a table of {columns} columns, that of a "
+                    f"wrapper for graphs stays {self._table[0].shape[1]}"
+                )
         for name, value in zip(self._buffers, lists.rows, strict=True):
             self._index_tensors.store(name, value)
         offsets, entries, last = (self._index_tensors.current[name] for name in self._buffers)
         self._size = lists.page_size
         self._arrays = {"indptr": offsets, "indices": entries, "last_page_len": last}
-        if bounded and self._index_tensors.external is None:
+        if columns:
             counts = offsets.diff()
-            columns = max(-(-lists.capacity // lists.page_size), 1)
             used = torch.arange(columns, device=offsets.device) < counts[:, None]
             table = torch.zeros_like(used, dtype=torch.int32).masked_scatter_(used, entries)
             lengths = torch.tensor(lists.lengths, dtype=torch.int32, device=offsets.device)
+            if self._index_tensors.external is not None:
+                self._table = self._table or (table, lengths)
+                for memory, value in zip(self._table, (table, lengths), strict=True):
+                    memory.copy_(value)
+                table, lengths = self._table
             self._arrays = {"page_table": table, "seqused": lengths}
 
     def cache(self, problem: Problem, paged_kv_cache: Any, scales: CallScales) -> PagedKV:

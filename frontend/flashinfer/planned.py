@@ -189,7 +189,6 @@ class Problem:
         device: Any,
         sizes: Mapping[str, int],
         *,
-        capacity: int,
         fixed_split_size: object,
         disable_split_kv: object,
         page_size: int = 1,
@@ -199,7 +198,6 @@ class Problem:
         Args:
           device: that the calls run on.
           sizes: `batch`, and the longest `sq` and `sk`.
-          capacity: no sequence has more keys, in whatever is planned for the same graph.
           fixed_split_size: pages of a split; None or -1 leaves the number of splits to a rule, by
             sizes.
           disable_split_kv: whether there is one split, whatever the other options.
@@ -220,7 +218,7 @@ class Problem:
         if flag("disable_split_kv", disable_split_kv):
             return dataclasses.replace(self, num_splits=1)
         if fixed_split_size is not None and as_int(fixed_split_size) != NO_LIMIT:
-            keys = _split_keys(fixed_split_size, page_size, capacity)
+            keys = _split_keys(fixed_split_size, page_size, sizes["sk"])
             return dataclasses.replace(self, num_splits=1, split_size=keys)
         machine = machine_of(None, view(torch.empty(0, device=device), "device"))
         choice = attention_choice(spec, sizes, machine)

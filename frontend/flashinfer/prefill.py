@@ -57,7 +57,6 @@ class PrefillWrapper(Wrapper):
         self,
         qo_indptr: Any,
         sk: Sequence[int],
-        capacity: int,
         options: Mapping[str, Any],
         page: int = 1,
         *,
@@ -66,7 +65,7 @@ class PrefillWrapper(Wrapper):
         """Plans the queries of both wrappers.
 
         Args:
-          sk: keys of each sequence; room: no sequence has more, see `PageLists.room`.
+          sk: keys of each sequence.
           options: the options of the call by name, those of `PREFILL_PLAN`.
           page: positions of a page.
           rotates: see `Problem`.
@@ -106,7 +105,6 @@ class PrefillWrapper(Wrapper):
         ).with_splits(
             device,
             {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)},
-            capacity=capacity,
             fixed_split_size=plan_options["fixed_split_size"],
             disable_split_kv=plan_options["disable_split_kv"],
             page_size=page,
@@ -216,10 +214,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         lists = self._pages.checked(
             page_size, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         )
-        problem = self._plan_queries(
-            qo_indptr, lists.lengths, lists.capacity, options, lists.page_size
-        )
-        self._pages.store(lists, bounded=problem.split_size is not None)
+        problem = self._plan_queries(qo_indptr, lists.lengths, options, lists.page_size)
+        self._pages.store(lists, problem.split_size)
 
     @with_arguments(
         "self q paged_kv_cache sinks sm_scale",

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from attn_mlir.adapters import Options, passed
+from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import by_position, indices
 from attn_mlir.flashinfer.planned import Problem
@@ -87,7 +88,9 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         self._buffers.check(KEYS, keys, whole=True)
         longest = int(keys[-1]) if self._use_cuda_graph else max(sk, default=0)
         rope = (options.pop("rope_scale", None), options.pop("rope_theta", None))
-        self._plan_queries(qo_indptr, sk, longest, options, rotates=not self._use_cuda_graph)
+        problem = self._plan_queries(qo_indptr, sk, options, rotates=not self._use_cuda_graph)
+        if problem.split_size is not None:
+            longest = min(longest, MAX_SPLITS * problem.split_size)
         self._buffers.store(KEYS, keys)
         self._keys, self._longest_k, self._rope = int(keys[-1]), longest, rope
 

@@ -139,7 +139,7 @@ def test_metadata_are_of_every_size_of_a_call() -> None:
 
 
 def test_a_refused_call_leaves_metadata_as_they_were() -> None:
-    call = given(q=np.zeros((2, 1, 12, 576), BF16))
+    call = given(q=np.zeros((2, 1, 1032, 576), BF16))
     with pytest.raises(SpecError, match="heads"):
         flash_mla_with_kvcache(**call, device="emulator")
     assert call["tile_scheduler_metadata"] == FlashMLASchedMeta()

@@ -103,7 +103,6 @@ def decode(made: dict[str, Any], planned: dict[str, Any], run: dict[str, Any]) -
     wrapper.run(**{"q": normal(4, HEADS, DIM), "paged_kv_cache": BOTH, **run})
 
 
-BUFFERS = {"indptr": 5, "indices": 3000, "last_page_len": 4}
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "backend": ({"backend": "fa9"}, {}, {}, "^backend must be auto or fa2 or .*, got 'fa9'"),
     "kernels of the caller": ({"jit_args": []}, {}, {}, "^jit_args must be None"),
@@ -114,8 +113,9 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
     "theta": ({}, {"rope_theta": 1e6}, {}, "^rope_theta must be None or 10000.0"),
     "size of parts": ({}, {"fixed_split_size": 4}, {}, "^fixed_split_size must be a multiple of 8 pages of 16"),
     "many parts": (
-        {"use_cuda_graph": True, **{f"paged_kv_{x}_buffer": i32(*[0] * n) for x, n in BUFFERS.items()}},
-        {"fixed_split_size": 8}, {}, "^fixed_split_size 8 makes 375 parts of 48000 keys, allowed are 256"),
+        {}, {"fixed_split_size": 8, "indptr": i32(0, *[2100] * 4), "indices": i32(*[0] * 2100),
+             "last_page_len": i32(1, 0, 0, 0)},
+        {}, "^fixed_split_size 8 makes 263 parts of 33585 keys, allowed are 256"),
     "a table": ({}, {"block_tables": INDPTR}, {}, "^block_tables must be None"),
     "offsets that fall": ({}, {"indptr": i32(0, 3, 2, 4, 8)}, {}, "^indptr must not decrease"),
     "offsets beyond": ({}, {"indptr": i32(0, 3, 4, 4, 9)}, {}, "^indptr goes from 0 to 9"),

@@ -218,3 +218,27 @@ def test_a_backend_that_is_named_is_ours(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_workspaces_need_no_room() -> None:
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(0))
     assert wrapper.workspace_size(*ROWS, *SIZES, PAGE, q_data_type=BF16) == (0, 0)
+
+
+def test_parts_of_a_size_in_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and lengths change in one table, whose columns end where a kernel has no more parts."""
+    small = (torch.zeros(BATCH + 1).int(), torch.zeros(20).int(), torch.zeros(BATCH).int())
+    parts: dict[str, Any] = {"q_data_type": BF16, "fixed_split_size": 8}
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE, "NHD", True, False, *small)
+    q = normal(BATCH, HEADS, DIM)
+    wrapper.plan(i32(0, 1, 1, 1, 1), i32(0), i32(16, 0, 0, 0), *SIZES, PAGE, **parts)
+    first = wrapper._pages._arrays
+    wrapper.plan(*ROWS, *SIZES, PAGE, **parts)
+    assert all(x is first[name] for name, x in wrapper._pages._arrays.items())
+    check(wrapper.run(q, BOTH, return_lse=True), truth(split(q, [1] * BATCH), KEYS, VALUES))
+    caches: list[Any] = []
+    monkeypatch.setattr(planned_calls, "_ATTENTION", lambda q, k, *_, **__: caches.append(k) or q)
+    large = (torch.zeros(BATCH + 1).int(), torch.zeros(3000).int(), torch.zeros(BATCH).int())
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE, "NHD", True, False, *large)
+    wrapper.plan(*ROWS, *SIZES, PAGE, **parts)
+    wrapper.run(q, BOTH)
+    assert caches[0].page_table.shape == (BATCH, 256 * 8)
+    assert caches[0].seqused.tolist() == LENGTHS
+    message = "make a table of 3000 columns, that of a wrapper for graphs stays 2048"
+    with pytest.raises(SpecError, match=message):
+        wrapper.plan(*ROWS, *SIZES, PAGE, **parts | {"fixed_split_size": 16})
