@@ -12,6 +12,7 @@ neither MLIR nor ptxas. `Emulator` is the machine below, for several launches in
 
 from attn_mlir.emulator.kernel import Kernel, Parameter, load
 from attn_mlir.emulator.report import Report
+from attn_mlir.emulator.triton import TritonKernel, load_triton
 from attn_mlir.runtime.emulator import (
     DeadlockError,
     Emulator,
@@ -40,7 +41,9 @@ __all__ = [
     "Report",
     "Stats",
     "Trace",
+    "TritonKernel",
     "chrome_trace",
     "load",
+    "load_triton",
     "write_trace",
 ]
