@@ -9,7 +9,7 @@ from attn_mlir.dialect.targets.module import target_of
 from attn_mlir.passes.infrastructure import analyses
 from attn_mlir.passes.infrastructure.registry import register
 
-from .access import chosen_rows, groups, lanes
+from .access import chosen_rows, groups, lanes, scatter
 from .checks import cluster_legality, copy_legality, legality
 from .compute import dot, elementwise, exponential, keep, registers, repeat
 from .copies import copies, prefetch, row_copies
@@ -43,6 +43,7 @@ FAMILIES = (
     repeat,
     rings,
     row_copies,
+    scatter,
     tiles,
     products,
     sm_90a_legality,

@@ -312,22 +312,28 @@ def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
     kind = capture.value.type
     if not isinstance(kind, ir.RankedTensorType):
         return b.Argument(capture.name, "scalar", kind, ())
-    axes = _axes_of_memory(capture.value)
-    names = axes or shared or [f"{capture.name}_{i}" for i in range(kind.rank)]
+    axes = _axes_of_memory(capture)
+    names = axes or shared or _own_axes(capture)
     dims = [name if kind.is_dynamic_dim(i) else "" for i, name in enumerate(names)]
     memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
     return b.Argument(capture.name, "inout" if axes else "in", memref, dims)
 
 
-def _axes_of_memory(value: Value) -> Sequence[str]:
+def _own_axes(capture: Capture) -> Sequence[str]:
+    """Names of the extents of a tensor that has none in common with others."""
+    return [f"{capture.name}_{i}" for i in range(capture.value.type.rank)]
+
+
+def _axes_of_memory(capture: Capture) -> Sequence[str]:
     """The extent names of a tensor that the kernel also writes: a workspace of splits, a counter
     or sums of gradients; else empty.
     """
+    value = capture.value
     for use in value.uses:
         if isinstance(use.owner, attn.TileCounterOp):
             return ("1",)
         if isinstance(use.owner, attn.AdjointOp):
-            return attn.AdjointOp.AXES[value.type.rank - 3]
+            return _own_axes(capture)
         if isinstance(use.owner, attn.JoinOp):
             return attn.JoinOp.AXES[use.operand_number]
         if isinstance(use.owner, attn.GradientsOp) and use.owner.dq_accum == value:

@@ -23,6 +23,7 @@ from attn_mlir.dialect.attn import (
     RoundRowsOp,
     SinkDeltaOp,
     SparseMlaOp,
+    SumPartsOp,
     SumRowsOp,
     ZeroRowsOp,
 )
@@ -115,7 +116,8 @@ def operand_names(function: Any) -> tuple[str, ...]:
 def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    gradients = (DeltaOp, SinkDeltaOp, SumRowsOp, GradientsOp, KvGradientsOp, QGradientsOp)
+    sums = (DeltaOp, SinkDeltaOp, SumRowsOp, SumPartsOp)
+    gradients = (*sums, GradientsOp, KvGradientsOp, QGradientsOp)
     others = (
         CombineOp,
         AppendOp,

@@ -46,7 +46,7 @@ from .dialect import (
     tile_type,
 )
 from .dot import WIDENED, DotOp
-from .global_memory import LoadGlobalOp, LoadRowsOp, StoreGlobalOp, StoreRowsOp
+from .global_memory import LoadGlobalOp, LoadRowsOp, ScatterOp, StoreGlobalOp, StoreRowsOp
 from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
 from .loads import announces_at_once, loads_into
 from .memory import (
@@ -165,6 +165,7 @@ __all__ = [
     "RingType",
     "RoleOp",
     "RowsOp",
+    "ScatterOp",
     "SettleOp",
     "SpreadOp",
     "StoreEntryOp",

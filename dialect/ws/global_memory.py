@@ -8,6 +8,8 @@ from attn_mlir.dialect._mlir import I32, ext, ir
 from .dialect import WS, FragmentType, fail
 from .memory import DIMS, check_global
 
+SCATTER_MODES = ("store", "add")
+
 
 class LoadGlobalOp(WS.Operation, name="load_global"):
     """Threads read a fragment from a tensor, which other CTAs may have written; zeros outside it.
@@ -156,6 +158,54 @@ class StoreRowsOp(WS.Operation, name="store_rows"):
     def verify_invariants(op: "StoreRowsOp") -> bool:
         """Checks that coordinates and dims fit the tensor, and for a number for each row."""
         return _check_rows(op, op.target, or_elements=True)
+
+
+class ScatterOp(WS.Operation, name="scatter"):
+    """Threads write elements of a fragment anywhere in a tensor, each given by its position.
+
+    An element that several threads hold is written once.
+
+    Operands:
+      fragment: [R, C] or [R], of f32.
+      positions: of the shape of the fragment, i32: in the dense tensor, in row-major order; elements
+        with a position below 0 are dropped.
+      target: tensor argument of f32, dense.
+
+    Attributes:
+      mode: `store`: if two elements have the same position, either may remain; or `add`: elements
+        are added to those of the tensor, atomically and in any order.
+
+    Memory effects: writes the tensor, and reads it to add. Hardware: any.
+
+    Example:
+      "ws.scatter"(%parts, %places, %sums) {mode = "add"}
+        : (!ws.frag<vector<64x64xf32>>, !ws.frag<vector<64x64xi32>>, memref<?x?xf32>) -> ()
+    """
+
+    fragment: ext.Operand[FragmentType]
+    positions: ext.Operand[FragmentType]
+    target: ext.Operand[Any]
+    mode: ir.StringAttr
+
+    @property
+    def adds(self) -> bool:
+        """Whether elements are added."""
+        return self.mode.value == "add"
+
+    def verify_invariants(self) -> bool:
+        """Checks the element types, and that there is a position for each element."""
+        fragment = FragmentType(self.fragment.type)
+        positions = FragmentType(self.positions.type)
+        if str(fragment.element) != "f32":
+            return fail(self, f"expects elements of f32, got {fragment}")
+        if positions.shape != fragment.shape or str(positions.element) != "i32":
+            return fail(self, f"expects positions {fragment.shape} of i32, got {positions}")
+        kind = self.target.type
+        if not isinstance(kind, ir.MemRefType) or str(kind.element_type) != "f32":
+            return fail(self, f"expects a memref of f32, got {kind}")
+        if self.mode.value not in SCATTER_MODES:
+            return fail(self, f"expects mode of {', '.join(SCATTER_MODES)}, got {self.mode.value}")
+        return True
 
 
 def _check_rows(op: LoadRowsOp | StoreRowsOp, tensor: Any, *, or_elements: bool = False) -> bool:

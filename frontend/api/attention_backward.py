@@ -17,7 +17,7 @@ from attn_mlir.api.fused_gradients import has_kernel, launches_of
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by
-from attn_mlir.api.row_numbers import SINK_DTYPES, rows_of, sum_of_sinks
+from attn_mlir.api.row_numbers import SINK_DTYPES, rows_of, sums_of_sinks
 from attn_mlir.arrays import stream_of
 from attn_mlir.block_masks.blocks import mask_of, of_call
 from attn_mlir.caches import CACHES
@@ -26,6 +26,7 @@ from attn_mlir.compiling.backward.gradients import (
     GradientsSpec,
     KvGradientsSpec,
     QGradientsSpec,
+    parts_of,
 )
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
 from attn_mlir.compiling.routes import choice_of
@@ -139,13 +140,15 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
       wanted: names of the arguments whose gradients are wanted, some of `q`, `k`, `v` and `sinks`;
         by default all. Kernels that compute none of these are not launched.
-      captured: names of arrays that `score_mod` captures, whose gradients are wanted; bf16, f16 or
-        f32, and read by batch and head alone, such as `table` of `mods.alibi`.
+      captured: names of arrays that `score_mod` captures, whose gradients are wanted, such as
+        `table` of `mods.alibi`; bf16, f16 or f32. Of an array whose elements scores of several
+        positions read, such as a table of distances, there is one with `deterministic=False` alone.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: whether the same call has to give the same bits. False allows a kernel that
         computes each score once for all gradients and adds those of queries to f32 memory, in an
         order that depends on timing; there is one for warpgroup products (`sm_90a`), without
-        modifiers, block masks, and sinks together with dlse. Other calls are as with True.
+        modifiers, block masks, and sinks together with dlse. It also allows gradients of captured
+        arrays that are added up in any order. Other calls are as with True.
       device, stream: as of `attention`.
 
     Returns:
@@ -183,34 +186,37 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     shared = [x.name for x in dataclasses.fields(KvGradientsSpec) if hasattr(attention, x.name)]
     options = {name: getattr(attention, name) for name in shared}
     options["row_weights"] = call.sinks is not None and call.dlse is not None
-    spec_of_dq = QGradientsSpec(**options, adjoints=captured)
-    plain: tuple[GradientsRequest, ...] = KvGradientsSpec(**options), spec_of_dq
+    plain: tuple[GradientsRequest, ...] = KvGradientsSpec(**options), QGradientsSpec(**options)
     machine = machine_of(call.device, views["q"])
     choices = [choice_of(x, lengths.sizes, machine) for x in plain]
-    is_needed = "k" in wanted or "v" in wanted, "q" in wanted or bool(captured)
+    is_needed = bool(captured or {"k", "v"} & {*wanted}), bool(captured or "q" in wanted)
     needed = list(itertools.compress(zip(plain, choices, strict=True), is_needed))
     kernels = [_kernel(call, *pair, operands) for pair in needed]
-    gradients: list[CapturedGradient] = []
+    gradients, longest = list[CapturedGradient](), lengths.sizes
     if captured:
-        sizes = {**lengths.sizes, "heads": attention.heads}
-        of_dq = kernels[-1]
-        gradients = captured_gradients(captured, of_dq.spec.modifier, of_dq.own, sizes)
-    sums = [x.rows(views["q"].shape[:-1]) for x in gradients]
+        sizes = {"batch": longest["batch"], "q": longest["sq"], "k": longest["sk"]}
+        sizes |= {"head": attention.heads}
+        *_, of_dq = kernels
+        gradients = captured_gradients(
+            captured, of_dq.spec.modifier, of_dq.own, sizes, in_order=call.deterministic
+        )
+        kernels = [x.with_adjoints(gradients) for x in kernels]
+        kernels = [x for x in kernels if x.spec.adjoints or x.is_for(wanted)]
     extents = named_extents(plain[0], operands)
-    outputs = [x for spec, _ in needed for x in spec.tensors if x.role == "out"]
+    outputs = [x for kernel in kernels for x in kernel.spec.tensors if x.role == "out"]
     results = {x.name: Allocation.of(x, extents) for x in outputs}
     rows = rows_of(views, attention, call.sinks)
     scale = check_scale(call.scale, attention.head_dim)
-    memory = {**results, **{x.name: x for x in sums}}
     arguments: dict[str, object] = {
         **views,
         **lengths.arrays,
         **lengths.scalars,
         "scale": scale,
-        **{name: PlanView(name, x.shape) for name, x in memory.items()},
+        **{name: PlanView(name, x.shape) for name, x in results.items()},
+        **{parts_of(x.name): x.memory() for x in gradients},
         **rows.arguments,
     }
-    launches, workspace = [rows.step], [*rows.workspace, *sums]
+    launches, workspace = [rows.step], [*rows.workspace]
     fused = GradientsSpec(**options)
     is_plain = all(is_needed) and kernels[0].spec == plain[0]
     is_plain = is_plain and not (captured or fused.row_weights)
@@ -218,16 +224,18 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         steps, added = launches_of(fused, arguments, results["dq"])
         launches, workspace = [*launches, *steps], [*workspace, added]
     else:
+        launches += [x.zeros() for x in gradients]
         launches += [x.step(arguments) for x in kernels]
-    pairs = zip(gradients, sums, strict=True)
-    launches += [x.step(spec_of_dq, memory, arguments) for x, memory in pairs]
+        launches += [step for x in gradients for step in x.sums()]
     if "sinks" in wanted:
-        launches.append(sum_of_sinks(rows, attention, arguments))
+        steps, sums = sums_of_sinks(rows, attention, arguments, longest["batch"])
+        launches, workspace = [*launches, *steps], [*workspace, sums]
         results[rows.dsinks.name] = rows.dsinks
     names = [f"d{name}" for name in wanted]
-    made = [results[name] for name in names] + [x.result() for x in gradients]
+    made = [results[name] for name in names] + [x.result for x in gradients]
     unwanted = [x for x in OPERAND_GRADIENTS if x in results and x not in names]
     workspace += [results[name] for name in unwanted]
+    workspace += [x for gradient in gradients for x in gradient.workspace]
     return Plan(
         launches,
         made,
@@ -245,6 +253,16 @@ class _Kernel(NamedTuple):
 
     spec: GradientsRequest
     own: Mapping[str, object]
+
+    def with_adjoints(self, gradients: Sequence[CapturedGradient]) -> _Kernel:
+        """The kernel that also writes its parts of gradients of captured tensors."""
+        of_keys = self.spec.operation == KvGradientsSpec.operation
+        adjoints = tuple(x.adjoint for x in gradients if x.of_keys == of_keys)
+        return self._replace(spec=dataclasses.replace(self.spec, adjoints=adjoints))
+
+    def is_for(self, wanted: Sequence[str]) -> bool:
+        """Whether a result of it is wanted."""
+        return any(f"d{name}" in self.spec.results for name in wanted)
 
     def step(self, arguments: Mapping[str, object]) -> Step:
         """The launch, given the arguments of all kernels."""

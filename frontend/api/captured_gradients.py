@@ -1,25 +1,33 @@
 """Gradients of tensors that a score modifier captures: which there are, and their launches.
 
-All scores of a head read one element of such a tensor: a scalar, or an array by batch and head. The
-kernel of dq sums up what each query adds to it, and a second launch sums up the queries.
+A kernel of gradients writes what scores pass on to elements of the tensor, each or summed up along
+a row, and further launches sum this up. Memory has an axis for each coordinate of scores (batch,
+head, query, key) by which several would write to an element, so that none has to be added to
+another in memory. Where that would take too much of it they are added to the elements, in any
+order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from attn_mlir.api.plan import Allocation, PlanView, Step
-from attn_mlir.compiling.backward.gradients import QGradientsSpec, rows_of
-from attn_mlir.compiling.backward.row_sums import DTYPES, SumRowsSpec
-from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.compiling.backward.accumulators import ZeroRowsSpec
+from attn_mlir.compiling.backward.gradients import parts_of
+from attn_mlir.compiling.backward.row_sums import DTYPES, SumPartsSpec
 from attn_mlir.dialect.attn.programs.derivative import Read, differentiated
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.programs.reads import Pattern
 from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.runtime.call.tensors import Extended, view
 
-OFFERED = "gradients are those of arrays that are read by batch and head alone"
+OFFERED = f"gradients are those of arrays of {', '.join(DTYPES)}"
+SUMMED_AT_ONCE = 256  # parts, by a thread
+ZEROED_AT_ONCE = 64  # elements
+MOST_ELEMENTS = 2**31 - 1  # positions in memory are i32
+MOST_SPARSE = 2**26  # elements of memory (256 MiB) of which scores write to some only
 
 
 class CapturedGradient(NamedTuple):
@@ -28,42 +36,98 @@ class CapturedGradient(NamedTuple):
     Attributes:
       name: of the tensor.
       shape, dtype: likewise.
-      of_sequences, of_heads: whether there is one for each sequence, and for each head.
+      read_as: its shape in the modifier's program, which may have an axis of 1 behind the others.
+      lead: coordinates of scores that are axes of the memory before those of the tensor; None if
+        parts are added to its elements in any order.
+      counts: extents of these axes.
+      of_keys: whether the kernel of keys writes the parts, not that of queries.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    of_sequences: bool
-    of_heads: bool
+    read_as: tuple[int, ...]
+    lead: tuple[str, ...] | None
+    counts: tuple[int, ...]
+    of_keys: bool
 
+    @property
     def result(self) -> Allocation:
         """The memory of the gradient."""
         return Allocation(f"d{self.name}", self.dtype, self.shape)
 
-    def rows(self, queries: tuple[int, ...]) -> Allocation:
-        """The memory of what each query adds, given the extents of queries before columns."""
-        return Allocation(rows_of(self.name), "f32", (*queries, 1))
+    @property
+    def adjoint(self) -> tuple[str, tuple[str, ...] | None]:
+        """What a request asks a kernel for."""
+        return self.name, self.lead
 
-    def step(self, spec: QGradientsSpec, rows: Allocation, arguments: Mapping[str, Any]) -> Step:
-        """The launch that sums up all queries.
+    @property
+    def _elements(self) -> int:
+        return math.prod(self.shape)
 
-        Args:
-          spec: of the kernel of dq.
-          arguments: the arrays and scalars of lengths, by name; may have others.
-        """
-        lengths = Lengths(ragged_q=spec.lengths.ragged_q, used_q=spec.lengths.used_q)
-        sums = SumRowsSpec(
-            heads=spec.heads,
-            dtype=self.dtype,
-            of_sequences=self.of_sequences,
-            of_heads=self.of_heads,
-            lengths=lengths,
-        )
-        batch = self.shape[0] if self.of_sequences else 1
-        place = PlanView(self.result().name, (batch, spec.heads if self.of_heads else 1))
-        indices = {x.name: arguments[x.name] for x in sums.index_operands}
-        return Step(sums, {"rows": PlanView(rows.name, rows.shape), "sums": place, **indices})
+    @property
+    def _parts(self) -> int:
+        """Parts of each element, with some that are 0."""
+        return _divisible(math.prod(self.counts))
+
+    @property
+    def _is_result(self) -> bool:
+        """Whether parts are written to the result itself."""
+        has_parts = self._parts > 1 or self.dtype != "f32"
+        return not has_parts and self._elements % ZEROED_AT_ONCE == 0
+
+    @property
+    def workspace(self) -> list[Allocation]:
+        """The memory of the parts, and of their sums before the last ones."""
+        if self._is_result:
+            return []
+        count = -(-self._parts * self._elements // ZEROED_AT_ONCE) * ZEROED_AT_ONCE
+        found = [Allocation(parts_of(self.name), "f32", (count,))]
+        left = self._parts
+        while left > SUMMED_AT_ONCE:
+            left //= SUMMED_AT_ONCE
+            name = f"sums_of_{self.name}_{len(found)}"
+            found.append(Allocation(name, "f32", (left * self._elements,)))
+        return found
+
+    def memory(self) -> PlanView:
+        """The memory of the parts, as the kernel writes them."""
+        name = self.result.name if self._is_result else parts_of(self.name)
+        return PlanView(name, (*self.counts, *self.read_as))
+
+    def zeros(self) -> Step:
+        """The launch before the kernel."""
+        if self._is_result:
+            name, count = self.result.name, self._elements
+        else:
+            name, (count,) = parts_of(self.name), self.workspace[0].shape
+        rows = (1, count // ZEROED_AT_ONCE, 1, ZEROED_AT_ONCE)
+        spec = ZeroRowsSpec(heads=1, head_dim=ZEROED_AT_ONCE)
+        return Step(spec, {"accum": PlanView(name, rows)})
+
+    def sums(self) -> list[Step]:
+        """The launches behind the kernel, which sum up the parts level by level."""
+        steps: list[Step] = []
+        left, memory = self._parts, self.workspace
+        for number, source in enumerate(memory):
+            is_last = number + 1 == len(memory)
+            target = self.result if is_last else memory[number + 1]
+            at_once = left if is_last else SUMMED_AT_ONCE
+            left //= at_once
+            elements = left * self._elements
+            views = {
+                "parts": PlanView(source.name, (at_once, elements)),
+                "sums": PlanView(target.name, (elements,)),
+            }
+            steps.append(Step(SumPartsSpec(dtype=target.dtype), views))
+        return steps
+
+
+def _divisible(count: int) -> int:
+    """The least number, from this one on, of parts that can be summed up level by level."""
+    if count <= SUMMED_AT_ONCE:
+        return count
+    return SUMMED_AT_ONCE * _divisible(-(-count // SUMMED_AT_ONCE))
 
 
 def check_names(names: object) -> tuple[str, ...]:
@@ -85,6 +149,8 @@ def captured_gradients(
     program: Program | None,
     captured: Mapping[str, object],
     sizes: Mapping[str, int],
+    *,
+    in_order: bool,
 ) -> list[CapturedGradient]:
     """The gradients of captured tensors.
 
@@ -92,7 +158,8 @@ def captured_gradients(
       names: of the tensors that are asked for.
       program: of the modifier; None without one.
       captured: the arrays by name.
-      sizes: `batch` and `heads` of the call.
+      sizes: `batch`, `head`, and the longest lengths `q` and `k` of the call.
+      in_order: whether the same call has to give the same bits.
 
     Raises:
       SpecError: no tensor of that name, or one whose gradient no kernel computes.
@@ -106,6 +173,12 @@ def captured_gradients(
             raise SpecError(f"captured names {name!r}, score_mod captures {known}")
         reads = [read for read in found if read.tensor == tensors[name]]
         made.append(_gradient(name, reads, captured[name], sizes))
+        if in_order and made[-1].lead is None:
+            what = "an array whose elements scores of several positions read"
+            raise SpecError(
+                f"captured names {name!r}, {what}: its gradient is added up in any order, which "
+                "deterministic=False allows"
+            )
     return made
 
 
@@ -115,26 +188,27 @@ def _gradient(
     """The gradient of one tensor. Errors as of `captured_gradients`."""
     tensor = view(array, name)
     if tensor.dtype not in DTYPES:
-        raise SpecError(no_kernel(f"captured {name} of {tensor.dtype}", f"{OFFERED}, of {DTYPES}"))
+        raise SpecError(no_kernel(f"captured {name} of {tensor.dtype}", OFFERED))
     if not reads:
         raise SpecError(f"captured names {name!r}, which has no derivative: steps are flat")
-    if len(reads) > 1:
-        raise SpecError(no_kernel(f"captured {name} with {len(reads)} indices", OFFERED))
-    (read,) = reads
     is_extended = isinstance(array, Extended)
+    lead = _lead(reads[0], tensor.shape, sizes) if len(reads) == 1 else None
+    counts = tuple(sizes[x] for x in lead or ())
+    if math.prod((*counts, *tensor.shape)) > MOST_ELEMENTS:
+        limit = "with the parts of all scores it has more than 2^31 elements"
+        raise SpecError(no_kernel(f"captured {name} {list(tensor.shape)}", limit))
     shape = tuple(tensor.shape[:-1] if is_extended else tensor.shape)
-    axes = [
-        axis if extent > 1 else None for axis, extent in zip(read.axes, tensor.shape, strict=True)
-    ]
-    kept = [axis for axis in axes if axis is not None]
-    extents = {axis: extent for axis, extent in zip(axes, tensor.shape, strict=True) if axis}
-    wanted = {axis: sizes["heads" if axis == "head" else axis] for axis in kept if axis in _AXES}
-    is_whole = all(axis or extent == 1 for axis, extent in zip(axes, tensor.shape, strict=True))
-    in_order = kept in ([], ["batch"], ["head"], list(_AXES))
-    if read.pattern is not Pattern.HEAD or not in_order or not is_whole or extents != wanted:
-        what = f"captured {name} {list(shape)}, which is read by {read.pattern.value}"
-        raise SpecError(no_kernel(what, OFFERED))
-    return CapturedGradient(name, shape, tensor.dtype, "batch" in kept, "head" in kept)
+    of_keys = len(reads) == 1 and reads[0].pattern is Pattern.KEY
+    return CapturedGradient(name, shape, tensor.dtype, tensor.shape, lead, counts, of_keys)
 
 
-_AXES = ("batch", "head")
+def _lead(read: Read, shape: Sequence[int], sizes: Mapping[str, int]) -> tuple[str, ...] | None:
+    """The coordinates of scores by which several read an element; None if they are added to it."""
+    pairs = list(zip(read.axes, shape, strict=True))
+    own = {axis for axis, extent in pairs if axis is not None and extent >= sizes[axis]}
+    lead = tuple(x for x in read.pattern.depends_on if x not in own)
+    is_sparse = any(axis not in own and extent > 1 for axis, extent in pairs)
+    if read.pattern in (Pattern.DISTANCE, Pattern.SCATTER):
+        return None
+    count = math.prod((*(sizes[x] for x in lead), *shape))
+    return None if is_sparse and count > MOST_SPARSE else lead

@@ -130,7 +130,7 @@ class PlanView:
             return dataclasses.replace(tensor, address=begin).reshaped(self.shape, self.strides)
         if self.shape == tensor.shape:
             return tensor
-        if self.shape == (1, *tensor.shape):
+        if tensor.shape and self.shape == (1, *tensor.shape):
             whole = tensor.shape[0] * tensor.strides[0]
             return tensor.reshaped(self.shape, (whole, *tensor.strides))
         return tensor.reshaped(self.shape, dense_strides(self.shape))

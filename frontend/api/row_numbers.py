@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from attn_mlir.api.plan import Allocation, PlanView, Step
 from attn_mlir.compiling.backward.gradients import DeltaSpec
 from attn_mlir.compiling.backward.row_sums import DTYPES as SINK_DTYPES
-from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumRowsSpec
+from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumPartsSpec, SumRowsSpec
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
 from attn_mlir.runtime.call.tensors import TensorView, view
 
-__all__ = ["SINK_DTYPES", "Rows", "rows_of", "sum_of_sinks"]
+__all__ = ["SINK_DTYPES", "Rows", "rows_of", "sums_of_sinks"]
 DELTA, WEIGHT, PARTS, DSINKS = "delta", "weight", "dsinks_of_rows", "dsinks"
 
 
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
       step: the launch.
       arguments: what it makes, as arguments of the kernels of gradients.
       workspace: the memory of these.
-      dsinks: the gradient of the sinks, if there are any; see `sum_of_sinks`.
+      dsinks: the gradient of the sinks, if there are any; see `sums_of_sinks`.
     """
 
     step: Step
@@ -78,22 +78,29 @@ def rows_of(views: Mapping[str, TensorView], attention: MhaSpec, sinks: object |
     return Rows(Step(spec, {**given, **made}), arguments, [*memory.values()], sums)
 
 
-def sum_of_sinks(rows: Rows, attention: MhaSpec, arguments: Mapping[str, object]) -> Step:
-    """The launch that sums up the parts of all rows of a head in the gradient of its sink.
+def sums_of_sinks(
+    rows: Rows, attention: MhaSpec, arguments: Mapping[str, object], batch: int
+) -> tuple[list[Step], Allocation]:
+    """The launches that sum up the parts of all rows of a head in the gradient of its sink, first
+    those of each sequence; and the memory between them.
 
     Args:
       arguments: the arrays and scalars of lengths, by name; may have others.
+      batch: number of sequences.
     """
     parts = next(x for x in rows.workspace if x.name == PARTS)
     lengths = attention.lengths
     of_queries = Lengths(ragged_q=lengths.ragged_q, used_q=lengths.used_q)
-    spec = SumRowsSpec(
-        heads=attention.heads, dtype=rows.dsinks.dtype, lengths=of_queries, of_heads=True
-    )
-    views = {"rows": PlanView(PARTS, parts.shape)}
-    views["sums"] = PlanView(DSINKS, (1, attention.heads))
+    spec = SumRowsSpec(heads=attention.heads, lengths=of_queries)
+    sums = Allocation(f"{DSINKS}_of_sequences", "f32", (batch, attention.heads))
+    views = {"rows": PlanView(PARTS, parts.shape), "sums": PlanView(sums.name, sums.shape)}
     indices = {x.name: arguments[x.name] for x in spec.index_operands}
-    return Step(spec, {**views, **indices})
+    together = {"parts": views["sums"], "sums": PlanView(DSINKS, rows.dsinks.shape)}
+    steps = [
+        Step(spec, {**views, **indices}),
+        Step(SumPartsSpec(dtype=rows.dsinks.dtype), together),
+    ]
+    return steps, sums
 
 
 def _as_batch(tensor: TensorView) -> TensorView:

@@ -13,7 +13,7 @@ from attn_mlir.compiling.backward.gradients import (
     KvGradientsSpec,
     QGradientsSpec,
 )
-from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumRowsSpec
+from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumPartsSpec, SumRowsSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.latent import MlaSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
@@ -33,6 +33,7 @@ OPERATIONS: Mapping[str, type[Request]] = {
         MlaDecodeSpec,
         DeltaSpec,
         SinkDeltaSpec,
+        SumPartsSpec,
         SumRowsSpec,
         GradientsSpec,
         KvGradientsSpec,

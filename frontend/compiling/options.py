@@ -14,6 +14,7 @@ from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.coordinates import HEAD_OFFSET, OFFSETS, Offsets
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import public
+from attn_mlir.dialect.attn.programs.reads import COORDINATES
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.errors import SpecError, TargetError, no_kernel, shown
 from attn_mlir.masks import Mask
@@ -283,16 +284,23 @@ def block(value: object, group: int) -> tuple[int, int, int]:
     raise SpecError(no_kernel(f"block {shown(cast(object, value), 40)}", supported))
 
 
-def names(value: object) -> tuple[str, ...]:
-    """Names of tensors.
+def adjoints(value: object) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
+    """Names of tensors, each with the coordinates of scores that are axes before its own, or None.
 
     Raises:
-      SpecError: it is no sequence of texts.
+      SpecError: it is no sequence of such pairs.
     """
-    items = cast("Sequence[object]", value) if isinstance(value, Sequence) else (None,)
-    if isinstance(value, str) or not all(isinstance(x, str) for x in items):
-        raise SpecError(f"adjoints must be names of tensors, got {shown(cast(object, value), 40)}")
-    return tuple(map(str, items))
+    found: list[tuple[str, tuple[str, ...] | None]] = []
+    for item in cast("Sequence[object]", value) if isinstance(value, Sequence) else (None,):
+        match item:
+            case [str(name), None]:
+                found.append((name, None))
+            case [str(name), [*lead]] if set(lead) <= set(COORDINATES):
+                found.append((name, tuple(map(str, lead))))
+            case _:
+                expected = f"pairs of a name and some of {', '.join(COORDINATES)}, or None"
+                raise SpecError(f"adjoints must be {expected}, got {shown(item, 40)}")
+    return tuple(found)
 
 
 def gradient_block(value: object, group: int) -> tuple[int, int, int]:

@@ -72,6 +72,7 @@ ACCESSING = (  # operations that access tensors
     ws.StoreGlobalOp,
     ws.LoadRowsOp,
     ws.StoreRowsOp,
+    ws.ScatterOp,
     ws.StoreEntryOp,
     ws.ElementOp,
     ws.ArriveLastOp,

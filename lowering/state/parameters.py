@@ -173,7 +173,7 @@ class Signature:
             yield from self._accessed(op.source)
         elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
             yield from self._addressed(op.counter)
-        elif isinstance(op, ws.StoreEntryOp):
+        elif isinstance(op, ws.StoreEntryOp | ws.ScatterOp):
             yield from self._addressed(op.target)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)

@@ -175,6 +175,14 @@ class SumRowsPolicy(RowsPolicy):
     claims: ClassVar[Claims] = Claims(types=("f32",))
 
 
+class SumPartsPolicy(SumRowsPolicy):
+    """Sums of parts."""
+
+    name: ClassVar[str] = "sum-parts"
+    kernel: ClassVar[str] = "parts"
+    operation: ClassVar[str] = "sum_parts"
+
+
 class ZeroRowsPolicy(RowsPolicy):
     """Zeros in the place of rows."""
 
@@ -194,6 +202,6 @@ class RoundRowsPolicy(RowsPolicy):
 
 
 ROUND_ROWS, SINK_DELTA, SUM_ROWS = RoundRowsPolicy(), SinkDeltaPolicy(), SumRowsPolicy()
-ZERO_ROWS = ZeroRowsPolicy()
+SUM_PARTS, ZERO_ROWS = SumPartsPolicy(), ZeroRowsPolicy()
 DELTA, GRADIENTS = DeltaPolicy(), FusedPolicy()
 KV_GRADIENTS, Q_GRADIENTS = KvGradientsPolicy(), QGradientsPolicy()

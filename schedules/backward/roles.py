@@ -118,10 +118,7 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group
     steps = _Steps(problem, storage, tile, group)
     widths = storage.widths[: len(storage.results)]
     empty = [b.fill([problem.config.tile_m, width], zero) for width in widths]
-    first, *others = problem.over_column_heads(tile, empty + empty_sums(problem), steps.of_head)
-    second, sums = others[: len(widths) - 1], others[len(widths) - 1 :]
-    if sums:
-        store_sums(problem, tile, problem.first_position(tile, group), sums)
+    first, *second = problem.over_column_heads(tile, empty, steps.of_head)
     steps.release()
     scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), first)
     b.barrier()  # the group has read the stationary slots, where these results may lie
@@ -156,7 +153,11 @@ class _Steps:
         def iteration(test: Test | None, index: Value, *state: Value) -> list[Value]:
             return self._step(tile, tiles, test, index, *state)
 
-        return loop_over_tiles(tiles, tiles.phases(self._group), list(state), iteration)
+        state = (*state, *empty_sums(self._problem))
+        found = loop_over_tiles(tiles, tiles.phases(self._group), list(state), iteration)
+        count = len(self._storage.results)
+        store_sums(self._problem, tile, self._row0, found[count:])
+        return found[:count]
 
     def _step(
         self,
@@ -186,9 +187,8 @@ class _Steps:
         weight_gradients = _times(b.wait_product(raw[1]), row_weights)
         differences = b.map_elements(b.fsub, weight_gradients, self._take(DELTA))
         gradients = b.map_elements(b.fmul, factors, differences)
-        if sums:
-            at = (tiles, index, row0)
-            sums = added(problem, tile, scores, exponentials, differences, *at, sums)
+        at = (tiles, index, row0)
+        sums = added(problem, tile, scores, exponentials, differences, *at, sums)
         gradients = b.rounded(gradients, problem.element)
         weights = b.rounded(_times(weights, row_weights), problem.element)
         queries, later = self._storage.query_products, 1

@@ -1,4 +1,4 @@
-"""From `attn.sum_rows` to a kernel of threads: a warp sums up the numbers of a head.
+"""From `attn.sum_rows` to a kernel of threads: a warp sums up the numbers of a sequence's head.
 
 Lanes have adjacent queries, and each lane several that are far apart, so that many loads are in
 flight. Every sum is made in the same order, whatever runs beside it.
@@ -81,31 +81,17 @@ class _Sums:
     def __init__(self, rows: Value, sequences: QuerySequences, op: attn.SumRowsOp, sums: Value):
         self._rows, self._sequences, self._sums = rows, sequences, sums
         self._heads = attn.logical_type(op.rows).shape[2]
-        batch, self._sum_heads = op.sums.type.shape
-        self._sums_sequences = batch == 1
 
     def every_tile(self) -> None:
         """Emits the loop over the elements of the result."""
-        batch = b.constant(1) if self._sums_sequences else self._sequences.count()
-        with b.tiles([b.constant(self._sum_heads), batch], "single") as (head, sequence):
-            count = self._sequences.count() if self._sums_sequences else 1
-            heads = 1 if self._sum_heads > 1 else self._heads
-            total = b.fill([WARP_THREADS, IN_FLIGHT], b.f32_constant(0.0))
-
-            def of_sequence(number: Value, total: Value) -> list[Value]:
-                which = number if self._sums_sequences else sequence
-                found = self._sequences.of(which)
-
-                def of_head(number: Value, total: Value) -> list[Value]:
-                    return self._of_head(found, b.INT.add(head, number), total)
-
-                return b.loop(0, heads, [total], of_head)
-
-            (total,) = b.loop(0, count, [total], of_sequence)
+        space = [b.constant(self._heads), self._sequences.count()]
+        with b.tiles(space, "single") as (head, sequence):
+            empty = b.fill([WARP_THREADS, IN_FLIGHT], b.f32_constant(0.0))
+            (total,) = self._of_head(self._sequences.of(sequence), head, empty)
             self._store(total, [sequence, head])
 
     def _of_head(self, sequence: StoredSequence, head: Value, total: Value) -> list[Value]:
-        """Adds the numbers of a sequence's queries in a head."""
+        """Adds the numbers of a sequence's queries in a head to a total."""
         step = WARP_THREADS * IN_FLIGHT
 
         def chunk(index: Value, total: Value) -> list[Value]:
@@ -126,5 +112,4 @@ class _Sums:
         zero = b.f32_constant(0.0)
         lanes = b.broadcast(b.reduce_rows("add", total, b.fill([WARP_THREADS], zero)), 1)
         sums = b.reduce_columns("add", lanes, b.fill([1], zero))
-        element = ir.MemRefType(self._sums.type).element_type
-        b.store_global(b.rounded(sums, element), self._sums, place, [1])
+        b.store_global(sums, self._sums, place, [1])

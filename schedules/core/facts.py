@@ -5,7 +5,6 @@ from typing import Any
 
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.region import inside
 from attn_mlir.element_types import name_of_mlir
 from attn_mlir.schedules.operands.storage import (
     has_indirect_rows,
@@ -65,7 +64,6 @@ def _gradients(op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) ->
         _attention(op),
         block=None if op.blocks is None else op.blocks.extents,
         modifier=ModifierFacts(modifier.reads, modifier.gathers),
-        adjoints=len(inside(op, attn.AdjointOp)),
     )
 
 
@@ -188,6 +186,19 @@ def _sum_rows(op: attn.SumRowsOp) -> Facts:
     )
 
 
+def _sum_parts(op: attn.SumPartsOp) -> Facts:
+    return Facts(
+        operation="sum_parts",
+        heads=1,
+        kv_heads=1,
+        head_dim=0,
+        v_head_dim=1,
+        q_type="f32",
+        kv_type="f32",
+        out_type=element_name(op.sums.type.element_type),
+    )
+
+
 def _accumulators(op: attn.ZeroRowsOp | attn.RoundRowsOp) -> Facts:
     *_, heads, columns = op.accum.type.shape
     (result,) = op.operation.results
@@ -227,6 +238,7 @@ _FACTS: dict[type[Any], Any] = {
     attn.DeltaOp: _delta,
     attn.SinkDeltaOp: _delta,
     attn.SumRowsOp: _sum_rows,
+    attn.SumPartsOp: _sum_parts,
     attn.ZeroRowsOp: _accumulators,
     attn.RoundRowsOp: _accumulators,
     attn.GradientsOp: _gradients,

@@ -1,11 +1,12 @@
 """The score modifier of an attention operation, emitted once more wherever a kernel needs it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
 from attn_mlir.dialect.attn import AdjointOp, KeepOp, SinkOp, SlopeOp
+from attn_mlir.dialect.attn.programs.program import ARGUMENTS
 from attn_mlir.dialect.attn.region import inside
 from attn_mlir.dialect.diagnostics import op_error
 
@@ -26,7 +27,7 @@ class Modifier:
       gathers: whether an index combines query and key, as a distance does.
       has_sink: each row also sees a sink, a key without a value.
       has_slope: the derivative by the score is not 1 (`attn.slope`).
-      adjoint_rows: the memory of each `attn.adjoint`.
+      adjoints: of the tensors whose gradients are wanted.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class Modifier:
         self.gathers = any(of_both & some for some in chosen)
         self.changes = self._result != score or score in needed
         self._sink, self._slope = (next(iter(inside(op, kind)), None) for kind in (SinkOp, SlopeOp))
-        adjoints = inside(op, AdjointOp)
-        self._adjoints = [x.value for x in adjoints]
-        self.adjoint_rows = tuple(captured[x.rows] for x in adjoints if captured)
+        self.adjoints = tuple(
+            Adjoint(self, x, captured[x.target]) for x in inside(op, AdjointOp) if captured
+        )
         self.has_sink, self.has_slope = self._sink is not None, self._slope is not None
 
     def __call__(
@@ -75,7 +76,7 @@ class Modifier:
           VerifyError: the region holds something that is not element-wise.
         """
         roots = [self._result, *(self._predicates if masked else [])]
-        result, *conditions = self._values(roots, (score, batch, head, q, k))
+        result, *conditions = self.values(roots, (score, batch, head, q, k))
         hidden = b.f32_constant(float("-inf"))
         for condition in conditions:
             result = b.select(condition, result, hidden)
@@ -88,7 +89,7 @@ class Modifier:
           VerifyError: it depends on the score or the key, or is not element-wise.
         """
         assert self._sink is not None
-        (logit,) = self._values([self._sink.logit], (None, batch, head, q, None))
+        (logit,) = self.values([self._sink.logit], (None, batch, head, q, None), self._sink)
         return logit
 
     def slope(self, score: Value, batch: Value, head: Value, q: Value, k: Value) -> Value:
@@ -98,15 +99,8 @@ class Modifier:
           VerifyError: the region holds something that is not element-wise.
         """
         assert self._slope is not None
-        (slope,) = self._values([self._slope.value], (score, batch, head, q, k))
+        (slope,) = self.values([self._slope.value], (score, batch, head, q, k))
         return slope
-
-    def adjoint(
-        self, number: int, score: Value, batch: Value, head: Value, q: Value, k: Value
-    ) -> Value:
-        """The value of one `attn.adjoint`; other arguments and errors as of `slope`."""
-        (value,) = self._values([self._adjoints[number]], (score, batch, head, q, k))
-        return value
 
     @property
     def _result(self) -> Value:
@@ -131,18 +125,25 @@ class Modifier:
                 made.update(op.operation.results)
         return made
 
-    def _values(self, roots: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
+    def values(
+        self, roots: Sequence[Value], arguments: Sequence[Value | None], of: Any = None
+    ) -> list[Value]:
         """Copies the operations that compute values of the region to the insertion point.
 
         Args:
           roots: values of the region to compute.
           arguments: values for the arguments of the region; None where `roots` may not depend on
             one.
+          of: the operation that they are operands of, which errors are on.
+
+        Raises:
+          VerifyError: they depend on an argument that is None, or on what is not element-wise.
         """
         operations, needed = self._needed(roots)
-        for argument, value in zip(self._block.arguments, arguments, strict=True):
-            if value is None and argument in needed:
-                raise op_error(self._sink, "expects a logit that depends on batch, head and q only")
+        pairs = list(zip(self._block.arguments, arguments, strict=True))
+        if any(value is None and argument in needed for argument, value in pairs):
+            known = [name for name, x in zip(ARGUMENTS, arguments, strict=True) if x is not None]
+            raise op_error(of, f"expects values that depend on {', '.join(known)} alone")
         values: dict[Value, Any] = dict(self._captured)
         values.update(zip(self._block.arguments, arguments, strict=True))
         for op in operations:
@@ -151,13 +152,51 @@ class Modifier:
         return [values[value] for value in roots]
 
 
+class Adjoint(NamedTuple):
+    """An `attn.adjoint` of a modifier.
+
+    Attributes:
+      target: the memory, an argument of the kernel.
+    """
+
+    modifier: Modifier
+    op: AdjointOp
+    target: Value
+
+    @property
+    def is_per_row(self) -> bool:
+        """Whether it is a sum along a row, not a part of a score."""
+        return self.op.is_per_row
+
+    @property
+    def adds(self) -> bool:
+        """Whether several are added to an element."""
+        return self.op.adds
+
+    def value(self, *arguments: Value) -> Value:
+        """The derivative, at the insertion point; arguments and errors as of `Modifier.slope`."""
+        (value,) = self.modifier.values([self.op.value], arguments, self.op)
+        return value
+
+    def place(self, *arguments: Value | None) -> Value:
+        """The position in the target in row-major order; arguments and errors as of
+        `Modifier.values`.
+        """
+        place = b.constant(0)
+        for axis, coord in enumerate(self.modifier.values(self.op.coords, arguments, self.op)):
+            extent = b.extent(self.target, axis)
+            inside = b.INT.max(b.INT.min(coord, b.INT.sub(extent, 1)), 0)
+            place = b.INT.add(b.INT.mul(place, extent), inside)
+        return place
+
+
 class Unmodified(Modifier):
     """The modifier of an operation that changes no score."""
 
     def __init__(self) -> None:
         self.changes = self.hides = self.has_sink = self.has_slope = False
         self.reads, self.readings, self.gathers = 0, 0, False
-        self.adjoint_rows = ()
+        self.adjoints = ()
 
 
 def modifier_of(

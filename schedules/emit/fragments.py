@@ -63,7 +63,13 @@ def map_coordinates(
 
 @overload
 def map_coordinates(
-    body: Callable[[Value, Value, Value, Value], Value], a: Value, b: Value, /
+    body: Callable[[Value, Value, Value, Value], Value],
+    a: Value,
+    b: Value,
+    /,
+    *,
+    element: Any = None,
+    at_a_time: int = 0,
 ) -> Value: ...
 
 

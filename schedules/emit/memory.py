@@ -200,6 +200,11 @@ def store_rows(
     ws.StoreRowsOp(fragment, rows, target, coordinates(coords), numbers)
 
 
+def scatter(fragment: Value, positions: Value, target: Value, *, adds: bool) -> None:
+    """Writes elements to a dense tensor, or adds them; `positions` has a place for each."""
+    ws.ScatterOp(fragment, positions, target, ir.StringAttr.get("add" if adds else "store"))
+
+
 def coordinates(coords: Sequence[Value | int]) -> list[Value]:
     """Coordinates as values; numbers become constants."""
     return [constant(x) if isinstance(x, int) else x for x in coords]

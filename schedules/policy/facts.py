@@ -105,7 +105,6 @@ class Facts:
       partial: whether there is a result for each part of the keys, which another kernel combines.
       combined: whether the kernel combines parts of the keys by itself, in memory that it is given.
       split_size: keys of such a part; 0 for equal shares.
-      adjoints: number of captured tensors whose gradients queries get their parts of.
       has_tile_counter: whether CTAs draw work tiles from a counter in memory.
     """
 
@@ -132,7 +131,6 @@ class Facts:
     combined: bool = False
     split_size: int = 0
     has_tile_counter: bool = False
-    adjoints: int = 0
 
     @property
     def group(self) -> int:

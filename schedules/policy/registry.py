@@ -21,6 +21,7 @@ from attn_mlir.schedules.backward.policy import (
     Q_GRADIENTS,
     ROUND_ROWS,
     SINK_DELTA,
+    SUM_PARTS,
     SUM_ROWS,
     ZERO_ROWS,
 )
@@ -64,6 +65,7 @@ POLICIES: list[Policy] = [
     DELTA,
     ROUND_ROWS,
     SINK_DELTA,
+    SUM_PARTS,
     SUM_ROWS,
     ZERO_ROWS,
     GRADIENTS,

@@ -27,3 +27,12 @@ func.func @summed(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %rows: t
       -> (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>)
   func.return %dk, %dv : tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>
 }
+
+// Parts that kernels write, and their sums.
+
+// CHECK-LABEL: func.func @parts
+func.func @parts(%parts: tensor<?x?xf32>) -> tensor<?xbf16> {
+  // CHECK: "attn.sum_parts"(%{{.*}}) : (tensor<?x?xf32>) -> tensor<?xbf16>
+  %sums = "attn.sum_parts"(%parts) : (tensor<?x?xf32>) -> tensor<?xbf16>
+  func.return %sums : tensor<?xbf16>
+}

@@ -44,14 +44,15 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %rows: tensor
 
 // -----
 
-// What a score passes on to a captured tensor is added up along rows of queries, and rows are keys here.
+// What scores pass on to captured tensors is written by kernels with the same bits every time.
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %rows: tensor<?x4x?xf32>,
-    %scale: f32, %accum: tensor<?x?x4x64xf32>, %memory: tensor<?x?x4x1xf32>) {
+    %scale: f32, %accum: tensor<?x?x4x64xf32>, %memory: tensor<4xf32>) {
   // expected-error @below {{'attn.gradients' op expects no 'attn.adjoint' in score_mod}}
   %dk, %dv = "attn.gradients"(%q, %k, %k, %q, %rows, %rows, %scale, %accum) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
-    "attn.adjoint"(%score, %memory) : (f32, tensor<?x?x4x1xf32>) -> ()
+    "attn.adjoint"(%score, %memory, %h)
+      {mode = "store", operandSegmentSizes = array<i32: 1, 1, 1>, per = "row"} : (f32, tensor<4xf32>, i32) -> ()
     "attn.yield"(%score) : (f32) -> ()
   }) {mask = #attn.causal}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x4x64xbf16>,

@@ -33,17 +33,17 @@ func.func @with_a_gradient_of_the_lse(%o: tensor<?x?x4x64xf16>, %lse: tensor<?x4
 // CHECK-LABEL: func.func @with_sinks
 // CSE-LABEL: func.func @with_sinks
 // CHECK: "attn.sink_delta"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}
-// CHECK: "attn.sum_rows"(%{{.*}}) : (tensor<?x?x4x1xf32>) -> tensor<1x4xbf16>
+// CHECK: "attn.sum_rows"(%{{.*}}) : (tensor<?x?x4x1xf32>) -> tensor<?x4xf32>
 // CSE-COUNT-1: "attn.sum_rows"
 // CSE-NOT: "attn.sum_rows"
 func.func @with_sinks(%o: tensor<?x?x4x64xbf16>, %lse: tensor<?x4x?xf32>, %sinks: tensor<4xbf16>)
-    -> (tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<1x4xbf16>, tensor<1x4xbf16>) {
+    -> (tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<?x4xf32>, tensor<?x4xf32>) {
   %delta, %weight, %parts = "attn.sink_delta"(%o, %o, %lse, %sinks)
       {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>, tensor<4xbf16>)
       -> (tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<?x?x4x1xf32>)
-  %one = "attn.sum_rows"(%parts) : (tensor<?x?x4x1xf32>) -> tensor<1x4xbf16>
-  %other = "attn.sum_rows"(%parts) : (tensor<?x?x4x1xf32>) -> tensor<1x4xbf16>
+  %one = "attn.sum_rows"(%parts) : (tensor<?x?x4x1xf32>) -> tensor<?x4xf32>
+  %other = "attn.sum_rows"(%parts) : (tensor<?x?x4x1xf32>) -> tensor<?x4xf32>
   func.return %delta, %weight, %one, %other
-    : tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<1x4xbf16>, tensor<1x4xbf16>
+    : tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<?x4xf32>, tensor<?x4xf32>
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.backward.row_sums import SumRowsSpec
+from attn_mlir.compiling.backward.row_sums import SumPartsSpec, SumRowsSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.lowering.compile import compile_request
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
@@ -77,14 +77,25 @@ def test_sinks(dtype: str, lengths: Lengths, target: str) -> None:
     assert np.all(error <= unit * np.abs(true) + cases.EXACT * size)
 
 
-@pytest.mark.parametrize("of_sequences", [False, True])
-@pytest.mark.parametrize("of_heads", [False, True])
-def test_sums(of_heads: bool, of_sequences: bool) -> None:
-    spec = SumRowsSpec(heads=3, of_heads=of_heads, of_sequences=of_sequences)
+def test_sums() -> None:
     rows = np.random.default_rng(0).standard_normal((2, 600, 3, 1), np.float32)
-    axes = (1, *([] if of_sequences else [0]), *([] if of_heads else [2]))
-    true = rows[..., 0].astype(np.float64).sum(axes, keepdims=True)[:, 0]
-    sums = np.full(true.shape, np.nan, np.float32)
+    sums = np.full((2, 3), np.nan, np.float32)
     device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
-    am.load(compile_request(spec)).launch({"rows": rows, "sums": sums}, device=device)
-    assert np.abs(sums - true).max() < 1e-4
+    kernel = am.load(compile_request(SumRowsSpec(heads=3)))
+    kernel.launch({"rows": rows, "sums": sums}, device=device)
+    assert np.abs(sums - rows[..., 0].astype(np.float64).sum(1)).max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("shape", [(1, 200), (2, 1), (77, 130)])
+@pytest.mark.long("*-bf16", "*-f16")
+def test_sums_of_parts(shape: tuple[int, int], dtype: str) -> None:
+    parts = np.random.default_rng(0).standard_normal(shape, np.float32)
+    kind = {"f32": np.float32, **cases.NUMPY}[dtype]
+    sums = np.full(shape[1], np.nan, kind)
+    device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
+    kernel = am.load(compile_request(SumPartsSpec(dtype=dtype)))
+    kernel.launch({"parts": parts, "sums": sums}, device=device)
+    true = parts.astype(np.float64).sum(0)
+    unit = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}[dtype]
+    assert np.all(np.abs(sums.astype(np.float64) - true) <= unit * np.abs(true) + 2.0**-16)

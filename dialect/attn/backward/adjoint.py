@@ -1,47 +1,76 @@
-"""`attn.adjoint`: what a score modifier passes on to an element of a tensor that it reads."""
+"""`attn.adjoint`: what scores pass on to the elements of a tensor that a score modifier reads."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import ext, ir
+from attn_mlir.dialect._mlir import I32, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
 
+PER, MODES = ("row", "score"), ("store", "add")
+
 
 class AdjointOp(AttnDialect.Operation, name="adjoint"):
-    """Makes the enclosing `attn.q_gradients` write sums over the keys of each query:
+    """Makes the enclosing gradient write what scores pass on to elements of a tensor:
 
-        rows[i] = sum_j p[i, j] (do[i] . v[j] - delta[i]) value[i, j]
+        part[i, j] = p[i, j] (do[i] . v[j] - delta[i]) value[i, j], and 0 where p is
+        target[coords] = part[i, j]                     per score
+        target[coords] = sum of part over the other side     per row
 
-    where value is the derivative of the modified score by an element of a tensor, which all scores
-    of a head read; `attn.sum_rows` then makes the gradient of that element. A hidden score adds
-    nothing, whatever the derivative is.
+    where value is the derivative of the modified score by the element. Rows are queries in
+    `attn.q_gradients` and keys in `attn.kv_gradients`, there once for each query head. A score that
+    does not exist, or is hidden, writes nothing. `attn.sum_parts` then makes the gradient.
 
     Operands:
       value: f32.
-      rows: [batch, sq, heads, 1], f32, or [total, heads, 1] for ragged queries: memory that is
-        written.
+      target: f32 of any rank from 1 on, dense: memory that is 0 before.
+      coords: i32 coordinates, one for each dimension of the target; outside of it they are clamped.
+        Per row they depend on batch, head and the position of the row alone.
+
+    Attributes:
+      per: "row" or "score".
+      mode: "store", or "add" where several rows or scores write to an element: in any order.
 
     Memory effects: none of its own; it is kept as part of its region. Hardware: any.
 
-    Example: `"attn.adjoint"(%value, %rows) : (f32, tensor<?x?x16x1xf32>) -> ()`
+    Example:
+      "attn.adjoint"(%value, %target, %b, %i)
+        {mode = "store", operandSegmentSizes = array<i32: 1, 1, 2>, per = "row"}
+        : (f32, tensor<?x?xf32>, i32, i32) -> ()
     """
 
-    AXES = (("total_q", "heads", "1"), ("batch", "sq", "heads", "1"))  # by rank, from 3 on
-
     value: ext.Operand[Any]
-    rows: ext.Operand[Any]
+    target: ext.Operand[Any]
+    coords: Sequence[ext.Operand[I32]]
+    per: ir.StringAttr
+    mode: ir.StringAttr
+
+    @property
+    def adds(self) -> bool:
+        """Whether several rows or scores are added to an element."""
+        return self.mode.value == "add"
+
+    @property
+    def is_per_row(self) -> bool:
+        """Whether sums of rows are written, not parts of scores."""
+        return self.per.value == "row"
 
     def verify_invariants(self) -> bool:
-        """Checks the types of both, and that an `attn` operation encloses it."""
-        kind, misfit = self.rows.type, ""
-        ranks = [len(axes) for axes in self.AXES]
-        is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank in ranks
-        if str(self.value.type) != "f32":
-            misfit = f"a value of type f32, got {self.value.type}"
-        elif not is_tensor or str(kind.element_type) != "f32" or kind.shape[-1] != 1:
-            misfit = (
-                f"rows to be a tensor [batch, sq, heads, 1] or [total, heads, 1] of f32, got {kind}"
-            )
-        if misfit := misfit or parent_misfit(self):
+        """Checks the types and coordinates, and that an `attn` operation encloses it."""
+        if misfit := self._misfit() or parent_misfit(self):
             self.location.emit_error(f"'attn.adjoint' op expects {misfit}")
         return not misfit
+
+    def _misfit(self) -> str:
+        kind = self.target.type
+        if str(self.value.type) != "f32":
+            return f"a value of type f32, got {self.value.type}"
+        is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank > 0
+        if not is_tensor or str(kind.element_type) != "f32":
+            return f"target to be a tensor of f32 with dimensions, got {kind}"
+        if len(self.coords) != kind.rank:
+            return f"{kind.rank} coordinates, got {len(self.coords)}"
+        for name, known in (("per", PER), ("mode", MODES)):
+            if (got := getattr(self, name).value) not in known:
+                return f"{name} of {' or '.join(known)}, got {got}"
+        return ""

@@ -141,7 +141,7 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
       attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
 
     Region `score_mod`: empty, or as of `attn.mha`, with `attn.keep`, and at most one each of
-      `attn.slope`, `attn.row_weights` and `attn.blocks`; in `attn.q_gradients` any number of
+      `attn.slope`, `attn.row_weights` and `attn.blocks`; but in `attn.gradients` any number of
       `attn.adjoint`.
 
     Memory effects: none, it is a function of its operands. Hardware: sm_90.
@@ -336,7 +336,7 @@ def _region_misfit(op: Any) -> str:
         return misfit
     if others := inside(op, (SinkOp, JoinOp, TileCounterOp, OffsetsOp)):
         return f"no '{others[0].OPERATION_NAME}' in score_mod"
-    if not isinstance(op, QGradientsOp) and inside(op, AdjointOp):
+    if isinstance(op, GradientsOp) and inside(op, AdjointOp):
         return "no 'attn.adjoint' in score_mod"
     for kind in (SlopeOp, RowWeightsOp, BlocksOp):
         if (count := len(inside(op, kind))) > 1:

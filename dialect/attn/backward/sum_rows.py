@@ -1,4 +1,4 @@
-"""`attn.sum_rows`: sums of numbers of all queries, in an order that is always the same."""
+"""`attn.sum_rows`: sums of numbers of queries, in an order that is always the same."""
 
 from typing import Any
 
@@ -7,16 +7,15 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.shapes import rank_misfit
 from attn_mlir.dialect.attn.storage import logical_type
 
-SUM_TYPES = ("f32", "bf16", "f16")
 _ROWS = ("batch", "sq", "heads", "1")
 _SUMS = ("batch", "heads")
 
 
 class SumRowsOp(AttnDialect.Operation, name="sum_rows", traits=[Pure]):
-    """Sums up a number of each query, over queries, and over sequences and heads or not.
+    """Sums up a number of each query, sequence by sequence and head by head.
 
     Results:
-      sums: [batch or 1, heads or 1], f32, bf16 or f16: an axis of extent 1 is summed over.
+      sums: [batch, heads], f32.
 
     Operands:
       rows: [batch, sq, heads, 1], f32, a tensor or a view, see `storage`. Numbers of rows for which
@@ -25,7 +24,7 @@ class SumRowsOp(AttnDialect.Operation, name="sum_rows", traits=[Pure]):
     Memory effects: none. Hardware: any.
 
     Example:
-      %sums = "attn.sum_rows"(%rows) : (tensor<?x?x16x1xf32>) -> tensor<1x16xbf16>
+      %sums = "attn.sum_rows"(%rows) : (tensor<?x?x16x1xf32>) -> tensor<?x16xf32>
     """
 
     sums: ext.Result[Any]
@@ -45,15 +44,15 @@ class SumRowsOp(AttnDialect.Operation, name="sum_rows", traits=[Pure]):
         rows, sums = types.values()
         if str(rows.element_type) != "f32":
             return f"rows elements of type f32, got {rows.element_type}"
-        if str(sums.element_type) not in SUM_TYPES:
-            return f"sums elements of type {', '.join(SUM_TYPES)}, got {sums.element_type}"
+        if str(sums.element_type) != "f32":
+            return f"sums elements of type f32, got {sums.element_type}"
         batch, _, heads, columns = rows.shape
         dynamic = ir.ShapedType.get_dynamic_size()
         if dynamic in (heads, columns) or columns != 1:
             return f"rows of static heads with one column, got {rows}"
         for name, extent, of_rows in zip(_SUMS, sums.shape, (batch, heads), strict=True):
-            if extent not in (1, of_rows):
-                return f"{name} of sums to be 1 or as in rows, got {sums} and {rows}"
+            if extent != of_rows:
+                return f"{name} of sums as in rows, got {sums} and {rows}"
         return ""
 
 

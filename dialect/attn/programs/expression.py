@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.backward.adjoint import AdjointOp
@@ -75,7 +75,7 @@ def emit_program(program: Program, arguments: Sequence[Value], tensors: Sequence
     Returns:
       The modified score; `attn.keep` and `attn.sink` operations have been emitted.
     """
-    values = _values(program.nodes, arguments, tensors)
+    values = _Emitter(program.nodes, arguments, tensors).values
     for number in program.keeps:
         KeepOp(values[number])
     if program.sink is not None:
@@ -83,42 +83,56 @@ def emit_program(program: Program, arguments: Sequence[Value], tensors: Sequence
     return values[program.score]
 
 
+class Target(NamedTuple):
+    """Memory for what scores pass on to the elements of a tensor.
+
+    Attributes:
+      memory: f32, with dimensions for arguments before those of the tensor.
+      lead: these arguments.
+      adds: whether several scores or rows write to an element.
+    """
+
+    memory: Value
+    lead: tuple[str, ...]
+    adds: bool
+
+
 def emit_derivative(
     program: Program,
     arguments: Sequence[Value],
     tensors: Sequence[Value],
-    rows: Mapping[str, Value] = MappingProxyType({}),
+    targets: Mapping[str, Target] = MappingProxyType({}),
+    rows: str = "q",
 ) -> Value:
     """As `emit_program`, with `attn.slope` where the derivative by the score is not 1.
 
     Args:
-      rows: the memory of `attn.adjoint`, by names of tensors.
+      targets: of each `attn.adjoint`, by names of tensors.
+      rows: the positions that rows are, `q` or `k`.
 
     Raises:
       SpecError: the score depends on an operation that has no derivative.
     """
     derivative = differentiated(program)
-    values = _values(derivative.nodes, arguments, tensors)
+    emitter = _Emitter(derivative.nodes, arguments, tensors)
+    values = emitter.values
     for number in program.keeps:
         KeepOp(values[number])
     if not derivative.is_shift:
         SlopeOp(values[derivative.slope])
     for read in derivative.reads:
         name = derivative.tensors[read.tensor].name
-        if name in rows:
-            AdjointOp(values[read.adjoint], rows[name])
+        if name not in targets:
+            continue
+        memory, lead, adds = targets[name]
+        coords = [
+            *(emitter.arguments[x] for x in lead),
+            *emitter.coordinates(derivative.nodes[read.node]),
+        ]
+        per = ir.StringAttr.get("row" if read.pattern.is_of_rows(rows) else "score")
+        mode = ir.StringAttr.get("add" if adds else "store")
+        AdjointOp(values[read.adjoint], memory, coords, per, mode)
     return values[derivative.score]
-
-
-def _values(
-    nodes: Sequence[Node], arguments: Sequence[Value], tensors: Sequence[Value]
-) -> list[Value]:
-    """The values of all nodes, emitted in order."""
-    emitter = _Emitter(nodes, arguments, tensors)
-    values: list[Value] = []
-    for node in nodes:
-        values.append(emitter.emit(node, [values[number] for number in node.args]))
-    return values
 
 
 def _type(name: str) -> Any:
@@ -135,18 +149,37 @@ def _constant(kind: Any, value: Any) -> Value:
 
 
 class _Emitter:
-    """Emits nodes one by one."""
+    """Emits nodes, in order.
+
+    Attributes:
+      arguments: the values of arguments, by name.
+      values: of all nodes.
+    """
 
     def __init__(self, nodes: Sequence[Node], arguments: Sequence[Value], tensors: Sequence[Value]):
-        self._arguments: dict[str, Value] = dict(zip(ARGUMENTS, arguments, strict=True))
+        self.arguments: dict[str, Value] = dict(zip(ARGUMENTS, arguments, strict=True))
         self._tensors = tensors
         self._nodes = nodes
         self._never_negative = never_negative(nodes)
+        self.values: list[Value] = []
+        for node in nodes:
+            self.values.append(self._emit(node, [self.values[number] for number in node.args]))
 
-    def emit(self, node: Node, args: Sequence[Value]) -> Value:
+    def coordinates(self, node: Node) -> list[Value]:
+        """The coordinates of a read as i32; those below 0 are counted from the end."""
+        source = self._tensors[int(node.value or 0)]
+        found: list[Value] = []
+        for axis, place in enumerate(node.args):
+            coord = _narrowed(self.values[place])
+            if not self._never_negative[place]:
+                coord = _from_end(source, axis, coord)
+            found.append(coord)
+        return found
+
+    def _emit(self, node: Node, args: Sequence[Value]) -> Value:
         """The value of one node."""
         special: dict[str, Callable[[Node, Sequence[Value]], Value]] = {
-            "argument": lambda node, _: self._arguments[str(node.value)],
+            "argument": lambda node, _: self.arguments[str(node.value)],
             "constant": lambda node, _: _constant(_type(node.type), node.value),
             "load": self._load,
             "cast": self._cast,
@@ -168,16 +201,11 @@ class _Emitter:
         table = FLOAT_OPS if is_float else INTEGER_OPS
         return table[node.op](*args).result
 
-    def _load(self, node: Node, args: Sequence[Value]) -> Value:
+    def _load(self, node: Node, _: Sequence[Value]) -> Value:
         """An element of a captured tensor, as a value of one of the program's types."""
         source = self._tensors[int(node.value or 0)]
         index = ir.IndexType.get()
-        coords: list[Value] = []
-        for axis, (coord, number) in enumerate(zip(args, node.args, strict=True)):
-            coord = _narrowed(coord)
-            if not self._never_negative[number]:
-                coord = _from_end(source, axis, coord)
-            coords.append(arith.IndexCastOp(index, coord).result)
+        coords = [arith.IndexCastOp(index, x).result for x in self.coordinates(node)]
         element = tensor.ExtractOp(source, coords).result
         wanted, is_unsigned = _type(node.type), str(element.type).startswith("ui")
         if is_unsigned or str(element.type).startswith("si"):

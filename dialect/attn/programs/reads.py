@@ -12,6 +12,7 @@ from enum import Enum
 from attn_mlir.dialect.attn.programs.program import Node
 
 POSITIONS = {"q", "k"}
+COORDINATES = ("batch", "head", "q", "k")
 
 
 class Pattern(Enum):
@@ -44,6 +45,16 @@ class Pattern(Enum):
     Where one of the `axes_of` a read is the query or the key, as in relative_logits, elements still
     belong to that query or key alone.
     """
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """The arguments by which scores read different elements, or may do so."""
+        left_out = {Pattern.HEAD: {"k"}, Pattern.QUERY: {"k"}, Pattern.KEY: {"q"}}.get(self, set())
+        return tuple(x for x in COORDINATES if x not in left_out)
+
+    def is_of_rows(self, position: str) -> bool:
+        """Whether scores of one position, `q` or `k`, and head read one element."""
+        return self is Pattern.HEAD or self.depends_on[2:] == (position,)
 
 
 def axes_of(nodes: Sequence[Node], coordinates: Sequence[int]) -> tuple[str | None, ...]:

@@ -102,6 +102,10 @@ class GradientsRequest(HeadsRequest):
       block: positions, heads and keys of the blocks of scores that lists name, as `Choice.block`
         says; None for a kernel without lists. For gradients of keys they are lists of query blocks,
         which have all heads of a group.
+      adjoints: names of tensors that the modifier reads, of which the kernel writes what scores
+        pass on to memory that it is called with (`parts_of`): each with the coordinates of scores
+        that are axes of the memory before those of the tensor; None for memory as the tensor, which
+        is added to in any order.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -120,6 +124,9 @@ class GradientsRequest(HeadsRequest):
         converter=options.unchecked, default=None, written=list, read=tuple
     )
     row_weights: bool = option(converter=partial(flag, "row_weights"), default=False)
+    adjoints: tuple[tuple[str, tuple[str, ...] | None], ...] = option(
+        converter=options.adjoints, default=(), written=list, read=tuple
+    )
 
     def completed(self) -> Mapping[str, object]:
         """Values of the size of keys."""
@@ -162,7 +169,14 @@ class GradientsRequest(HeadsRequest):
             *(() if self.block is None else block_lists()),
             *((Operand(ROW_WEIGHTS, "f32", (*lead, self.heads, rows)),) * self.row_weights),
             *(table(x.name, x.dtype, x.rank) for x in self._read),
+            *(self._parts(*pair) for pair in self.adjoints),
         )
+
+    def _parts(self, name: str, lead: tuple[str, ...] | None) -> Operand:
+        """The memory for what scores pass on to a tensor."""
+        (tensor,) = (x for x in self._read if x.name == name)
+        memory = table(parts_of(name), "f32", len(lead or ()) + tensor.rank)
+        return dataclasses.replace(memory, role="inout")
 
     @property
     def _read(self) -> tuple[CapturedTensor, ...]:
@@ -181,8 +195,11 @@ class GradientsRequest(HeadsRequest):
             self.dtype,
             f"h{self.heads}k{self.kv_heads}",
         )
+        parts = f"_a{len(self.adjoints)}" if self.adjoints else ""
         values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
-        return f"attn_{self.operation}_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
+        return (
+            f"attn_{self.operation}_{'_'.join(filter(None, words))}_d{self.head_dim}{values}{parts}"
+        )
 
     def problem(self) -> Facts:
         """The facts of the attention that they are gradients of."""
@@ -229,7 +246,7 @@ class GradientsRequest(HeadsRequest):
         """Emits scores and their gradients beside products; returns the modified score."""
         from attn_mlir.dialect.attn import RowWeightsOp
         from attn_mlir.dialect.attn.blocks import make_blocks
-        from attn_mlir.dialect.attn.programs.expression import emit_derivative
+        from attn_mlir.dialect.attn.programs.expression import Target, emit_derivative
 
         if self.block is not None:
             make_blocks(arguments, self.block)
@@ -238,12 +255,12 @@ class GradientsRequest(HeadsRequest):
         if self.modifier is None:
             return coordinates[0]
         tensors = [arguments[x.name] for x in self._read]
-        return emit_derivative(self.modifier, coordinates, tensors, self._rows(arguments))
-
-    def _rows(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory of `attn.adjoint`, by names of tensors."""
-        del arguments
-        return {}
+        targets = {
+            name: Target(arguments[parts_of(name)], lead or (), lead is None)
+            for name, lead in self.adjoints
+        }
+        rows = "q" if "dq" in self.results else "k"
+        return emit_derivative(self.modifier, coordinates, tensors, targets, rows)
 
 
 @request
@@ -252,7 +269,7 @@ class KvGradientsSpec(GradientsRequest):
 
     Args:
       heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
-      row_weights, block, mask, lengths, cache: as of `GradientsRequest`.
+      row_weights, block, adjoints, mask, lengths, cache: as of `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -267,10 +284,8 @@ class QGradientsSpec(GradientsRequest):
     """The gradient of queries; options as of every request of gradients.
 
     Args:
-      adjoints: names of tensors that the modifier reads, of whose gradients each query gets its
-        part: sums over keys, in memory that the kernel is called with (`rows_of`).
       heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
-      row_weights, block, mask, lengths, cache: as of `GradientsRequest`.
+      row_weights, block, adjoints, mask, lengths, cache: as of `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -279,34 +294,10 @@ class QGradientsSpec(GradientsRequest):
     operation: ClassVar[str] = "q_gradients"
     results: ClassVar[tuple[str, ...]] = ("dq",)
 
-    adjoints: tuple[str, ...] = option(
-        converter=options.names, default=(), written=list, read=tuple
-    )
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """Those of every request, and the sums of adjoints."""
-        rows = (*self.rows_q, self.heads, 1)
-        return super().operands + tuple(
-            Operand(rows_of(name), "f32", rows, "inout") for name in self.adjoints
-        )
-
-    @property
-    def kernel_name(self) -> str:
-        """As of every request, with the number of adjoints."""
-        return f"{super().kernel_name}{f'_a{len(self.adjoints)}' if self.adjoints else ''}"
-
-    def problem(self) -> Facts:
-        """As of every request, with the number of adjoints."""
-        return dataclasses.replace(super().problem(), adjoints=len(self.adjoints))
-
-    def _rows(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: arguments[rows_of(name)] for name in self.adjoints}
-
-
-def rows_of(name: str) -> str:
-    """The name of the memory with a tensor's adjoints, summed over the keys of each query."""
-    return f"rows_of_{name}"
+def parts_of(name: str) -> str:
+    """The name of the memory for what scores pass on to a tensor."""
+    return f"parts_of_{name}"
 
 
 @request
@@ -315,7 +306,7 @@ class GradientsSpec(GradientsRequest):
 
     Args:
       heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
-      row_weights, block, mask, lengths, cache: as of `GradientsRequest`.
+      row_weights, block, adjoints, mask, lengths, cache: as of `GradientsRequest`.
 
     Raises:
       SpecError: a value that has no kernel.

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from attn_mlir.compiling import options
 from attn_mlir.compiling.backward.gradients import DeltaSpec
 from attn_mlir.compiling.options import MAX_HEADS
-from attn_mlir.compiling.request import option, request
+from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.compiling.sequences import SequenceRequest
 from attn_mlir.dialect.attn.operands import Operand
-from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.schedules.policy.facts import Facts
 
 DTYPES = ("f32", "bf16", "f16")
@@ -58,12 +58,10 @@ class SinkDeltaSpec(DeltaSpec):
 
 @request
 class SumRowsSpec(SequenceRequest):
-    """Sums of a number of each query, for any batch and lengths.
+    """The sums of a number of each query, by sequences and heads, for any batch and lengths.
 
     Args:
       heads: of the queries.
-      dtype: of the sums: `f32`, `bf16` or `f16`.
-      of_sequences, of_heads: whether each sequence, and each head, has a sum of its own.
       mask, lengths, cache: `lengths` says which arrays tell the lengths of sequences of queries.
 
     Raises:
@@ -73,41 +71,26 @@ class SumRowsSpec(SequenceRequest):
     operation: ClassVar[str] = "sum_rows"
 
     heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
-    dtype: str = option(converter=partial(options.one_of, "dtype", DTYPES), default="f32")
-    of_sequences: bool = option(converter=partial(flag, "of_sequences"), default=False)
-    of_heads: bool = option(converter=partial(flag, "of_heads"), default=False)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """The numbers, the sums, and the lengths of sequences."""
         ragged = self.lengths.ragged_q
-        rows = ("total_q",) if ragged else ("batch", "sq")
-        sums = ("sequences" if ragged else "batch") if self.of_sequences else 1
+        rows, sums = (("total_q",), "sequences") if ragged else (("batch", "sq"), "batch")
         return (
             Operand("rows", "f32", (*rows, self.heads, 1)),
-            Operand("sums", self.dtype, (sums, self.heads if self.of_heads else 1), "out"),
+            Operand("sums", "f32", (sums, self.heads), "out"),
             *self.index_operands,
         )
 
     @property
     def kernel_name(self) -> str:
         """The name of the kernel, by its static sizes."""
-        kept = f"{'b' if self.of_sequences else ''}{'h' if self.of_heads else ''}"
-        words = (kept, self.lengths.short_name, self.dtype, f"h{self.heads}")
-        return f"attn_sum_rows_{'_'.join(filter(None, words))}"
+        return "_".join(filter(None, ("attn_sum_rows", self.lengths.short_name, f"h{self.heads}")))
 
     def problem(self) -> Facts:
         """The facts of the numbers."""
-        return Facts(
-            operation=self.operation,
-            heads=self.heads,
-            kv_heads=self.heads,
-            head_dim=0,
-            v_head_dim=1,
-            q_type="f32",
-            kv_type="f32",
-            out_type=self.dtype,
-        )
+        return _facts(self.operation, self.heads, "f32")
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.sum_rows`."""
@@ -119,3 +102,57 @@ class SumRowsSpec(SequenceRequest):
         sums = self.operand("sums")
         assert sums is not None
         return {"sums": make_sum_rows(rows, type_of(sums)).sums}
+
+
+@request
+class SumPartsSpec(Request):
+    """Sums along the first of two dimensions, of any extents.
+
+    Args:
+      dtype: of the sums: `f32`, `bf16` or `f16`.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "sum_parts"
+
+    dtype: str = option(converter=partial(options.one_of, "dtype", DTYPES), default="f32")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The parts, and their sums."""
+        return (
+            Operand("parts", "f32", ("parts", "elements")),
+            Operand("sums", self.dtype, ("elements",), "out"),
+        )
+
+    @property
+    def kernel_name(self) -> str:
+        """What is static."""
+        return f"attn_sum_parts_{self.dtype}"
+
+    def problem(self) -> Facts:
+        """Of the parts."""
+        return _facts(self.operation, 1, self.dtype)
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.sum_parts`."""
+        from attn_mlir.dialect.attn import make_sum_parts
+        from attn_mlir.dialect.attn.builder import type_of
+
+        return {"sums": make_sum_parts(arguments["parts"], type_of(self.operands[1])).sums}
+
+
+def _facts(operation: str, heads: int, result: str) -> Facts:
+    """The facts of sums of f32."""
+    return Facts(
+        operation=operation,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=0,
+        v_head_dim=1,
+        q_type="f32",
+        kv_type="f32",
+        out_type=result,
+    )

@@ -8,8 +8,11 @@ await dP      dS = P slope (dP - delta)               dS to tensor memory
 ```
 """
 
+from collections.abc import Sequence
+
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
+from attn_mlir.schedules.backward.adjoints import added, empty_sums, store_sums
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT
@@ -53,18 +56,27 @@ class _Steps:
         """All iterations over one head of the streamed side."""
         tiles = self._problem.column_tiles(tile)
 
-        def iteration(test: Test | None, index: Value) -> list[Value]:
-            self._step(tile, tiles, test, index)
-            return []
+        def iteration(test: Test | None, index: Value, *sums: Value) -> list[Value]:
+            return self._step(tile, tiles, test, index, sums)
 
-        return loop_over_tiles(tiles, tiles.phases(b.constant(0)), [], iteration)
+        empty = empty_sums(self._problem)
+        sums = loop_over_tiles(tiles, tiles.phases(b.constant(0)), empty, iteration)
+        store_sums(self._problem, tile, self._row0, sums, adds=True)
+        return []
 
-    def _step(self, tile: WorkTile, tiles: ColumnTiles, test: Test | None, index: Value) -> None:
-        """One streamed tile."""
+    def _step(
+        self,
+        tile: WorkTile,
+        tiles: ColumnTiles,
+        test: Test | None,
+        index: Value,
+        sums: Sequence[Value],
+    ) -> list[Value]:
+        """One streamed tile; returns the sums of rows after it, given those before."""
         problem, storage, group = self._problem, self._storage, self._group
         row0, column, scale = self._row0, self._column, problem.scale
         scores = storage.s.load(group)
-        weights = self._weights(
+        weights = exponentials = self._weights(
             masked_scores(problem, tile, scores, test, tiles, index, row0, scale, column)
         )
         factors = times_slope(problem, tile, scores, weights, tiles, index, row0, column)
@@ -72,14 +84,11 @@ class _Steps:
             weights = self._times_row_weights(weights, again=True)
             storage.s.store(b.rounded(weights, problem.element), group)
         weight_gradients = self._times_row_weights(storage.dp.load(group))
-
-        def score_gradient(factor: Value, gradient: Value, delta: Value) -> Value:
-            return b.fmul(factor, b.fsub(gradient, delta))
-
-        score_gradients = b.map_elements(
-            score_gradient, factors, weight_gradients, self._take(DELTA)
-        )
+        differences = b.map_elements(b.fsub, weight_gradients, self._take(DELTA))
+        score_gradients = b.map_elements(b.fmul, factors, differences)
         storage.dp.store(b.rounded(score_gradients, problem.element), group)
+        at = (tiles, index, row0)
+        return added(problem, tile, scores, exponentials, differences, *at, sums, column)
 
     def _weights(self, scores: Value) -> Value:
         """P: 2 to the power of scores times c, less the LSE of each query."""

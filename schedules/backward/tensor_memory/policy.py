@@ -16,7 +16,6 @@ from attn_mlir.schedules.policy.knobs import (
     multiple_of,
     one_of,
 )
-from attn_mlir.schedules.policy.refusal import Mismatch
 
 WARPGROUPS = 3  # two that compute, and the warps behind them
 PARTS = 2  # of the columns of a tile of scores, each of a group
@@ -33,11 +32,6 @@ class TensorGradientsPolicy(GradientsPolicy):
         Knob("attend_registers", 200, "registers of a thread of the groups."),
         Knob("other_registers", 104, "registers of a thread of the warps behind them."),
     )
-
-    def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of every policy of gradients; without those of captured tensors."""
-        captured = Mismatch("captured", "left out", facts.adjoints) if facts.adjoints else None
-        return super().mismatch(facts, target) or captured
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """Tiles of as many rows as a product has; the planner checks memory."""

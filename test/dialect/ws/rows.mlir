@@ -93,3 +93,16 @@ func.func @chosen(%x: memref<?x64xf32>, %y: memref<?x16x64xf32>, %rows: !ws.frag
     : (!ws.frag<vector<32x64xf32>>, !ws.frag<vector<32xi32>>, memref<?x16x64xf32>, i32, i32, i32) -> ()
   func.return
 }
+
+// Elements anywhere in a tensor.
+// CHECK-LABEL: func.func @scattered
+// CHECK: "ws.scatter"(%{{.*}}, %{{.*}}, %{{.*}}) {mode = "add"}
+// CHECK: "ws.scatter"(%{{.*}}, %{{.*}}, %{{.*}}) {mode = "store"}
+func.func @scattered(%x: !ws.frag<vector<64x64xf32>>, %i: !ws.frag<vector<64x64xi32>>,
+    %rows: !ws.frag<vector<64xf32>>, %j: !ws.frag<vector<64xi32>>, %sums: memref<?x?xf32>) {
+  "ws.scatter"(%x, %i, %sums) {mode = "add"}
+    : (!ws.frag<vector<64x64xf32>>, !ws.frag<vector<64x64xi32>>, memref<?x?xf32>) -> ()
+  "ws.scatter"(%rows, %j, %sums) {mode = "store"}
+    : (!ws.frag<vector<64xf32>>, !ws.frag<vector<64xi32>>, memref<?x?xf32>) -> ()
+  func.return
+}

@@ -307,3 +307,39 @@ func.func @f(%rows: !ws.frag<vector<64xi1>>) {
   %0 = "ws.bits"(%rows) : (!ws.frag<vector<64xi1>>) -> !ws.frag<vector<1xi32>>
   func.return
 }
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<64x64xf16>>, %i: !ws.frag<vector<64x64xi32>>, %sums: memref<?xf32>) {
+  // expected-error @below {{'ws.scatter' op expects elements of f32, got}}
+  "ws.scatter"(%x, %i, %sums) {mode = "add"}
+    : (!ws.frag<vector<64x64xf16>>, !ws.frag<vector<64x64xi32>>, memref<?xf32>) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<64x64xf32>>, %i: !ws.frag<vector<64xi32>>, %sums: memref<?xf32>) {
+  // expected-error @below {{'ws.scatter' op expects positions [64, 64] of i32, got}}
+  "ws.scatter"(%x, %i, %sums) {mode = "add"}
+    : (!ws.frag<vector<64x64xf32>>, !ws.frag<vector<64xi32>>, memref<?xf32>) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<64x64xf32>>, %i: !ws.frag<vector<64x64xi32>>, %sums: memref<?xbf16>) {
+  // expected-error @below {{'ws.scatter' op expects a memref of f32, got memref<?xbf16>}}
+  "ws.scatter"(%x, %i, %sums) {mode = "add"}
+    : (!ws.frag<vector<64x64xf32>>, !ws.frag<vector<64x64xi32>>, memref<?xbf16>) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<64x64xf32>>, %i: !ws.frag<vector<64x64xi32>>, %sums: memref<?xf32>) {
+  // expected-error @below {{'ws.scatter' op expects mode of store, add, got max}}
+  "ws.scatter"(%x, %i, %sums) {mode = "max"}
+    : (!ws.frag<vector<64x64xf32>>, !ws.frag<vector<64x64xi32>>, memref<?xf32>) -> ()
+  func.return
+}

@@ -19,7 +19,7 @@ from attn_mlir.compiling.backward.gradients import (
     KvGradientsSpec,
     QGradientsSpec,
 )
-from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumRowsSpec
+from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumPartsSpec, SumRowsSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
@@ -56,7 +56,8 @@ REQUESTS = [
     MlaDecodeSpec(heads=8, sinks=True, cache=Cache(page_size=64, pages="table")),
     DeltaSpec(heads=2, v_head_dim=64, dtype="f16", dlse="f32"),
     SinkDeltaSpec(heads=2, v_head_dim=64, sinks="bf16"),
-    SumRowsSpec(heads=2, dtype="f16", of_heads=True, lengths=Lengths(ragged_q=True)),
+    SumRowsSpec(heads=2, lengths=Lengths(ragged_q=True)),
+    SumPartsSpec(dtype="f16"),
     GradientsSpec(heads=4, kv_heads=2, head_dim=64, lengths=Lengths(used_q=True)),
     KvGradientsSpec(heads=4, kv_heads=2, head_dim=64, mask=am.causal(), block=(64, 2, 128)),
     QGradientsSpec(

@@ -18,7 +18,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
 
 // A function is one attention operation and nothing else.
 
-// expected-error @below {{'func.func' op expects one attn.append or attn.combine or attn.delta or attn.gradients or attn.kv_gradients or attn.mha or attn.mla or attn.mla_decode or attn.q_gradients or attn.round_rows or attn.sink_delta or attn.sparse_mla or attn.sum_rows or attn.zero_rows and func.return, got func.return}}
+// expected-error @below {{'func.func' op expects one attn.append or attn.combine or attn.delta or attn.gradients or attn.kv_gradients or attn.mha or attn.mla or attn.mla_decode or attn.q_gradients or attn.round_rows or attn.sink_delta or attn.sparse_mla or attn.sum_parts or attn.sum_rows or attn.zero_rows and func.return, got func.return}}
 func.func @f(%x: f32) -> f32 {
   func.return %x : f32
 }
@@ -133,7 +133,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
-    // expected-error @below {{'attn.sink' op expects a logit that depends on batch, head and q only}}
+    // expected-error @below {{'attn.sink' op expects values that depend on batch, head, q alone}}
     "attn.sink"(%score) : (f32) -> ()
     "attn.yield"(%score) : (f32) -> ()
   }) {mask = #attn.null, attn.config = {}}

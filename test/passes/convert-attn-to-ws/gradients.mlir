@@ -28,3 +28,35 @@ func.func @dense(%q: tensor<?x?x16x64xbf16>, %k: tensor<?x?x4x64xbf16>, %v: tens
       -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>)
   func.return %dk, %dv : tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>
 }
+
+// -----
+
+// What scores pass on to a captured tensor goes to memory: sums of keys, and each part by itself.
+
+// CHECK-LABEL: "ws.kernel"
+// CHECK: scf.for
+// CHECK: %[[PARTS:.*]] = "ws.map"
+// CHECK: %[[PLACES:.*]] = "ws.map"
+// CHECK: "ws.scatter"(%{{.*}}, %{{.*}}, %{{.*}}) {mode = "store"}
+// CHECK: "ws.fold"
+// CHECK: "ws.scatter"(%{{.*}}, %{{.*}}, %{{.*}}) {mode = "add"}
+// CHECK: arg_names = {{.*}}"scale", "bias", "sums"]
+// CHECK-SAME: arg_roles = {{.*}}"scalar", "inout", "inout"]
+func.func @captured(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>,
+    %do: tensor<?x?x4x64xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32,
+    %bias: tensor<?x?xf32> {attn.name = "bias"}, %sums: tensor<?xf32> {attn.name = "sums"})
+    -> tensor<?x?x4x64xbf16> {
+  %dq = "attn.q_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.adjoint"(%score, %bias, %i, %j)
+      {mode = "store", operandSegmentSizes = array<i32: 1, 1, 2>, per = "score"}
+      : (f32, tensor<?x?xf32>, i32, i32) -> ()
+    "attn.adjoint"(%score, %sums, %i)
+      {mode = "add", operandSegmentSizes = array<i32: 1, 1, 1>, per = "row"}
+      : (f32, tensor<?xf32>, i32) -> ()
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null}
+    : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x4x64xbf16>,
+       tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32) -> tensor<?x?x4x64xbf16>
+  func.return %dq : tensor<?x?x4x64xbf16>
+}
