@@ -50,7 +50,7 @@ def added(
       tiles, index, row0, column: as of `masked_scores`.
       sums: those before it.
     """
-    column0 = tiles.first_column(index)
+    column0, (rows, _) = tiles.first_column(index), problem.sequences(tile)
     if column != 0:
         column0 = b.INT.add(column0, column)
 
@@ -62,8 +62,10 @@ def added(
     def place(adjoint: Adjoint, score: Value, part: Value, row: Value, column: Value) -> Value:
         head, q, k = problem.coordinates(tile, row0, column0, row, column)
         where = adjoint.place(b.fmul(score, problem.scale), tile.batch, head, q, k)
-        is_zero = b.fcompare("OEQ", part, b.f32_constant(0.0))
-        return b.select(is_zero, b.constant(NOWHERE), where)
+        position, _ = problem.direction.ordered(q, k)
+        is_other = b.fcompare("UNE", part, b.f32_constant(0.0))
+        counts = b.INT.both(is_other, b.compare("slt", position, rows.length))
+        return b.select(counts, where, b.constant(NOWHERE))
 
     bits = ws.element_bits(problem.element)
     at_a_time = problem.config.scores_at_a_time(problem.modifier, bits)
