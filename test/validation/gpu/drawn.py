@@ -6,7 +6,7 @@ checks are in one archive with theirs, so that few are drawn:
     python -m attn_mlir.validation.gpu.bundles build/draws.zip --only many_drawn
     python3 -m attn_mlir.validation.gpu.run build/draws.zip --only many_drawn
 
-runs 300. `small_launches` are those that a checker of the machine's own can watch, which makes a
+runs 300, and `many_drawn_gradients` as many calls of `attention_backward`. `small_launches` are those that a checker of the machine's own can watch, which makes a
 launch take minutes where there are many threads:
 
     compute-sanitizer --tool racecheck python3 -m attn_mlir.validation.gpu.run ... --only small_launches
@@ -112,6 +112,42 @@ def many_drawn_problems(machine: Machine) -> None:
     """As many draws as the emulator judges in `make numerics`."""
     module("ml_dtypes")
     _judge(_draws(MANY))
+
+
+def _ask_gradients(count: int, target: str) -> None:
+    """Asks for the kernels of the first calls of `attention_backward` that are drawn."""
+    from attn_mlir.validation.numerics.gradient_draws import attempt
+
+    for number in range(count):
+        attempt(number, IdleDevice(target), target, is_judged=False)
+
+
+def _judge_gradients(count: int, target: str) -> None:
+    """Every element of the gradients."""
+    from attn_mlir.validation.numerics.gradient_draws import attempt
+
+    wrong: list[str] = []
+    for number in range(count):
+        try:
+            attempt(number, "cuda", target)
+        except AssertionError as error:
+            wrong.append(f"draw {number}: {error}")
+    print(f"{count} calls")
+    assert not wrong, "; ".join(wrong)
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask_gradients(FEW, target))
+def drawn_gradients(machine: Machine) -> None:
+    """The first drawn calls of `attention_backward`."""
+    module("ml_dtypes")
+    _judge_gradients(FEW, machine.target)
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask_gradients(MANY, target), is_long=True)
+def many_drawn_gradients(machine: Machine) -> None:
+    """As many of them as the emulator judges in `make numerics`."""
+    module("ml_dtypes")
+    _judge_gradients(MANY, machine.target)
 
 
 @check(targets=(HOPPER,), asks=lambda target: _ask(small(), target))

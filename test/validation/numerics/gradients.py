@@ -155,7 +155,7 @@ def expected(
     is_empty = np.isinf(given.lse)[..., None]
     lse, dlse = (x.astype(np.float64)[..., None] for x in (given.lse, given.dlse))
     logits = np.full(request.heads, -np.inf) if sinks is None else sinks.astype(np.float64)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # of rows that see no key
         kept_of_row = np.where(is_empty, 1.0, 1 / (1 + np.exp(logits[:, None, None] - lse)))
     dlse = np.where(is_empty, 0.0, dlse)
     products = scale * np.abs(q) @ np.abs(k).transpose(0, 2, 1)
@@ -240,7 +240,7 @@ def run(
     captured: Mapping[str, Any] = {} if mods is None else mods.arrays
     arguments = {**tensors, **results, **captured, "scale": scale}
     kernel(request, target).launch(arguments, device=_device(seed, target))
-    found = _taken_apart(request.lengths, given, results)
+    found = taken_apart(request.lengths, given, results)
     for one in found:
         for rest in one.rest.values():
             assert rest.tobytes() == poisoned(rest.shape, rest.dtype).tobytes(), (
@@ -266,7 +266,7 @@ def called(
     options["sinks"] = sinks
     results = am.attention_backward(**tensors, **options, device=_device(seed, target))
     named = {name: getattr(results, name) for name in ("dq", "dk", "dv")}
-    return [x.rows for x in _taken_apart(request.lengths, given, named)]
+    return [x.rows for x in taken_apart(request.lengths, given, named)]
 
 
 def judge(
@@ -319,7 +319,7 @@ class _Apart(NamedTuple):
     rest: dict[str, Array]
 
 
-def _taken_apart(
+def taken_apart(
     lengths: Lengths, given: list[Sequence], results: Mapping[str, Array]
 ) -> list[_Apart]:
     """Results of all sequences, as `stored` lays these out, for each sequence."""
