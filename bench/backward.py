@@ -2,11 +2,12 @@
 
     python bench/backward.py --write DIR                  where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/backward.py        where the GPU is; needs torch
-    ... --cell 128 causal 4096 --results FILE
+    ... --cell 128 causal 4096 --cell 192/128 full 4096 --results FILE
 
 The cells of `bench/attention.py`: 16384 tokens in sequences of a length, 2048 // D heads, bf16, normal
 values. The backward pass alone is timed, in turns, and the products of five are counted, over the pairs
-that the mask shows: 2 (3 D + 2 Dv) for each pair and head. "same bits" adds nothing to memory.
+that the mask shows: 2 (3 D + 2 Dv) for each pair and head. "same bits" adds nothing to memory;
+heads that no other kernel takes have it in both rows. FlashAttention 2 is there for equal head sizes.
 Gradients are compared with cuDNN's; exit code 1 if one is off by more than 2^-5 of the largest.
 """
 
@@ -32,10 +33,17 @@ from attn_mlir.files import make_folder
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import launching_on
 
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = ("64", "128", "192/128", "256")
 OURS: Mapping[str, bool] = {"ours": False, "ours, same bits": True}  # deterministic
-PEERS = {"cuDNN": "CUDNN_ATTENTION", "FlashAttention 2": "FLASH_ATTENTION"}
+CUDNN, FLASH = "cuDNN", "FlashAttention 2"
+PEERS = {CUDNN: "CUDNN_ATTENTION", FLASH: "FLASH_ATTENTION"}
 TOLERANCE = 2.0**-5  # of the largest gradient: both have weights of bf16, of unlike roundings
+
+
+def cell_of(head_dims: str, mask: str, length: str | int) -> Cell:
+    """The cell of a head size, or of two, of keys and of values, as `D/Dv`."""
+    of_keys, _, of_values = head_dims.partition("/")
+    return Cell(int(of_keys), int(of_values or of_keys), mask, int(length))
 
 
 def flops(cell: Cell) -> float:
@@ -94,8 +102,12 @@ def row(torch: Any, cell: Cell, rounds: int, seconds: float) -> tuple[bool, dict
         name: functools.partial(ours, mask, given, deterministic=same)
         for name, same in OURS.items()
     }
-    calls |= {name: peer(torch, backend, cell.mask, given) for name, backend in PEERS.items()}
-    right = [x.transpose(1, 2).float() for x in calls["cuDNN"]()]
+    calls |= {
+        name: peer(torch, backend, cell.mask, given)
+        for name, backend in PEERS.items()
+        if name != FLASH or cell.head_dim == cell.v_head_dim
+    }
+    right = [x.transpose(1, 2).float() for x in calls[CUDNN]()]
     errors = {
         name: max(
             ((x.float() - y).abs().max() / y.abs().max()).item()
@@ -109,7 +121,7 @@ def row(torch: Any, cell: Cell, rounds: int, seconds: float) -> tuple[bool, dict
     rates = {name: flops(cell) / spread.median * 1e-12 for name, spread in found.items()}
     for name, spread in found.items():
         print(
-            f"  {rates[name]:6.1f} TFLOP/s {rates[name] / rates['cuDNN']:6.3f} of cuDNN  {name:20s}"
+            f"  {rates[name]:6.1f} TFLOP/s {rates[name] / rates[CUDNN]:6.3f} of cuDNN  {name:20s}"
             f" {spread.text('us', 1, 1e6)}"
             + (f"  off by {errors[name]:.4f}" if name in errors else "")
         )
@@ -125,14 +137,15 @@ def write(folder: Path, cells: Sequence[Cell]) -> None:
 
     keep = Collector(make_folder(folder))
     for cell in cells:
-        shape = (cell.batch, cell.length, cell.heads, cell.head_dim)
-        x = np.zeros(shape, ml_dtypes.bfloat16)
+        shape = (cell.batch, cell.length, cell.heads)
+        sizes = (cell.head_dim, cell.v_head_dim)
+        x, v = (np.zeros((*shape, size), ml_dtypes.bfloat16) for size in sizes)
         lse = np.zeros((cell.batch, cell.heads, cell.length), np.float32)
         mask = MASKS[cell.mask]()
         with recording(keep), launching_on(IdleDevice("sm_90a")):
-            am.attention(x, x, x, mask=mask, return_lse=True)
+            am.attention(x, x, v, mask=mask, return_lse=True)
             for same in OURS.values():
-                ours(mask, (x, x, x, x, lse, x), deterministic=same)
+                ours(mask, (x, x, v, v, lse, v), deterministic=same)
 
 
 def main() -> int:
@@ -149,7 +162,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep what was found as JSON")
     args = parser.parse_args()
     each = args.cell or itertools.product(HEAD_DIMS, MASKS, LENGTHS)
-    cells = [Cell(int(d), int(d), mask, int(length)) for d, mask, length in each]
+    cells = [cell_of(*x) for x in each]
     if args.write is not None:
         write(args.write, cells)
         return 0

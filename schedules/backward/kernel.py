@@ -202,31 +202,31 @@ def roles_of(
     more: Sequence[b.Role] = (),
 ) -> list[b.Role]:
     """The roles of a kernel; those of `more` have the warps behind the groups that attend."""
-    groups, others = config.q_tiles, config.other_registers
-    work = partial(over_tiles, gradients.problem)
+    groups = config.q_tiles
+    attending = b.Role(
+        "attend",
+        over_tiles(
+            gradients.problem, lambda tile, instance: attend(gradients, storage, tile, instance)
+        ),
+        warps=groups * WARPGROUP_WARPS,
+        groups=groups,
+        registers=config.attend_registers,
+    )
+    return [attending, *more, *roles_behind(gradients, config, storage)]
+
+
+def roles_behind(
+    gradients: Gradients, config: GradientConfig, storage: GradientStorage
+) -> list[b.Role]:
+    """The warps behind the groups: they load, store, and stream numbers of queries."""
+    work, behind = (
+        partial(over_tiles, gradients.problem),
+        partial(b.Role, registers=config.other_registers),
+    )
     roles = [
-        b.Role(
-            "attend",
-            work(lambda tile, instance: attend(gradients, storage, tile, instance)),
-            warps=groups * WARPGROUP_WARPS,
-            groups=groups,
-            registers=config.attend_registers,
-        ),
-        *more,
-        b.Role(
-            "leave",
-            work(lambda tile, _: store_gradients(gradients, storage, tile)),
-            lanes=1,
-            registers=others,
-        ),
-        b.Role(
-            "load",
-            work(lambda tile, _: load(gradients, storage, tile)),
-            lanes=1,
-            registers=others,
-        ),
+        behind("leave", work(lambda tile, _: store_gradients(gradients, storage, tile)), lanes=1),
+        behind("load", work(lambda tile, _: load(gradients, storage, tile)), lanes=1),
     ]
     if storage.numbers.stream:
-        fill = work(lambda tile, _: storage.numbers.fill(tile))
-        roles.append(b.Role("rows", fill, registers=others))
+        roles.append(behind("rows", work(lambda tile, _: storage.numbers.fill(tile))))
     return roles

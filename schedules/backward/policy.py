@@ -20,10 +20,15 @@ from attn_mlir.schedules.policy.knobs import (
 )
 from attn_mlir.schedules.policy.refusal import Mismatch
 
-MOST_COLUMNS = 128  # of a head: the gradients of 64 rows lie in the registers of a group
+MOST_COLUMNS = 256  # of a head
+MOST_HELD = 320  # columns of gradients: those of 64 rows lie in the registers of a group
 MOST_STREAMED = 64  # rows of a tile: scores and their gradients lie there beside them
+HELD_BESIDE_ALL = 256  # columns of gradients that leave registers for so many
+MOST_BESIDE_TWO = 448  # columns of both operands, of which shared memory has two tiles of so many
+MOST_FUSED = 128  # columns of a head, of whose gradients of queries a group has half in registers
 MOST_BESIDE_A_GROUP = 192  # of K and V: two groups and a third one have registers for them
 PRODUCT_COLUMNS = 16  # columns of K in shared memory are a multiple
+MANY_REGISTERS: Knobs = {"attend_registers": 240, "other_registers": 24}
 MOST_GROUPS = 2  # that have so many registers
 
 
@@ -48,11 +53,22 @@ class GradientsPolicy(Policy):
         return True
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """The defaults; for blocks that lists name, tiles of their sizes."""
+        """The defaults; for large heads fewer streamed rows, and more registers; for blocks that
+        lists name, tiles of their sizes.
+        """
+        asked = {**self.for_large_heads(facts), **asked}
         if facts.block is not None:
             rows, columns = self._exchanged(facts.block.positions, facts.block.keys)
             asked = {**asked, "q_tiles": rows // call.target.rows_per_product, "tile_n": columns}
         return super().choose(facts, call, asked)
+
+    def held(self, facts: Facts) -> int:
+        """Columns of gradients that a group has in registers."""
+        return _columns(facts.head_dim) + _columns(facts.v_head_dim) * self.keys_stand
+
+    def for_large_heads(self, facts: Facts) -> Knobs:
+        """The settings that the size of a head changes: none."""
+        return {}
 
     def block(self, facts: Facts, call: Call, *, block_lists: bool = False) -> Block:
         """As of every policy."""
@@ -68,9 +84,12 @@ class GradientsPolicy(Policy):
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
         """As of every policy; keys have no pages."""
-        return super().mismatch(facts, target) or first_mismatch(
-            [("page_size", facts.page_size, one_of(0))]
-        )
+        if mismatch := super().mismatch(facts, target):
+            return mismatch
+        if self.held(facts) > MOST_HELD:
+            columns = f"at most {MOST_HELD} with v_head_dim"
+            return Mismatch("head_dim", columns, facts.head_dim)
+        return first_mismatch([("page_size", facts.page_size, one_of(0))])
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """Tiles that registers have room for; the planner checks shared memory."""
@@ -88,6 +107,32 @@ class KvGradientsPolicy(GradientsPolicy):
     name: ClassVar[str] = "kv-gradients"
     operation: ClassVar[str] = "kv_gradients"
 
+    def for_large_heads(self, facts: Facts) -> Knobs:
+        """As of every policy of gradients: fewer scores at a time."""
+        return {"tile_n": 32, **MANY_REGISTERS} if self.held(facts) > HELD_BESIDE_ALL else {}
+
+
+class DividedKvGradientsPolicy(KvGradientsPolicy):
+    """Gradients of keys and values of large heads, by a group each."""
+
+    name: ClassVar[str] = "kv-gradients-divided"
+    kernel: ClassVar[str] = "divided"
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        *attention_knobs(
+            tile_m=64, q_tiles=1, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
+        ),
+        Knob("attend_registers", 240, "registers of a thread of the groups."),
+        Knob("other_registers", 24, "registers of a thread of the warps behind them."),
+    )
+
+    def held(self, facts: Facts) -> int:
+        """As of every policy of gradients: one of the two."""
+        return _columns(max(facts.head_dim, facts.v_head_dim))
+
+    def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
+        """As of other gradients, with one tile of keys."""
+        return {**super().domains(facts, target, knobs), "q_tiles": one_of(1)}
+
 
 class QGradientsPolicy(GradientsPolicy):
     """Gradients of queries, with keys and values streaming past them."""
@@ -95,6 +140,11 @@ class QGradientsPolicy(GradientsPolicy):
     keys_stand: ClassVar[bool] = False
     name: ClassVar[str] = "q-gradients"
     operation: ClassVar[str] = "q_gradients"
+
+    def for_large_heads(self, facts: Facts) -> Knobs:
+        """As of every policy of gradients: smaller tiles of keys."""
+        is_large = _columns(facts.head_dim) + _columns(facts.v_head_dim) > MOST_BESIDE_TWO
+        return {"tile_n": 48, **MANY_REGISTERS} if is_large else {}
 
 
 class FusedPolicy(GradientsPolicy):
@@ -108,7 +158,7 @@ class FusedPolicy(GradientsPolicy):
     name: ClassVar[str] = "gradients"
     kernel: ClassVar[str] = "fused"
     operation: ClassVar[str] = "gradients"
-    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
+    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_FUSED, MOST_FUSED))
     knobs: ClassVar[tuple[Knob, ...]] = (
         *GradientsPolicy.knobs,
         Knob("multiply_registers", 0, "of the group that multiplies for queries; 0 without one."),
@@ -118,7 +168,7 @@ class FusedPolicy(GradientsPolicy):
         """As of other gradients; and heads for which neither is there."""
         if mismatch := super().mismatch(facts, target):
             return mismatch
-        if _has_group_of_its_own(facts) or facts.head_dim > MOST_COLUMNS - PRODUCT_COLUMNS:
+        if _has_group_of_its_own(facts) or facts.head_dim > MOST_FUSED - PRODUCT_COLUMNS:
             return None
         columns = f"at most {MOST_BESIDE_A_GROUP} with v_head_dim, or above 112"
         return Mismatch("head_dim", columns, facts.head_dim)
@@ -133,6 +183,11 @@ class FusedPolicy(GradientsPolicy):
         """As of other gradients; queries are the rows of the product that makes dQ."""
         tiles = {"q_tiles": one_of(MOST_GROUPS), "tile_n": one_of(target.rows_per_product)}
         return {**super().domains(facts, target, knobs), **tiles}
+
+
+def _columns(head_dim: int) -> int:
+    """Columns of a tile in shared memory, and of a gradient."""
+    return -(-head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
 
 
 def _has_group_of_its_own(facts: Facts) -> bool:
@@ -204,4 +259,5 @@ class RoundRowsPolicy(RowsPolicy):
 ROUND_ROWS, SINK_DELTA, SUM_ROWS = RoundRowsPolicy(), SinkDeltaPolicy(), SumRowsPolicy()
 SUM_PARTS, ZERO_ROWS = SumPartsPolicy(), ZeroRowsPolicy()
 DELTA, GRADIENTS = DeltaPolicy(), FusedPolicy()
+DIVIDED_KV_GRADIENTS = DividedKvGradientsPolicy()
 KV_GRADIENTS, Q_GRADIENTS = KvGradientsPolicy(), QGradientsPolicy()

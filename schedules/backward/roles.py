@@ -29,9 +29,15 @@ from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT, numbers_of
 from attn_mlir.schedules.backward.query_products import QueryProducts
 from attn_mlir.schedules.backward.stationary import SlotOfAll, SlotOfEach, StationaryRows
+from attn_mlir.schedules.backward.steps import (
+    added_product,
+    exponentials,
+    product_of,
+    scale_of_exponents,
+    times,
+)
 from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
-from attn_mlir.schedules.softmax.row import LOG2E
 from attn_mlir.schedules.softmax.state import masked_scores
 from attn_mlir.schedules.sources.kv_source import Filled, TensorRows
 
@@ -121,8 +127,15 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group
     first, *second = problem.over_column_heads(tile, empty, steps.of_head)
     steps.release()
     scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), first)
+    hand_over(problem, storage.results, [scaled, *second], group)
+
+
+def hand_over(
+    problem: Problem, rings: Sequence[b.Ring], results: Sequence[Value], group: Value | int = 0
+) -> None:
+    """Writes gradients of a group to their rings, in the order of these."""
     b.barrier()  # the group has read the stationary slots, where these results may lie
-    for ring, gradient in zip(storage.results, [scaled, *second], strict=True):
+    for ring, gradient in zip(rings, results, strict=True):
         slot = ring.acquire(group)
         b.store(b.rounded(gradient, problem.output), slot)
         b.commit(slot, "warps")
@@ -134,9 +147,7 @@ class _Steps:
     def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, group: Value):
         self._problem, self._storage, self._group = problem, storage, group
         self._row0 = problem.first_position(tile, group)
-        to_log2 = b.f32_constant(LOG2E)
-        is_scaled = problem.modifier.changes  # else its scores are raw
-        self._scale_log2 = to_log2 if is_scaled else b.fmul(problem.scale, to_log2)
+        self._scale_log2 = scale_of_exponents(problem)
         self._take = storage.numbers.of_tile(tile, self._row0)
         self._has_weights = storage.has_weights
         self._stationary = [rows.wait(group) for rows in storage.stationary]
@@ -175,31 +186,33 @@ class _Steps:
         raw: list[Value] = []
         for stationary, ring in zip(self._stationary, self._storage.streamed, strict=True):
             slots.append(ring.wait())
-            raw.append(self._product(stationary, slots[-1]))
+            raw.append(product_of(problem, stationary, slots[-1]))
         first, second = slots
         scores = b.wait_product(raw[0], newest=1)
         row0, scale = self._row0, problem.scale
-        weights = exponentials = self._weights(
-            masked_scores(problem, tile, scores, test, tiles, index, row0, scale)
+        weights = found = exponentials(
+            masked_scores(problem, tile, scores, test, tiles, index, row0, scale),
+            self._scale_log2,
+            self._take(LSE),
         )
         factors = times_slope(problem, tile, scores, weights, tiles, index, row0)
         row_weights = self._take(WEIGHT) if self._has_weights else None
-        weight_gradients = _times(b.wait_product(raw[1]), row_weights)
+        weight_gradients = times(b.wait_product(raw[1]), row_weights)
         differences = b.map_elements(b.fsub, weight_gradients, self._take(DELTA))
         gradients = b.map_elements(b.fmul, factors, differences)
         at = (tiles, index, row0)
-        sums = added(problem, tile, scores, exponentials, differences, *at, sums)
+        sums = added(problem, tile, scores, found, differences, *at, sums)
         gradients = b.rounded(gradients, problem.element)
-        weights = b.rounded(_times(weights, row_weights), problem.element)
+        weights = b.rounded(times(weights, row_weights), problem.element)
         queries, later = self._storage.query_products, 1
         if queries is not None:
             queries.hand_over(gradients, self._group)
         second_products = [
-            self._added(accumulators, weights, second) for accumulators in second_gradient
+            added_product(accumulators, weights, second) for accumulators in second_gradient
         ]
         if queries is not None:
             later += queries.issue(self._group)
-        first_product = self._added(gradient, gradients, first)
+        first_product = added_product(gradient, gradients, first)
         second_done = [b.wait_product(product, newest=later) for product in second_products]
         b.release(second, "warps")
         if queries is not None:
@@ -207,31 +220,6 @@ class _Steps:
         gradient = b.wait_product(first_product)
         b.release(first, "warps")
         return [gradient, *second_done, *sums]
-
-    def _product(self, stationary: Value, streamed: Value) -> Value:
-        """The product [rows, columns], in flight."""
-        config = self._problem.config
-        empty = b.fill([config.tile_m, config.tile_n], b.f32_constant(0.0))
-        return b.product(empty, stationary, streamed, accumulate=False, b_layout="nk")
-
-    def _added(self, accumulators: Value, weights: Value, streamed: Value) -> Value:
-        """accumulators + weights x streamed, in flight."""
-        return b.product(accumulators, weights, streamed, accumulate=True, b_layout="kn")
-
-    def _weights(self, scores: Value) -> Value:
-        """P: 2 to the power of scores times c, less the LSE of each query."""
-
-        def exponent(score: Value, lse: Value) -> Value:
-            return b.fma(score, self._scale_log2, b.fneg(lse))
-
-        exponents = b.map_elements(exponent, scores, self._take(LSE))
-        columns = self._problem.config.tile_n
-        return b.exp2_tile(exponents, period=0, count=0, begin=0, end=columns)
-
-
-def _times(fragment: Value, factors: Value | None) -> Value:
-    """The product of two fragments; None is 1."""
-    return fragment if factors is None else b.map_elements(b.fmul, fragment, factors)
 
 
 def store_gradients(gradients: Gradients, storage: OperandRings, tile: WorkTile) -> None:

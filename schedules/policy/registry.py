@@ -16,6 +16,7 @@ from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
 from attn_mlir.schedules.backward.policy import (
     DELTA,
+    DIVIDED_KV_GRADIENTS,
     GRADIENTS,
     KV_GRADIENTS,
     Q_GRADIENTS,
@@ -70,6 +71,7 @@ POLICIES: list[Policy] = [
     ZERO_ROWS,
     GRADIENTS,
     KV_GRADIENTS,
+    DIVIDED_KV_GRADIENTS,
     Q_GRADIENTS,
     TENSOR_KV_GRADIENTS,
     TENSOR_Q_GRADIENTS,

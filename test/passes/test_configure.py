@@ -23,6 +23,7 @@ from attn_mlir.schedules.attention.streaming.kernel import StreamingConfig
 from attn_mlir.schedules.attention.tensor_memory.config import MhaConfig
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY, default_knobs
 from attn_mlir.schedules.attention.warpgroups.kernel import RegisterConfig
+from attn_mlir.schedules.backward.divided import DividedConfig
 from attn_mlir.schedules.backward.fused import FusedConfig
 from attn_mlir.schedules.backward.kernel import GradientConfig
 from attn_mlir.schedules.backward.tensor_memory.kernel import TensorGradientConfig
@@ -241,6 +242,7 @@ def test_configurations_have_the_knobs_of_their_policies() -> None:
         "sparse-mla-pair-threads": PairConfig, "kv-gradients": GradientConfig,
         "q-gradients": GradientConfig, "kv-gradients-tensor": TensorGradientConfig,
         "q-gradients-tensor": TensorGradientConfig, "gradients": FusedConfig,
+        "kv-gradients-divided": DividedConfig,
     }  # fmt: skip
     for policy in POLICIES:
         if policy.knobs:

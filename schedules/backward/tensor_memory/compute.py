@@ -16,11 +16,11 @@ from attn_mlir.schedules.backward.adjoints import added, empty_sums, store_sums
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT
+from attn_mlir.schedules.backward.steps import exponentials, scale_of_exponents, times
 from attn_mlir.schedules.backward.tensor_memory.policy import PARTS
 from attn_mlir.schedules.backward.tensor_memory.storage import TensorGradientStorage
 from attn_mlir.schedules.core.column_tiles import ColumnTiles, Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Value, WorkTile
-from attn_mlir.schedules.softmax.row import LOG2E
 from attn_mlir.schedules.softmax.state import masked_scores
 
 CHUNK_COLUMNS = 32  # columns of a gradient in registers at a time
@@ -44,9 +44,7 @@ class _Steps:
     ):
         self._gradients, self._storage, self._group = gradients, storage, group
         problem = self._problem = gradients.problem
-        to_log2 = b.f32_constant(LOG2E)
-        is_scaled = problem.modifier.changes  # else its scores are raw
-        self._scale_log2 = to_log2 if is_scaled else b.fmul(problem.scale, to_log2)
+        self._scale_log2 = scale_of_exponents(problem)
         self._count = problem.config.tile_n // PARTS
         self._column = b.INT.mul(group, self._count)
         self._row0 = problem.first_position(tile, 0)
@@ -76,8 +74,10 @@ class _Steps:
         problem, storage, group = self._problem, self._storage, self._group
         row0, column, scale = self._row0, self._column, problem.scale
         scores = storage.s.load(group)
-        weights = exponentials = self._weights(
-            masked_scores(problem, tile, scores, test, tiles, index, row0, scale, column)
+        weights = found = exponentials(
+            masked_scores(problem, tile, scores, test, tiles, index, row0, scale, column),
+            self._scale_log2,
+            self._take(LSE),
         )
         factors = times_slope(problem, tile, scores, weights, tiles, index, row0, column)
         if storage.s.used is not None:
@@ -88,22 +88,12 @@ class _Steps:
         score_gradients = b.map_elements(b.fmul, factors, differences)
         storage.dp.store(b.rounded(score_gradients, problem.element), group)
         at = (tiles, index, row0)
-        return added(problem, tile, scores, exponentials, differences, *at, sums, column)
-
-    def _weights(self, scores: Value) -> Value:
-        """P: 2 to the power of scores times c, less the LSE of each query."""
-
-        def exponent(score: Value, lse: Value) -> Value:
-            return b.fma(score, self._scale_log2, b.fneg(lse))
-
-        exponents = b.map_elements(exponent, scores, self._take(LSE))
-        return b.exp2_tile(exponents, period=0, count=0, begin=0, end=self._count)
+        return added(problem, tile, scores, found, differences, *at, sums, column)
 
     def _times_row_weights(self, fragment: Value, *, again: bool = False) -> Value:
         """A fragment times the weights of queries; itself where these are 1."""
-        if self._gradients.weights is None:
-            return fragment
-        return b.map_elements(b.fmul, fragment, self._take(WEIGHT, again=again))
+        has_weights = self._gradients.weights is not None
+        return times(fragment, self._take(WEIGHT, again=again) if has_weights else None)
 
 
 def _finish(

@@ -5,7 +5,9 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
+from attn_mlir.element_types import WIDE
 from attn_mlir.schedules.backward.policy import GradientsPolicy
+from attn_mlir.schedules.policy.base import Claims
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -18,6 +20,7 @@ from attn_mlir.schedules.policy.knobs import (
 )
 
 WARPGROUPS = 3  # two that compute, and the warps behind them
+MOST_COLUMNS = 128  # of a head
 PARTS = 2  # of the columns of a tile of scores, each of a group
 
 
@@ -27,6 +30,7 @@ class TensorGradientsPolicy(GradientsPolicy):
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
+    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS), blocks=True)
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
         Knob("attend_registers", 200, "registers of a thread of the groups."),

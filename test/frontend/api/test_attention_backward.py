@@ -65,6 +65,7 @@ def test_a_call_is_three_launches() -> None:
         ((128, 64), {}, True),
         ((120, 128), {}, True),
         ((112, 112), {}, False),
+        ((192, 128), {}, False),
         ((64, 64), {"deterministic": True}, False),
         ((64, 64), {"device": am.EmulatorDevice(target="sm_100a")}, False),
         ((64, 64), {"score_mod": am.mods.softcap(5.0)}, False),
@@ -133,11 +134,15 @@ def test_what_is_not_offered_is_refused_by_name(changed: Mapping[str, Any], mess
         planned(**{**given(), **ON, **changed})
 
 
+def test_heads_of_the_table_have_kernels() -> None:
+    for sizes in ((136, 64), (64, 136), (192, 128), (200, 120), (256, 256)):
+        planned(**given(5, 7, *sizes), **ON)
+
+
 def test_large_heads_are_refused_by_the_policy() -> None:
-    planned(**given(head_dim=128, v_head_dim=128), **ON)
-    for sizes in ((136, 64), (64, 136)):
-        with pytest.raises(SpecError, match="head_dim must be a multiple of 8 up to 128, got 136"):
-            planned(**given(5, 7, *sizes), **ON)
+    on_tensor_memory = {"device": am.EmulatorDevice(target="sm_100a")}
+    with pytest.raises(SpecError, match="head_dim must be a multiple of 8 up to 128, got 136"):
+        planned(**given(5, 7, 136, 64), **on_tensor_memory)
 
 
 def test_a_plan_runs_and_a_call_has_names() -> None:
