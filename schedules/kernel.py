@@ -332,6 +332,8 @@ def _axes_of_memory(capture: Capture) -> Sequence[str]:
     for use in value.uses:
         if isinstance(use.owner, attn.TileCounterOp):
             return ("1",)
+        if isinstance(use.owner, attn.TurnsOp):
+            return ("batch", "", "turns")
         if isinstance(use.owner, attn.AdjointOp):
             return _own_axes(capture)
         if isinstance(use.owner, attn.JoinOp):

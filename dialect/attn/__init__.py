@@ -27,6 +27,7 @@ _OPERATION_MODULES = (
     "backward.slope",
     "backward.adjoint",
     "backward.row_weights",
+    "backward.turns",
     "backward.gradients",
     "backward.accumulators",
 )  # what defines the operations; `DIALECT` needs them all
@@ -87,6 +88,7 @@ _HOMES = {
     "OffsetsOp": "offsets",
     "RoundRowsOp": "backward.accumulators",
     "RowWeightsOp": "backward.row_weights",
+    "TurnsOp": "backward.turns",
     "SinkOp": "sink",
     "SlopeOp": "backward.slope",
     "TileCounterOp": "tile_counter",

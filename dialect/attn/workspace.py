@@ -2,4 +2,5 @@
 
 WORKSPACE = ("part_sums", "part_extremes", "arrived")
 TILE_COUNTER = "tiles_drawn"
+TURNS = "turns"  # of `attn.turns`
 ROW_WEIGHTS = "row_weights"  # of `attn.row_weights`

@@ -47,7 +47,7 @@ from .dialect import (
 )
 from .dot import WIDENED, DotOp
 from .global_memory import LoadGlobalOp, LoadRowsOp, ScatterOp, StoreGlobalOp, StoreRowsOp
-from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
+from .grid import ArriveLastOp, AwaitTurnOp, GridDependencyWaitOp, LaunchDependentsOp, SetTurnOp
 from .loads import announces_at_once, loads_into
 from .memory import (
     PARTS,
@@ -111,6 +111,7 @@ __all__ = [
     "AnyOp",
     "ArriveLastOp",
     "AtOp",
+    "AwaitTurnOp",
     "BarrierOp",
     "BehindOp",
     "BitsOp",
@@ -166,6 +167,7 @@ __all__ = [
     "RoleOp",
     "RowsOp",
     "ScatterOp",
+    "SetTurnOp",
     "SettleOp",
     "SpreadOp",
     "StoreEntryOp",

@@ -9,6 +9,14 @@ store_global(result)            each CTA
 if %last: load_global(results)  the CTA that is last
 ```
 
+CTAs that change the same memory one after the other take turns, by a cell that says whose it is:
+
+```
+await_turn(cell, turn)          until the one before has set the cell
+reduce_out(tile)
+set_turn(cell, turn + 1)        when the tile has been added
+```
+
 A kernel with programmatic dependent launch may start while the one before it in the stream still
 runs, as soon as all CTAs of that one have executed `ws.launch_dependents` or are done. What it does
 before `ws.grid_dependency_wait` overlaps with that kernel.
@@ -54,6 +62,60 @@ class ArriveLastOp(WS.Operation, name="arrive_last"):
     def verify_invariants(op: "ArriveLastOp") -> bool:
         """Checks for a tensor of i32 with one dimension per coordinate."""
         return check_number(op, op.counter, op.coords, "a counter")
+
+
+class AwaitTurnOp(WS.Operation, name="await_turn"):
+    """One thread waits until a cell in global memory holds a number.
+
+    What the thread that set it had copied to global memory before is complete, and ordered before
+    the copies and accesses of this thread after the wait. The CTA that sets the cell has to run, or
+    have run, whenever this one does: CTAs start in the order of their numbers, x first.
+
+    Operands:
+      cell: tensor argument of role `inout`, i32.
+      coords: i32 coordinates, one per tensor dimension.
+      turn: i32, the number.
+
+    Memory effects: reads the cell, acquire among all CTAs. Hardware: sm_90 on.
+
+    Example:
+      "ws.await_turn"(%turns, %tile, %block) {operandSegmentSizes = array<i32: 1, 1, 1>}
+        : (memref<?xi32>, i32, i32) -> ()
+    """
+
+    cell: ext.Operand[Any]
+    coords: Sequence[ext.Operand[I32]]
+    turn: ext.Operand[I32]
+
+    @staticmethod
+    def verify_invariants(op: "AwaitTurnOp") -> bool:
+        """Checks for a tensor of i32 with one dimension per coordinate."""
+        return check_number(op, op.cell, op.coords, "a cell")
+
+
+class SetTurnOp(WS.Operation, name="set_turn"):
+    """One thread waits until its copies to global memory are complete, and sets a cell to a number.
+
+    Operands:
+      cell: tensor argument of role `inout`, i32.
+      coords: i32 coordinates, one per tensor dimension.
+      turn: i32, the number.
+
+    Memory effects: writes the cell, release among all CTAs. Hardware: sm_90 on.
+
+    Example:
+      "ws.set_turn"(%turns, %tile, %next) {operandSegmentSizes = array<i32: 1, 1, 1>}
+        : (memref<?xi32>, i32, i32) -> ()
+    """
+
+    cell: ext.Operand[Any]
+    coords: Sequence[ext.Operand[I32]]
+    turn: ext.Operand[I32]
+
+    @staticmethod
+    def verify_invariants(op: "SetTurnOp") -> bool:
+        """Checks for a tensor of i32 with one dimension per coordinate."""
+        return check_number(op, op.cell, op.coords, "a cell")
 
 
 class GridDependencyWaitOp(WS.Operation, name="grid_dependency_wait"):

@@ -13,7 +13,7 @@ from attn_mlir.api.array_checks import checked_array
 from attn_mlir.api.attention import check_captured, check_scale, spec_of
 from attn_mlir.api.captured_gradients import CapturedGradient, captured_gradients, check_names
 from attn_mlir.api.copyable import check_copyable
-from attn_mlir.api.fused_gradients import has_kernel, launches_of
+from attn_mlir.api.fused_gradients import has_kernel, launches_of, tiles_of
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by
@@ -217,12 +217,13 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         **rows.arguments,
     }
     launches, workspace = [rows.step], [*rows.workspace]
-    fused = GradientsSpec(**options)
+    fused = GradientsSpec(**options, in_turn=bool(call.deterministic))
     is_plain = all(is_needed) and kernels[0].spec == plain[0]
     is_plain = is_plain and not (captured or fused.row_weights)
-    if is_plain and not call.deterministic and has_kernel(fused, choices[0].call.target):
-        steps, added = launches_of(fused, arguments, results["dq"])
-        launches, workspace = [*launches, *steps], [*workspace, added]
+    if is_plain and has_kernel(fused, choices[0].call.target):
+        tiles = tiles_of(choice_of(fused, lengths.sizes, machine))
+        steps, sums_of_dq = launches_of(fused, arguments, results["dq"], tiles)
+        launches, workspace = [*launches, *steps], [*workspace, *sums_of_dq]
     else:
         launches += [x.zeros() for x in gradients]
         launches += [x.step(arguments) for x in kernels]

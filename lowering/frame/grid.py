@@ -16,7 +16,7 @@ from attn_mlir.dialect.targets.limits import WARP_THREADS
 
 from ..access.groups import meet, meet_with
 from ..rings.followed import issuing
-from ..state.checks import OpContext, check_warpgroups, legality_check
+from ..state.checks import OpContext, check_one_thread, check_warpgroups, legality_check
 from ..state.lowering import FULL_WARP, Lowering, element_pointer, lowers, uniform
 
 Value = Any
@@ -51,6 +51,49 @@ def _check_arrive_last(context: OpContext, op: ws.ArriveLastOp) -> None:
     context.check_inout(op, op.counter)
 
 
+@lowers(ws.AwaitTurnOp)
+def _await_turn(low: Lowering, op: ws.AwaitTurnOp) -> None:
+    cell = element_pointer(low, op.cell, [low[coord] for coord in op.coords])
+    turn = low[op.turn]
+    loop = scf.WhileOp([], [])
+    with ir.InsertionPoint(loop.before.blocks.append()):
+        found = llvm.LoadOp(
+            i32(), cell, alignment=4, ordering=llvm.AtomicOrdering.acquire, syncscope="device"
+        ).result
+        scf.ConditionOp(compare("ne", found, turn), [])
+    with ir.InsertionPoint(loop.after.blocks.append()):
+        scf.YieldOp([])
+    _order_copies()
+
+
+@lowers(ws.SetTurnOp)
+def _set_turn(low: Lowering, op: ws.SetTurnOp) -> None:
+    nvvm.CpAsyncBulkCommitGroupOp()
+    nvvm.CpAsyncBulkWaitGroupOp(0)
+    _order_copies()
+    cell = element_pointer(low, op.cell, [low[coord] for coord in op.coords])
+    llvm.StoreOp(
+        low[op.turn], cell, alignment=4, ordering=llvm.AtomicOrdering.release, syncscope="device"
+    )
+
+
+def _order_copies() -> None:
+    """Orders copies of global memory, by the asynchronous proxy, and accesses of this thread."""
+    nvvm.FenceProxyOp(ir.Attribute.parse("#nvvm.proxy_kind<async.global>"))
+
+
+@legality_check(ws.AwaitTurnOp)
+def _check_await_turn(context: OpContext, op: ws.AwaitTurnOp) -> None:
+    check_one_thread(context, op)
+    context.check_inout(op, op.cell)
+
+
+@legality_check(ws.SetTurnOp)
+def _check_set_turn(context: OpContext, op: ws.SetTurnOp) -> None:
+    check_one_thread(context, op)
+    context.check_inout(op, op.cell)
+
+
 @lowers(ws.GridDependencyWaitOp)
 def _grid_dependency_wait(low: Lowering, op: ws.GridDependencyWaitOp) -> None:
     nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.wait)
@@ -76,6 +119,8 @@ ACCESSING = (  # operations that access tensors
     ws.StoreEntryOp,
     ws.ElementOp,
     ws.ArriveLastOp,
+    ws.AwaitTurnOp,
+    ws.SetTurnOp,
     ws.DrawOp,
 )
 

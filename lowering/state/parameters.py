@@ -173,6 +173,8 @@ class Signature:
             yield from self._accessed(op.source)
         elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
             yield from self._addressed(op.counter)
+        elif isinstance(op, ws.AwaitTurnOp | ws.SetTurnOp):
+            yield from self._addressed(op.cell)
         elif isinstance(op, ws.StoreEntryOp | ws.ScatterOp):
             yield from self._addressed(op.target)
         elif isinstance(op, ws.ExtentOp):

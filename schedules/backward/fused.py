@@ -19,6 +19,7 @@ from attn_mlir.schedules.backward.kernel import GradientConfig, GradientsSchedul
 from attn_mlir.schedules.backward.policy import GRADIENTS, GradientsPolicy
 from attn_mlir.schedules.backward.query_products import ByAnotherGroup, ByAttendGroups
 from attn_mlir.schedules.backward.roles import GradientStorage
+from attn_mlir.schedules.backward.turns import Accumulators
 from attn_mlir.schedules.registry import register
 
 
@@ -46,7 +47,7 @@ class FusedGradients(GradientsSchedule):
         storage = GradientStorage(gradients, ByAnotherGroup if by_another else ByAttendGroups)
         assert storage.query_products is not None
         more = storage.query_products.roles(
-            gradients.dq_accum,
+            Accumulators(gradients.problem, gradients.dq_accum, gradients.turns),
             multiply_registers=config.multiply_registers,
             add_registers=config.other_registers,
         )

@@ -28,6 +28,7 @@ class Gradients:
       weights: likewise, factors of the probabilities of each query; None for 1.
       results: dK and dV, or dQ: memrefs as of what they are gradients of.
       dq_accum: memref as of queries, f32, which dQ without the scale is added to; None without.
+      turns: memref [batch, heads, tiles] of i32, by which CTAs add in order; None in any order.
     """
 
     problem: Problem
@@ -37,6 +38,7 @@ class Gradients:
     weights: Value | None
     results: tuple[Value, ...]
     dq_accum: Value | None = None
+    turns: Value | None = None
 
     def operands(self) -> tuple[tuple[Named, Named], tuple[Named, Named]]:
         """The two that stand still, and the two that stream."""

@@ -184,8 +184,9 @@ def gradients_kernel(
         )
         do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
         weights = next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None)
+        turns = next((captured[x.turns] for x in inside(op, attn.TurnsOp)), None)
         sums = captured[op.dq_accum] if isinstance(op, attn.GradientsOp) else None
-        yield kernel, Gradients(problem, do, lse, delta, weights, found, sums)
+        yield kernel, Gradients(problem, do, lse, delta, weights, found, sums, turns)
 
 
 def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:

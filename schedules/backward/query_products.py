@@ -11,6 +11,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.stationary import SlotOfAll
+from attn_mlir.schedules.backward.turns import Accumulators
 from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile
 from attn_mlir.schedules.kernel import over_tiles
@@ -25,12 +26,12 @@ class QueryProducts(Protocol):
     """
 
     def roles(
-        self, accumulators: Value, *, multiply_registers: int, add_registers: int
+        self, accumulators: Accumulators, *, multiply_registers: int, add_registers: int
     ) -> list[b.Role]:
         """The further roles.
 
         Args:
-          accumulators: memref as of queries, f32, which products are added to.
+          accumulators: the memory that products are added to.
           multiply_registers, add_registers: of a thread of a group that multiplies, if there is
             one, and of the warp that adds.
         """
@@ -73,7 +74,7 @@ class _Rings:
         b.commit(slot, "warps")
 
     def roles(
-        self, accumulators: Value, *, multiply_registers: int, add_registers: int
+        self, accumulators: Accumulators, *, multiply_registers: int, add_registers: int
     ) -> list[b.Role]:
         """As of `QueryProducts`."""
 
@@ -83,20 +84,18 @@ class _Rings:
         body = over_tiles(self._problem, add)
         return [b.Role("add", body, lanes=1, registers=add_registers)]
 
-    def _add(self, accumulators: Value, tile: WorkTile) -> None:
-        """Adds products to memory; rows past the end are dropped. One thread."""
+    def _add(self, accumulators: Accumulators, tile: WorkTile) -> None:
+        """Adds products to memory. One thread."""
+        parts = range(self._parts)
+        columns = self._shape[1]
 
-        def of_tile(tile: WorkTile, tiles: ColumnTiles, index: Value) -> None:
-            _, queries = self._problem.sequences(tile)
-            head, row = self._problem.column_head(tile), len(queries.lead)
-            position = queries.row(tiles.first_column(index))
-            for part in range(self._parts):
+        def add(tile: WorkTile, first_row: Value) -> None:
+            for part in parts:
                 slot = self._products.wait(part)
-                coords = [*queries.lead, position, head, part * self._shape[1]]
-                b.reduce_out(slot, queries.within(accumulators, row), coords, [row, row + 2])
+                accumulators.add(tile, first_row, slot, part * columns)
                 b.release(slot, "copy_engine")
 
-        self._problem.each_column_tile(tile, of_tile)
+        accumulators.in_turn(tile, add)
 
     def _wait(self) -> list[Value]:
         """The dS of all groups."""
@@ -151,7 +150,7 @@ class ByAnotherGroup(_Rings):
         """As of `QueryProducts`: nothing."""
 
     def roles(
-        self, accumulators: Value, *, multiply_registers: int, add_registers: int
+        self, accumulators: Accumulators, *, multiply_registers: int, add_registers: int
     ) -> list[b.Role]:
         """As of `QueryProducts`."""
         multiply = b.Role(

@@ -205,6 +205,16 @@ def arrive_last(counter: Value, coords: Sequence[Value | int], count: Value) -> 
     return ws.ArriveLastOp(counter, coordinates(coords), count).is_last
 
 
+def await_turn(cell: Value, coords: Sequence[Value | int], turn: Value) -> None:
+    """Waits until a cell in global memory holds a number. One thread."""
+    ws.AwaitTurnOp(cell, coordinates(coords), turn)
+
+
+def set_turn(cell: Value, coords: Sequence[Value | int], turn: Value) -> None:
+    """Sets a cell in global memory when the copies of this thread are complete. One thread."""
+    ws.SetTurnOp(cell, coordinates(coords), turn)
+
+
 def grid_dependency_wait() -> None:
     """Waits until the kernels before this one in the stream are done, if launches overlap."""
     ws.GridDependencyWaitOp()

@@ -10,6 +10,7 @@ from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to
 from attn_mlir.dialect.attn.backward.adjoint import AdjointOp
 from attn_mlir.dialect.attn.backward.row_weights import RowWeightsOp
 from attn_mlir.dialect.attn.backward.slope import SlopeOp
+from attn_mlir.dialect.attn.backward.turns import TurnsOp
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
@@ -230,7 +231,8 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
     Attributes and region: as of `attn.kv_gradients`.
 
     Memory effects: reads and writes `dq_accum`. Each element is added to atomically, once by each
-    CTA whose keys its query sees, so that rounding depends on timing. Hardware: sm_90.
+    CTA whose keys its query sees, so that rounding depends on timing; unless the region has an
+    `attn.turns`, with which CTAs take turns. Hardware: sm_90.
 
     Example:
       %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %sums) ({})
@@ -338,7 +340,9 @@ def _region_misfit(op: Any) -> str:
         return f"no '{others[0].OPERATION_NAME}' in score_mod"
     if isinstance(op, GradientsOp) and inside(op, AdjointOp):
         return "no 'attn.adjoint' in score_mod"
-    for kind in (SlopeOp, RowWeightsOp, BlocksOp):
+    if not isinstance(op, GradientsOp) and inside(op, TurnsOp):
+        return "no 'attn.turns' in score_mod"
+    for kind in (SlopeOp, RowWeightsOp, BlocksOp, TurnsOp):
         if (count := len(inside(op, kind))) > 1:
             return f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}"
     return ""

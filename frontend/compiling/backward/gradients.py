@@ -19,7 +19,7 @@ from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import CapturedTensor, Program
-from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
+from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS, TURNS
 from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.facts import Facts, Modifier
@@ -305,6 +305,7 @@ class GradientsSpec(GradientsRequest):
     """The gradients of keys and values, and sums of those of queries, which are added to memory.
 
     Args:
+      in_turn: whether blocks of keys add in order, so that the same call gives the same bits.
       heads, kv_heads, head_dim, v_head_dim, dtype, modifier: as of `GradientsRequest`.
       row_weights, block, adjoints, mask, lengths, cache: as of `GradientsRequest`.
 
@@ -315,3 +316,28 @@ class GradientsSpec(GradientsRequest):
     operation: ClassVar[str] = "gradients"
     results: ClassVar[tuple[str, ...]] = ("dk", "dv")
     accumulators: ClassVar[tuple[str, ...]] = ("dq_accum",)
+
+    in_turn: bool = option(converter=partial(flag, "in_turn"), default=False)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Those of every request, and the turns."""
+        turns = Operand(TURNS, "i32", ("batch", self.heads, "turns"), "inout")
+        return super().operands + (turns,) * self.in_turn
+
+    @property
+    def kernel_name(self) -> str:
+        """As of every request, with a word for turns."""
+        return super().kernel_name + "_in_turn" * self.in_turn
+
+    @property
+    def _has_region(self) -> bool:
+        return self.in_turn or super()._has_region
+
+    def _emit_region(self, arguments: Mapping[str, Any], *coordinates: Any) -> Any:
+        """As of every request, and the turns."""
+        from attn_mlir.dialect.attn import TurnsOp
+
+        if self.in_turn:
+            TurnsOp(arguments[TURNS])
+        return super()._emit_region(arguments, *coordinates)
