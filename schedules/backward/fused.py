@@ -29,9 +29,12 @@ class FusedConfig(GradientConfig):
 
     Attributes:
       multiply_registers: per thread of the group that multiplies for queries; 0 without one.
+      heads_in_turn: heads whose blocks start alternately; blocks of a head wait for each other where
+        they add in turn, and start in time for that.
     """
 
     multiply_registers: int = 0
+    heads_in_turn: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 @register

@@ -1,5 +1,6 @@
 """The policies of gradients: groups of four warps hold those of their rows."""
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -30,6 +31,9 @@ MOST_BESIDE_A_GROUP = 192  # of K and V: two groups and a third one have registe
 PRODUCT_COLUMNS = 16  # columns of K in shared memory are a multiple
 MANY_REGISTERS: Knobs = {"attend_registers": 240, "other_registers": 24}
 MOST_GROUPS = 2  # that have so many registers
+MOST_IN_TURN = (
+    8  # heads whose blocks start alternately: so one has added when the next one is there
+)
 
 
 class GradientsPolicy(Policy):
@@ -162,6 +166,7 @@ class FusedPolicy(GradientsPolicy):
     knobs: ClassVar[tuple[Knob, ...]] = (
         *GradientsPolicy.knobs,
         Knob("multiply_registers", 0, "of the group that multiplies for queries; 0 without one."),
+        Knob("heads_in_turn", 1, "heads whose blocks of keys start alternately."),
     )
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
@@ -177,7 +182,9 @@ class FusedPolicy(GradientsPolicy):
         """Registers by the columns of a head."""
         attend, multiply = (208, 72) if _has_group_of_its_own(facts) else (240, 0)
         registers = {"attend_registers": attend, "multiply_registers": multiply}
-        return self.defaults | registers | {"other_registers": 24} | dict(asked)
+        alternating = math.gcd(facts.kv_heads, MOST_IN_TURN) if facts.in_turn else 1
+        more = {"other_registers": 24, "heads_in_turn": alternating}
+        return self.defaults | registers | more | dict(asked)
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """As of other gradients; queries are the rows of the product that makes dQ."""

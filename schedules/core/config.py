@@ -32,6 +32,7 @@ class Config(Entries):
     """
 
     shares_rows: ClassVar[bool] = False  # whether values may be the front of the rows of keys
+    heads_in_turn: ClassVar[int] = 1  # heads of rows whose work tiles start alternately
     tile_m: int = 128
     q_tiles: int = 2
     tile_n: int = 128

@@ -64,6 +64,7 @@ def _gradients(op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) ->
         _attention(op),
         block=None if op.blocks is None else op.blocks.extents,
         modifier=ModifierFacts(modifier.reads, modifier.gathers),
+        in_turn=bool(inside(op, attn.TurnsOp)),
     )
 
 

@@ -148,8 +148,15 @@ class Problem:
         is_fp8 = ws.element_bits(self.product) == FP8_BITS
         return MAX_EXPONENT - self.config.rescale_threshold if is_fp8 else 0
 
-    def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
+    def work_tile(self, *coordinates: Value) -> WorkTile:
         """The work tile with these coordinates of the tile space."""
+        block, head, batch = coordinates
+        if (alternating := self.config.heads_in_turn) > 1:
+            sets = self.rows.heads // alternating
+            number, block, rest = coordinates
+            batch = b.INT.floordiv(rest, sets)
+            first = b.INT.sub(rest, b.INT.mul(batch, sets))
+            head = b.INT.add(b.INT.mul(first, alternating), number)
         head_tiles = self.rows.head_tiles
         head = b.INT.mul(head, head_tiles) if head_tiles > 1 else head
         split: Split | None = None
@@ -167,9 +174,17 @@ class Problem:
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
-        batch, times the number of splits."""
-        *space, batch = self.rows.tile_space()
-        return [*space, batch if self.splits is None else b.INT.mul(batch, self.splits.count())]
+        batch, times the number of splits; or heads that alternate, blocks, and sets of such heads.
+
+        CTAs start along the first axis, then the second one.
+        """
+        blocks, heads, batch = self.rows.tile_space()
+        if self.splits is not None:
+            batch = b.INT.mul(batch, self.splits.count())
+        if (alternating := self.config.heads_in_turn) > 1:
+            sets = b.INT.mul(batch, self.rows.heads // alternating)
+            return [b.constant(alternating), blocks, sets]
+        return [blocks, heads, batch]
 
     def packing(self) -> dict[str, list[Value]]:
         """The operands of `ws.tiles` that an order needs besides the tile space."""

@@ -105,6 +105,7 @@ class Facts:
       partial: whether there is a result for each part of the keys, which another kernel combines.
       combined: whether the kernel combines parts of the keys by itself, in memory that it is given.
       split_size: keys of such a part; 0 for equal shares.
+      in_turn: whether blocks of keys add to gradients of queries in order.
       has_tile_counter: whether CTAs draw work tiles from a counter in memory.
     """
 
@@ -131,6 +132,7 @@ class Facts:
     combined: bool = False
     split_size: int = 0
     has_tile_counter: bool = False
+    in_turn: bool = False
 
     @property
     def group(self) -> int:

@@ -330,6 +330,10 @@ class GradientsSpec(GradientsRequest):
         """As of every request, with a word for turns."""
         return super().kernel_name + "_in_turn" * self.in_turn
 
+    def problem(self) -> Facts:
+        """As of every request, and whether blocks take turns."""
+        return dataclasses.replace(super().problem(), in_turn=self.in_turn)
+
     @property
     def _has_region(self) -> bool:
         return self.in_turn or super()._has_region
