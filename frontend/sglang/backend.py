@@ -24,7 +24,7 @@ class AttnMlirBackend(host.AttentionBackend):
         Raises:
           SpecError: names what is not offered.
         """
-        super().__init__()
+        host.AttentionBackend.__init__(self)
         if getattr(runner, "use_mla_backend", False):
             raise SpecError("use_mla_backend must be False: latent attention is not offered here")
         self.token_to_kv_pool = runner.token_to_kv_pool

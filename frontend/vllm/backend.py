@@ -109,7 +109,9 @@ class AttnMlirMetadataBuilder(host.AttentionMetadataBuilder):
     supports_update_block_table: ClassVar[bool] = True
 
     def __init__(self, kv_cache_spec: Any, layer_names: Any, vllm_config: Any, device: Any):
-        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        host.AttentionMetadataBuilder.__init__(
+            self, kv_cache_spec, layer_names, vllm_config, device
+        )
         self._block_size = int(getattr(kv_cache_spec, "block_size", 0))
 
     def build(

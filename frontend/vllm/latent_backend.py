@@ -104,7 +104,8 @@ class AttnMlirMLAImpl(layers.MLACommonImpl):
             raise SpecError(f"kv_cache_dtype must be of 16 bits, got {kv_cache_dtype}")
         if str(getattr(attn_type, "value", attn_type)) != "decoder":
             raise SpecError(f"attn_type must be decoder, got {attn_type}")
-        super().__init__(
+        layers.MLACommonImpl.__init__(
+            self,
             num_heads,
             head_size,
             scale,
