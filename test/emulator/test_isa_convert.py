@@ -224,6 +224,14 @@ def test_tiny_floats_take_the_nearest(name: str, table: list[float]) -> None:
         assert table[int(x[lane]) & (sign - 1)] == 1.0
 
 
+def test_a_small_nan_is_rounded_to_an_infinity_of_tf32() -> None:
+    """As 0x7F800001 is on an H200: half a unit is added to the bits, whatever they stand for."""
+    a = np.array([0x7F800001, 0xFF800FFF, 0x7F801000, 0x7FC00000], np.uint32).view(np.float32)
+    (x,) = run_lanes("cvt.rna.tf32.f32 x, a;", [a], [np.uint32])
+    assert x[:2].tolist() == [0x7F800000, 0xFF800000]
+    assert np.isnan(x[2:].view(np.float32)).all()
+
+
 def test_tf32() -> None:
     a = np.concatenate([random_f32(RNG, 200), f32(1 + 2.0**-11, 1 + 3 * 2.0**-11)])
     x, y = run_lanes("cvt.rna.tf32.f32 x, a; cvt.rn.tf32.f32 y, a;", [a], [np.uint32] * 2)

@@ -199,14 +199,20 @@ def split_halves(x: Lanes, is_bf16: bool) -> Any:
 
 @runtime
 def to_tf32(x: Any, mode: str) -> Any:
-    """float32 lanes to tf32 bits: 10 fraction bits, ties away (rna), to even (rn) or cut (rz)."""
+    """float32 lanes to tf32 bits: 10 fraction bits, ties away (rna), to even (rn) or cut (rz).
+
+    By `rna` a NaN whose fraction is rounded to zero becomes an infinity (H200, 2026-11-28).
+    """
     bits = x.view(np.uint32).astype(np.uint64)
     if mode == "rna":
         bits = bits + np.uint64(0x1000)
     elif mode == "rn":
         bits = bits + np.uint64(0xFFF) + ((bits >> np.uint64(13)) & np.uint64(1))
     result = (bits & np.uint64(0xFFFF_E000)).astype(np.uint32)
-    return select(np.isnan(x), np.uint32(0x7FFF_FFFF), result)
+    is_nan = np.isnan(x)
+    if mode == "rna":
+        is_nan &= (result & np.uint32(0x7FFF_FFFF)) != np.uint32(0x7F80_0000)
+    return select(is_nan, np.uint32(0x7FFF_FFFF), result)
 
 
 def _mode(i: Instruction, allowed: tuple[str, ...], default: str) -> str:
