@@ -107,6 +107,8 @@ calibrate: setup  ## microbenchmarks for the model of time, on a Hopper GPU; JSO
 model: setup  ## the model of time beside the measured clocks of attention; needs no GPU
 	$(BIN)/python bench/cycles.py --write build/model
 	$(BIN)/python bench/model.py build/model
+	$(BIN)/python bench/cycles.py --write build/model_long $(foreach d,64 96 128 192 256,$(foreach m,full causal,$(foreach n,2048 8192,--cell $(d) $(m) $(n))))
+	$(BIN)/python bench/model.py build/model_long --measured bench/h200_cycles.md
 
 bench: setup  ## compile time, static quality of the machine code, emulator speed
 	@$(BIN)/python bench/compile.py

@@ -1,11 +1,12 @@
 """The cycle model's clocks of a key tile beside those measured on an H200.
 
     python bench/cycles.py --write DIR     kernels with clocks, as for the measurement
-    python bench/model.py DIR [--limit N] [--set NAME=VALUE ...]
+    python bench/model.py DIR [--measured FILE] [--limit N] [--set NAME=VALUE ...]
 
 Each kernel of the folder runs on the emulator, until N PTX instructions of its first CTA are
-recorded; the record is replayed on its machine code. Measured values are those of
-docs/lab/performance.md, "Where the cycles go". None of them was used to fit a constant.
+recorded; the record is replayed on its machine code. Measured values are those of FILE, what
+`bench/cycles.py --read DIR` printed (bench/h200_cycles.md is one for sequences that no constant was
+fitted on), else of docs/lab/performance.md, "Where the cycles go".
 """
 
 from __future__ import annotations
@@ -53,6 +54,17 @@ def on_silicon(entry: Entry) -> float | None:
     return None
 
 
+def from_file(text: str, entry: Entry) -> float | None:
+    """Clocks of a key tile in what `bench/cycles.py --read` printed; None if it has none."""
+    tile = f"{64 * entry.groups}x{entry.keys}, {entry.order}"
+    start = f"| {entry.cell.title} {entry.cell.length} | {tile} | "
+    for line in text.splitlines():
+        if line.startswith(start):
+            clocks = line[len(start) :].partition(" |")[0].strip()
+            return float(clocks) if clocks else None
+    return None
+
+
 def modelled(
     entry: Entry, bundle: Bundle, pool: Any, limit: int, overrides: dict[str, float]
 ) -> tuple[dict[str, float], str]:
@@ -84,19 +96,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="of bench/cycles.py --write")
+    parser.add_argument("--measured", type=Path, metavar="FILE", help="what cycles.py --read wrote")
     parser.add_argument("--limit", type=int, default=150_000, help="PTX instructions (%(default)s)")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants")
     given = parser.parse_args()
     overrides = {name: float(value) for name, _, value in (t.partition("=") for t in given.set)}
     pool = bf16_words(np.random.default_rng(0).standard_normal(TOKENS * WIDTH, np.float32))
     errors: list[float] = []
+    text = None if given.measured is None else given.measured.read_text()
     print("| cell | tile, order | model (low to high) | measured | error | limit |")
     print("| --- | --- | ---: | ---: | ---: | --- |")
     for fields in json.loads((given.folder / INDEX).read_text()):
         entry = Entry(Cell(**fields.pop("cell")), **fields)
         bundle = Bundle.load(given.folder / entry.file)
         found, limit = modelled(entry, bundle, pool, given.limit, overrides)
-        known, error = on_silicon(entry), ""
+        known, error = on_silicon(entry) if text is None else from_file(text, entry), ""
         if known is not None:
             errors.append(found["nominal"] / known - 1)
             error = f"{errors[-1]:+.1%}"

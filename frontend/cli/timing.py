@@ -121,7 +121,7 @@ def time_kernel(args: argparse.Namespace) -> int:
         )
     roles = timed.warps if together == 1 else {}
     reports = {corner: report(one, roles) for corner, one in replays.items()}
-    title = f"{timed.entry}, {timed.target}, model of an {chip.name}"
+    title = f"{timed.entry}, {timed.target}, model of the {chip.name}"
     print(table(reports, title=title, clock_mhz=chip.clock_mhz))
     main = reports["nominal"]
     if joined.guesses:

@@ -4,6 +4,7 @@ Each constant has a value and the range that its sources leave open. `Chip.at` p
 ranges, so that a replay can be bounded. docs/timing.md lists the sources and the measurements.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from typing import Literal
 from attn_mlir.errors import SpecError, TargetError
 
 Corner = Literal["low", "nominal", "high"]  # fastest, most likely, slowest
-AT_LEAST_1 = frozenset({"copy_bytes", "store_bytes", "shared_bytes", "tensor_depth"})  # rates, room
+AT_LEAST_1 = frozenset(  # rates, room
+    "copy_bytes store_bytes shared_bytes tensor_depth tmem_read_bytes tmem_write_bytes".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,31 @@ _HOPPER: dict[str, Constant] = {
     "cta_latency": Constant(300, 800, 1500, "assumed"),
 }
 
+_BLACKWELL: dict[str, Constant] = {
+    **{name: dataclasses.replace(one, source="as on the H200") for name, one in _HOPPER.items()},
+    "mufu_latency": Constant(14, 14, 18, "published"),
+    "global_latency": Constant(47, 310, 790, "published"),
+    "bar_latency": Constant(22, 22, 22, "published"),
+    "cluster_latency": Constant(370, 370, 380, "published"),
+    "fence_latency": Constant(14, 36, 180, "published"),
+    "arrive_latency": Constant(8, 12, 27, "published"),
+    "wake_latency": Constant(25, 33, 88, "assumed"),
+    # Issue to a waiter behind a commit: 104 + N/2; 136 with A in shared memory; a pair 34 more.
+    "mma_fill": Constant(20, 24, 40, "published"),
+    "mma_fetch": Constant(32, 32, 32, "published"),
+    "mma_pair": Constant(34, 34, 34, "published"),
+    "commit_latency": Constant(20, 47, 60, "published"),
+    # Tensor memory: bytes per clock and partition; latency beyond the transfer.
+    "tmem_read_bytes": Constant(57, 53, 48, "published"),
+    "tmem_write_bytes": Constant(115, 100, 85, "published"),
+    "tmem_latency": Constant(20, 45, 130, "assumed"),
+    "copy_latency": Constant(300, 480, 830, "assumed"),
+    "copy_bytes": Constant(128, 71, 60, "published"),
+}
+
 H200 = Chip("H200", "sm_90a", 132, 1755, 227 << 10, 65536, 64, _HOPPER)
-CHIPS = {"sm_90a": H200}
+B200 = Chip("B200", "sm_100a", 148, 1850, 227 << 10, 65536, 64, _BLACKWELL)
+CHIPS = {"sm_90a": H200, "sm_100a": B200}
 
 
 def chip_for(target: str) -> Chip:

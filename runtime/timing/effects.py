@@ -9,8 +9,9 @@ from types import MappingProxyType
 from .chips import Values
 from .engines import Barrier, Cell, Multiprocessor, Product
 from .join import Issue
-from .record import Arrival, Conflicts, Request, Waiting
+from .record import Arrival, Conflicts, Multiplication, Request, Waiting
 from .sass import Instruction
+from .tensor_memory import Ports, TensorQueue
 from .units import Cost
 from .warps import Warp
 
@@ -34,6 +35,8 @@ class Effects:
         self, sms: list[Multiprocessor], values: Values, names: Names, *, stores_read: bool
     ):
         self.sms, self.values, self.names, self.stores_read = sms, values, names, stores_read
+        self.ports = [Ports(values) for _ in sms]
+        self.queues = [TensorQueue(values, one.tensor.line, one.keep) for one in sms]
 
     def act(self, warp: Warp, issue: Issue, cost: Cost, now: float) -> Cell | None:
         """The effects of an instruction; returns when its result is there, if that is special."""
@@ -48,7 +51,16 @@ class Effects:
                 if not self.stores_read:
                     done += self.values["store_latency"]
                 return Cell("bulk stores", max(done, now))
-            case "wait" | "arrive" | "bar" | "cluster" | "copy" | "shared":
+            case "tensor load" | "tensor store":
+                sm, number = warp.partition.sm, warp.partition.number
+                if cost.action == "tensor load":
+                    return Cell("LDTM result", self.ports[sm].load(number, now, issue.instruction))
+                warp.stored = self.ports[sm].store(number, now, issue.instruction)
+                return Cell("STTM", warp.stored)
+            case "tensor fence":
+                done = max(now, warp.stored) + self.values["fence_latency"]
+                warp.gate = Cell("tensor memory fence", done)
+            case "wait" | "arrive" | "bar" | "cluster" | "copy" | "shared" | "mma" | "commit":
                 result: Cell | None = None
                 for event in issue.slot or ():
                     result = self._event(warp, issue.instruction, event, now) or result
@@ -82,6 +94,15 @@ class Effects:
                 if phase >= 0:
                     extra = self._bar_latency(barrier, phase)
                     warp.gate = self._later(barrier.over(phase), now - 1, 0, extra)
+            case Multiplication():
+                warp.times.products += 1
+                first = warp.partition.sm & ~1 if event.ctas == 2 else warp.partition.sm
+                ends = [self.queues[first + n].multiply(now, event) for n in range(event.ctas)]
+                warp.multiplied = max(ends)
+            case Request(_, signals) if one.base == "UTCBAR":
+                done = max(now, warp.multiplied) + values["commit_latency"]
+                for key, _ in signals:
+                    barriers[key].arrive(done, 1)
             case Request(shared_bytes, signals, is_store):
                 sm = self.sms[warp.partition.sm]
                 if is_store:

@@ -20,7 +20,7 @@ from .sass import Function, Instruction
 
 ISSUE_LIMIT = 20_000_000  # SASS instructions of one warp: a walk that does not end
 
-_COPIES = frozenset("UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED UTMAPF UBLKPF".split())
+_COPIES = frozenset("UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED UTMAPF UBLKPF UGETNEXTWORKID".split())
 _SHARED = frozenset("LDS STS LDSM STSM".split())
 
 
@@ -102,6 +102,7 @@ def join(function: Function, program: Program) -> Joined:
     _match_kinds(joined, program.kernel.instructions)
     reach = _SassReach(function)
     ptx = _PtxReach(program)
+    tagged: set[tuple[int, int]] = set()
     for block in function.blocks:
         last = block.last
         if not last.is_conditional and last.base not in ("BRX", "JMX"):
@@ -116,13 +117,11 @@ def join(function: Function, program: Program) -> Joined:
         if meet is not None:
             joined.meets[block.number] = meet
         retry = _retry(function, block.number)
+        line = ptx.branch_of(last.line, tagged)
         if retry is not None:
             joined.fixed[block.number] = retry
-        elif last.line in ptx.branches:
-            joined.decided[block.number] = (
-                last.line,
-                _same_way(reach, ptx, block.number, last.line),
-            )
+        elif line and "DIV" not in last.suffixes:
+            joined.decided[block.number] = (line, _same_way(reach, ptx, block.number, line))
         else:
             joined.guesses.append(last)
             assert block.after is not None
@@ -215,6 +214,10 @@ class _PtxReach:
             [after for after in block.successors if after != EXIT] for block in graph.blocks
         ]
         self.branches: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        self.after = {
+            one.line: after.line for one, after in zip(self.code, self.code[1:], strict=False)
+        }
         for number, block in enumerate(graph.blocks):
             if block.first == block.last:
                 continue
@@ -222,6 +225,25 @@ class _PtxReach:
             conditional = last.guard is not None and (last.parts[0] == "bra" or is_exit(last))
             if conditional or last.parts[0] == "brx":
                 self.branches[last.line] = number
+                inside = self.code[block.first : block.last]
+                self.ends |= {one.line: last.line for one in inside if "alloc" not in one.opcode}
+
+    def branch_of(self, line: int, tagged: set[tuple[int, int]]) -> int:
+        """The PTX branch behind a SASS branch with a line, or 0.
+
+        A branch on a uniform predicate has the line of an instruction before it in its block.
+
+        Args:
+          tagged: lines and the branches found for them; of two SASS branches with the same line
+            the second one is that of the branch which follows.
+        """
+        if line in self.branches:
+            return line
+        end = self.ends.get(line, 0)
+        while end and (line, end) in tagged:
+            end = self.ends.get(self.after.get(end, 0), 0)
+        tagged.add((line, end))
+        return end
 
     def sides(self, line: int) -> tuple[set[int], set[int]]:
         """Lines that only the taken side has, and those that only the other one has."""
@@ -384,8 +406,23 @@ class Walk:
                 number = self._go(number, outcome, same, sides)
             elif last.base in ("EXIT", "KILL"):
                 number = block.after if last.is_conditional else None
+            elif last.base in ("BRX", "JMX"):
+                number = max(block.targets, key=self._recorded_from)
             else:
                 number = block.targets[0] if block.targets else block.after
+
+    def _recorded_from(self, number: int) -> int:
+        """How much of the record lies behind a block: where the assembler's jump table goes."""
+        blocks = self.joined.function.blocks
+        behind = reachable([block.successors for block in blocks], number, set())
+        keys = {
+            key
+            for at in behind
+            for one in blocks[at].instructions
+            if (key := self.joined.kinds.get(one)) is not None
+        }
+        mine = sum(key in self.slots for key in keys)
+        return 2 * mine - len(keys)
 
     def _call(self, last: Instruction) -> int | None:
         for block in self.joined.function.blocks:

@@ -20,6 +20,7 @@ from ..emulator.core.order import Order
 from ..emulator.core.state import Cluster, Cta, Launch, Unstarted, WarpContext
 from ..emulator.isa.translate import Translation
 from ..emulator.machine.memory import SharedMemory
+from ..emulator.machine.tensorcore import Mma
 from ..emulator.machine.watch import MemoryWatch
 from ..emulator.ptx.ast import Instruction, Kernel, Module
 from ..emulator.ptx.cfg import branch_targets, is_exit
@@ -79,7 +80,22 @@ class Conflicts:
     wavefronts: int
 
 
-Event = Arrival | Waiting | Request | Conflicts
+@dataclass(slots=True)
+class Multiplication:
+    """A product of the tensor core with its sums in tensor memory (tcgen05.mma).
+
+    Attributes:
+      m, n: rows and columns, of both CTAs of a pair. ctas: 1, or 2 for a pair.
+      a_in_tmem: A is read from tensor memory, else from shared memory.
+    """
+
+    m: int
+    n: int
+    ctas: int
+    a_in_tmem: bool
+
+
+Event = Arrival | Waiting | Request | Conflicts | Multiplication
 Slot = list[Event] | None  # of one execution of one instruction; None: its guard was false
 
 
@@ -144,6 +160,8 @@ def kind_of(instruction: Instruction) -> Kind | None:
             return "arrive"
         case ("cp" | "cp.reduce", _) if "bulk" in parts:
             return None if instruction.has("commit_group", "wait_group") else "copy"
+        case ("clusterlaunchcontrol", "try_cancel"):
+            return "copy"
         case ("barrier" | "bar", _):
             if "warp" in parts:
                 return None
@@ -401,6 +419,11 @@ class Recorder(PartialInspector):
         self._version += 1
         return self._version
 
+    def multiplying(self, s: WarpContext, op: Mma) -> None:
+        n, m = 8 * (op.idesc >> 17 & 0x3F), 16 * (op.idesc >> 24 & 0x1F)
+        event = Multiplication(m, n, op.cta_group, op.a_in_tmem)
+        self._pending.setdefault(s, []).append((s.segment.line, event))
+
     def issued(
         self, s: WarpContext, lanes: Any, line: int, engine: str, channel: Any
     ) -> tuple[Request, ClusterRecord]:
@@ -450,6 +473,8 @@ def _fits(event: Event, kind: Kind) -> bool:
             return isinstance(event, Arrival | Waiting)
         case "shared":
             return isinstance(event, Conflicts)
+        case "mma":
+            return isinstance(event, Multiplication)
         case _:
             return isinstance(event, Request)
 

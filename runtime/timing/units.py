@@ -19,7 +19,7 @@ UNITS = NONE
 Action = Literal[
     "", "wait", "arrive", "bar", "cluster", "copy", "shared", "product", "depbar", "flush",
     "groups",
-    "fence", "group",
+    "fence", "group", "mma", "commit", "tensor load", "tensor store", "tensor fence",
 ]  # fmt: skip
 
 
@@ -54,7 +54,9 @@ _BRANCH = frozenset(
     "BRA BRX JMP JMX EXIT RET CALL BSSY BSYNC BREAK WARPSYNC NOP YIELD NANOSLEEP ELECT KILL ERRBAR "
     "PMTRIG WARPGROUP WARPGROUPSET ACQBULK DEPBAR ENDCOLLECTIVE".split()
 )
-COPIES = frozenset("UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED UTMAPF UBLKPF UTMACCTL".split())
+COPIES = frozenset(
+    "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED UTMAPF UBLKPF UTMACCTL UGETNEXTWORKID".split()
+)
 
 
 def cost_of(one: Instruction) -> Cost:
@@ -112,6 +114,14 @@ def _memory_cost(one: Instruction, base: str) -> Cost:
         return Cost(MIO, 4, "shuffle_latency")
     if base == "REDUX":
         return Cost(MIO, 8, "redux_latency")
+    if base in ("UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA"):
+        return Cost(UNIFORM, 2, "arrive_latency", "mma")
+    if base == "UTCBAR":
+        return Cost(UNIFORM, 2, "arrive_latency", "commit")
+    if base in ("LDTM", "STTM"):
+        return Cost(MIO, 2, "", "tensor load" if base == "LDTM" else "tensor store")
+    if base == "FENCE" and one.suffixes[-1] == "T":
+        return Cost(MIO, 2, "fence_latency", "tensor fence")
     if base in ("FENCE", "MEMBAR"):
         return Cost(MIO, 2, "fence_latency", "fence")
     if base == "USETMAXREG":

@@ -92,8 +92,8 @@ class Warp:
     """A warp of a replay: its instructions, scoreboards and the barriers of its cluster."""
 
     __slots__ = (
-        "after", "barriers", "boards", "cause", "current", "gate", "group", "groups", "partition",
-        "pending_stores", "previous", "ready", "stream", "times", "walk",
+        "after", "barriers", "boards", "cause", "current", "gate", "group", "groups", "multiplied",
+        "partition", "pending_stores", "previous", "ready", "stored", "stream", "times", "walk",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +114,7 @@ class Warp:
         self.after = self.ready = 0.0
         self.cause = ""
         self.pending_stores: list[float] = []
+        self.stored = self.multiplied = 0.0
 
 
 @dataclass(slots=True)

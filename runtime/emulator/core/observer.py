@@ -181,6 +181,9 @@ class Inspector(Protocol[LaunchT, ClusterT, CtaT, ContextT]):
         after is then not done together."""
         ...
 
+    def multiplying(self, s: ContextT, op: Any) -> None:
+        """A lane is about to issue `op`, a `machine.tensorcore.Mma`."""
+
     def issued(self, s: ContextT, lanes: Any, line: int, engine: str, channel: Channel) -> Any:
         """Work is handed to an engine; returns the ticket that `began` gets.
 

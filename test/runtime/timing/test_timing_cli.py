@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -86,14 +87,20 @@ def test_ptx_for_another_chip_is_refused(
 
 
 @pytest.mark.ptxas
-def test_a_file_for_several_chips_is_timed_on_the_one_with_a_model(
+def test_a_file_for_several_chips_is_timed_on_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needs_tools()
     request = am.mha(heads=1, head_dim=64, mask=am.causal())
     path = am.compile(request, target=["sm_100a", "sm_90a"]).save(tmp_path / "fat.attn")
-    assert main(["time", str(path), "--sq", "64", "--sk", "64", "--limit", "2000"]) == 0
-    assert "sm_90a, model of an H200" in capsys.readouterr().out
+    hopper = ["--target", "sm_90a", "--sq", "64", "--sk", "64", "--limit", "2000"]
+    assert main(["time", str(path), *hopper]) == 0
+    assert "sm_90a, model of the H200" in capsys.readouterr().out
+    assert main(["time", str(path), "--target", "sm_100a", "--sq", "128", "--sk", "1024"]) == 0
+    text = capsys.readouterr().out
+    assert "sm_100a, model of the B200" in text
+    assert re.search(r"a turn of the loop .* clocks, between", text)
+    assert "the CTA: " in text
     assert main(["time", str(path), "--sq", "0"]) == 1
     assert "has no CTAs" in capsys.readouterr().err
 

@@ -159,9 +159,26 @@ COMPUTE:
 {start}{work * 16}{used(8)}
 END:
 """
-    slowed, free = (
-        replay(kernel(body, threads=256), threads=256, smem_bytes=65536, fma_steals_64=constant)
-        for constant in (0.5, 0.0)
-    )
-    assert free.multiprocessors[0].tensor.slowed == 0
-    assert slowed.multiprocessors[0].tensor.slowed > 40
+    beside = replay(kernel(body, threads=256), threads=256, smem_bytes=65536)
+    alone = replay(kernel(_products(48, 128)), smem_bytes=65536)
+    assert alone.multiprocessors[0].tensor.slowed == 0
+    assert beside.multiprocessors[0].tensor.slowed > 400
+
+
+def test_special_functions_take_turns_with_the_steps_of_a_product() -> None:
+    start = "".join(f"add.f32 %f{n}, %f70, 0f{0x3F800000 + n:08X};\n" for n in range(12))
+    work = "".join(f"ex2.approx.ftz.f32 %f{n % 12}, %f{n % 12};\n" for n in range(4 * COPIES))
+    body = f"""setp.gt.u32 %p1, %r1, 3;
+@%p1 bra COMPUTE;
+{_products(64, 64)}
+bra END;
+COMPUTE:
+{start}{work}{used(12)}
+END:
+"""
+    lost = {
+        hold: replay(kernel(body, threads=256), threads=256, smem_bytes=65536, tensor_hold=hold)
+        for hold in (0.0, 3.0)
+    }
+    ends = {hold: max(one.end for one in run.warps[4:]) for hold, run in lost.items()}
+    assert ends[3.0] - ends[0.0] > 2 * COPIES

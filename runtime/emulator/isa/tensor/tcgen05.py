@@ -68,6 +68,8 @@ def tensor_mma(
                     launch.observer.sync(who, line, "mma", (s.cta.rank, payload))
             launch.tensor_core.mma_sequence(payloads, ctas)
 
+        if launch.inspector is not None:
+            launch.inspector.multiplying(s, op)
         merge = ("mma", id(s.warp), lane, group)
         launch.scheduler.post(
             _channel(s, lane, group), run, op, s, merge, engine="tensor", lane=lane
