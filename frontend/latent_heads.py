@@ -25,7 +25,7 @@ def with_filled_heads(
     by_tiles: bool = False,
     stream: object | None = None,
 ) -> tuple[Any, ...]:
-    """A call of latent attention with q, whose heads are filled up, and without those in its results.
+    """A call of latent attention whose heads are filled up; its results are without the new ones.
 
     Args:
       call: of q and sinks; its results have heads at `axis` where they have q's rank, else at 1.

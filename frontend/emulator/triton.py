@@ -60,8 +60,8 @@ class TritonKernel:
             names = ", ".join(x.name for x in self.kernel.parameters)
             raise SpecError(
                 f"'{self.kernel.entry}' has the parameters {names}, of which up to "
-                f"{len(self.scratch_bytes)} are Triton's own: got {len(arguments)} arguments; leave "
-                "constants out"
+                f"{len(self.scratch_bytes)} are Triton's own: got {len(arguments)} arguments; "
+                "leave constants out"
             )
         programs = [grid] if isinstance(grid, int) else list(grid)
         ctas = math.prod(self.cluster)

@@ -106,9 +106,8 @@ def flash_mla_with_kvcache(
     """As FlashMLA's `flash_mla_with_kvcache`, on top of `attn_mlir.mla_decode`.
 
     Differences: caches of 16 bits also with `indices`; `attn_sink` may be given without them; any
-    number of entries, pages of further sizes, any number of heads, which are copied to a multiple of
-    8. What FlashMLA checks by
-    assertions is refused by a `SpecError`.
+    number of entries; pages of further sizes; any number of heads, which are copied to a multiple
+    of 8. What FlashMLA checks by assertions is refused by a `SpecError`.
 
     Args:
       q: [batch, seq_len_q, num_heads_q, head_dim], bf16 or f16; head_dim 576 or 512.

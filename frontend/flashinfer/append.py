@@ -16,9 +16,9 @@ from attn_mlir.library import check_one_library, in_i32, library_of
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.tensors import TensorView, host_array, view
-from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 INDEX_DTYPES = ("i32", "i64")
+MAX_COLUMNS = 256  # of a head in `append_kv`
 CALLED = {
     "k_new": "append_key",
     "v_new": "append_value",
@@ -122,7 +122,7 @@ def append_paged_mla_kv_cache(
     if [x.shape[-1] for x in rows.values()] != columns:
         given = [x.shape[-1] for x in rows.values()]
         raise SpecError(f"append_ckv and append_kpe have {given} columns, the caches {columns}")
-    heads = -(-columns[0] // MAX_HEAD_DIM)
+    heads = -(-columns[0] // MAX_COLUMNS)
     if any(x % (heads * HEAD_DIM_STEP) for x in columns):
         raise SpecError(
             no_kernel(

@@ -41,7 +41,7 @@ EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulat
 ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
-    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect distributed emulator fallback flash flash_mla flashinfer latent_rows library lowering lse masks mods "
+    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect distributed emulator fallback flash flash_mla flashinfer latent_heads latent_rows library lowering lse masks mods "
     "naming passes pytorch reference runtime schedules torch trace tracing transformers validation versions vllm sglang"
 )
 
@@ -62,6 +62,7 @@ ALLOWED = {
     "arrays": f"{LEAVES} runtime",
     "caches": "errors",
     "latent_rows": "dialect.attn element_types",
+    "latent_heads": "arrays errors library runtime",
     "library": "errors",
     "lse": "arrays library",
     "masks": f"{LEAVES} dialect.attn",
@@ -78,15 +79,15 @@ ALLOWED = {
     "aten": "adapters calls errors fallback flash masks mods naming pytorch",
     "calls": "api caches errors pytorch runtime",
     "flash": f"{LEAVES} adapters api arrays caches calls compiling library lse masks mods naming runtime trace",
-    "flash_mla": f"{LEAVES} adapters api caches calls library lse masks naming runtime",
-    "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash library lse masks mods naming runtime trace",
+    "flash_mla": f"{LEAVES} adapters api arrays caches calls latent_heads library lse masks naming runtime",
+    "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash latent_heads library lse masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library naming tracing",
     "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
     "transformers": "calls errors fallback masks mods naming pytorch trace versions",
     "versions": "",
     "vllm": "caches calls env errors flash masks naming runtime versions",
     "sglang": "env errors flash naming runtime versions",
-    "cli": f"{LEAVES} emulator compiling dialect.attn dialect.targets masks reference runtime",
+    "cli": f"{LEAVES} caches calls emulator compiling dialect.attn dialect.targets masks mods reference runtime",
     "dialect": "element_types errors extensions",
     "distributed": f"{LEAVES} {REQUEST} api calls",
     "emulator": "errors files runtime",

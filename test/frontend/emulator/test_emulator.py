@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from attn_mlir import cli, emulator
 from attn_mlir.errors import LaunchError, SpecError
 
+ROOT = Path(__file__).resolve().parents[3]
 COUNT = 128
 PTX = """
 .version 8.6
@@ -240,3 +242,41 @@ def test_it_needs_neither_mlir_nor_ptxas(folder: Path) -> None:
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, env={"PATH": ""}, cwd=folder, capture_output=True, text=True)
     assert done.stderr == "" and done.stdout == "False\n[]\n"
+
+
+@pytest.mark.slow
+def test_without_a_compiler(tmp_path: Path) -> None:
+    """A Python that has numpy, ml_dtypes and this package alone, and no ptxas, runs a kernel and finds its race."""
+    packages = tmp_path / "packages"
+    package = packages / "attn_mlir"
+    package.mkdir(parents=True)
+    for path in (ROOT / "frontend").iterdir():
+        (package / path.name).symlink_to(path)
+    for room in ("dialect", "passes", "lowering", "runtime", "schedules"):
+        (package / room).symlink_to(ROOT / room)
+    for module in (np, ml_dtypes):
+        place = Path(module.__file__ or "").parent
+        for folder in (place, place.with_name(f"{place.name}.libs")):
+            if folder.exists():
+                (packages / folder.name).symlink_to(folder.resolve())
+    (tmp_path / "race.ptx").write_text(RACE)
+    program = """
+import sys, numpy as np
+from pathlib import Path
+from attn_mlir import emulator
+out, x = np.zeros(128, np.float32), np.arange(128, dtype=np.float32)
+report = emulator.load(Path("race.ptx")).launch(out, x, 128, grid=1, block=128)
+print(report)
+assert not [name for name in sys.modules if "mlir" in name.replace("attn_mlir", "")]
+"""
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(packages), "PATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "race: nothing orders these accesses" in found.stdout
+    assert f"{line_of(RACE, 'ld.shared.f32')} | ld.shared.f32" in found.stdout
