@@ -58,12 +58,12 @@ def calls_of(layer: Layer, page_size: int) -> Iterator[tuple[str, Call]]:
         new = array(BATCH, 1, heads, layer.latent)
         yield from _split("decoding", mla_decode, new, latent, scale=1.0)
         return
-    pools = [
+    k_pages, v_pages = (
         array(BATCH * pages, page_size, layer.kv_heads, columns)
         for columns in (layer.head_dim, layer.v_head_dim)
-    ]
-    cache = PagedKV(*pools, table, lengths)
-    one = PagedKV(*pools, table[:1], lengths[:1])
+    )
+    cache = PagedKV(k_pages, v_pages, table, lengths)
+    one = PagedKV(k_pages, v_pages, table[:1], lengths[:1])
     for tokens in TOKENS:
         q, ends = array(tokens, layer.heads, layer.head_dim), _ragged(tokens, "q")
         yield from _split(f"prefill of {tokens} over pages", attention, q, one, **ends, **options)

@@ -108,7 +108,7 @@ def layers_of(path: Path, *, tensor_parallel: int = 1) -> list[Layer]:
             f"tensor_parallel must divide num_key_value_heads {kv_heads}, or be a multiple, got "
             f"{tensor_parallel}"
         )
-    own = {"heads": heads // tensor_parallel, "dtype": _dtype(config)}
+    own: dict[str, Any] = {"heads": heads // tensor_parallel, "dtype": _dtype(config)}
     if config.get("kv_lora_rank") is not None:
         rope = config.count("qk_rope_head_dim")
         return [
@@ -122,7 +122,7 @@ def layers_of(path: Path, *, tensor_parallel: int = 1) -> list[Layer]:
         ]
     columns = config.get("head_dim")
     head_dim = config.count("hidden_size") // heads if columns is None else config.count("head_dim")
-    sizes = {"kv_heads": max(kv_heads // tensor_parallel, 1), "head_dim": head_dim}
+    sizes: dict[str, Any] = {"kv_heads": max(kv_heads // tensor_parallel, 1), "head_dim": head_dim}
     sizes |= {"v_head_dim": config.count("v_head_dim", otherwise=head_dim)}
     cap = config.get("attn_logit_softcapping")
     if cap is not None and (cap := as_float(cap)) is None:

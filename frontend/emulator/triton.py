@@ -94,7 +94,9 @@ def load_triton(compiled: Any) -> TritonKernel:
     if cluster is None:
         cluster = (ctas, 1, 1)
     if not isinstance(cluster, tuple | list) or len(cast("Sequence[Any]", cluster)) != AXES:
-        raise SpecError(f"cluster_dims of Triton's metadata must be 3, got {shown(cluster, 40)}")
+        raise SpecError(
+            f"cluster_dims of Triton's metadata must be 3, got {shown(cast(object, cluster), 40)}"
+        )
     x, y, z = (as_int(extent) or 1 for extent in cast("Sequence[Any]", cluster))
     scratch = tuple(_count(metadata, name, 0) for name in SCRATCH)
     return TritonKernel(kernel, threads, (x, y, z), _count(metadata, "shared"), scratch)

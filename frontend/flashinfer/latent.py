@@ -155,7 +155,7 @@ def one_array(whole: Any, parts: tuple[Any, Any], names: tuple[str, str, str]) -
         pair = cast("Sequence[Any]", whole)
         if len(pair) != len(parts):
             raise SpecError(f"{names[0]} must be an array or a pair, got {shown(pair, 40)}")
-        return packed(*pair, (f"{names[0]}[0]", f"{names[0]}[1]"))
+        return packed(pair[0], pair[1], (f"{names[0]}[0]", f"{names[0]}[1]"))
     return tensor(whole, names[0], ROW_RANK)
 
 

@@ -108,11 +108,11 @@ class BatchMLAPagedAttentionWrapper:
           SpecError: an argument is wrong or has no kernel.
         """
         table = [options.get(name) for name in ("cum_seq_lens_q", "block_tables", "seq_lens")]
-        rows = (qo_indptr, kv_indptr, kv_indices, kv_len_arr)
+        rows: tuple[Any, ...] = (qo_indptr, kv_indptr, kv_indices, kv_len_arr)
         if any(x is not None for x in table):
             if any(x is not None for x in rows):
                 raise SpecError("pass cum_seq_lens_q, block_tables and seq_lens, or kv_indptr")
-            rows = _rows_of_table(*table)
+            rows = _rows_of_table(table[0], table[1], table[2])
         heads = integer("num_heads", num_heads, 1)
         integer("head_dim_ckv", head_dim_ckv, COLUMNS, COLUMNS)
         rotated = integer("head_dim_kpe", head_dim_kpe, 0, 64)
@@ -122,7 +122,7 @@ class BatchMLAPagedAttentionWrapper:
             raise SpecError("sm_scale must be given: no head size tells it")
         offsets = indices(rows[0], QUERIES).cpu()
         counts = lengths_of(QUERIES, offsets)
-        paged = rows_by_lengths(*rows[1:], page_size)
+        paged = rows_by_lengths(rows[1], rows[2], rows[3], page_size)
         batch = len(counts)
         if paged[2].shape[0] != batch:
             raise SpecError(f"qo_indptr has {batch} sequences, those of keys are {len(paged[2])}")

@@ -30,7 +30,8 @@ def declares_sinks(jit_args: object, jit_kwargs: object) -> bool:
         if jit_kwargs is not None:
             raise SpecError("jit_kwargs are of jit_args, which are None")
         return False
-    entries = cast("Sequence[Any]", jit_args) if isinstance(jit_args, tuple | list) else ()
+    is_list = isinstance(jit_args, tuple | list)
+    entries: Sequence[Any] = cast("Sequence[Any]", jit_args) if is_list else list[Any]()
     if len(entries) <= NAME:
         raise SpecError(f"jit_args must be a list of FlashInfer's, got {shown(jit_args, 40)}")
     described = (entries[NAME], list(entries[TENSORS]), list(entries[SCALARS]))
