@@ -68,7 +68,8 @@ def scaled_dot_product_attention(
       value: [..., kv_heads, sk, v_head_dim]. Extents of 1 before the last two are broadcast.
       attn_mask: bool, True for visible scores, or float, which is added to the scores; its last two
         dimensions are sq and sk, those before as in query; extents of 1 are broadcast. Or a
-        CausalBias of PyTorch, `causal_lower_right(sq, sk)` or `causal_upper_left(sq, sk)`.
+        CausalBias of PyTorch, `causal_lower_right(sq, sk)` or `causal_upper_left(sq, sk)`. It may
+        require a gradient if query, key or value does.
       is_causal: query i sees keys 0 ... i; if sq and sk differ, no key tile is skipped.
       enable_gqa: whether heads may be a multiple of kv_heads.
 
@@ -88,7 +89,7 @@ def scaled_dot_product_attention(
     if isinstance(attn_mask, biases.CausalBias):
         aligned = _alignment(attn_mask, query.shape[-2], key.shape[-2])
     elif attn_mask is not None:
-        _check_mask(attn_mask, query)
+        _check_mask(attn_mask, query, has_gradient=wants_gradient(query, key, value))
         mask_tensor = operands.mask(attn_mask)
         if mask_tensor.dtype == torch.bool:
             mask_mod = visible(mask_tensor)
@@ -222,7 +223,7 @@ def _alignment(bias: Any, sq: int, sk: int) -> str:
     return "top" if bias.variant == biases.CausalVariant.UPPER_LEFT else "end"
 
 
-def _check_mask(attn_mask: Any, query: Any) -> None:
+def _check_mask(attn_mask: Any, query: Any, *, has_gradient: bool) -> None:
     """Refuses masks that PyTorch refuses."""
     if not isinstance(attn_mask, torch.Tensor):
         raise SpecError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
@@ -233,7 +234,7 @@ def _check_mask(attn_mask: Any, query: Any) -> None:
         )
     if attn_mask.device != query.device:
         raise SpecError(f"attn_mask is on {attn_mask.device}, query is on {query.device}")
-    check_argument("attn_mask", attn_mask)
+    check_argument("attn_mask", attn_mask, has_gradient=has_gradient)
 
 
 def _of_blocks(

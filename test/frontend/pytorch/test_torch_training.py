@@ -217,6 +217,17 @@ def test_tensors_that_modifiers_capture_have_gradients() -> None:
         near(torch.autograd.grad(o, (gate,)), expected[-1:])
 
 
+def test_a_bias_that_is_learned() -> None:
+    """By query and key, of every head, as `attn_mask`."""
+    bias, given = torch.randn(HEADS, LENGTH, LENGTH).requires_grad_(), leaves()
+    wanted = (*given, bias)
+    truth = plain(*given, lambda x: x + bias.double())
+    with launching_on(HOPPER):
+        o = of_torch(at.scaled_dot_product_attention, attn_mask=bias)(*given)
+        found = torch.autograd.grad(o.double().sin().sum(), wanted)
+    near(found, torch.autograd.grad(truth.sin().sum(), wanted))
+
+
 def test_captured_tensors_in_a_graph() -> None:
     """One node for each pass; the gradient of the capture is a result of the second."""
     slopes, given = torch.randn(HEADS).requires_grad_(), leaves()
