@@ -84,9 +84,16 @@ class _Steps:
             weights = self._times_row_weights(weights, again=True)
             storage.s.store(b.rounded(weights, problem.element), group)
         weight_gradients = self._times_row_weights(storage.dp.load(group))
-        differences = b.map_elements(b.fsub, weight_gradients, self._take(DELTA))
-        score_gradients = b.map_elements(b.fmul, factors, differences)
+
+        def score_gradient(factor: Value, gradient: Value, delta: Value) -> Value:
+            return b.fmul(factor, b.fsub(gradient, delta))
+
+        deltas = self._take(DELTA)
+        score_gradients = b.map_elements(score_gradient, factors, weight_gradients, deltas)
         storage.dp.store(b.rounded(score_gradients, problem.element), group)
+        if not problem.modifier.adjoints:
+            return []
+        differences = b.map_elements(b.fsub, weight_gradients, deltas)
         at = (tiles, index, row0)
         return added(problem, tile, scores, found, differences, *at, sums, column)
 

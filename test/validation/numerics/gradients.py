@@ -17,7 +17,6 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.evaluation import evaluate
 from attn_mlir.dialect.attn.programs.program import Program
-from attn_mlir.lowering.compile import compile_request
 from attn_mlir.masks import Mask
 from attn_mlir.reference import attention_backward_f64, attention_f64
 from attn_mlir.reference.mha import visible_keys
@@ -64,6 +63,8 @@ def gradients(
 @cache
 def kernel(request: GradientsRequest, target: str = TARGET) -> am.Kernel:
     """The compiled kernel of a request."""
+    from attn_mlir.lowering.compile import compile_request  # not where there is no compiler
+
     return am.load(compile_request(request, target=target))
 
 
