@@ -46,8 +46,6 @@ class DividedConfig(GradientConfig):
     """As of gradients of keys and values, with one tile of rows for both groups."""
 
     q_tiles: int = 1
-    attend_registers: int = 240
-    other_registers: int = 24
 
 
 class DividedStorage(GradientStorage):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from attn_mlir.dialect.attn.block import Block
@@ -29,7 +30,6 @@ MOST_BESIDE_TWO = 448  # columns of both operands, of which shared memory has tw
 MOST_FUSED = 128  # columns of a head, of whose gradients of queries a group has half in registers
 MOST_BESIDE_A_GROUP = 192  # of K and V: two groups and a third one have registers for them
 PRODUCT_COLUMNS = 16  # columns of K in shared memory are a multiple
-MANY_REGISTERS: Knobs = {"attend_registers": 240, "other_registers": 24}
 MOST_GROUPS = 2  # that have so many registers
 MOST_IN_TURN = (
     8  # heads whose blocks start alternately: so one has added when the next one is there
@@ -37,13 +37,19 @@ MOST_IN_TURN = (
 
 
 class GradientsPolicy(Policy):
-    """Gradients of what stands still while the other side streams past it."""
+    """Gradients of what stands still while the other side streams past it.
+
+    Attributes:
+      keys_stand: whether these are keys and values.
+      most_held: columns of gradients that there is room for.
+    """
 
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.WARPGROUP_PRODUCTS, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS), blocks=True)
     keys_stand: ClassVar[bool]
+    most_held: ClassVar[int] = MOST_HELD
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(
             tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
@@ -57,8 +63,8 @@ class GradientsPolicy(Policy):
         return True
 
     def choose(self, facts: Facts, call: Call, asked: Knobs) -> Knobs:
-        """The defaults; for large heads fewer streamed rows, and more registers; for blocks that
-        lists name, tiles of their sizes.
+        """The defaults; for large heads fewer streamed rows; for blocks that lists name, tiles of
+        their sizes.
         """
         asked = {**self.for_large_heads(facts), **asked}
         if facts.block is not None:
@@ -67,8 +73,8 @@ class GradientsPolicy(Policy):
         return super().choose(facts, call, asked)
 
     def held(self, facts: Facts) -> int:
-        """Columns of gradients that a group has in registers."""
-        return _columns(facts.head_dim) + _columns(facts.v_head_dim) * self.keys_stand
+        """Columns of gradients that a group has in registers, or a work tile in tensor memory."""
+        return columns_of(facts.head_dim) + columns_of(facts.v_head_dim) * self.keys_stand
 
     def for_large_heads(self, facts: Facts) -> Knobs:
         """The settings that the size of a head changes: none."""
@@ -90,8 +96,8 @@ class GradientsPolicy(Policy):
         """As of every policy; keys have no pages."""
         if mismatch := super().mismatch(facts, target):
             return mismatch
-        if self.held(facts) > MOST_HELD:
-            columns = f"at most {MOST_HELD} with v_head_dim"
+        if self.held(facts) > self.most_held:
+            columns = f"at most {self.most_held} with v_head_dim"
             return Mismatch("head_dim", columns, facts.head_dim)
         return first_mismatch([("page_size", facts.page_size, one_of(0))])
 
@@ -112,8 +118,10 @@ class KvGradientsPolicy(GradientsPolicy):
     operation: ClassVar[str] = "kv_gradients"
 
     def for_large_heads(self, facts: Facts) -> Knobs:
-        """As of every policy of gradients: fewer scores at a time."""
-        return {"tile_n": 32, **MANY_REGISTERS} if self.held(facts) > HELD_BESIDE_ALL else {}
+        """As of every policy of gradients: fewer scores at a time, and all registers."""
+        if self.held(facts) <= HELD_BESIDE_ALL:
+            return {}
+        return {"tile_n": 32, "attend_registers": 232, "other_registers": 40}
 
 
 class DividedKvGradientsPolicy(KvGradientsPolicy):
@@ -121,17 +129,13 @@ class DividedKvGradientsPolicy(KvGradientsPolicy):
 
     name: ClassVar[str] = "kv-gradients-divided"
     kernel: ClassVar[str] = "divided"
-    knobs: ClassVar[tuple[Knob, ...]] = (
-        *attention_knobs(
-            tile_m=64, q_tiles=1, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
-        ),
-        Knob("attend_registers", 240, "registers of a thread of the groups."),
-        Knob("other_registers", 24, "registers of a thread of the warps behind them."),
+    knobs: ClassVar[tuple[Knob, ...]] = tuple(
+        replace(x, default=1) if x.name == "q_tiles" else x for x in GradientsPolicy.knobs
     )
 
     def held(self, facts: Facts) -> int:
         """As of every policy of gradients: one of the two."""
-        return _columns(max(facts.head_dim, facts.v_head_dim))
+        return columns_of(max(facts.head_dim, facts.v_head_dim))
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """As of other gradients, with one tile of keys."""
@@ -147,8 +151,8 @@ class QGradientsPolicy(GradientsPolicy):
 
     def for_large_heads(self, facts: Facts) -> Knobs:
         """As of every policy of gradients: smaller tiles of keys."""
-        is_large = _columns(facts.head_dim) + _columns(facts.v_head_dim) > MOST_BESIDE_TWO
-        return {"tile_n": 48, **MANY_REGISTERS} if is_large else {}
+        is_large = columns_of(facts.head_dim) + columns_of(facts.v_head_dim) > MOST_BESIDE_TWO
+        return {"tile_n": 48} if is_large else {}
 
 
 class FusedPolicy(GradientsPolicy):
@@ -192,7 +196,7 @@ class FusedPolicy(GradientsPolicy):
         return {**super().domains(facts, target, knobs), **tiles}
 
 
-def _columns(head_dim: int) -> int:
+def columns_of(head_dim: int) -> int:
     """Columns of a tile in shared memory, and of a gradient."""
     return -(-head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
 

@@ -5,9 +5,7 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.element_types import WIDE
-from attn_mlir.schedules.backward.policy import GradientsPolicy
-from attn_mlir.schedules.policy.base import Claims
+from attn_mlir.schedules.backward.policy import GradientsPolicy, columns_of
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -20,7 +18,9 @@ from attn_mlir.schedules.policy.knobs import (
 )
 
 WARPGROUPS = 3  # two that compute, and the warps behind them
-MOST_COLUMNS = 128  # of a head
+MOST_HELD = 384  # columns of gradients beside two tiles of 64 columns, S and dP
+MOST_COLUMNS = 128  # of a head: tiles of 128 fit beside its gradients
+MOST_BESIDE_TWO = 448  # columns of both operands, of which shared memory has two smaller tiles
 PARTS = 2  # of the columns of a tile of scores, each of a group
 
 
@@ -30,12 +30,19 @@ class TensorGradientsPolicy(GradientsPolicy):
     needs: ClassVar[frozenset[Feature]] = frozenset(
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
-    claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS), blocks=True)
+    most_held: ClassVar[int] = MOST_HELD
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
         Knob("attend_registers", 200, "registers of a thread of the groups."),
         Knob("other_registers", 104, "registers of a thread of the warps behind them."),
     )
+
+    def for_large_heads(self, facts: Facts) -> Knobs:
+        """As of every policy of gradients: smaller tiles, of the largest heads one at a time."""
+        if max(facts.head_dim, facts.v_head_dim) <= MOST_COLUMNS:
+            return {}
+        row = columns_of(facts.head_dim) + columns_of(facts.v_head_dim)
+        return {"tile_n": 64, "kv_stages": 2 if row <= MOST_BESIDE_TWO else 1}
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """Tiles of as many rows as a product has; the planner checks memory."""

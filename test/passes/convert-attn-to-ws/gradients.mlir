@@ -60,3 +60,32 @@ func.func @captured(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: te
        tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32) -> tensor<?x?x4x64xbf16>
   func.return %dq : tensor<?x?x4x64xbf16>
 }
+
+// -----
+
+// Two groups of the same keys: one has S and the gradient of values, the other dP and that of keys;
+// P goes from one to the other, so each product is issued once.
+
+// CHECK-LABEL: "ws.kernel"
+// CHECK: "ws.role"
+// CHECK: %[[Q:.*]] = "ws.wait"
+// CHECK: %[[S:.*]] = "ws.product"({{.*}}) {b_layout = "nk"}
+// CHECK: "ws.settle"(%[[S]])
+// CHECK: %[[FACTORS:.*]] = "ws.acquire"
+// CHECK: "ws.store"(%{{.*}}, %[[FACTORS]])
+// CHECK: "ws.product"({{.*}}) {b_layout = "kn"}
+// CHECK: label_name = "values"
+// CHECK: "ws.role"
+// CHECK: "ws.product"({{.*}}) {b_layout = "nk"}
+// CHECK: "ws.product"({{.*}}) {b_layout = "kn"}
+// CHECK: label_name = "keys"
+// CHECK-NOT: "ws.product"
+func.func @large(%q: tensor<?x?x4x256xbf16>, %k: tensor<?x?x4x256xbf16>, %v: tensor<?x?x4x192xbf16>,
+    %do: tensor<?x?x4x192xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32)
+    -> (tensor<?x?x4x256xbf16>, tensor<?x?x4x192xbf16>) {
+  %dk, %dv = "attn.kv_gradients"(%q, %k, %v, %do, %lse, %delta, %scale) ({}) {mask = #attn.null}
+    : (tensor<?x?x4x256xbf16>, tensor<?x?x4x256xbf16>, tensor<?x?x4x192xbf16>, tensor<?x?x4x192xbf16>,
+       tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32)
+      -> (tensor<?x?x4x256xbf16>, tensor<?x?x4x192xbf16>)
+  func.return %dk, %dv : tensor<?x?x4x256xbf16>, tensor<?x?x4x192xbf16>
+}
