@@ -128,7 +128,8 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     same bits; see `deterministic`.
 
     Args:
-      q, k, v: as in the call of `attention`, bf16 or f16, with head sizes up to 128.
+      q, k, v: as in the call of `attention`, bf16 or f16, with head sizes up to 256; in tensor
+        memory (`sm_100a`) those of k and v together up to 384.
       o: what it returned, of q's dtype.
       lse: what it returned with `return_lse`: [batch, heads, sq] f32, or [heads, total] with
         `cu_seqlens_q`. O and LSE may be merged from several calls, as in ring attention: then the
@@ -146,9 +147,10 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: whether the same call has to give the same bits. False allows a kernel that
         computes each score once for all gradients and adds those of queries to f32 memory, in an
-        order that depends on timing; there is one for warpgroup products (`sm_90a`), without
-        modifiers, block masks, and sinks together with dlse. It also allows gradients of captured
-        arrays that are added up in any order. Other calls are as with True.
+        order that depends on timing; with True blocks of keys add in order. That kernel is there for
+        warpgroup products (`sm_90a`) and head sizes up to 128, without modifiers, block masks, and
+        sinks together with dlse. False also allows gradients of captured arrays that are added up
+        in any order.
       device, stream: as of `attention`.
 
     Returns:

@@ -227,6 +227,26 @@ def test_gradients_in_tensor_memory_spill_nothing(mask: Any, lengths: Lengths, k
     assert am.compile(spec, target="sm_100a").report["spill_bytes"] == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes", "target"),
+    [
+        (KvGradientsSpec, (192, 128), "sm_90a"),
+        (KvGradientsSpec, (256, 256), "sm_90a"),
+        (QGradientsSpec, (256, 256), "sm_90a"),
+        (KvGradientsSpec, (192, 128), "sm_100a"),
+        (KvGradientsSpec, (192, 192), "sm_100a"),
+    ],
+    ids=["kv-192-128", "kv-256", "q-256", "tensor-192-128", "tensor-192"],
+)
+@pytest.mark.long("q-256", "tensor-192-128")
+def test_gradients_of_large_heads_spill_nothing(
+    kind: Any, sizes: tuple[int, int], target: str
+) -> None:
+    head_dim, v_head_dim = sizes
+    spec = kind(heads=4, kv_heads=2, head_dim=head_dim, v_head_dim=v_head_dim, mask=am.causal())
+    assert am.compile(spec, target=target).report["spill_bytes"] == 0
+
+
 def modified_parts() -> Iterator[Any]:
     """What changes scores, where parts of the keys have the widest O; most take long together."""
     for kind, options in MODIFIERS.items():
