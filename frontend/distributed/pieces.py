@@ -166,7 +166,7 @@ def _first_key(rows: range, keys: range, starts: Sequence[int]) -> int:
 
 
 def _placed(runs: Runs, *, joined: bool = True) -> list[_Placed]:
-    """Runs that are not empty, with their places; joined, those that continue one another are one."""
+    """Runs with tokens, and their places; joined, those that continue one another are one."""
     found, place = list[_Placed](), 0
     for run in runs:
         if joined and found and run and found[-1].run.stop == run.start:
