@@ -7,6 +7,7 @@ from typing import Any
 
 from attn_mlir.distributed.members import Members, members_of
 from attn_mlir.distributed.merging import merge_states
+from attn_mlir.distributed.packing import COLUMNS, bits_of, numbers_of
 from attn_mlir.distributed.transport import reduce_scatter, transport_of
 from attn_mlir.errors import SpecError, shown
 
@@ -14,7 +15,6 @@ torch: Any = importlib.import_module("torch")
 
 HOW = ("ag_rs", "a2a")
 DTYPES = (torch.bfloat16, torch.float16)
-LSE_COLUMNS = 2  # an f32 as two elements of 16 bits
 
 
 def decode_combine(
@@ -62,13 +62,13 @@ def decode_combine(
 def _all_to_all(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> Any:
     """One message for each rank, [batch, sq, heads / ranks, D + 2]: O and the bits of LSE."""
     size, width = members.size, o.shape[3]
-    send = o.new_empty((size, *o.shape[:2], o.shape[2] // size, width + LSE_COLUMNS))
+    send = o.new_empty((size, *o.shape[:2], o.shape[2] // size, width + COLUMNS))
     send[..., :width] = o.unflatten(2, (size, -1)).movedim(2, 0)
-    bits = lse.transpose(1, 2).contiguous().view(o.dtype).unflatten(2, (size, -1, LSE_COLUMNS))
+    bits = bits_of(lse.transpose(1, 2), o.dtype).unflatten(2, (size, -1, COLUMNS))
     send[..., width:] = bits.movedim(2, 0)
     if size > 1:
         send = transport_of(members, o.device).swap(send)
-    sums = send[..., width:].contiguous().view(torch.float32)[..., 0].transpose(2, 3).contiguous()
+    sums = numbers_of(send[..., width:])[..., 0].transpose(2, 3).contiguous()
     options = {"out_dtype": str(o.dtype).removeprefix("torch."), "return_lse": False}
     own = _own_heads(members, sinks)
     return merge_states(send[..., :width].float(), sums, sinks=own, device=device, **options)

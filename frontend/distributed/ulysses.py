@@ -11,6 +11,7 @@ from attn_mlir.calls import attention
 from attn_mlir.distributed.layouts import indices, tokens_of
 from attn_mlir.distributed.members import Members
 from attn_mlir.distributed.operands import Shards
+from attn_mlir.distributed.packing import bits_of, numbers_of
 from attn_mlir.distributed.problem import Problem
 from attn_mlir.distributed.transport import Transport, transport_of
 
@@ -56,7 +57,7 @@ def exchange_heads(
     ]
     own_sinks = None if sinks is None else sinks[rank * heads : (rank + 1) * heads]
     o, lse = attend_heads(problem, of_heads, own_sinks, rank * heads)
-    columns = torch.cat([o.flatten(2), _bits(lse.transpose(1, 2), o.dtype)], 2)
+    columns = torch.cat([o.flatten(2), bits_of(lse.transpose(1, 2), o.dtype)], 2)
     if back is not None:
         columns = columns[:, back]
     parts = columns.unflatten(1, (size, shards.most)).transpose(0, 1)
@@ -65,7 +66,7 @@ def exchange_heads(
     parts = parts[:, :, :own].movedim(0, 2)  # [batch, own tokens, ranks, columns]
     width = heads * v.shape[3]
     o = parts[..., :width].unflatten(3, (heads, -1)).flatten(2, 3)
-    lse = _numbers(parts[..., width:].detach()).flatten(2).transpose(1, 2)
+    lse = numbers_of(parts[..., width:]).flatten(2).transpose(1, 2)
     return o, lse
 
 
@@ -123,13 +124,3 @@ def _orders(shards: Shards, device: Any) -> tuple[Any, Any]:
     if size * most == shards.length and bool((order == torch.arange(shards.length)).all()):
         return None, None
     return order.to(device), back.to(device)
-
-
-def _bits(lse: Any, dtype: Any) -> Any:
-    """f32 [..., heads] as [..., 2 heads] of a type of 16 bits, which carries no gradient."""
-    return lse.detach().contiguous().view(dtype)
-
-
-def _numbers(bits: Any) -> Any:
-    """What `_bits` was given."""
-    return bits.contiguous().view(torch.float32)
