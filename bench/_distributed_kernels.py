@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class _Rank:
     size: int
 
     @contextlib.contextmanager
-    def watched(self, call: str) -> Iterator[None]:
+    def watched(self, call: str) -> Generator[None]:
         del call
         yield
 

@@ -20,7 +20,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -350,7 +350,7 @@ def cells_of(lengths: Sequence[int]) -> list[Cell]:
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def joined() -> Generator[Ranks]:
     ranks = Ranks()
     try:
         yield ranks

@@ -69,7 +69,10 @@ def _all_to_all(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> 
     if size > 1:
         send = transport_of(members, o.device).swap(send)
     sums = numbers_of(send[..., width:])[..., 0].transpose(2, 3).contiguous()
-    options = {"out_dtype": str(o.dtype).removeprefix("torch."), "return_lse": False}
+    options: dict[str, Any] = {
+        "out_dtype": str(o.dtype).removeprefix("torch."),
+        "return_lse": False,
+    }
     own = _own_heads(members, sinks)
     return merge_states(send[..., :width].float(), sums, sinks=own, device=device, **options)
 

@@ -110,7 +110,11 @@ def unshard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> 
     members, axis = members_of(group), _axis(x, dim)
     layout = check_layout(layout)
     rows = x.detach().movedim(axis, 0)
-    told = {"shape": tuple(rows.shape[1:]), "dtype": str(x.dtype), "layout": layout}
+    told: dict[str, object] = {
+        "shape": tuple(rows.shape[1:]),
+        "dtype": str(x.dtype),
+        "layout": layout,
+    }
     length = agreed_length(members, "unshard", told, rows.shape[0], layout)
     ranks = range(members.size)
     runs = [runs_of(length, members.size, rank, layout) for rank in ranks]

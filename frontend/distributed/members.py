@@ -16,7 +16,7 @@ import datetime
 import importlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from attn_mlir.errors import AttnError, RankError, SpecError, shown
@@ -64,7 +64,9 @@ class Members:
     """
 
     def __init__(self, group: Any):
-        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self.group = group
+        self.rank: int = dist.get_rank(group)
+        self.size: int = dist.get_world_size(group)
         self._store = dist.PrefixStore(PREFIX, c10d._get_process_group_store(group))
         self._calls, self._posted = 0, list[str]()
         self._agreed: tuple[object, ...] = ()
@@ -112,7 +114,7 @@ class Members:
         return [said["text"] for said in self._read_all()]
 
     @contextlib.contextmanager
-    def checked(self) -> Iterator[None]:
+    def checked(self) -> Generator[None]:
         """Tells the others when this rank refuses a call, which it has not agreed on yet."""
         calls = self._calls
         try:
@@ -124,7 +126,7 @@ class Members:
             raise
 
     @contextlib.contextmanager
-    def watched(self, call: str) -> Iterator[None]:
+    def watched(self, call: str) -> Generator[None]:
         """What communicates: an error in it ends the group, and names who failed.
 
         Raises:

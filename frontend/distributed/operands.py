@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.distributed.layouts import Runs, agreed_length, check_layout, runs_of, tokens_of
 from attn_mlir.distributed.members import Members
@@ -69,7 +69,7 @@ def checked_call(
         q, k, v = operands
         if divisible and q.shape[2] % members.size:
             raise SpecError(f"q has {q.shape[2]} heads, which {members.size} ranks do not divide")
-        if mask is not None and not isinstance(mask, Mask):
+        if mask is not None and not isinstance(cast(object, mask), Mask):
             raise SpecError(f"mask must be made by attn_mlir.masks, got {type(mask).__name__}")
         if cu_seqlens is not None and isinstance(cu_seqlens, torch.Tensor):
             cu_seqlens = cu_seqlens.tolist()

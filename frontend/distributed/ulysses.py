@@ -97,7 +97,9 @@ def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tupl
         return attention(q, k, v, **options)
     starts = torch.tensor(problem.starts, dtype=torch.int32, device=q.device)
     most = max(b - a for a, b in pairwise(problem.starts))
-    lengths = {f"cu_seqlens_{x}": starts for x in "qk"} | {f"max_seqlen_{x}": most for x in "qk"}
+    lengths: dict[str, Any] = {f"cu_seqlens_{x}": starts for x in "qk"} | {
+        f"max_seqlen_{x}": most for x in "qk"
+    }
     o, lse = attention(q[0], k[0], v[0], **options, **lengths)
     return o[None], lse[None]
 
