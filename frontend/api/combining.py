@@ -10,8 +10,9 @@ from attn_mlir.api.plan import Allocation, Plan, PlanView, Step
 from attn_mlir.arrays import Output
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.spec import LSE_TERMS, MhaSpec
+from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
 from attn_mlir.runtime.call.tensors import TensorView, view
-from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 
 LSES_RANK = 4  # rank of the partial LSEs if each is one number
 
@@ -93,7 +94,8 @@ def combination_of(
             whole = Allocation.of(operand, sizes, external=out if operand.name == "o" else None)
             shape = whole.shape[1:] if is_ragged else whole.shape
             results.append(Allocation(whole.name, whole.dtype, shape, whole.external))
-    return Plan([step], results, [], model, parts, device, stream)
+    target = machine_of(device, parts).target or DEFAULT_TARGET
+    return Plan([step], results, [], model, parts, device, stream, target)
 
 
 def combination_step(

@@ -95,6 +95,7 @@ class Problem:
         of_rows = [q[:, rows], k[:, keys], v[:, keys], o[:, rows], do[:, rows]]
         sums = [None if x is None else x[:, :, rows].contiguous() for x in (lse, dlse)]
         options = {**options, "mask": piece.mask, "scale": self.scale, "device": self.device}
+        options["deterministic"] = True
         if piece.documents:
             sequences = _sequences(piece.documents, q.device)
             of_rows = [x[0] for x in of_rows]
