@@ -8,10 +8,10 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from attn_mlir.api.planners import planner_of
-from attn_mlir.distributed.merging import merge_states
-from attn_mlir.runtime.devices.idle import IdleDevice
-from attn_mlir.runtime.kernel import launching_on
+from attn_mlir.api.planners import planner_of  # noqa: E402
+from attn_mlir.distributed.merging import merge_states  # noqa: E402
+from attn_mlir.runtime.devices.idle import IdleDevice  # noqa: E402
+from attn_mlir.runtime.kernel import launching_on  # noqa: E402
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
