@@ -35,7 +35,7 @@ def service_clocks(one: Multiplication) -> float:
 
 
 class TensorQueue:
-    """The tensor core of a multiprocessor: products of all its warps in the order of their issue."""
+    """The tensor core of a multiprocessor: products of all warps in order of issue."""
 
     def __init__(self, values: Values, line: Engine, keep: bool):
         self.values, self.line, self.keep = values, line, keep
