@@ -11,6 +11,7 @@ from ..core.observer import Channel
 from ..core.order import Scope
 from ..core.state import Cta, WarpContext
 from ..machine.memory import reach_of
+from ..machine.tensorcore import Mma
 from .clocks import KNOWN, NEVER, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
@@ -183,6 +184,9 @@ class EngineChecks(RegisterChecks):
     def version(self, s: WarpContext) -> int:
         """A number that changes with the clocks of the context's warp."""
         return self.warp_of(s).version
+
+    def multiplying(self, s: WarpContext, op: Mma) -> None:
+        """Records nothing: a product is judged by its accesses."""
 
     def issued(
         self, s: WarpContext, lanes: Any, line: int, engine: str, channel: Channel
