@@ -105,12 +105,13 @@ class GradientStorage:
 def load(gradients: Gradients, storage: OperandRings, tile: WorkTile) -> None:
     """Fills the stationary slots once, and the other rings with all that a tile visits."""
     problem = gradients.problem
+    sequence, _ = problem.sequences(tile)
+    to_end = gradients.dq_accum is not None  # keys are multiplied with gradients of scores
     for group in range(problem.config.q_tiles):
         position = problem.first_position(tile, group)
         for stationary, rows in zip(storage.stationary, gradients.rows(), strict=True):
             slot = stationary.begin(group)
-            rows_sequence, _ = problem.sequences(tile)
-            rows.load(slot, rows_sequence, tile.head, position)
+            rows.load(slot, sequence, tile.head, position, to_end=to_end)
             stationary.end(group)
     _, streamed = gradients.operands()
     source = TensorRows(problem, {side: tensor for _, side, tensor in streamed})

@@ -9,6 +9,7 @@ and their results are not written. The tiles of rows of a work tile follow one a
 positions, or along the heads of a group.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +106,14 @@ class TileRows:
         return b.INT.floordiv(tile_head, tiles_per_group) if tiles_per_group > 1 else tile_head
 
     def load(
-        self, slot: Value, sequence: Sequence, head: Value, position: Value, *, column: int = 0
+        self,
+        slot: Value,
+        sequence: Sequence,
+        head: Value,
+        position: Value,
+        *,
+        column: int = 0,
+        to_end: bool = False,
     ) -> None:
         """Fills a shared tile with rows of the operands.
 
@@ -116,6 +124,35 @@ class TileRows:
 
         Args:
           column: first column of the operands' rows that the slot holds.
+          to_end: whether rows past the end of the sequence get zeros.
+        """
+        if not to_end or sequence.is_whole:
+            self._load(slot, sequence, head, position, column)
+            return
+        with b.either(b.compare("sgt", sequence.length, position)) as (is_there, is_not):
+            with is_there:
+                self._load(slot, sequence, head, position, column, sequence.within)
+            with is_not:
+                self._load(slot, sequence, head, self._nowhere(sequence), column)
+
+    def _nowhere(self, sequence: Sequence) -> Value:
+        """A position whose row lies outside the operands."""
+        _, dims = self._coordinates(sequence, b.constant(0), b.constant(0))
+        return b.INT.sub(b.extent(self.operands[0], dims[0]), sequence.row(b.constant(0)))
+
+    def _load(
+        self,
+        slot: Value,
+        sequence: Sequence,
+        head: Value,
+        position: Value,
+        column: int,
+        limited: Callable[[Value, int], Value] = lambda tensor, _: tensor,
+    ) -> None:
+        """Copies the boxes of a tile; arguments as `load`.
+
+        Args:
+          limited: the view of a tensor that is copied from, given the dimension of its rows.
         """
         coords, dims = self._coordinates(sequence, head, position)
         (slot_rows, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
@@ -126,7 +163,8 @@ class TileRows:
             rows = b.rows(slot, first, count)
             for tensor, first_column, part in column_boxes(rows, self.operands, column):
                 target_coords = [*coords[:-1], first_column]
-                b.copy_in(self._by_heads(tensor, heads), part, target_coords, along)
+                source = limited(self._by_heads(tensor, heads), dims[0])
+                b.copy_in(source, part, target_coords, along)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""

@@ -21,13 +21,24 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
     "lengths": ((96, 96), {"mask": am.causal(), "seqused_q": [70, 0], "seqused_k": [90, 33]}),
 }
 SEEDS = [None, 1, 2]
+MODE = {"check": "all", "target": "sm_90a"}
+ROWS = {"seqused_q": 70, "seqused_k": 90}
 
 
-def _operands(sizes: tuple[int, int], seed: int) -> list[Any]:
-    """q, k, v and the gradient of O: two sequences of 70 queries and 90 keys."""
+def _operands(sizes: tuple[int, int], seed: int, queries: int, keys: int) -> list[Any]:
+    """q, k, v and the gradient of O: two sequences, of two heads of keys for four."""
     random = np.random.default_rng(seed)
-    shapes = (70, 4, sizes[0]), (90, 2, sizes[0]), (90, 2, sizes[1]), (70, 4, sizes[1])
+    shapes = (
+        (queries, 4, sizes[0]),
+        (keys, 2, sizes[0]),
+        (keys, 2, sizes[1]),
+        (queries, 4, sizes[1]),
+    )
     return [random.standard_normal((2, *x)).astype(ml_dtypes.bfloat16) for x in shapes]
+
+
+def _device(seed: int | None) -> EmulatorDevice:
+    return EmulatorDevice(**MODE) if seed is None else EmulatorDevice("adversarial", seed, **MODE)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -41,21 +52,48 @@ def _operands(sizes: tuple[int, int], seed: int) -> list[Any]:
     "a group of its own multiplies-None",
 )
 def test_the_gradients_of_separate_kernels(name: str, seed: int | None) -> None:
-    """dk and dv bit by bit; dq has the same products in f32, added in another order."""
+    """dk and dv bit by bit; dq has the same products in f32, added in another order.
+
+    Rows past the end of a sequence hold no numbers: they are no part of any gradient.
+    """
     sizes, given = CASES[name]
     lengths = {x: np.array(y, np.int32) for x, y in given.items() if x != "mask"}
-    q, k, v, do = _operands(sizes, 0)
-    mode = {"check": "all", "target": "sm_90a"}
-    device = EmulatorDevice(**mode) if seed is None else EmulatorDevice("adversarial", seed, **mode)
-    call = {"mask": given["mask"], **lengths, "device": device}
+    rows = {x: lengths.get(x, np.array([n, n], np.int32)) for x, n in ROWS.items()}
+    q, k, v, do = _operands(sizes, 0, *ROWS.values())
+    for sequence, (of_q, of_k) in enumerate(zip(*rows.values(), strict=True)):
+        for array, count in ((q, of_q), (do, of_q), (k, of_k), (v, of_k)):
+            array[sequence, count:] = np.nan
+    call = {"mask": given["mask"], **lengths, "device": _device(seed)}
     o, lse = am.attention(q, k, v, **call, return_lse=True)
-    same = am.attention_backward(q, k, v, o, lse, do, **call)
-    free = am.attention_backward(q, k, v, o, lse, do, **call, deterministic=False)
-    rows = [lengths[x] if lengths else [n, n] for x, n in (("seqused_q", 70), ("seqused_k", 90))]
-    for axis, (got, right) in enumerate(zip(free[:3], same[:3], strict=True)):
-        for sequence, count in enumerate(rows[axis > 0]):
-            found, wanted = (x[sequence, :count].astype(np.float64) for x in (got, right))
-            if axis:
-                np.testing.assert_array_equal(found, wanted)
-            elif count:  # a rounding to bf16 of sums that differ in their last bits
-                assert (np.abs(found - wanted) <= 2.0**-7 * np.abs(wanted) + 1e-5).all()
+    of_keys = am.attention_backward(q, k, v, o, lse, do, **call, wanted=("k", "v"))
+    of_queries = am.attention_backward(q, k, v, o, lse, do, **call, wanted=("q",))
+    for deterministic in (False, True):
+        found = am.attention_backward(q, k, v, o, lse, do, **call, deterministic=deterministic)
+        for sequence, (of_q, of_k) in enumerate(zip(*rows.values(), strict=True)):
+            for got, right in ((found.dk, of_keys.dk), (found.dv, of_keys.dv)):
+                np.testing.assert_array_equal(got[sequence, :of_k], right[sequence, :of_k])
+            got, right = (x.dq[sequence, :of_q].astype(np.float64) for x in (found, of_queries))
+            # a rounding to bf16 of sums that differ in their last bits
+            assert (np.abs(got - right) <= 2.0**-7 * np.abs(right) + 1e-5).all()
+
+
+IN_TURN: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "full": (70, 390, {"mask": am.full()}),
+    "causal": (330, 330, {"mask": am.causal()}),
+    "window": (400, 400, {"mask": am.sliding_window(150, 40)}),
+    "lengths": (200, 400, {"mask": am.causal(), "seqused_k": np.array([400, 260], np.int32)}),
+}
+
+
+@pytest.mark.parametrize("name", IN_TURN)
+@pytest.mark.long("causal", "window", "lengths")
+def test_blocks_of_keys_add_in_turn(name: str) -> None:
+    """The same bits whenever blocks are done; three or four of them, which end in any order."""
+    queries, keys, given = IN_TURN[name]
+    q, k, v, do = _operands((64, 64), 3, queries, keys)
+    o, lse = am.attention(q, k, v, **given, return_lse=True, device=_device(None))
+    call = {"o": o, "lse": lse, "do": do, **given}
+    first, *others = (
+        am.attention_backward(q, k, v, **call, device=_device(seed)).dq for seed in SEEDS
+    )
+    assert all(first.tobytes() == other.tobytes() for other in others)
