@@ -167,8 +167,8 @@ class ScatterOp(WS.Operation, name="scatter"):
 
     Operands:
       fragment: [R, C] or [R], of f32.
-      positions: of the shape of the fragment, i32: in the dense tensor, in row-major order; elements
-        with a position below 0 are dropped.
+      positions: of the shape of the fragment, i32: in the dense tensor, in row-major order;
+        elements with a position below 0 are dropped.
       target: tensor argument of f32, dense.
 
     Attributes:

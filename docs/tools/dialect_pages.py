@@ -2,9 +2,9 @@
 
     python docs/tools/dialect_pages.py [--write]
 
-Without --write it prints the names of pages that are not current, and fails if there is one. Each entry ends with an example that is a complete module: the docstring's fragment within a
-function whose arguments are the values that it uses. Tests parse and verify each, and keep the page
-current.
+Without --write it prints the names of pages that are not current, and fails if there is one. Each
+entry ends with an example that is a complete module: the docstring's fragment within a function
+whose arguments are the values that it uses. Tests parse and verify each, and keep the page current.
 """
 
 import argparse
@@ -35,6 +35,7 @@ _IN_A_MODIFIER = (
     "attn.slope",
     "attn.adjoint",
     "attn.row_weights",
+    "attn.turns",
     "attn.sink",
     "attn.blocks",
     "attn.join",

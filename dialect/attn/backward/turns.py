@@ -1,4 +1,4 @@
-"""`attn.turns`: an order in which CTAs add to memory, for gradients whose bits do not depend on timing."""
+"""`attn.turns`: an order in which CTAs add to memory, for gradients of the same bits in every run."""
 
 from typing import Any
 
